@@ -9,6 +9,9 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from alray.loading.inputs import load_with_inputs
+from alray.loading.load import Source
+from alray.loading.step_ranges import require_steps
 from alray.options import Finished, Options
 from alray.planner.opening import open_planner
 from alray.report.live.page_process import page_process
@@ -18,10 +21,7 @@ from alray.run_folder.records import write_json
 from alray.run_folder.store import make_run_dir, require_new, require_run_dir, writing_to
 from alray.runner.engines import Engine, engine, engine_name
 from alray.spec.grammar import marked
-from alray.spec.inputs import load_with_inputs
-from alray.spec.loading import Source
 from alray.spec.own_code import OwnClass
-from alray.spec.step_ranges import require_steps
 from alray.storage.location import Location
 from alray.storage.lock import held
 

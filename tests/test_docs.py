@@ -16,6 +16,8 @@ from pydantic import BaseModel
 
 import alray
 from alray.cli.main import execute
+from alray.loading.schema import json_schema
+from alray.loading.study.load import load_study
 from alray.report.definitions import definition
 from alray.run_folder.records import (
     CheckpointRecord,
@@ -26,8 +28,6 @@ from alray.run_folder.records import (
     StepsRecord,
     Summary,
 )
-from alray.spec.schema import json_schema
-from alray.spec.study.loading import load_study
 from benchmarks import keys_page
 
 from .pages import PAGES, write_files

@@ -10,7 +10,7 @@ import pytest
 from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.data.dataset import open_data
 from alray.errors import DataError, Problem, SpecError
-from alray.spec.loading import load_spec
+from alray.loading.load import load_spec
 from alray.user_code import UserCode
 
 from .data.bad_data import BAD_DATA, BadData

@@ -16,9 +16,9 @@ from alray.console.choose import terminal_display
 from alray.console.display import Display, PlainLines
 from alray.console.interrupts import Interrupts
 from alray.errors import AlrayError, RequestError
-from alray.spec.overrides import override_text
+from alray.loading.overrides import override_text
+from alray.loading.source_locations import COMMAND_LINE
 from alray.spec.section import nearest
-from alray.spec.source_locations import COMMAND_LINE
 from alray.system_errors import system_faults
 
 Overrides: TypeAlias = Mapping[str, object] | Sequence[str] | None

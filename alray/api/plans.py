@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from alray.api.calls import Overrides, api_errors, override_texts, watched
+from alray.loading.load import Source
 from alray.prediction.plan import Plan
-from alray.spec.loading import Source
 
 if TYPE_CHECKING:
     from alray.planner.fitting import Fitting

@@ -11,15 +11,15 @@ from alray.api.frames import frame_of
 from alray.api.notebook import framed
 from alray.counting import counted
 from alray.errors import CheckpointError
+from alray.loading.load import Source, load_spec
+from alray.loading.step_ranges import parse_steps
 from alray.options import Finished, Options
 from alray.prediction.plan import Plan
 from alray.report.folder import read_plan
 from alray.report.text import accuracy
 from alray.run_folder.records import Summary, effective, read, read_summary
 from alray.run_folder.store import require_run_dir
-from alray.spec.loading import Source, load_spec
 from alray.spec.models import Spec
-from alray.spec.step_ranges import parse_steps
 from alray.storage.location import Location, location_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import typer
 
 from alray.cli.terminal import INTERRUPTED, AllowCode, Events, Json, Overrides, RunDir, SpecFile, Terminal, terminal
 from alray.errors import CheckpointError
-from alray.spec.step_ranges import parse_steps
+from alray.loading.step_ranges import parse_steps
 from alray.storage.location import location_of
 
 if TYPE_CHECKING:

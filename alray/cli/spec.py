@@ -16,7 +16,7 @@ from alray.counting import counted
 from alray.errors import AlrayError, Problem, RequestError
 
 if TYPE_CHECKING:
-    from alray.spec.loading import LoadedSpec
+    from alray.loading.load import LoadedSpec
 
 
 def validate(
@@ -90,7 +90,7 @@ def schema(
         if records:
             from alray.run_folder.records import json_schema
         else:
-            from alray.spec.schema import json_schema
+            from alray.loading.schema import json_schema
         streams.answer(json_schema())
 
 
@@ -116,8 +116,8 @@ def init(
     changed. The beginning of a name is enough if only one begins like that.
     """
     with terminal(as_json=json) as streams:
-        from alray.spec.schema import schema_text
-        from alray.spec.starter import SCHEMA_FILE, starter, starter_named
+        from alray.loading.schema import schema_text
+        from alray.loading.starter import SCHEMA_FILE, starter, starter_named
 
         name = starter_named(name)
         target = path if path is not None else Path(f"{name.rpartition('/')[2]}.yaml")
@@ -144,7 +144,7 @@ def init(
 
 
 def _starters(incomplete: str) -> list[str]:
-    from alray.spec.starter import starter_names
+    from alray.loading.starter import starter_names
 
     return [name for name in starter_names() if name.startswith(incomplete)]
 
@@ -163,10 +163,10 @@ def _checked(
 ) -> dict[str, Any]:
     """Return what a spec is, and with `show` its text. Raises SpecError, DataError or PlanError for everything that is
     wrong."""
-    from alray.spec.inputs import input_checks, load_with_inputs
-    from alray.spec.loading import dump_spec
-    from alray.spec.study.checks import classes_exist
-    from alray.spec.study.loading import dump_study, is_study, load_study
+    from alray.loading.inputs import input_checks, load_with_inputs
+    from alray.loading.load import dump_spec
+    from alray.loading.study.checks import classes_exist
+    from alray.loading.study.load import dump_study, is_study, load_study
 
     if is_study(path):
         study = load_study(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from alray.counting import counted
 from alray.errors import AlrayError, RequestError
+from alray.loading.load import Source, file_of, load_composed, load_spec, read_spec
+from alray.loading.overrides import apply_overrides
 from alray.options import Options
 from alray.planner.memory import stage_memories
 from alray.planner.opening import Teller, open_planner
@@ -19,8 +21,6 @@ from alray.prediction.recompute import recomputing
 from alray.prediction.setting import Setting
 from alray.schedules.micro_batches import MOST_PER_STAGE
 from alray.schedules.schedule import Schedule
-from alray.spec.loading import Source, file_of, load_composed, load_spec, read_spec
-from alray.spec.overrides import apply_overrides
 
 if TYPE_CHECKING:
     from alray.planner.planning import Planner

@@ -10,6 +10,10 @@ from typing import Any
 
 from alray.counting import counted
 from alray.errors import DataError, Problem, SpecError, printable
+from alray.loading.data_files import keys_of_files, missing_files
+from alray.loading.inputs import names_code
+from alray.loading.load import LoadedSpec, load_spec
+from alray.loading.source_locations import SourceLocations
 from alray.planner.micro_batches import as_saved
 from alray.prediction.plan import Plan
 from alray.prediction.recorded import with_whole_plans
@@ -19,12 +23,8 @@ from alray.run_folder.store import data_of, latest_manifest, require_run_dir
 from alray.runner.provenance import require_own_spec
 from alray.schedules.table import SCHEDULES
 from alray.spec.data import OwnData, TextSection
-from alray.spec.data_files import keys_of_files, missing_files
-from alray.spec.inputs import names_code
-from alray.spec.loading import LoadedSpec, load_spec
 from alray.spec.models import Spec
 from alray.spec.replicas import AverageEvery
-from alray.spec.source_locations import SourceLocations
 from alray.stage.assignment import Start, start_from
 from alray.stage.workload import Workload
 from alray.storage.location import Location

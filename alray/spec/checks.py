@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from alray.counting import counted
 from alray.schedules.micro_batches import Fault, batch_size_fault, micro_batch_norm_fault
+from alray.schedules.partition_rules import partition_faults, stage_faults
 from alray.schedules.table import SCHEDULES, default_schedule, schedules_for
 from alray.spec.blocks import Lstm, Residual, Stem, Transformer, Vgg
 from alray.spec.data import (
@@ -21,10 +22,9 @@ from alray.spec.data import (
 )
 from alray.spec.models import Spec
 from alray.spec.optimizer import Sgd
-from alray.spec.partition_rules import partition_faults, stage_faults
+from alray.spec.paths import Path
 from alray.spec.run import LENGTHS
 from alray.spec.section import listed
-from alray.spec.source_locations import Path
 
 Finding = tuple[Path, str, str]
 """Key, message, hint."""

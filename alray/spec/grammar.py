@@ -13,8 +13,8 @@ from pydantic.fields import FieldInfo
 
 from alray.spec.choice import OPEN_TAG, ByShape, Choice
 from alray.spec.models import Spec
+from alray.spec.paths import Path
 from alray.spec.section import Section
-from alray.spec.source_locations import Path
 
 Mark = TypeVar("Mark")
 

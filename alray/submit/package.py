@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from alray.errors import RequestError, SpecError
+from alray.loading.find_class import class_fault
+from alray.loading.inputs import inputs_exist
+from alray.loading.load import LoadedSpec, load_spec
+from alray.loading.messages import problem
+from alray.loading.own_files import own_files
+from alray.loading.study.checks import classes_exist
+from alray.loading.study.load import is_study, load_study
 from alray.report.text import size
-from alray.spec.find_class import class_fault
 from alray.spec.grammar import marked
-from alray.spec.inputs import inputs_exist
-from alray.spec.loading import LoadedSpec, load_spec
-from alray.spec.messages import problem
 from alray.spec.models import Spec, Torchvision
 from alray.spec.own_code import OwnClass
-from alray.spec.own_files import own_files
 from alray.spec.section import Input
-from alray.spec.study.checks import classes_exist
-from alray.spec.study.loading import is_study, load_study
 
 LARGEST_BYTES = 100 * 1024**2
 """Ray's dashboard refuses a larger upload."""

@@ -9,8 +9,8 @@ import pytest
 
 import alray
 from alray.errors import CheckpointError, SpecError
-from alray.spec.study.loading import LoadedStudy
-from alray.spec.yaml_text import write_yaml
+from alray.loading.study.load import LoadedStudy
+from alray.loading.yaml_text import write_yaml
 from alray.studies.folder import StudyFolder
 from alray.studies.report import StudyReport, write_report
 from alray.studies.study import StudyOptions

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from alray.errors import CheckpointError
+from alray.loading.yaml_text import write_yaml
 from alray.report.compare import Comparison, compare_runs
 from alray.report.compare_page import ComparisonReport, depth_rows, training_rows
 from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
@@ -19,7 +20,6 @@ from alray.report.spread import Spread, spread
 from alray.report.summary import figures_of, summarise
 from alray.run_folder.records import DepthAccuracy, EvaluationRecord, Writer
 from alray.run_folder.store import write_manifest
-from alray.spec.yaml_text import write_yaml
 
 IMAGES = {"source": "digits", "batch_size": 64}
 TEXT = {"source": "docstrings", "batch_size": 64, "text": {"max_tokens": 9}}

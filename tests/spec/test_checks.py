@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from alray.loading.load import load_spec
 from alray.spec.checks import CHECKS
-from alray.spec.loading import load_spec
 from alray.spec.replica_checks import REPLICA_CHECKS
 
 COST = "{forward_s: 1, backward_s: 1, update_s: 0}"

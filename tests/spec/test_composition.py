@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from alray.errors import SpecError
-from alray.spec.loading import dump_spec, load_spec
+from alray.loading.load import dump_spec, load_spec
 from alray.spec.models import Sgd
 
 BELOW = """\

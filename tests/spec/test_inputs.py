@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from alray.errors import SpecError
-from alray.spec.find_class import class_fault
-from alray.spec.inputs import input_checks
-from alray.spec.loading import load_spec
+from alray.loading.find_class import class_fault
+from alray.loading.inputs import input_checks
+from alray.loading.load import load_spec
 
 from .conftest import SMALL
 

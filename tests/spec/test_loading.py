@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from alray.spec.loading import dump_spec, load_spec
+from alray.loading.load import dump_spec, load_spec
 from alray.spec.models import ImageFolder
 
 
@@ -65,5 +65,5 @@ def test_a_byte_order_mark_is_no_harm(small: str, write: Callable[[str], Path]) 
 
 
 def test_neither_torch_nor_ray_is_imported() -> None:
-    code = "import sys, alray.spec.loading as l; print([m for m in ('torch', 'ray', 'numpy') if m in sys.modules])"
+    code = "import sys, alray.loading.load as l; print([m for m in ('torch', 'ray', 'numpy') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from alray.errors import SpecError
-from alray.spec.loading import load_spec
+from alray.loading.load import load_spec
 from alray.spec.models import Replicas, Spec
 
 Complaints = Callable[..., list[str]]

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alray.loading.load import dump_spec, load_spec
+from alray.loading.schema import json_schema
+from alray.loading.yaml_text import read_yaml
 from alray.spec import models
 from alray.spec.checks import CHECKS
 from alray.spec.grammar import spelled_out
-from alray.spec.loading import dump_spec, load_spec
 from alray.spec.models import Replicas, Spec
+from alray.spec.paths import key_text
 from alray.spec.replica_checks import REPLICA_CHECKS
-from alray.spec.schema import json_schema
-from alray.spec.source_locations import key_text
-from alray.spec.yaml_text import read_yaml
 
 BACKPROPAGATION: dict[str, Any] = {"method": {"kind": "backpropagation"}}
 GPIPE: dict[str, Any] = {**BACKPROPAGATION, "pipeline": {"schedule": "gpipe", "stages": 2, "micro_batches": 4}}

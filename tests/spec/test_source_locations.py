@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from alray.errors import PlanError
-from alray.spec.loading import load_spec
-from alray.spec.source_locations import SourceLocations
+from alray.loading.load import load_spec
+from alray.loading.source_locations import SourceLocations
 
 
 def located(locations: SourceLocations, key: str | None, file: str | None = None) -> tuple[str | None, int | None]:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from alray.errors import Problem, SpecError
-from alray.spec.study.checks import classes_exist
-from alray.spec.study.loading import dump_study, is_study, load_study
+from alray.loading.study.checks import classes_exist
+from alray.loading.study.load import dump_study, is_study, load_study
 from alray.spec.study.section import Study
 from alray.spec.study.space import Distribution
 

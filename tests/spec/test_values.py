@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from alray.spec.loading import load_spec
+from alray.loading.load import load_spec
+from alray.loading.values import MOST_ERRORS
 from alray.spec.models import Adam, Backpropagation, Cosine, Digits, Fp16, OwnBlock
-from alray.spec.values import MOST_ERRORS
 
 from .conftest import SMALL
 

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from alray.errors import AlrayError, CheckpointError
+from alray.loading.study.load import load_study
 from alray.runner import driver
-from alray.spec.study.loading import load_study
 from alray.storage import disk
 from alray.studies.folder import StudyFolder
 from alray.studies.trial import record_of

@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable, Iterator
 from math import prod
 
+from alray.loading.find_class import class_fault
+from alray.loading.study.points import value_text
 from alray.spec.checks import Finding
-from alray.spec.find_class import class_fault
 from alray.spec.grammar import marked
 from alray.spec.models import Spec
 from alray.spec.own_code import OwnClass, parse_python_reference
+from alray.spec.paths import Path
 from alray.spec.section import describe, listed
-from alray.spec.source_locations import Path
-from alray.spec.study.points import value_text
 from alray.spec.study.section import VARIANT, OwnScheduler, OwnSearch, Search, Space, Study
 
 StudyCheck = Callable[[Study], Iterator[Finding]]

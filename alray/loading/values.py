@@ -9,10 +9,10 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from alray.errors import Problem
+from alray.loading.messages import WRONG_KIND, meant_kind, problems_of
+from alray.loading.yaml_text import Parsed
 from alray.spec.grammar import spot
-from alray.spec.messages import WRONG_KIND, meant_kind, problems_of
 from alray.spec.section import Section, nearest
-from alray.spec.yaml_text import Parsed
 
 Root = TypeVar("Root", bound=Section)
 

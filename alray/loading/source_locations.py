@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from alray.errors import AlrayError, Problem
-
-Path = tuple[str | int, ...]
-"""Keys and list indices from the root of the spec to a value."""
+from alray.spec.paths import Path, path_of
 
 COMMAND_LINE = "command line"
-
-
-def key_text(path: Path) -> str:
-    """Return a path as messages print it: `model.components[2].channels`."""
-    text = ""
-    for part in path:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        else:
-            text += f".{part}" if text else part
-    return text
-
-
-def path_of(key: str) -> Path:
-    """The path of a key, as `key_text` prints it."""
-    return tuple(int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", key))
-
 
 Span = tuple[int, int]
 """Columns of a line, counted from 1: the first one, and the one after the last."""

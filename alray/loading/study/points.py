@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from alray.spec.overrides import override_text
-from alray.spec.source_locations import Path
+from alray.loading.overrides import override_text
+from alray.spec.paths import Path
 from alray.spec.study.section import VARIANT, Study
 
 

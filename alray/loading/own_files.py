@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from importlib.util import decode_source
 from pathlib import Path
 
-from alray.spec.find_class import imported_from, is_reserved, module_file
+from alray.loading.find_class import imported_from, is_reserved, module_file
 from alray.spec.own_code import parse_python_reference
 
 

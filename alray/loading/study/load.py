@@ -11,10 +11,8 @@ from typing import Any
 
 from alray.counting import counted
 from alray.errors import Problem, SpecError
-from alray.spec.checks import Check
-from alray.spec.composition import Composed
-from alray.spec.grammar import spelled_out
-from alray.spec.loading import (
+from alray.loading.composition import Composed
+from alray.loading.load import (
     Source,
     directory_of,
     file_of,
@@ -22,16 +20,19 @@ from alray.spec.loading import (
     read_document,
     read_spec,
 )
-from alray.spec.messages import in_order, problem
+from alray.loading.messages import in_order, problem
+from alray.loading.overrides import apply_overrides
+from alray.loading.source_locations import COMMAND_LINE, SourceLocations
+from alray.loading.study.checks import CHECKS, MOST_VALUES, StudyCheck, base_is_a_file, trial_faults
+from alray.loading.study.points import Point, Setting, merged, parts_of, points_of
+from alray.loading.study.trials import Trial, settings_at_the_ends, trials_of
+from alray.loading.values import read_values
+from alray.loading.yaml_text import write_yaml
+from alray.spec.checks import Check
+from alray.spec.grammar import spelled_out
 from alray.spec.models import Spec
-from alray.spec.overrides import apply_overrides
-from alray.spec.source_locations import COMMAND_LINE, Path, SourceLocations, key_text
-from alray.spec.study.checks import CHECKS, MOST_VALUES, StudyCheck, base_is_a_file, trial_faults
-from alray.spec.study.points import Point, Setting, merged, parts_of, points_of
+from alray.spec.paths import Path, key_text
 from alray.spec.study.section import FLAT, Study
-from alray.spec.study.trials import Trial, settings_at_the_ends, trials_of
-from alray.spec.values import read_values
-from alray.spec.yaml_text import write_yaml
 
 AlsoCheck = Callable[[pathlib.Path], Sequence[Check]]
 """Gives further checks of a spec in this folder."""

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from alray.errors import SpecError
+from alray.loading.composition import Composed, compose
+from alray.loading.messages import in_order, problem
+from alray.loading.overrides import apply_overrides
+from alray.loading.source_locations import SourceLocations
+from alray.loading.values import read_values
+from alray.loading.yaml_text import Parsed, parse_yaml, write_yaml
 from alray.spec.checks import CHECKS, Check
-from alray.spec.composition import Composed, compose
-from alray.spec.messages import in_order, problem
 from alray.spec.models import Spec
-from alray.spec.overrides import apply_overrides
 from alray.spec.replica_checks import REPLICA_CHECKS
 from alray.spec.section import Section, describe
-from alray.spec.source_locations import SourceLocations
-from alray.spec.values import read_values
-from alray.spec.yaml_text import Parsed, parse_yaml, write_yaml
 from alray.storage.location import Location, location_of, names_a_scheme
 
 Source: TypeAlias = str | Location | Mapping[str, Any] | Section

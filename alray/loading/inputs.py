@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from alray.loading.find_class import class_fault
+from alray.loading.load import LoadedSpec, Source, directory_of, file_of, load_spec
 from alray.spec.checks import Check, Finding
-from alray.spec.find_class import class_fault
 from alray.spec.grammar import marked
-from alray.spec.loading import LoadedSpec, Source, directory_of, file_of, load_spec
 from alray.spec.models import Spec, Torchvision
 from alray.spec.own_code import OwnClass
 from alray.spec.section import Input
