@@ -16,11 +16,11 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from alray.errors import RequestError
+from alray.loading.load import LoadedSpec
+from alray.loading.own_files import own_files
 from alray.run_folder.records import replace_file
 from alray.spec.grammar import marked
-from alray.spec.loading import LoadedSpec
 from alray.spec.own_code import OwnClass
-from alray.spec.own_files import own_files
 from alray.storage.location import Location, user_state
 
 CODE, RECORD = "code", "code.json"

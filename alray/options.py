@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from alray.errors import AlrayError, RequestError
+from alray.loading.step_ranges import parse_steps
 from alray.run_folder.data_identity import DataIdentity
 from alray.run_folder.records import Summary
-from alray.spec.step_ranges import parse_steps
 from alray.storage.location import Location, location_of
 from alray.user_code import UserCode
 

@@ -9,6 +9,9 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from alray.loading.inputs import load_with_inputs
+from alray.loading.load import Source
+from alray.loading.step_ranges import require_steps
 from alray.options import Finished, Options
 from alray.planner.opening import open_planner
 from alray.report.live.page_process import page_process
@@ -18,10 +21,7 @@ from alray.run_folder.records import write_json
 from alray.run_folder.store import make_run_dir, require_new, require_run_dir, writing_to
 from alray.runner.engines import Engine, engine, engine_name
 from alray.spec.grammar import marked
-from alray.spec.inputs import load_with_inputs
-from alray.spec.loading import Source
 from alray.spec.own_code import OwnClass
-from alray.spec.step_ranges import require_steps
 from alray.storage.location import Location
 from alray.storage.lock import held
 
@@ -39,8 +39,9 @@ def plan_spec(
 ) -> tuple[Workload, Plan]:
     """Plan a spec without running it. probe: measure the components instead of estimating them."""
     loaded = load_with_inputs(source, overrides, allow_elsewhere=options.allow_code)
-    planner = open_planner(loaded, options, observer)
-    return planner.workload, planner.plan(planner.costs(probe=probe), note=observer.note)
+    with loaded.locations.locating():
+        planner = open_planner(loaded, options, observer)
+        return planner.workload, planner.plan(planner.costs(probe=probe), note=observer.note)
 
 
 def run_spec(
@@ -50,7 +51,10 @@ def run_spec(
     code = options.code.root if options.code is not None else None
     loaded = load_with_inputs(source, overrides, code=code, allow_elsewhere=options.allow_code)
     require_new(options.run_dir)
-    with closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made:
+    with (
+        loaded.locations.locating(),
+        closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made,
+    ):
         planner = open_planner(loaded, options, observer)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
@@ -78,7 +82,10 @@ def resume_run(
         resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
         resumed.require_longer()
         code = options.code or resumed.code(allow=options.allow_code)
-        with closing(engine(resumed.spec, options.inline, options.address, observer.note, options.study)) as made:
+        with (
+            resumed.locations.locating(),
+            closing(engine(resumed.spec, options.inline, options.address, observer.note, options.study)) as made,
+        ):
             observer.doing("opening the data")
             planner = Planner.open(resumed.spec, code, options, note=observer.note, trained=resumed.trained)
             require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)

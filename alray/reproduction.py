@@ -96,7 +96,8 @@ def reproduce_run(
         data=data_of(again.manifest or {}),
         stop_after=None if before.finished else before.steps,
     )
-    finished = run_spec(again.spec, [], made, observer, interrupts)
+    with again.locations.locating():
+        finished = run_spec(again.spec, [], made, observer, interrupts)
     now = finished.summary
     if now.status == "failed" or now.steps < before.steps or now.weights_sha256 is None:
         return finished, None

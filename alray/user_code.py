@@ -18,9 +18,9 @@ from typing import Any
 
 from alray.errors import AlrayError, Problem, RequestError, SpecError, UserCodeError
 from alray.known_code import CODE, CodeRecord, origin_of, write_record
-from alray.spec.find_class import is_reserved, name_is_taken, no_module
+from alray.loading.find_class import is_reserved, name_is_taken, no_module
+from alray.loading.own_files import own_files
 from alray.spec.own_code import parse_python_reference
-from alray.spec.own_files import own_files
 from alray.storage.appended import local_copy
 from alray.storage.location import Location, local_folder_for, sync_below
 from alray.system_errors import ran_out

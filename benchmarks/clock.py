@@ -20,11 +20,11 @@ from typing import Any
 
 from alray.channel.in_process import Queue
 from alray.device import devices
+from alray.loading.load import load_spec
 from alray.options import Options
 from alray.planner.planning import Planner
 from alray.run_folder.records import StageRecord, Writer
 from alray.runner.driver import assignments
-from alray.spec.loading import load_spec
 from alray.stage.assemble import assemble_loop, network_for
 from alray.stage.assignment import Assignment, Start
 from alray.stage.clock import Clock

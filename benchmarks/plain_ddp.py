@@ -22,7 +22,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from alray.spec.loading import load_spec
+from alray.loading.load import load_spec
 from alray.spec.models import Spec
 from alray.stage.clock import WARM_UP_STEPS
 from alray.stage.workload import Workload

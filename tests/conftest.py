@@ -184,7 +184,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def load_small(tmp_path: Path) -> Callable[..., Any]:
     """Loads a spec's text with overrides, the text of a test's own blocks beside it."""
-    from alray.spec.loading import load_spec
+    from alray.loading.load import load_spec
 
     def load(*overrides: str, text: str = SMALL, code: str = "") -> Any:
         (tmp_path / "small.yaml").write_text(text, encoding="utf-8")

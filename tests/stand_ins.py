@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy
 from PIL import Image
 
-from alray.spec.loading import LoadedSpec, load_spec
+from alray.loading.load import LoadedSpec, load_spec
 from alray.spec.models import DataSection, ImageFolder, TextCsv, TextFolder, TinyImagenet, Torchvision
 
 NUM_WORDS = 30_000

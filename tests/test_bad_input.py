@@ -97,20 +97,10 @@ def spec(old: str, new: str) -> str:
     return SPEC.replace(old, new)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "place"),
-    [
-        ("stages: 2", "stagse: 2", "x.yaml:9: pipeline.stagse: "),
-        ("epochs: 1", "epochs: ten", "x.yaml:10: run.epochs: "),
-        ("{block: vgg, channels: [4], pool: true}", "{block: graph}", "x.yaml:7: model.components[2].block: "),
-        ("stages: 2", "stages: 4", "x.yaml:9: pipeline.stages: "),
-        ("stages: 2", "stages: 2, stages: 3", "x.yaml:9: pipeline.stages: "),
-    ],
-    ids=["unknown key", "wrong type", "unknown block", "stages", "duplicate key"],
-)
-def test_a_spec_with_one_fault(refusal: Callable[..., str], old: str, new: str, place: str) -> None:
-    message = refusal(text=spec(old, new))
-    assert message.startswith(place) and message.count("\n") == 1
+def test_a_spec_with_one_fault(refusal: Callable[..., str]) -> None:
+    """More of them are in `spec/bad_specs.py`."""
+    message = refusal(text=spec("stages: 2", "stages: 4"))
+    assert message.startswith("x.yaml:9: pipeline.stages: ") and message.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -119,11 +109,8 @@ def test_a_spec_with_one_fault(refusal: Callable[..., str], old: str, new: str, 
         (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "x.yaml:1: "),
         (b"PK\x03\x04", "x.yaml:1: not YAML: "),
         (SPEC.encode("utf-16"), "x.yaml:1: "),
-        (SPEC.replace("  components", "\tcomponents").encode(), "x.yaml:4: not YAML: "),
-        (b"", "x.yaml: "),
-        (f"{SPEC}---\n{SPEC}".encode(), "x.yaml:12: "),
     ],
-    ids=["picture", "zip", "UTF-16", "tab", "empty", "two documents"],
+    ids=["picture", "zip", "UTF-16"],
 )
 def test_a_file_that_is_no_spec(refusal: Callable[..., str], content: bytes, place: str) -> None:
     message = refusal(text=content)
@@ -144,6 +131,8 @@ def test_what_is_no_spec_is_refused_before_it_is_read(alray: Callable[..., Said]
         ("list.yaml", "the file has more than 20,000 keys and values; shorten its lists and sections"),
         ("keys.yaml", "k0: unknown key; "),
         ("9" * 5_000, "cannot be read: File name too long; "),
+        ("none.yaml", "none.yaml: the file does not exist; "),
+        (".", ".: this is a folder; "),
     ):
         said = alray("validate", file)
         assert said.code == 2 and message in said.err and len(said.err) < 40_000, file
@@ -193,12 +182,10 @@ def test_a_model_without_components(refusal: Callable[..., str]) -> None:
     ("override", "key"),
     [
         ("optimizer.learning_rate=0.1", "optimizer.learning_rate: "),
-        ("optimiser.lr=0.1", "optimiser: "),
         ("run.epochs: 3", "`run.epochs: 3` does not have the form key=value; "),
         ("run.epochs==3", "run.epochs: "),
         ("method.label_dim='4'", "method.label_dim: "),
         ('name="tiny', 'name: `"tiny`: not YAML: '),
-        ("model.components[7].channels=[2]", "model.components[7].channels: "),
         ("resources.device=cuda", "resources.device: "),
         ("data.batch_size=1000000000000000000000", "data.batch_size: "),
         ("data.samples=100000000000000", "data.samples: "),

@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from torchvision.utils import save_image
 
 from alray.cli.main import app, execute
-from alray.spec.loading import load_spec
+from alray.loading.load import load_spec
 
 from .pages import PAGES, ROOT, Command, commands, mentioned, parse, write_files
 

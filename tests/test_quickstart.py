@@ -11,9 +11,9 @@ import pytest
 
 from alray import __version__
 from alray.cli.main import execute
+from alray.loading.load import load_spec
 from alray.prediction.plan import Plan
 from alray.run_folder.records import Summary, effective, read
-from alray.spec.loading import load_spec
 from alray.stage.weights_hash import weights_sha256
 
 SPEC = Path(__file__).parents[1] / "specs" / "quickstart.yaml"

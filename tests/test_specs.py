@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from alray.loading.study.load import is_study, load_study
 from alray.planner.planning import Planner
 from alray.prediction.predict import predicted_timeline
-from alray.spec.study.loading import is_study, load_study
 from alray.user_code import UserCode
 
 from .stand_ins import Overrides, on_stand_in

@@ -16,11 +16,10 @@ from alray.console.choose import terminal_display
 from alray.console.display import Display, PlainLines
 from alray.console.interrupts import Interrupts
 from alray.errors import AlrayError, RequestError
-from alray.spec.loading import Source
-from alray.spec.overrides import override_text
-from alray.spec.placed_errors import completed
+from alray.loading.overrides import override_text
+from alray.loading.source_locations import COMMAND_LINE
 from alray.spec.section import nearest
-from alray.spec.source_locations import COMMAND_LINE
+from alray.system_errors import system_faults
 
 Overrides: TypeAlias = Mapping[str, object] | Sequence[str] | None
 """Values that replace those of a spec: {"optimizer.lr": 3e-4}, or as the command line takes them."""
@@ -55,10 +54,10 @@ def require_one_of(value: str, known: Sequence[str], *, key: str) -> None:
 
 
 @contextmanager
-def api_errors(source: Source | None = None, overrides: Sequence[str] = ()) -> Iterator[None]:
+def api_errors() -> Iterator[None]:
     """Inside, errors are told as commands tell them, with `overrides` in place of the command line."""
     try:
-        with completed(source, overrides):
+        with system_faults():
             yield
     except AlrayError as error:
         error.restate(

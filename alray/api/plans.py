@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from alray.api.calls import Overrides, api_errors, override_texts, watched
+from alray.loading.load import Source
 from alray.prediction.plan import Plan
-from alray.spec.loading import Source
 
 if TYPE_CHECKING:
     from alray.planner.fitting import Fitting
@@ -30,7 +30,7 @@ def plan(
     from alray.orchestrate import plan_spec
 
     given = override_texts(overrides)
-    with api_errors(spec, given), watched(progress) as (display, _):
+    with api_errors(), watched(progress) as (display, _):
         _, planned = plan_spec(spec, given, probe=probe, options=Options(allow_code=allow_code), observer=display)
         return planned
 
@@ -51,6 +51,6 @@ def fit(
     from alray.planner.fitting import fit_spec, parse_devices
 
     given = override_texts(overrides)
-    with api_errors(spec, given), watched(progress) as (display, _):
+    with api_errors(), watched(progress) as (display, _):
         sizes = parse_devices(devices) if isinstance(devices, str) else devices
         return fit_spec(spec, given, sizes, probe=probe, allow_code=allow_code, teller=display)

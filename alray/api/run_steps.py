@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TypeAlias, Unpack
 
+from alray.loading.load import Source
 from alray.options import Asked, Finished, Options
-from alray.spec.loading import Source
 from alray.spec.section import Section
 from alray.storage.location import Location
 

@@ -12,13 +12,13 @@ from alray.api.frames import frame_of
 from alray.api.notebook import framed
 from alray.counting import counted
 from alray.errors import CheckpointError
+from alray.loading.load import Source, load_spec
 from alray.options import Finished
 from alray.prediction.plan import Plan
 from alray.report.folder import read_plan
 from alray.report.text import accuracy
 from alray.run_folder.records import Summary, effective, read, read_summary
 from alray.run_folder.store import require_run_dir
-from alray.spec.loading import Source, load_spec
 from alray.spec.models import Spec
 from alray.storage.location import Location, location_of
 
@@ -60,7 +60,7 @@ def run(
     """
     given = override_texts(overrides)
 
-    with api_errors(spec, given):
+    with api_errors():
         finished = run_steps.run(
             watched(progress),
             spec,
@@ -98,7 +98,7 @@ def reproduce(
     in this process, without Ray; None: as recorded. The others, and what is raised, as for `alray.run`.
     """
     folder, given = run.folder if isinstance(run, Run) else location_of(run), override_texts(overrides)
-    with api_errors(folder / "spec.yaml", given):
+    with api_errors():
         finished, found = run_steps.reproduce(
             watched(progress), folder, given, in_process=inline, output=output, address=address, allow_code=allow_code
         )
@@ -168,7 +168,7 @@ class Run:
         from alray.inference.requests import evaluate_run
         from alray.inference.weights import RequestedWeights
 
-        with api_errors(self.folder / "spec.yaml"):
+        with api_errors():
             return evaluate_run(
                 self.folder,
                 depth=depth,
@@ -193,7 +193,7 @@ class Run:
         from alray.inference.weights import RequestedWeights
 
         texts = [str(each) for each in ([inputs] if isinstance(inputs, str | Path) else inputs)]
-        with api_errors(self.folder / "spec.yaml"):
+        with api_errors():
             return predict_run(
                 self.folder,
                 texts,
@@ -224,7 +224,7 @@ class Run:
         from alray.inference.weights import RequestedWeights
 
         require_one_of(format, FORMATS, key="format")
-        with api_errors(self.folder / "spec.yaml"):
+        with api_errors():
             file = location_of(output) if output is not None else None
             return export_run(
                 self.folder,
@@ -253,7 +253,7 @@ class Run:
         """
         given = override_texts(overrides)
 
-        with api_errors(self.folder / "spec.yaml", given):
+        with api_errors():
             finished = run_steps.resume(
                 watched(progress),
                 self.folder,

@@ -10,8 +10,8 @@ from alray.api.calls import Overrides, api_errors, override_texts, teller
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
 from alray.api.runs import Run
-from alray.spec.loading import Source
-from alray.studies.folder import REPORT, STUDY, SUMMARY, StudyFolder
+from alray.loading.load import Source
+from alray.studies.folder import REPORT, SUMMARY, StudyFolder
 from alray.studies.records import StudySummary, TrialRecord, read_study
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def study(
     """
     given = override_texts(overrides)
     options = _options(address, output, allow_code)
-    with api_errors(spec, given):
+    with api_errors():
         from alray.studies.study import run_study
 
         return _ended(lambda watcher: run_study(spec, given, options, watcher), progress)
@@ -98,7 +98,7 @@ class Study:
         """
         given = override_texts(overrides)
         options = _options(address, None, allow_code)
-        with api_errors(self.folder / STUDY, given):
+        with api_errors():
             from alray.studies.study import resume_study
 
             return _ended(lambda watcher: resume_study(self.folder, given, options, watcher), progress)

@@ -41,7 +41,7 @@ def fit(
     1 if nothing fits.
     """
     given = overrides or []
-    with terminal(as_json=json, spec=spec, overrides=given) as streams:
+    with terminal(as_json=json) as streams:
         from alray.cli.event_lines import display_on
         from alray.console.interrupts import Interrupts
 

@@ -137,9 +137,9 @@ def _override_meant(error: typer.TyperException, arguments: Sequence[str]) -> st
 
     None if the command takes no overrides, or if no key of a spec has that name.
     """
+    from alray.loading.usual_names import key_elsewhere
     from alray.spec.models import Spec
     from alray.spec.study.section import Study
-    from alray.spec.usual_names import key_elsewhere
 
     option, context = str(getattr(error, "option_name", "")), getattr(error, "ctx", None)
     if context is None or not any("key=value" in str(each.metavar) for each in context.command.params):

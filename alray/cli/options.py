@@ -15,7 +15,7 @@ SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec file.", s
 
 def _keys(context: typer.Context, incomplete: str) -> list[str]:
     """For the shell: the overrides that begin like this."""
-    from alray.spec.completion import keys_like
+    from alray.loading.completion import keys_like
     from alray.spec.models import Spec
     from alray.spec.study.section import Study
 

@@ -39,7 +39,7 @@ def plan(
     Prints partition, schedule, predicted step time, bubble, memory and messages.
     """
     given = overrides or []
-    with terminal(as_json=json, spec=spec, overrides=given) as streams:
+    with terminal(as_json=json) as streams:
         if compare and svg is not None:
             raise RequestError(
                 "a comparison has no single schedule to draw", key="--svg", hint="leave out --compare or --svg"

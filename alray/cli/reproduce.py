@@ -37,7 +37,7 @@ def reproduce(
     schedule may be others where the weights stay the same. Exits with 0 if they are the same, with 1 if they are not.
     """
     given, folder = overrides or [], location_of(run)
-    with terminal(as_json=json, spec=folder / "spec.yaml", overrides=given) as streams:
+    with terminal(as_json=json) as streams:
         from alray.api import run_steps
 
         finished, found = run_steps.reproduce(

@@ -50,7 +50,7 @@ def run(
     twice stops at once.
     """
     given = overrides or []
-    with terminal(as_json=json, as_events=events, spec=spec, overrides=given) as streams:
+    with terminal(as_json=json, as_events=events) as streams:
         from alray.api import run_steps
 
         finished = run_steps.run(
@@ -87,7 +87,7 @@ def resume(
     The number of stages, the partition and the number of epochs may change.
     """
     given, folder = overrides or [], location_of(run_dir)
-    with terminal(as_json=json, as_events=events, spec=folder / "spec.yaml", overrides=given) as streams:
+    with terminal(as_json=json, as_events=events) as streams:
         from alray.api import run_steps
 
         finished = run_steps.resume(

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,9 @@ from alray.cli.terminal import Terminal, shown, terminal, writing
 from alray.console.layout import unbroken
 from alray.counting import counted
 from alray.errors import AlrayError, Problem, RequestError
-from alray.spec.placed_errors import placed
+
+if TYPE_CHECKING:
+    from alray.loading.load import LoadedSpec
 
 
 def validate(
@@ -59,7 +61,7 @@ def validate(
             try:
                 said = _checked(path, overrides, streams, deep=deep, allow_code=allow_code, show=show)
             except AlrayError as error:
-                problems += [placed(problem, path, overrides) for problem in error.problems]
+                problems += error.problems
                 continue
             good.append(said)
             if not json:
@@ -89,7 +91,7 @@ def schema(
         if records:
             from alray.run_folder.records import json_schema
         else:
-            from alray.spec.schema import json_schema
+            from alray.loading.schema import json_schema
         streams.answer(json_schema())
 
 
@@ -115,8 +117,8 @@ def init(
     changed. The beginning of a name is enough if only one begins like that.
     """
     with terminal(as_json=json) as streams:
-        from alray.spec.schema import schema_text
-        from alray.spec.starter import SCHEMA_FILE, starter, starter_named
+        from alray.loading.schema import schema_text
+        from alray.loading.starter import SCHEMA_FILE, starter, starter_named
 
         name = starter_named(name)
         target = path if path is not None else Path(f"{name.rpartition('/')[2]}.yaml")
@@ -143,7 +145,7 @@ def init(
 
 
 def _starters(incomplete: str) -> list[str]:
-    from alray.spec.starter import starter_names
+    from alray.loading.starter import starter_names
 
     return [name for name in starter_names() if name.startswith(incomplete)]
 
@@ -162,10 +164,10 @@ def _checked(
 ) -> dict[str, Any]:
     """Return what a spec is, and with `show` its text. Raises SpecError, DataError or PlanError for everything that is
     wrong."""
-    from alray.spec.inputs import input_checks, load_with_inputs
-    from alray.spec.loading import dump_spec
-    from alray.spec.study.checks import classes_exist
-    from alray.spec.study.loading import dump_study, is_study, load_study
+    from alray.loading.inputs import input_checks, load_with_inputs
+    from alray.loading.load import dump_spec
+    from alray.loading.study.checks import classes_exist
+    from alray.loading.study.load import dump_study, is_study, load_study
 
     if is_study(path):
         study = load_study(
@@ -178,7 +180,8 @@ def _checked(
             read: set[str] = set()
             for point in study.points:
                 trial = next(trial for trial in study.trials if trial.point is point)
-                _plan(study.study.base, list(trial.overrides), streams, allow_code, read)
+                loaded = load_with_inputs(study.study.base, trial.overrides, allow_elsewhere=allow_code)
+                _plan(loaded, streams, allow_code, read)
         points, trials = len(study.points), len(study.trials)
         said = {"file": str(path), "study": study.study.study, "points": points, "trials": trials}
         return {**said, **({"text": _commented(path, (), dump_study(study.study))} if show else {})}
@@ -192,7 +195,7 @@ def _checked(
         "stages": spec.pipeline.stages,
     }
     if deep:
-        said["samples"] = _plan(path, overrides, streams, allow_code, set())
+        said["samples"] = _plan(loaded, streams, allow_code, set())
     if show:
         for note in loaded.notes:
             streams.tell(note)
@@ -205,7 +208,7 @@ def _commented(path: Path, bases: Sequence[Path], text: str) -> str:
     return f"# {', on top of '.join(shown(file) for file in (path, *bases))}\n{text}"
 
 
-def _plan(path: Path, overrides: list[str], streams: Terminal, allow_code: bool, read: set[str]) -> int:
+def _plan(loaded: LoadedSpec, streams: Terminal, allow_code: bool, read: set[str]) -> int:
     """Open the data of a spec, build its network, plan it and read samples; return the number of training samples.
 
     read: the data whose samples were read before, by their section of a spec. Those of this spec are added.
@@ -215,22 +218,23 @@ def _plan(path: Path, overrides: list[str], streams: Terminal, allow_code: bool,
     from alray.data.batches import check_samples
     from alray.nn.compiled import require_compiler
     from alray.options import Options
-    from alray.orchestrate import plan_spec
+    from alray.planner.opening import open_planner
     from alray.report.trackers.make import make_trackers
 
     observer = PlainLines(streams.err, Interrupts())
-    options = Options(allow_code=allow_code, deep=True)
-    workload, _ = plan_spec(path, overrides, probe=False, options=options, observer=observer)
-    spec = workload.spec
-    make_trackers(spec, workload.code)
-    section = spec.data.model_dump_json()
-    if section not in read:
-        observer.doing("reading samples")
-        check_samples(workload.data, seed=spec.seed, workers=spec.data.workers)
-        read.add(section)
-    if spec.run.compile:
-        require_compiler()
-    return workload.data.num_train
+    with loaded.locations.locating():
+        planner = open_planner(loaded, Options(allow_code=allow_code, deep=True), observer)
+        planner.plan(planner.costs(probe=False), note=observer.note)
+        workload, spec = planner.workload, planner.workload.spec
+        make_trackers(spec, workload.code)
+        section = spec.data.model_dump_json()
+        if section not in read:
+            observer.doing("reading samples")
+            check_samples(workload.data, seed=spec.seed, workers=spec.data.workers)
+            read.add(section)
+        if spec.run.compile:
+            require_compiler()
+        return workload.data.num_train
 
 
 def _described(said: dict[str, Any]) -> str:

@@ -131,7 +131,7 @@ def study_text(report: StudyReport, page: Page) -> str:
 
 def _dry_run(streams: Terminal, spec: Path, overrides: list[str]) -> None:
     from alray.counting import counted
-    from alray.spec.study.loading import load_study
+    from alray.loading.study.load import load_study
     from alray.studies.forecast import forecasts
 
     loaded = load_study(spec, overrides)

@@ -55,7 +55,7 @@ def submit(
     given = overrides or []
     if resume is not None and spec is not None:
         spec, given = None, [str(spec), *given]  # with --resume all words are overrides
-    with terminal(as_json=json, spec=spec, overrides=given) as streams:
+    with terminal(as_json=json) as streams:
         _require_one(spec, resume, also=output is not None or bool(include))
         from alray.submit.dashboard import Dashboard
         from alray.submit.send import send, send_resume

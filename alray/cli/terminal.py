@@ -18,8 +18,8 @@ from alray.cli.problems import problems_text
 from alray.console.closed_output import lasting
 from alray.console.layout import Page
 from alray.errors import AlrayError, Problem, RequestError
-from alray.spec.placed_errors import completed
 from alray.storage.location import Location, location_of
+from alray.system_errors import system_faults
 
 INTERRUPTED = 130  # exit code
 _OUT, _ERR = 1, 2  # file descriptors
@@ -108,18 +108,12 @@ class Terminal:
 
 
 @contextmanager
-def terminal(
-    *, as_json: bool, as_events: bool = False, spec: Location | None = None, overrides: Sequence[str] = ()
-) -> Iterator[Terminal]:
-    """The streams of one command. An error in the block is printed, and its exit code becomes that of the command.
-
-    spec, overrides: the source of the request. A problem that names a key of the spec, but was found after the spec
-    had been read, is printed with the location where the key was written.
-    """
+def terminal(*, as_json: bool, as_events: bool = False) -> Iterator[Terminal]:
+    """The streams of one command. An error in the block is printed, and its exit code becomes that of the command."""
     streams = Terminal(as_json=as_json, as_events=as_events)
     with _alone(streams) if as_json else nullcontext():
         try:
-            with completed(spec, overrides):
+            with system_faults():
                 yield streams
         except AlrayError as error:
             streams.refuse(error.problems)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -34,7 +32,7 @@ def evaluate(
     Takes a checkpoint of a run and measures each route of inference on the validation and test sets.
     """
     folder = location_of(run_dir)
-    with terminal(as_json=json, spec=folder / "spec.yaml") as streams:
+    with terminal(as_json=json) as streams:
         wanted = _depth(depth)
         from alray.inference.requests import evaluate_run
         from alray.inference.weights import RequestedWeights
@@ -102,8 +100,7 @@ def predict(
     Uses a checkpoint of a run, or an exported route.
     """
     source = location_of(run)
-    exported = isinstance(source, Path) and os.path.isfile(source)  # noqa: PTH113  # False for a name that is too long
-    with terminal(as_json=json, spec=None if exported else source / "spec.yaml") as streams:
+    with terminal(as_json=json) as streams:
         from alray.inference.requests import predict_run
         from alray.inference.weights import RequestedWeights
 
@@ -153,7 +150,7 @@ def export(
     needs.
     """
     folder = location_of(run_dir)
-    with terminal(as_json=json, spec=folder / "spec.yaml") as streams:
+    with terminal(as_json=json) as streams:
         from alray.inference.export import FORMATS
         from alray.inference.requests import export_run
         from alray.inference.weights import RequestedWeights

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from alray.errors import DataError, Problem, RequestError
+from alray.loading.data_files import keys_of_files, missing_files
+from alray.loading.load import load_spec
+from alray.loading.overrides import override_text
 from alray.spec.data import DataSection
-from alray.spec.data_files import keys_of_files, missing_files
-from alray.spec.loading import load_spec
 from alray.spec.models import Spec
-from alray.spec.overrides import override_text
 from alray.spec.own_code import OwnCode
 from alray.storage.location import Location
 

@@ -13,10 +13,10 @@ from alray.errors import CheckpointError, DataError, RequestError
 from alray.inference.prediction import ClassPrediction, document, prediction_of
 from alray.inference.route_header import HEADER, RouteHeader, TextForm, parse_header
 from alray.known_code import refused
+from alray.loading.own_files import own_files
 from alray.nn.blocks.embedding import PADDING
 from alray.spec.grammar import marked
 from alray.spec.own_code import OwnClass
-from alray.spec.own_files import own_files
 from alray.user_code import UserCode
 
 

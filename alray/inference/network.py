@@ -15,11 +15,11 @@ from alray.errors import CheckpointError, RequestError, UserCodeError
 from alray.inference.data_locations import OPTION, how_to_name, spec_of
 from alray.inference.prediction import ClassPrediction, document, prediction_of
 from alray.inference.weights import LAST, RequestedWeights, find_weights
+from alray.loading.inputs import names_code
 from alray.nn.route import Route, route_of
 from alray.run_folder.data_identity import OF_WEIGHTS
 from alray.run_folder.records import DepthAccuracy
 from alray.run_folder.store import data_of, require_run_dir
-from alray.spec.inputs import names_code
 from alray.spec.models import Spec
 from alray.stage.assemble import stage_of
 from alray.stage.assignment import start_from

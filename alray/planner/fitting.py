@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from alray.counting import counted
 from alray.errors import AlrayError, RequestError
+from alray.loading.load import Source, file_of, load_composed, load_spec, read_spec
+from alray.loading.overrides import apply_overrides
 from alray.options import Options
 from alray.planner.memory import stage_memories
 from alray.planner.opening import Teller, open_planner
@@ -19,7 +21,6 @@ from alray.prediction.recompute import recomputing
 from alray.prediction.setting import StepSetting
 from alray.schedules.micro_batches import MOST_PER_STAGE
 from alray.schedules.schedule import Schedule
-from alray.spec.loading import Source, load_spec, read_spec
 
 if TYPE_CHECKING:
     from alray.planner.planning import Planner
@@ -117,12 +118,15 @@ def fit_spec(
             "the best cut is searched", key="pipeline.partition", hint="leave it out; `alray plan` shows a given cut"
         )
     free = frozenset(_FREE) - given
-    loaded = load_spec(source, [*overrides, *_texts(_FREE, free)])
-    planner = open_planner(loaded, Options(allow_code=allow_code), teller)
-    teller.doing("measuring the components" if probe else "counting the components")
-    search = _Search(source, overrides, tuple(devices), planner, planner.costs(probe=probe), free)
-    rows, refused = search.all()
-    spec, written = loaded.spec, read_spec(source).value.get("pipeline") or {}
+    composed = read_spec(source)
+    loaded = load_composed(composed.copy(), file_of(source), [*overrides, *_texts(_FREE, free)])
+    spec, written = loaded.spec, frozenset(composed.value.get("pipeline") or {})
+    apply_overrides(composed.value, overrides, composed.locations)  # errors show what the user wrote, not `_FREE`
+    with composed.locations.locating():
+        planner = open_planner(loaded, Options(allow_code=allow_code), teller)
+        teller.doing("measuring the components" if probe else "counting the components")
+        search = _Search(source, overrides, tuple(devices), planner, planner.costs(probe=probe), free)
+        rows, refused = search.all()
     return Fitting(
         name=spec.name,
         method=spec.method.kind,

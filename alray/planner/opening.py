@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from alray.known_code import require_no_run_folder
+from alray.loading.load import LoadedSpec
 from alray.options import Options
-from alray.spec.loading import LoadedSpec
 from alray.user_code import UserCode
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.errors import PlanError
-from alray.spec.partition_rules import Fault, partition_faults, stage_faults
+from alray.schedules.partition_rules import Fault, partition_faults, stage_faults
 
 Matrix = NDArray[np.float64]
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from alray.loading.yaml_text import read_yaml
 from alray.report.compare_labels import differences, labels_of
 from alray.report.folder import RunFolder, read_run
 from alray.report.single_step import SingleStep, single_step
@@ -21,7 +22,6 @@ from alray.report.text import accuracy, number
 from alray.report.training_time import training_s
 from alray.run_folder.records import Best, EvaluationRecord
 from alray.run_folder.store import has_checkpoint
-from alray.spec.yaml_text import read_yaml
 from alray.storage.location import Location
 
 ComparedSplit = Literal["validation", "test"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from alray.counting import counted
+from alray.loading.yaml_text import write_yaml
 from alray.report.definitions import NO_BUBBLE, of_summary
 from alray.report.figure import Exhibit, exhibits_of
 from alray.report.flat import flat
@@ -22,7 +23,6 @@ from alray.report.table import Table
 from alray.report.text import accuracy, number, seconds, share, size
 from alray.run_folder.records import EvaluationRecord
 from alray.run_folder.store import has_checkpoint
-from alray.spec.yaml_text import write_yaml
 
 _OF_TILES = of_summary(
     samples_per_s="Samples per second",

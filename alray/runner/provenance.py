@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from alray.errors import SpecError, printable
+from alray.loading.load import dump_spec, read_document
 from alray.planner.micro_batches import as_saved
 from alray.run_folder.records import read_environment, replace_file, write_json
-from alray.spec.loading import dump_spec, read_document
 from alray.spec.models import Spec
 from alray.stage.workload import Workload
 from alray.storage.location import Location

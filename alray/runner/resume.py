@@ -10,6 +10,10 @@ from typing import Any
 
 from alray.counting import counted
 from alray.errors import DataError, Problem, SpecError, printable
+from alray.loading.data_files import keys_of_files, missing_files
+from alray.loading.inputs import names_code
+from alray.loading.load import LoadedSpec, load_spec
+from alray.loading.source_locations import SourceLocations
 from alray.planner.micro_batches import as_saved
 from alray.prediction.plan import Plan
 from alray.prediction.recorded import with_whole_plans
@@ -19,9 +23,6 @@ from alray.run_folder.store import data_of, latest_manifest, require_run_dir
 from alray.runner.provenance import require_own_spec
 from alray.schedules.table import SCHEDULES
 from alray.spec.data import OwnData, TextSection
-from alray.spec.data_files import keys_of_files, missing_files
-from alray.spec.inputs import names_code
-from alray.spec.loading import load_spec
 from alray.spec.models import Spec
 from alray.spec.replicas import AverageEvery
 from alray.stage.assignment import Start, start_from
@@ -64,6 +65,8 @@ class Resumed:
     """Manifest of the last checkpoint; None if there is none yet."""
     allow_change: bool
     """Whether the run may become another one."""
+    locations: SourceLocations
+    """Where the values of `spec` are, in the run folder and on the command line."""
 
     @property
     def trained(self) -> bool:
@@ -79,11 +82,13 @@ class Resumed:
             require_own_spec(run_dir)
         file = run_dir / "spec.yaml"
         before = as_saved(load_spec(file).spec)
-        after = _with_overrides(file, overrides, before)
+        loaded = _with_overrides(file, overrides, before)
+        after = loaded.spec
         if not allow_change:
             _refuse_changes(before, after, run_dir)
-        _require_files(after)
-        return cls(run_dir, before, after, latest_manifest(run_dir), allow_change)
+        with loaded.locations.locating():
+            _require_files(after)
+        return cls(run_dir, before, after, latest_manifest(run_dir), allow_change, loaded.locations)
 
     @classmethod
     def again(cls, run_dir: Location, overrides: list[str]) -> Resumed:
@@ -260,7 +265,7 @@ def _layout(spec: Spec, partition: Sequence[int]) -> str:
     return f"`{spec.schedule}`, partition {list(partition)}" if len(partition) > 1 else "one stage"
 
 
-def _with_overrides(file: Location, overrides: list[str], before: Spec) -> Spec:
+def _with_overrides(file: Location, overrides: list[str], before: Spec) -> LoadedSpec:
     """The spec with these overrides. Mini-batches that are cut stay cut as in `before`, whatever the number of stages,
     unless the overrides say otherwise or the layout they ask for cannot have as many micro-batches.
 
@@ -269,14 +274,14 @@ def _with_overrides(file: Location, overrides: list[str], before: Spec) -> Spec:
     load = partial(load_spec, file, directory=Path.cwd())
     requested = {override.partition("=")[0].strip() for override in overrides}
     if not SCHEDULES[before.schedule].cuts_mini_batches or requested & {"pipeline", _MICRO_BATCHES}:
-        return load(overrides).spec
+        return load(overrides)
     same_schedule = [] if _SCHEDULE in requested else [f"{_SCHEDULE}={before.schedule}"]
     try:
-        return load([*same_schedule, f"{_MICRO_BATCHES}={before.micro_batches}", *overrides]).spec
+        return load([*same_schedule, f"{_MICRO_BATCHES}={before.micro_batches}", *overrides])
     except SpecError as error:
         if any(problem.key != _MICRO_BATCHES for problem in error.problems):
             raise
-    return load([f"{_MICRO_BATCHES}=null", *overrides]).spec
+    return load([f"{_MICRO_BATCHES}=null", *overrides])
 
 
 def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:

@@ -1,1 +1,1 @@
-"""The spec: pydantic models, loading with line numbers, overrides and checks. It imports neither torch nor Ray."""
+"""The declarations of a spec: its sections with their keys, and the rules across keys."""

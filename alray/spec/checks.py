@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 
 from alray.counting import counted
-from alray.errors import Problem
 from alray.schedules.micro_batches import Fault, batch_size_fault, micro_batch_norm_fault
+from alray.schedules.partition_rules import partition_faults, stage_faults
 from alray.schedules.table import SCHEDULES, default_schedule, schedules_for
 from alray.spec.blocks import Lstm, Residual, Stem, Transformer, Vgg
 from alray.spec.data import (
@@ -21,25 +20,15 @@ from alray.spec.data import (
     TinyImagenet,
     Torchvision,
 )
-from alray.spec.finding import Check, Finding, is_pipeline
-from alray.spec.messages import problem
 from alray.spec.models import Spec
 from alray.spec.optimizer import Sgd
-from alray.spec.partition_rules import partition_faults, stage_faults
-from alray.spec.replica_checks import REPLICA_CHECKS
+from alray.spec.paths import Path
 from alray.spec.run import LENGTHS
-from alray.spec.section import Unknown, listed
-from alray.spec.source_locations import SourceLocations
+from alray.spec.section import listed
 
-
-def check_spec(spec: Spec, locations: SourceLocations, checks: Iterable[Check]) -> list[Problem]:
-    """The problems that checks find. A check ends where it asks for a value that is wrong in the file."""
-    problems = []
-    for check in checks:
-        with suppress(Unknown):
-            for finding in check(spec):
-                problems.append(problem(locations, *finding))
-    return problems
+Finding = tuple[Path, str, str]
+"""Key, message, hint."""
+Check = Callable[[Spec], Iterator[Finding]]
 
 
 def partition_adds_up(spec: Spec) -> Iterator[Finding]:
@@ -71,6 +60,12 @@ def schedule_suits_method(spec: Spec) -> Iterator[Finding]:
 
 def _suits(spec: Spec) -> bool:
     return SCHEDULES[spec.schedule].local_losses == spec.method.local_losses
+
+
+def is_pipeline(spec: Spec) -> bool:
+    """Whether gradients travel between stages; false where the schedule does not suit the method, which another check
+    reports."""
+    return _suits(spec) and SCHEDULES[spec.schedule].is_pipeline
 
 
 def one_stage_schedules_have_one_stage(spec: Spec) -> Iterator[Finding]:
@@ -404,5 +399,4 @@ CHECKS: tuple[Check, ...] = (
     stop_metric_is_measured,
     pools_leave_an_image,
     heads_share_the_width,
-    *REPLICA_CHECKS,
 )

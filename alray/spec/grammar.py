@@ -13,8 +13,8 @@ from pydantic.fields import FieldInfo
 
 from alray.spec.choice import OPEN_TAG, ByShape, Choice
 from alray.spec.models import Spec
+from alray.spec.paths import Path
 from alray.spec.section import Section
-from alray.spec.source_locations import Path
 
 Mark = TypeVar("Mark")
 
@@ -139,7 +139,7 @@ def inside(annotation: Any, value: Any) -> Iterator[tuple[Any, Any]]:
 def marked(section: Section, mark: type[Mark], path: Path = ()) -> Iterator[tuple[Path, Any, Mark]]:
     """Yield every value that is given in a section, or below, for a field that is annotated with a `mark`."""
     for key, annotation in key_types(type(section)).items():
-        value = section.__dict__.get(key)  # a section may lack wrong values
+        value = getattr(section, key)
         marks = [item for item in bare(annotation)[1] if isinstance(item, mark)]
         if value is not None and marks:
             yield (*path, key), value, marks[0]
@@ -211,11 +211,6 @@ def sections_of(annotation: Any) -> list[type[Section]]:
     arms = _arms(annotation)
     found = [section_of(each) for each in (arms.values() if arms is not None else [annotation])]
     return [section for section in found if section is not None]
-
-
-def has_any_length(annotation: Any) -> bool:
-    """Whether this is a list of any number of items, and not, say, a pair."""
-    return get_args(bare(annotation)[0])[1:] == (...,)
 
 
 def item_of(annotation: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from alray.counting import counted
 from alray.schedules.micro_batches import Fault
 from alray.schedules.table import default_schedule
-from alray.spec.finding import Check, Finding, is_pipeline
+from alray.spec.checks import Check, Finding, is_pipeline
 from alray.spec.method import SupervisedContrastive
 from alray.spec.models import Spec
 from alray.spec.replicas import FixedDisturbance, PowerSgd, RandomDisturbance

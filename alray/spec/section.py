@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
@@ -17,10 +17,6 @@ PLAIN = "plain"
 """Type of the errors that already have a message for the user (see `refusal`)."""
 
 _SIMILARITY = 0.7  # of two words, to suggest one for the other: `channels` for `chanels`, but not `cpu` for `gpu`
-
-
-class Unknown(Exception):
-    """A value was asked for that is wrong in the file. Only `alray.spec.partial` makes sections without a value."""
 
 
 class Section(BaseModel):
@@ -41,14 +37,6 @@ class Section(BaseModel):
 
     abbreviation: ClassVar[str] = ""
     """Short name of the kind that this section stands for, such as BP, if the field has one."""
-
-    if not TYPE_CHECKING:  # a type checker would otherwise accept any attribute
-
-        def __getattr__(self, name: str) -> Any:
-            """Python calls this for an attribute that is not there."""
-            if name in type(self).model_fields:
-                raise Unknown(name)
-            return super().__getattr__(name)
 
 
 def refusal(message: str, hint: str) -> PydanticCustomError:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from alray.spec.study.points import label_of
+from alray.loading.study.points import label_of
 from alray.spec.study.section import Search
 from alray.studies.table import PointRow
 

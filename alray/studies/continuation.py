@@ -17,9 +17,9 @@ from pydantic import BaseModel
 
 from alray.known_code import CODE
 from alray.known_code import RECORD as CODE_RECORD
+from alray.loading.overrides import override_text
 from alray.run_folder.records import EvaluationRecord, effective, read
 from alray.run_folder.store import checkpoint_folder
-from alray.spec.overrides import override_text
 from alray.studies.records import Segment
 from alray.studies.trial import TrialOrder
 

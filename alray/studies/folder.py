@@ -11,11 +11,11 @@ from typing import Any
 
 from alray.errors import CheckpointError, RequestError
 from alray.known_code import sha256
+from alray.loading.load import dump_spec
+from alray.loading.study.load import LoadedStudy, dump_study, read_study_file
+from alray.loading.study.trials import Trial
 from alray.run_folder.records import replace_file, write_json
-from alray.spec.loading import dump_spec
-from alray.spec.study.loading import LoadedStudy, dump_study, read_study_file
 from alray.spec.study.section import Study
-from alray.spec.study.trials import Trial
 from alray.storage import disk
 from alray.storage.json_file import read_json
 from alray.storage.location import names_a_scheme

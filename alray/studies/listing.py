@@ -12,12 +12,12 @@ from typing import Any, Literal, TypeVar
 
 from alray.counting import counted
 from alray.errors import AlrayError, RequestError
+from alray.loading.load import read_document
 from alray.report.folder import longest_silence_s, read_plan
 from alray.report.table import Table
 from alray.report.text import accuracy, seconds
 from alray.run_folder.records import read_environment, read_summary
 from alray.run_folder.store import never_began
-from alray.spec.loading import read_document
 from alray.spec.method import METHODS
 from alray.storage.location import Location
 from alray.studies.folder import STUDY, TRIALS, StudyFolder

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from alray.errors import SpecError
+from alray.loading.study.checks import of_tune
 from alray.spec.own_code import OwnCode
-from alray.spec.study.checks import of_tune
 from alray.user_code import UserCode, named
 
 Kind = TypeVar("Kind")

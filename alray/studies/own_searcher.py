@@ -16,9 +16,9 @@ from ray import tune
 from ray.tune.search import Searcher
 
 from alray.errors import RunError
-from alray.spec.study.loading import LoadedStudy
+from alray.loading.study.load import LoadedStudy
+from alray.loading.study.trials import Trial
 from alray.spec.study.space import Distribution
-from alray.spec.study.trials import Trial
 from alray.studies.folder import StudyFolder
 from alray.studies.own_classes import StudyClass
 from alray.studies.proposals import Proposals, Tried, cost_of

@@ -15,9 +15,9 @@ import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
-from alray.spec.study.loading import LoadedStudy
+from alray.loading.study.load import LoadedStudy
+from alray.loading.study.trials import Trial, search_seed, with_values
 from alray.spec.study.space import Distribution
-from alray.spec.study.trials import Trial, search_seed, with_values
 from alray.studies.folder import StudyFolder
 from alray.studies.records import TrialRecord
 

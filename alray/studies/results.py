@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from alray.loading.load import read_document
+from alray.loading.study.points import label_of, series_label
 from alray.run_folder.records import Record, effective, read
-from alray.spec.loading import read_document
-from alray.spec.study.points import label_of, series_label
 from alray.spec.study.section import Study
 from alray.studies.records import TrialRecord
 from alray.studies.scaling import Scaling, scaling_of, with_gains

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from alray.loading.study.points import parts_of, series_label, value_text
 from alray.report.spread import Spread, ratio
-from alray.spec.study.points import parts_of, series_label, value_text
 from alray.studies.table import PointRow
 
 Along = Literal["stages", "replicas"]

@@ -17,19 +17,19 @@ from alray.graph.cluster import Bundle, connect, has_room, holding_nodes
 from alray.graph.own_ray import told_of_loss
 from alray.graph.sigterm import sigterm_as_sigint
 from alray.known_code import CodeRecord, refused, sha256
+from alray.loading.load import Source
+from alray.loading.own_files import own_files
+from alray.loading.study.checks import classes_exist
+from alray.loading.study.load import LoadedStudy, load_study
+from alray.loading.study.trials import Trial
 from alray.report.text import accuracy, seconds
 from alray.run_folder.store import is_marked, mark, new_token
 from alray.runner.engines import stage_bundles
-from alray.spec.finding import Finding
+from alray.spec.checks import Finding
 from alray.spec.grammar import marked
-from alray.spec.loading import Source
 from alray.spec.models import Spec
 from alray.spec.own_code import PREFIX, OwnClass
-from alray.spec.own_files import own_files
-from alray.spec.study.checks import classes_exist
-from alray.spec.study.loading import LoadedStudy, load_study
 from alray.spec.study.section import Asha, OwnScheduler, OwnSearch, Study
-from alray.spec.study.trials import Trial
 from alray.storage.lock import held
 from alray.studies.folder import STUDY, StudyFolder, require_on_disk
 from alray.studies.own_classes import StudyClass

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from alray.loading.study.points import in_words, label_of, value_text
 from alray.report.spread import Spread, spread
 from alray.report.table import CellValue, Column, Numbers, Table
 from alray.report.text import NOT_MEASURED, accuracy, number, seconds, share, whole
 from alray.run_folder.records import Summary
-from alray.spec.study.points import in_words, label_of, value_text
 from alray.studies.records import TrialRecord
 
 ReadFigure = Callable[[TrialRecord], float | None]

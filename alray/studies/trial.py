@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alray.errors import AlrayError, ChannelError, NodesLost, NonFiniteLoss, StageError, SystemFault
+from alray.loading.study.trials import Trial, with_values
 from alray.options import Finished, Options
 from alray.orchestrate import resume_run, run_spec
 from alray.prediction.plan import Plan
 from alray.run_folder.records import CheckpointRecord, EvaluationRecord, Exit, Record, StepRecord, effective, read
-from alray.spec.study.trials import Trial, with_values
 from alray.stage.telemetry import StageStatus
 from alray.studies.folder import StudyFolder
 from alray.studies.outcome import divergence, first_reached

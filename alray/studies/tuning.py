@@ -33,11 +33,11 @@ from ray.tune.search import Searcher
 from alray.errors import AlrayError, DiskFault, RunError
 from alray.graph.cluster import Bundle
 from alray.graph.placement import ray_bundle
+from alray.loading.study.trials import Trial, with_values
 from alray.run_folder.records import EvaluationRecord
 from alray.runner.engines import stage_bundles
 from alray.spec.models import Spec
 from alray.spec.study.section import Asha
-from alray.spec.study.trials import Trial, with_values
 from alray.studies.continuation import Continuation, Mark
 from alray.studies.own_classes import StudyClass
 from alray.studies.records import Segment, TrialRecord, TrialStatus

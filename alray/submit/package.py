@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from alray.errors import RequestError, SpecError
+from alray.loading.find_class import class_fault
+from alray.loading.inputs import inputs_exist
+from alray.loading.load import LoadedSpec, load_spec
+from alray.loading.messages import problem
+from alray.loading.own_files import own_files
+from alray.loading.study.checks import classes_exist
+from alray.loading.study.load import is_study, load_study
 from alray.report.text import size
-from alray.spec.find_class import ClassFinder
 from alray.spec.grammar import marked
-from alray.spec.inputs import inputs_exist
-from alray.spec.loading import LoadedSpec, load_spec
-from alray.spec.messages import problem
 from alray.spec.models import Spec, Torchvision
 from alray.spec.own_code import OwnClass
-from alray.spec.own_files import own_files
 from alray.spec.section import Input
-from alray.spec.study.checks import classes_exist
-from alray.spec.study.loading import is_study, load_study
 
 LARGEST_PACKAGE_BYTES = 100 * 1024**2
 """Ray's dashboard refuses a larger upload."""
@@ -100,12 +100,13 @@ def _named(loaded: LoadedSpec, folder: Path, *, allow_code: bool) -> Iterator[Pa
     inputs = [(path, value) for path, value, wanted in marked(spec, Input) if str(value).endswith(wanted.ending)]
     here = {path: value for path, value in inputs if _is_relative(loaded.given, path)}
     faults = [finding for finding in inputs_exist(spec) if finding[0] in here]
-    references = [reference for _, reference, _ in marked(spec, OwnClass)]
-    find = ClassFinder(folder, allow_elsewhere=allow_code)
-    faults += [(path, *fault) for path, reference, _ in marked(spec, OwnClass) if (fault := find(reference))]
+    references = {path: reference for path, reference, _ in marked(spec, OwnClass)}
+    for path, reference in references.items():
+        if fault := class_fault(reference, folder, allow_elsewhere=allow_code):
+            faults.append((path, *fault))
     if faults:
         raise SpecError.of(tuple(problem(loaded.locations, *fault) for fault in faults))
-    yield from own_files(references, folder)
+    yield from own_files(references.values(), folder)
     for value in here.values():
         yield from _all_files(Path(os.path.normpath(value)))
     data = spec.data

@@ -16,8 +16,8 @@ import alray
 from alray.cli.main import execute
 from alray.console.display import PlainLines
 from alray.errors import CheckpointError, NonFiniteLoss, PlanError, RequestError, SpecError
+from alray.loading.yaml_text import write_yaml
 from alray.run_folder.records import EvaluationRecord, StepRecord
-from alray.spec.yaml_text import write_yaml
 
 
 def test_a_dict_a_model_and_the_command_train_the_same_weights(tiny: dict[str, Any], ended: alray.Run) -> None:

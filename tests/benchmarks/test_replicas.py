@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 
 from alray.cli.main import execute
+from alray.loading.load import load_spec
 from alray.run_folder.records import EvaluationRecord, StepRecord, read
 from alray.run_folder.store import manifests
-from alray.spec.loading import load_spec
 from benchmarks import balance, large_batch, plain_ddp, replica_tables, replicas
 from benchmarks.runs import Recorded
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from alray.cli.main import execute
+from alray.loading.load import load_spec
 from alray.run_folder.records import StageRecord
 from alray.schedules.table import SCHEDULES
-from alray.spec.loading import load_spec
 from alray.user_code import UserCode
 from benchmarks import laws, schedules, schedules_page, uneven
 from benchmarks.runs import Recorded

@@ -38,6 +38,7 @@ from alray.inference.prediction import ClassPrediction
 from alray.inference.requests import Evaluated
 from alray.inference.route_costs import RouteCost
 from alray.inference.weights import Weights
+from alray.loading.yaml_text import write_yaml
 from alray.planner.fitting import Fitting
 from alray.prediction.compare import compare_plans
 from alray.prediction.fit import Fit
@@ -47,7 +48,6 @@ from alray.report.table import Table
 from alray.report.timeline import predicted_lanes
 from alray.reproduction import Parting, Reproduction
 from alray.run_folder.records import Accuracy, Best, DepthAccuracy, Failure
-from alray.spec.yaml_text import write_yaml
 from alray.studies import forecast
 from alray.studies import study as studies
 from alray.studies.study import progress_line

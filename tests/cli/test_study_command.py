@@ -13,8 +13,8 @@ import pytest
 
 from alray.data import cache
 from alray.errors import RequestError
-from alray.spec.loading import dump_spec
-from alray.spec.study.loading import load_study
+from alray.loading.load import dump_spec
+from alray.loading.study.load import load_study
 from alray.storage.lock import held
 from alray.studies.folder import StudyFolder
 from alray.studies.trial import TrialOrder, run_trial

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from alray.spec.loading import load_spec
+from alray.loading.load import load_spec
 
 ROOT = Path(__file__).parents[2]
 CRD = "KUBERAY_RAYJOB_CRD"

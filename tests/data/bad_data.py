@@ -1,6 +1,6 @@
 """Data with something wrong, each with the file, line and key at which it is refused.
 
-The wording of the messages is in `tests/golden/messages.txt`; `tests/test_messages.py` checks both.
+`tests/test_messages.py` checks them.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from alray.inference.early_exit import Answers
-from alray.spec.study.loading import load_study
+from alray.loading.study.load import load_study
 from alray.studies.folder import StudyFolder
 from alray.studies.trial import TrialOrder, run_trial
 from tests.conftest import SMALL

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from alray.spec.study.loading import load_study
+from alray.loading.study.load import load_study
 from alray.studies.folder import StudyFolder
 from alray.studies.records import TrialRecord
 from alray.studies.study import StudyOptions, Watcher, resume_study, run_study

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from alray.errors import CheckpointError
+from alray.loading.yaml_text import write_yaml
 from alray.report.compare import Comparison, compare_runs
 from alray.report.compare_page import ComparisonReport, depth_rows, training_rows
 from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
@@ -20,7 +21,6 @@ from alray.report.summary import figures_of, summarise
 from alray.run_folder.records import DepthAccuracy, EvaluationRecord, Writer, effective, read, read_summary
 from alray.run_folder.store import write_manifest
 from alray.spec.study.section import Study
-from alray.spec.yaml_text import write_yaml
 from alray.studies.figures.training import race
 from alray.studies.outcome import first_reached
 from alray.studies.records import TrialRecord

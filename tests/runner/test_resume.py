@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from alray.errors import CheckpointError, SpecError
+from alray.loading.load import dump_spec, load_spec
 from alray.planner.micro_batches import as_saved
 from alray.run_folder.data_identity import DataIdentity
 from alray.run_folder.records import PlanRecord
 from alray.run_folder.store import write_manifest
 from alray.runner.resume import Resumed
-from alray.spec.loading import dump_spec, load_spec
 from alray.spec.models import Spec
 
 PICTURES = """

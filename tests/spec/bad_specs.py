@@ -1,6 +1,6 @@
 """Specs with something wrong, each with the lines and keys at which it is refused.
 
-The wording of the messages is in `tests/golden/messages.txt`; `tests/test_messages.py` checks both.
+`tests/test_messages.py` checks them.
 """
 
 from __future__ import annotations
@@ -450,6 +450,7 @@ BAD_SPECS = (
     no_keys("1 a", text="a: !!int x"),
     no_keys("1 a.x", "1 a", "3 b", text="a: {x: 1, x: 2}\nb: 1\nb: 2\n"),
     no_spec("", text=""),
+    no_spec("", text="# only a comment\n---\n~\n"),
     no_spec("1", text="hello"),
     no_spec("1", text="- a\n- b"),
     no_spec("2 study", text="# scaling\nstudy: scaling\nbase: a.yaml\n"),

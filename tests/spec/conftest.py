@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from alray.errors import SpecError
-from alray.spec.loading import load_spec
+from alray.loading.load import load_spec
 
 SMALL = """\
 name: small

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from alray.spec.loading import dump_spec, load_spec
-from alray.spec.schema import json_schema
+from alray.loading.load import dump_spec, load_spec
+from alray.loading.schema import json_schema
 
 
 def with_blocks(small: str, *entries: str) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from alray.loading.load import load_spec
 from alray.spec.checks import CHECKS
-from alray.spec.loading import load_spec
+from alray.spec.replica_checks import REPLICA_CHECKS
 
 COST = "{forward_s: 1, backward_s: 1, update_s: 0}"
 
@@ -70,4 +71,4 @@ def test_what_is_left_out_of_a_pipeline(
 
 
 def test_each_check_says_what_it_checks() -> None:
-    assert all(check.__doc__ for check in CHECKS)
+    assert all(check.__doc__ for check in (*CHECKS, *REPLICA_CHECKS))

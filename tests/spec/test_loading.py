@@ -9,15 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from alray.errors import SpecError
-from alray.spec.loading import dump_spec, load_spec
+from alray.loading.load import dump_spec, load_spec
 from alray.spec.models import ImageFolder
-
-
-def complaint(path: str | Path) -> str:
-    with pytest.raises(SpecError) as caught:
-        load_spec(path)
-    return str(caught.value)
 
 
 def test_a_spec(small: str, write: Callable[[str], Path]) -> None:
@@ -67,30 +60,10 @@ def test_a_dumped_spec_of_ones_own_classes_loads_from_elsewhere(
     assert load_spec(copy).spec == spec
 
 
-def test_no_such_file(tmp_path: Path) -> None:
-    file = tmp_path / "none.yaml"
-    assert complaint(file).startswith(f"{file}: the file does not exist; ")
-
-
-def test_a_folder(tmp_path: Path) -> None:
-    assert complaint(tmp_path).startswith(f"{tmp_path}: this is a folder; ")
-
-
-@pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n", "~\n"])
-def test_a_file_that_says_nothing(write: Callable[[str], Path], text: str) -> None:
-    assert complaint(write(text)).startswith("x.yaml: the file is empty; ")
-
-
-def test_a_file_that_is_not_text(write: Callable[[str], Path]) -> None:
-    file = write("")
-    file.write_bytes(b"name: a\n\x89PNG\xff\xfe")
-    assert complaint(file).startswith("x.yaml:2: this is not UTF-8 text; ")
-
-
 def test_a_byte_order_mark_is_no_harm(small: str, write: Callable[[str], Path]) -> None:
     assert load_spec(write("\ufeff" + small)).spec.name == "small"
 
 
 def test_neither_torch_nor_ray_is_imported() -> None:
-    code = "import sys, alray.spec.loading as l; print([m for m in ('torch', 'ray', 'numpy') if m in sys.modules])"
+    code = "import sys, alray.loading.load as l; print([m for m in ('torch', 'ray', 'numpy') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,20 +1,16 @@
-"""No wrong value is refused in the words of pydantic or Python. For the wording see `tests/test_messages.py`."""
+"""No wrong value is refused in the words of pydantic or Python."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from alray.spec.checks import CHECKS, check_spec
-from alray.spec.grammar import spelled_out
-from alray.spec.messages import problems_of
+from alray.errors import SpecError
+from alray.loading.load import load_spec
 from alray.spec.models import Replicas, Spec
-from alray.spec.partial import parse_spec
-from alray.spec.source_locations import SourceLocations
 
 Complaints = Callable[..., list[str]]
 
@@ -91,8 +87,12 @@ def test_no_value_is_without_plain_words(changes: list[tuple[tuple[str | int, ..
             )
         if isinstance(holder, dict) and isinstance(path[-1], str):
             holder[path[-1]] = value
-    spec, errors = parse_spec(spelled_out(document), Path())
-    problems = [*problems_of(errors, SourceLocations("x.yaml")), *check_spec(spec, SourceLocations("x.yaml"), CHECKS)]
+    try:
+        load_spec(document)
+    except SpecError as error:
+        problems = error.problems
+    else:
+        problems = ()
     assert all(problem.hint for problem in problems)
     for jargon in ("Input", "should be", " tag", "union", "tuple", "dict", "pydantic", "NoneType"):
         assert not any(jargon in str(problem).split("`")[0] for problem in problems)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from alray.errors import SpecError
+from alray.loading.load import LoadedSpec, load_spec
 from alray.schedules.table import SCHEDULES
-from alray.spec.loading import LoadedSpec, load_spec
 from alray.spec.models import Backpropagation, Cosine, Head, OwnBlock, Sgd, Synthetic
 
 Complaints = Callable[..., list[str]]

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alray.loading.load import dump_spec, load_spec
+from alray.loading.schema import json_schema
+from alray.loading.yaml_text import read_yaml
 from alray.spec import models
 from alray.spec.checks import CHECKS
 from alray.spec.grammar import spelled_out
-from alray.spec.loading import dump_spec, load_spec
 from alray.spec.models import Replicas, Spec
+from alray.spec.paths import key_text
 from alray.spec.replica_checks import REPLICA_CHECKS
-from alray.spec.schema import json_schema
-from alray.spec.source_locations import key_text
-from alray.spec.yaml_text import read_yaml
 
 BACKPROPAGATION: dict[str, Any] = {"method": {"kind": "backpropagation"}}
 GPIPE: dict[str, Any] = {**BACKPROPAGATION, "pipeline": {"schedule": "gpipe", "stages": 2, "micro_batches": 4}}
@@ -42,7 +42,8 @@ def replicas(**values: Any) -> Replicas:
 
 def found(spec: Spec) -> list[str]:
     """What all checks find."""
-    return [f"{key_text(path)}: {message}; {hint}" for check in CHECKS for path, message, hint in check(spec)]
+    checks = (*CHECKS, *REPLICA_CHECKS)
+    return [f"{key_text(path)}: {message}; {hint}" for check in checks for path, message, hint in check(spec)]
 
 
 def test_the_defaults() -> None:
@@ -157,7 +158,3 @@ def test_every_count_of_replicas_loads(count: int, batch_size: int, kind: str, d
     size = batch_size if shares is None else sum(shares)
     told = found(spec_with(batch_size=size, replicas={"count": count, "shares": shares}))
     assert (told == []) == (count <= size)
-
-
-def test_each_check_says_what_it_checks() -> None:
-    assert all(check.__doc__ for check in REPLICA_CHECKS)

@@ -8,10 +8,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from alray.spec.loading import dump_spec, load_spec
-from alray.spec.schema import json_schema, schema_text
-from alray.spec.study.loading import dump_study, is_study, load_study
-from alray.spec.yaml_text import read_yaml
+from alray.loading.load import dump_spec, load_spec
+from alray.loading.schema import json_schema, schema_text
+from alray.loading.study.load import dump_study, is_study, load_study
+from alray.loading.yaml_text import read_yaml
 
 SPECS = Path(__file__).parents[2] / "specs"
 FILES = sorted(SPECS.rglob("*.yaml"))

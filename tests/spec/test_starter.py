@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from alray.errors import SpecError
-from alray.spec.loading import load_spec
-from alray.spec.starter import SCHEMA_FILE, starter, starter_named, starter_names
-from alray.spec.study.loading import load_study
+from alray.loading.load import load_spec
+from alray.loading.starter import SCHEMA_FILE, starter, starter_named, starter_names
+from alray.loading.study.load import load_study
 
 SPECS = Path(__file__).parents[2] / "specs"
 

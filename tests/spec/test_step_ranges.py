@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alray.errors import RequestError
-from alray.spec.step_ranges import MOST_STEPS, parse_steps, require_steps
+from alray.loading.step_ranges import MOST_STEPS, parse_steps, require_steps
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from alray.loading.load import dump_spec, load_spec
 from alray.spec.data import Docstrings, HuggingFace, TextCsv, TinyImagenet
-from alray.spec.loading import dump_spec, load_spec
 
 SPEC = """\
 name: text

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alray.errors import SpecError
-from alray.spec.yaml_text import read_yaml, write_yaml
+from alray.loading.yaml_text import read_yaml, write_yaml
 
 
 def value_of(text: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from alray.spec.loading import load_spec
+from alray.loading.load import load_spec
 from alray.stage.reduction import ReducedReplication
 
 SPEC = {

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from alray.errors import CheckpointError
+from alray.loading.load import load_spec
 from alray.orchestrate import Finished, Options, open_planner, resume_run, run_spec
 from alray.run_folder.records import Record, effective, read
 from alray.run_folder.store import manifests, mark, require_new
 from alray.runner import resume
 from alray.runner.recorder import Recorder
 from alray.runner.resume import Resumed
-from alray.spec.loading import load_spec
 from alray.stage.assignment import start_from
 from alray.stage.checkpoint import read_checked
 from alray.stage.workload import DataFacts

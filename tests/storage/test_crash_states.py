@@ -22,12 +22,12 @@ from typing import Any
 import pytest
 
 from alray.errors import AlrayError, CheckpointError
+from alray.loading.study.load import load_study
 from alray.runner import driver
-from alray.spec.placed_errors import completed
-from alray.spec.study.loading import load_study
 from alray.storage import disk
 from alray.studies.folder import StudyFolder
 from alray.studies.trial import record_of
+from alray.system_errors import system_faults
 
 from .crash_model import Tree, WatchedOs, has_just_a_name, states, tree_of
 from .crashed_runs import OWN, RUN, SPEC, Desk, open_as_a_resume
@@ -169,7 +169,7 @@ def under_a_fault(desk: Desk, number: int, at: int, *, on_and_on: bool) -> int:
     error: AlrayError | None = None
     with watching(desk.root, fails=fails) as watched:
         try:
-            with completed():
+            with system_faults():
                 error = desk.begin().error
         except AlrayError as caught:
             error = caught

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from alray.loading.study.load import dump_study
 from alray.run_folder.records import Accuracy, Best, EvaluationRecord, StepRecord, Summary
-from alray.spec.study.loading import dump_study
 from alray.spec.study.section import Study
 from alray.studies.folder import StudyFolder
 from alray.studies.records import Begun, Reached, TrialRecord

@@ -10,7 +10,7 @@ import pytest
 from ray.tune.search import Searcher
 
 from alray.errors import RunError, UserCodeError
-from alray.spec.study.loading import LoadedStudy, load_study
+from alray.loading.study.load import LoadedStudy, load_study
 from alray.spec.study.section import OwnSearch
 from alray.studies.folder import StudyFolder
 from alray.studies.own_classes import StudyClass

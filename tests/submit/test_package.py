@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from alray.errors import RequestError, SpecError
-from alray.spec.loading import load_spec
-from alray.spec.study.loading import load_study
+from alray.loading.load import load_spec
+from alray.loading.study.load import load_study
 from alray.submit.package import LARGEST_PACKAGE_BYTES, Package, package
 
 SPEC = """\

@@ -15,7 +15,7 @@ import pytest
 from alray.cli import job as on_cluster
 from alray.cli.main import execute
 from alray.errors import PlanError, RequestError
-from alray.spec.loading import load_spec
+from alray.loading.load import load_spec
 from alray.submit.dashboard import Dashboard, Job, Node
 from alray.submit.locations import PACKAGES
 from alray.submit.room import require_room_for

@@ -1,1 +1,1 @@
-"""Studies: the grammar of a study spec, its points, and the trials it consists of."""
+"""The declarations of a study."""

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+from alray.loading.study.points import in_words, value_text
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar, heat_map
 from alray.report.figure import Exhibit, Figure, file_name
 from alray.report.text import accuracy, number, seconds, share
-from alray.spec.study.points import in_words, value_text
 from alray.studies.results import BATCH_SIZE, Results
 from alray.studies.scaling import DEVICE_AXES
 from alray.studies.table import PointRow

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from alray.loading.study.points import in_words, label_of, value_text
 from alray.report.drawing import BEYOND, IDEAL, MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Series, file_name
 from alray.report.table import CellValue, Column, Numbers, Table
-from alray.spec.study.points import in_words, label_of, value_text
 from alray.studies.batch_size import Regimes, at_the_edge, perfect_steps, regimes
 from alray.studies.records import TrialRecord
 from alray.studies.results import BATCH_SIZE, Results

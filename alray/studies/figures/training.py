@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from alray.loading.study.points import series_label
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit
 from alray.report.spread import spread
 from alray.report.thinning import groups, spaced
 from alray.report.training_time import TRAINING_S, training_s
 from alray.run_folder.records import EvaluationRecord, Exit, StageRecord, StepRecord
-from alray.spec.study.points import series_label
 from alray.studies.outcome import total_loss
 from alray.studies.records import TrialRecord
 from alray.studies.results import Results

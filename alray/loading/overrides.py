@@ -11,13 +11,14 @@ from functools import lru_cache
 from typing import Any
 
 from alray.errors import Problem, SpecError, printable
+from alray.loading.messages import meant_kind, unknown_key
+from alray.loading.precedence import set_aside
+from alray.loading.source_locations import COMMAND_LINE, SourceLocations, override_location
+from alray.loading.yaml_text import read_yaml
 from alray.spec.grammar import spelled_out, spot_of
-from alray.spec.messages import meant_kind, unknown_key
 from alray.spec.models import Spec
-from alray.spec.precedence import set_aside
+from alray.spec.paths import Path, key_text
 from alray.spec.section import Section, describe
-from alray.spec.source_locations import COMMAND_LINE, Path, SourceLocations, key_text, override_location
-from alray.spec.yaml_text import read_yaml
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def apply_overrides(
     Overrides that cannot be applied become problems; the others are still applied. A text for a section that has kinds
     (`method=backpropagation`) selects that kind with its defaults. If an override changes a `kind`, `source` or
     `block`, the file's keys that the new kind does not have are removed. If it contradicts another value of the file,
-    that value is removed (`alray.spec.precedence`). A note reports each removal.
+    that value is removed (`alray.loading.precedence`). A note reports each removal.
 
     root: the model of the document. flat: sections of it whose keys may hold dots.
     """

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from alray.counting import counted
+from alray.loading.usual_names import value_meant
 from alray.spec.grammar import Spot
 from alray.spec.section import describe, listed
-from alray.spec.usual_names import value_meant
 
 Words = tuple[str, str]
 """The message and the hint of a problem."""

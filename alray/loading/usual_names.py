@@ -8,8 +8,8 @@ from functools import cache
 
 from alray.spec.grammar import key_types, sections_of
 from alray.spec.models import Spec
+from alray.spec.paths import Path, key_text
 from alray.spec.section import Section, nearest
-from alray.spec.source_locations import Path, key_text
 
 _USUAL = {
     "learning_rate": "lr",

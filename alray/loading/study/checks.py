@@ -6,15 +6,17 @@ import json
 from collections.abc import Callable, Iterator
 from math import prod
 
-from alray.spec.find_class import ClassFinder
-from alray.spec.finding import Finding
+from alray.loading.find_class import class_fault
+from alray.loading.study.points import value_text
+from alray.spec.checks import Finding
 from alray.spec.grammar import marked
 from alray.spec.models import Spec
 from alray.spec.own_code import OwnClass, parse_python_reference
+from alray.spec.paths import Path
 from alray.spec.section import describe, listed
-from alray.spec.source_locations import Path
-from alray.spec.study.points import value_text
 from alray.spec.study.section import VARIANT, OwnScheduler, OwnSearch, Search, Space, Study
+
+StudyCheck = Callable[[Study], Iterator[Finding]]
 
 _MOST_POINTS = 10_000
 MOST_VALUES = 1_000_000
@@ -170,8 +172,8 @@ def of_tune(reference: str) -> bool:
 def classes_exist(study: Study, *, allow_elsewhere: bool) -> Iterator[Finding]:
     """The user's searcher and trial scheduler are defined in modules next to the base."""
     for path, reference, _ in marked(study, OwnClass):
-        find = ClassFinder(study.base.parent, allow_elsewhere=allow_elsewhere or of_tune(reference))
-        fault = find(reference)
+        elsewhere = allow_elsewhere or of_tune(reference)
+        fault = class_fault(reference, study.base.parent, allow_elsewhere=elsewhere)
         if fault is not None:
             yield path, *fault
 
@@ -195,7 +197,7 @@ def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
         yield "run.checkpoint.every", message, "give it the value of run.evaluate_every, or leave out run.checkpoint"
 
 
-CHECKS: tuple[Callable[[Study], Iterator[Finding]], ...] = (
+CHECKS: tuple[StudyCheck, ...] = (
     base_is_a_file,
     axes_are_lists,
     it_has_an_end,

@@ -8,13 +8,14 @@ from typing import Any, get_args
 from pydantic_core import ErrorDetails
 
 from alray.errors import Problem
+from alray.loading.source_locations import COMMAND_LINE, SourceLocations
+from alray.loading.usual_names import key_elsewhere, key_here, value_meant
+from alray.loading.value_messages import Words, value_message
 from alray.spec.grammar import Spot, spot
 from alray.spec.models import Spec
 from alray.spec.own_code import FORM
+from alray.spec.paths import Path, key_text
 from alray.spec.section import PLAIN, Section, describe
-from alray.spec.source_locations import COMMAND_LINE, Path, SourceLocations, key_text
-from alray.spec.usual_names import key_elsewhere, key_here, value_meant
-from alray.spec.value_messages import Words, value_message
 
 WRONG_KIND = ("union_tag_invalid", "union_tag_not_found")
 """pydantic's types of errors for a section whose `kind`, `source` or `block` does not exist or is missing."""

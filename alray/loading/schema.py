@@ -8,8 +8,8 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from pydantic_core import core_schema
 
+from alray.loading.composition import BASE
 from alray.spec.choice import OPEN_TAG, Choice
-from alray.spec.composition import BASE
 from alray.spec.duration import Duration
 from alray.spec.models import Spec
 from alray.spec.own_code import PREFIX

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from alray.errors import Problem
-
-Path = tuple[str | int, ...]
-"""Keys and list indices from the root of the spec to a value."""
+from alray.errors import AlrayError, Problem
+from alray.spec.paths import Path, path_of
 
 COMMAND_LINE = "command line"
-
-
-def key_text(path: Path) -> str:
-    """Return a path as messages print it: `model.components[2].channels`."""
-    text = ""
-    for part in path:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        else:
-            text += f".{part}" if text else part
-    return text
-
 
 Span = tuple[int, int]
 """Columns of a line, counted from 1: the first one, and the one after the last."""
@@ -87,7 +74,22 @@ class SourceLocations:
                 return location if around == path else replace(location, value=location.key or location.value)
         return SourceLocation(self.file, None)
 
-    def of_entry(self, path: Path) -> SourceLocation:
+    @contextmanager
+    def locating(self) -> Iterator[None]:
+        """Inside, a problem that names a key of the spec, but no location, gets the one where the key was written."""
+        try:
+            yield
+        except AlrayError as error:
+            error.restate(map(self._located, error.problems))
+            raise
+
+    def _located(self, problem: Problem) -> Problem:
+        if problem.file is not None or problem.key is None or problem.key.startswith("-"):
+            return problem
+        location = self._of_entry(path_of(problem.key))
+        return replace(location.problem(problem.message, problem.hint, problem.key), traceback=problem.traceback)
+
+    def _of_entry(self, path: Path) -> SourceLocation:
         """Return the location to show for a problem with the whole of `path`.
 
         Of an entry of a list of which the command line sets keys, the file has an older value: the overrides are shown.

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from alray.spec.overrides import override_text
-from alray.spec.source_locations import Path
+from alray.loading.overrides import override_text
+from alray.spec.paths import Path
 from alray.spec.study.section import VARIANT, Study
 
 
@@ -99,11 +99,7 @@ def points_of(study: Study) -> Iterator[Point]:
     axes = [list(_values(axis, values)) for axis, values in study.axes.items()]
     for number, chosen in enumerate(itertools.product(*axes)):
         values = dict(zip(study.axes, (value for value, _ in chosen), strict=True))
-        following = [
-            Setting(key, values[axis], ("follow", key))
-            for key, axis in study.follow.items()
-            if isinstance(study.axes.get(axis), list)  # else a check refuses it
-        ]
+        following = [Setting(key, values[axis], ("follow", key)) for key, axis in study.follow.items()]
         yield Point(number, values, merged(fixed, itertools.chain(*(settings for _, settings in chosen)), following))
 
 

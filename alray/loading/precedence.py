@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from alray.counting import counted
+from alray.loading.messages import meant_kind
+from alray.loading.source_locations import SourceLocations
 from alray.schedules.table import SCHEDULES, schedules_for
 from alray.spec.grammar import spot
-from alray.spec.messages import meant_kind
 from alray.spec.method import DEFAULT, METHODS
+from alray.spec.paths import Path, key_text
 from alray.spec.run import LENGTHS
-from alray.spec.source_locations import Path, SourceLocations, key_text
 
 Done = frozenset[Path]
 """The paths that the command line, or the spec on top, set."""

@@ -12,28 +12,26 @@ from typing import Any
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from alray.errors import Problem, SpecError
+from alray.errors import SpecError
+from alray.loading.messages import problem
+from alray.loading.precedence import set_aside
+from alray.loading.source_locations import SourceLocations
+from alray.loading.yaml_text import Parsed
 from alray.spec.choice import Choice
 from alray.spec.grammar import bare, choice_of, inside, key_types, section_of, selected, spelled_out
-from alray.spec.messages import problem
 from alray.spec.models import Spec
-from alray.spec.precedence import set_aside
+from alray.spec.paths import Path
 from alray.spec.section import Input, describe, located, path_from
-from alray.spec.source_locations import Path, SourceLocations
-from alray.spec.yaml_text import Parsed
 
 BASE = "base"
 """The key of the spec below. It is not a key of `Spec`: a run folder keeps the whole spec, without it."""
 
 
 @dataclass(frozen=True)
-class Composed:
+class Composed(Parsed):
     """The keys of a spec and of its bases together. bases: the files below, the nearest first. notes: what of them was
     set aside."""
 
-    value: dict[str, Any]
-    locations: SourceLocations
-    problems: dict[Path, Problem]
     notes: tuple[str, ...] = ()
     bases: tuple[FilePath, ...] = ()
 

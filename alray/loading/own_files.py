@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from importlib.util import decode_source
 from pathlib import Path
 
-from alray.spec.find_class import imported_from, is_reserved, module_file
+from alray.loading.find_class import imported_from, is_reserved, module_file
 from alray.spec.own_code import parse_python_reference
 
 
@@ -43,7 +43,7 @@ def _imported(file: Path, package: str) -> Iterator[str]:
     try:
         tree = ast.parse(decode_source(file.read_bytes()))
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deeply
-        return  # `ClassFinder` tells what is wrong in the file of a class; another file may never be imported
+        return  # `class_fault` tells what is wrong in the file of a class; another file may never be imported
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

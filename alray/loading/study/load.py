@@ -11,10 +11,8 @@ from typing import Any
 
 from alray.counting import counted
 from alray.errors import Problem, SpecError
-from alray.spec.composition import Composed
-from alray.spec.finding import Check, Finding
-from alray.spec.grammar import spelled_out
-from alray.spec.loading import (
+from alray.loading.composition import Composed
+from alray.loading.load import (
     Source,
     directory_of,
     file_of,
@@ -22,17 +20,19 @@ from alray.spec.loading import (
     read_document,
     read_spec,
 )
-from alray.spec.messages import problem, problems_of
+from alray.loading.messages import in_order, problem
+from alray.loading.overrides import apply_overrides
+from alray.loading.source_locations import COMMAND_LINE, SourceLocations
+from alray.loading.study.checks import CHECKS, MOST_VALUES, StudyCheck, base_is_a_file, trial_faults
+from alray.loading.study.points import Point, Setting, merged, parts_of, points_of
+from alray.loading.study.trials import Trial, settings_at_the_ends, trials_of
+from alray.loading.values import read_values
+from alray.loading.yaml_text import write_yaml
+from alray.spec.checks import Check
+from alray.spec.grammar import spelled_out
 from alray.spec.models import Spec
-from alray.spec.overrides import apply_overrides
-from alray.spec.partial import parse_document
-from alray.spec.section import Section, Unknown
-from alray.spec.source_locations import COMMAND_LINE, Path, SourceLocations, key_text
-from alray.spec.study.checks import CHECKS, MOST_VALUES, base_is_a_file, trial_faults
-from alray.spec.study.points import Point, Setting, merged, parts_of, points_of
+from alray.spec.paths import Path, key_text
 from alray.spec.study.section import FLAT, Study
-from alray.spec.study.trials import Trial, settings_at_the_ends, trials_of
-from alray.spec.yaml_text import write_yaml
 
 AlsoCheck = Callable[[pathlib.Path], Sequence[Check]]
 """Gives further checks of a spec in this folder."""
@@ -69,15 +69,7 @@ def is_study(path: str | pathlib.Path) -> bool:
 
 def read_study_file(file: pathlib.Path) -> Study:
     """The study in a file, without its points: the base may be gone since. Raises SpecError with all problems."""
-    parsed = read_document(file)
-    document = spelled_out(parsed.value, Study)
-    study, errors = parse_document(Study, document, directory_of(file), parsed.problems)
-    problems = [*parsed.problems.values(), *problems_of(errors, parsed.locations, Study)]
-    checks = [check for check in CHECKS if check is not base_is_a_file]
-    problems += [problem(parsed.locations, *finding) for check in checks for finding in _findings(check, study)]
-    if problems:
-        raise SpecError.of(tuple(problems))
-    return study
+    return _read(file, (), [check for check in CHECKS if check is not base_is_a_file])[0]
 
 
 def load_study(
@@ -85,52 +77,39 @@ def load_study(
     overrides: Sequence[str] = (),
     *,
     also: AlsoCheck = lambda base: (),
-    also_of_study: Sequence[Callable[[Study], Iterable[Finding]]] = (),
+    also_of_study: Sequence[StudyCheck] = (),
 ) -> LoadedStudy:
     """Read a study, apply `key=value` overrides of its keys, and check every point as a spec.
 
     also: gives further checks of a spec in this folder. also_of_study: further checks of the study itself. Raises
-    SpecError with all problems, each with file, line, key and hint.
+    SpecError with all problems of the study itself, or else with all of its points, each with file, line, key and hint.
     """
-    parsed = read_document(source)
-    locations = parsed.locations
-    if "study" not in parsed.value:
-        raise SpecError("this is the spec of one run, not a study", hint="run it with `alray run`", file=locations.file)
-    document = spelled_out(parsed.value, Study)
-    problems = apply_overrides(document, overrides, locations, root=Study, flat=FLAT).problems
-    study, errors = parse_document(Study, document, directory_of(file_of(source)), parsed.problems)
-    problems += [*parsed.problems.values(), *problems_of(errors, locations, Study)]
-    found = [finding for check in (*CHECKS, *also_of_study) for finding in _findings(check, study)]
-    problems += [problem(locations, *finding) for finding in found]
-    loader = _Loader(_usable(study, {path[:2] for path, _, _ in found}), locations, also)
+    study, locations = _read(source, overrides, (*CHECKS, *also_of_study))
+    loader = _Loader(study, locations, also)
     loader.load()
-    problems += loader.problems
-    if problems:
+    if loader.problems:
         raise SpecError.of(
-            tuple(sorted(dict.fromkeys(problems), key=lambda one: (one.file != locations.file, one.line or 0)))
+            tuple(sorted(dict.fromkeys(loader.problems), key=lambda one: (one.file != locations.file, one.line or 0)))
         )
     trials = tuple(trials_of(study, loader.points, [spec.seed for spec in loader.specs]))
     return LoadedStudy(study, tuple(loader.points), tuple(loader.specs), trials, tuple(loader.notes))
 
 
-def _findings(check: Callable[[Study], Iterable[Finding]], study: Study) -> list[Finding]:
-    """Return the findings of a check, up to where it reads a value that is wrong in the file."""
-    found = []
-    with suppress(Unknown):
-        for finding in check(study):
-            found.append(finding)
-    return found
-
-
-def _usable(study: Study, wrong: set[Path]) -> Study:
-    """The study with defaults in place of what is wrong, so that its points can be checked all the same."""
-    values = {key: field.get_default(call_default_factory=True) for key, field in Study.model_fields.items()}
-    for key, value in vars(study).items():
-        if not isinstance(value, Section) or vars(value).keys() == type(value).model_fields.keys():
-            values[key] = value
-    values |= {key: {} for key in ("set", "follow") if (key,) in wrong}
-    values["axes"] = {axis: given for axis, given in values["axes"].items() if ("axes", axis) not in wrong}
-    return Study.model_construct(**values)
+def _read(source: Source, overrides: Sequence[str], checks: Iterable[StudyCheck]) -> tuple[Study, SourceLocations]:
+    """The study itself, with overrides, and where its values are. Raises SpecError with all problems."""
+    parsed = read_document(source)
+    locations = parsed.locations
+    if "study" not in parsed.value:
+        raise SpecError("this is the spec of one run, not a study", hint="run it with `alray run`", file=locations.file)
+    spelled_out(parsed.value, Study)
+    applied = apply_overrides(parsed.value, overrides, locations, root=Study, flat=FLAT)
+    study, problems = read_values(Study, parsed, directory_of(file_of(source)))
+    problems += applied.problems
+    if study is not None:
+        problems += [problem(locations, *finding) for check in checks for finding in check(study)]
+    if study is None or problems:
+        raise SpecError.of(tuple(in_order(problems)))
+    return study, locations
 
 
 def dump_study(study: Study) -> str:
@@ -163,9 +142,7 @@ class _Loader:
         self.problems: list[Problem] = []
 
     def load(self) -> None:
-        """Load them if there is a base."""
-        if not isinstance(self._study.base, pathlib.Path) or not self._study.base.is_file():
-            return
+        """Load them."""
         points = list(points_of(self._study))
         if too_much := list(self._too_much(points)):
             self.problems = too_much

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from alray.loading.study.points import Point, Setting, merged
 from alray.randomness.seeds import derive_seed
-from alray.spec.study.points import Point, Setting, merged
 from alray.spec.study.section import VARIANT, Search, Study
 
 

@@ -15,7 +15,8 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from alray.errors import Problem, SpecError, printable
-from alray.spec.source_locations import Path, SourceLocation, SourceLocations, Span, key_text
+from alray.loading.source_locations import SourceLocation, SourceLocations, Span
+from alray.spec.paths import Path, key_text
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = _TAG + "merge"

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from alray.errors import SpecError
-from alray.spec.checks import CHECKS, check_spec
-from alray.spec.composition import Composed, compose
-from alray.spec.finding import Check
-from alray.spec.messages import in_order, problem, problems_of
+from alray.loading.composition import Composed, compose
+from alray.loading.messages import in_order, problem
+from alray.loading.overrides import apply_overrides
+from alray.loading.source_locations import SourceLocations
+from alray.loading.values import read_values
+from alray.loading.yaml_text import Parsed, parse_yaml, write_yaml
+from alray.spec.checks import CHECKS, Check
 from alray.spec.models import Spec
-from alray.spec.overrides import apply_overrides
-from alray.spec.partial import parse_spec
+from alray.spec.replica_checks import REPLICA_CHECKS
 from alray.spec.section import Section, describe
-from alray.spec.source_locations import SourceLocations
-from alray.spec.yaml_text import Parsed, parse_yaml, write_yaml
 from alray.storage.location import Location, location_of, names_a_scheme
 
 Source: TypeAlias = str | Location | Mapping[str, Any] | Section
@@ -73,13 +73,13 @@ def load_composed(
     """`load_spec` of a spec whose file was read before. The overrides change `composed`: it is used once."""
     document, locations = composed.value, composed.locations
     applied = apply_overrides(document, overrides, locations)
-    spec, errors = parse_spec(document, directory or directory_of(file), composed.problems)
-    found = check_spec(spec, locations, (*CHECKS, *also))
-    problems = in_order([*composed.problems.values(), *problems_of(errors, locations), *found, *applied.problems])
-    if problems:
-        error = SpecError.of(tuple(problems))
-        assert isinstance(error, SpecError)
-        raise error
+    spec, problems = read_values(Spec, composed, directory or directory_of(file))
+    problems += applied.problems
+    if spec is not None:
+        checks = (*CHECKS, *REPLICA_CHECKS, *also)
+        problems += [problem(locations, *finding) for check in checks for finding in check(spec)]
+    if spec is None or problems:
+        raise SpecError.of(tuple(in_order(problems)))
     return LoadedSpec(spec, file, document, locations, [*composed.notes, *applied.notes], composed.bases)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from alray.spec.find_class import ClassFinder
-from alray.spec.finding import Check, Finding
+from alray.loading.find_class import class_fault
+from alray.loading.load import LoadedSpec, Source, directory_of, file_of, load_spec
+from alray.spec.checks import Check, Finding
 from alray.spec.grammar import marked
-from alray.spec.loading import LoadedSpec, Source, directory_of, file_of, load_spec
 from alray.spec.models import Spec, Torchvision
 from alray.spec.own_code import OwnClass
 from alray.spec.section import Input
@@ -23,9 +23,8 @@ def input_checks(root: Path, *, allow_elsewhere: bool) -> tuple[Check, ...]:
 
     def classes_exist(spec: Spec) -> Iterator[Finding]:
         """The classes of the user are defined in their modules."""
-        find = ClassFinder(root, allow_elsewhere=allow_elsewhere)
         for path, reference, _ in marked(spec, OwnClass):
-            fault = find(reference)
+            fault = class_fault(reference, root, allow_elsewhere=allow_elsewhere)
             if fault is not None:
                 yield path, *fault
 

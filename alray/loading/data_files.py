@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from alray.spec.composition import is_path
+from alray.loading.composition import is_path
+from alray.loading.inputs import data_set_exists, inputs_exist
 from alray.spec.data import DataSection, Torchvision
 from alray.spec.grammar import key_types
-from alray.spec.inputs import data_set_exists, inputs_exist
 from alray.spec.models import Spec
+from alray.spec.paths import key_text
 from alray.spec.section import Section
-from alray.spec.source_locations import key_text
 
 
 def keys_of_files(data: DataSection) -> list[str]:

@@ -1,0 +1,24 @@
+"""Paths to the values of a spec, and how messages print them."""
+
+from __future__ import annotations
+
+import re
+
+Path = tuple[str | int, ...]
+"""Keys and list indices from the root of the spec to a value."""
+
+
+def key_text(path: Path) -> str:
+    """Return a path as messages print it: `model.components[2].channels`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+def path_of(key: str) -> Path:
+    """The path of a key, as `key_text` prints it."""
+    return tuple(int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", key))
