@@ -61,20 +61,17 @@ OWN_BLOCKS = "own_blocks.py"
 """Where `make_job` and `make_network` put a test's own blocks: `python:own_blocks.Name`."""
 
 RAY_FIXTURES = {"cluster", "local_ray", "own_ray"}
-_GROUP_OF = {"ray": "serial", "timing": "serial", "stand_ins": "stand-ins"}
-"""Tests of one group run on one worker, in order. Every file with none of these marks is a group of its own.
-
-Next to a Ray cluster that takes both processors, tests that compare measured times would fail. Stand-ins take ten
-seconds to make.
-"""
-_MARKED = re.compile(rf"^pytestmark = .*pytest\.mark\.({'|'.join(_GROUP_OF)})\b", re.MULTILINE)
-_SOONEST = ("ray", "stand_ins", "timing", "tests/engine/", "tests/test_", "tests/cli/", "tests/channel/")
-"""Marks and paths of what starts first, so that no worker is left with a long group at the end."""
+_GROUP_OF = {"ray": "the shared Ray", "stand_ins": "stand-ins"}
+"""Tests of one group run on one worker, in order: they share what takes ten seconds to make. Every file with none of
+these marks is a group of its own."""
+_SOONEST = ("ray", "own_ray", "stand_ins", "long", "")
+"""Marks of files in the order in which they start, so that no worker is left with a long file at the end."""
+_MARKED = re.compile(rf"^pytestmark = .*pytest\.mark\.({'|'.join(filter(None, _SOONEST))})\b", re.MULTILINE)
 
 
 @cache
 def _mark_of(file: Path) -> str:
-    """The mark of a whole file by which its tests are grouped; "" for none.
+    """The mark of `_SOONEST` that a whole file has; "" for none.
 
     It is read from the text: where the groups are given to workers, only the names of the tests are known.
     """
@@ -101,16 +98,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses by the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Bring the tests into the order in which they start."""
-
-    def turn(item: pytest.Item) -> int:
-        mark, file = _mark_of(item.path), item.path.relative_to(item.config.rootpath).as_posix()
-        if mark != "ray" and RAY_FIXTURES & set(getattr(item, "fixturenames", ())):
+    for item in items:
+        if _mark_of(item.path) not in ("ray", "own_ray") and RAY_FIXTURES & set(getattr(item, "fixturenames", ())):
             raise pytest.UsageError(f"{item.nodeid} uses Ray: its file wants `pytestmark = pytest.mark.ray`")
-        return next(
-            (turn for turn, first in enumerate(_SOONEST) if first == mark or file.startswith(first)), len(_SOONEST)
-        )
-
-    items.sort(key=turn)
+    items.sort(key=lambda item: _SOONEST.index(_mark_of(item.path)))
 
 
 @pytest.fixture(scope="session", autouse=True)

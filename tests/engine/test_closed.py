@@ -25,7 +25,7 @@ from alray.graph.cluster import connect
 
 from .conftest import LONG, Workshop
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.own_ray
 
 NICENESS = "RAY_worker_niceness"
 ALRAY = [sys.executable, "-c", "from alray.cli.main import main; main()"]

@@ -132,14 +132,17 @@ def left_behind() -> list[Any]:
 
 
 @pytest.mark.timeout(300)
-def test_a_trial_whose_process_or_stage_dies_is_no_result_and_runs_again_at_a_resume(
-    workshop: Workshop, local_ray: None, watcher: Watcher, seen: list[Progress]
+def test_a_trial_whose_process_or_stage_dies_runs_again_as_often_as_allowed_and_then_at_a_resume(
+    workshop: Workshop, local_ray: None, seen: list[Progress]
 ) -> None:
     with (workshop.folder / "own_blocks.py").open("a") as code:
         code.write(DYING)
-    process, stage = dies(workshop, "process", 1), dies(workshop, "stage", 1)
+    notes: list[str] = []
+    process, stage = dies(workshop, "process", 2), dies(workshop, "stage", 1)
+    process += ", run.max_failures: 1"
     variants = f"{{fine: {{}}, process: {{{process}}}, stage: {{{stage}, pipeline.stages: 2}}}}"
     path = study(workshop, f"set: {{run.max_failures: 0}}\naxes: {{variant: {variants}}}\nmax_concurrent: 1\n")
+    watcher = Watcher(notes.append, seen.append)
     report = run_study(path, [], StudyOptions(study_dir=workshop.folder / "out"), watcher)
     folder = StudyFolder.open(workshop.folder / "out")
     (fine,) = folder.records()
@@ -147,6 +150,8 @@ def test_a_trial_whose_process_or_stage_dies_is_no_result_and_runs_again_at_a_re
     reasons = [record.reason or "" for record in folder.lost()]
     assert reasons[0].startswith("the process of the trial ended: ") and "worker process has died" in reasons[0]
     assert reasons[1].startswith("stage 1 died")
+    assert [line.partition(",")[0] for line in notes if line.endswith("it runs again")] == ["variant=process"]
+    assert (workshop.folder / "process").stat().st_size == 2
     assert (report.summary.status, report.summary.statuses, report.summary.lost) == ("unfinished", {"finished": 1}, 2)
     assert [progress.ended for progress in seen] == [1, 2, 3]
     assert left_behind() == []
@@ -159,38 +164,17 @@ def test_a_trial_whose_process_or_stage_dies_is_no_result_and_runs_again_at_a_re
 
 
 @pytest.mark.timeout(300)
-def test_a_trial_runs_again_as_often_as_its_spec_allows(
-    workshop: Workshop, local_ray: None, seen: list[Progress]
-) -> None:
-    with (workshop.folder / "own_blocks.py").open("a") as code:
-        code.write(DYING)
-    notes: list[str] = []
-    variants = f"{{once: {{{dies(workshop, 'once', 1)}}}, always: {{{dies(workshop, 'always', 99)}}}}}"
-    path = study(workshop, f"set: {{run.max_failures: 1}}\naxes: {{variant: {variants}}}\nmax_concurrent: 1\n")
-    run_study(path, [], StudyOptions(study_dir=workshop.folder / "out"), Watcher(notes.append, seen.append))
-    assert {progress.record.point["variant"]: progress.record.status for progress in seen} == {
-        "once": "finished",
-        "always": "lost",
-    }
-    assert (workshop.folder / "always").stat().st_size == 2
-    assert [line.partition(",")[0] for line in notes if line.endswith("it runs again")] == [
-        "variant=once",
-        "variant=always",
-    ]
-
-
-@pytest.mark.timeout(300)
 def test_a_trial_whose_node_dies_runs_again_on_another(
     workshop: Workshop, cluster: Any, local_ray: None, seen: list[Progress]
 ) -> None:
-    """Its two stages, and with them its own process, can only be on nodes that come and go."""
-    (doomed,) = nodes = [cluster.add_node(num_cpus=2, resources={"far": 2})]
+    """Its process can only be on nodes that come and go."""
+    (doomed,) = nodes = [cluster.add_node(num_cpus=1, resources={"far": 1})]
     notes: list[str] = []
 
     def bring_another(line: str) -> None:
         notes.append(line)
         if line.endswith("it runs again"):
-            nodes.append(cluster.add_node(num_cpus=2, resources={"far": 2}))
+            nodes.append(cluster.add_node(num_cpus=1, resources={"far": 1}))
 
     def end_the_node() -> None:
         records = workshop.folder / "out/trials/0000/records.jsonl"
@@ -199,7 +183,7 @@ def test_a_trial_whose_node_dies_runs_again_on_another(
         cluster.remove_node(doomed, allow_graceful=False)
 
     slow = ", ".join(key.replace("=", ": ") for key in LONG)
-    far = "resources.per_stage: {CPU: 1, far: 1}, pipeline.stages: 2"
+    far = "resources.per_stage: {CPU: 1, far: 1}"
     path = study(workshop, f"set: {{{slow}, {far}, run.max_failures: 2}}\n")
     ending = Thread(target=end_the_node)
     ending.start()
@@ -258,9 +242,7 @@ def test_a_full_cluster_is_waited_for(
     options = StudyOptions(study_dir=workshop.folder / "out")
     report = run_study(path, [], options, Watcher(make_room, seen.append))
     assert report.summary.statuses == {"finished": 2}
-    assert [line for line in notes if "room" in line] == [
-        "no trial has started for 3 s: waiting until the cluster has room for one"
-    ]
+    assert sum("room" in line for line in notes) == 1
 
 
 @pytest.mark.timeout(300)
