@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,9 @@ import pytest
 from .stand_ins import Overrides, write_stand_ins
 
 if TYPE_CHECKING:
+    from alray.nn.encoder import EncoderFacts
     from alray.nn.network import Network
+    from alray.nn.shape import Shape
     from alray.planner.planning import Planner
     from alray.prediction.costs import Costs
     from alray.stage.workload import Workload
@@ -113,15 +116,9 @@ def nothing_waits_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def docstrings_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache of the data source `docstrings` for all tests: it is made once, in ten seconds."""
-    return tmp_path_factory.mktemp("docstrings")
-
-
-@pytest.fixture(scope="session")
-def stand_in_files(tmp_path_factory: pytest.TempPathFactory, docstrings_cache: Path) -> Mapping[str, Overrides]:
+def stand_in_files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Overrides]:
     """Written once; a test takes `stand_ins`."""
-    return write_stand_ins(tmp_path_factory.mktemp("stand_ins"), docstrings_cache)
+    return write_stand_ins(tmp_path_factory.mktemp("stand_ins"))
 
 
 @pytest.fixture
@@ -133,28 +130,61 @@ def stand_ins(stand_in_files: Mapping[str, Overrides], monkeypatch: pytest.Monke
 
 
 _counted: dict[str, Costs] = {}
+_inspected: dict[str, list[EncoderFacts]] = {}
+
+
+def _described(network: Network) -> list[Any]:
+    """Of what a network is made, the files beside its spec included."""
+    spec = network.spec
+    sections = spec.model_dump(mode="json", include={"model", "method", "optimizer", "replicas", "resources"})
+    code = {file.name: file.read_bytes() for file in sorted(network._load.root.glob("*.py"))}
+    return [sections, code, spec.run.precision, spec.run.compile, network.classes, network._trained]
 
 
 @pytest.fixture(scope="module")
 def counted_once() -> Iterator[None]:
-    """What is counted of a network is the same in all runs of it, and to count takes longer than a tiny run.
+    """Shapes and costs of a network are the same in all runs of it, and to find them takes longer than a tiny run.
 
-    For tests of what runs come to. That counts are right is tested in tests/probe.
+    Where times are given, no work is counted, and memory is a rough guess: nothing but a limit of memory depends on
+    them. For tests of what runs come to; tests/nn and tests/probe hold that shapes, counts and memory are right.
     """
-    from alray.probe.estimate import estimate_costs
+    from alray.nn.component import Component
+    from alray.nn.network import Network
+    from alray.probe import estimate as counting
+    from alray.probe.memory import ComponentMemory
+    from alray.schedules.table import SCHEDULES
+
+    inspect_all = Network._inspect_all
+
+    def inspected(network: Network, sample: Shape) -> list[EncoderFacts]:
+        one_length = SCHEDULES[network.spec.schedule].is_pipeline
+        key = repr([*_described(network), one_length, tuple(sample), sample.dtype, sample.words])
+        if key not in _inspected:
+            _inspected[key] = inspect_all(network, sample)
+        return list(_inspected[key])
 
     def estimate(network: Network, **keys: Any) -> Costs:
-        spec = network.spec
-        sections = spec.model_dump(mode="json", include={"model", "method", "optimizer", "replicas", "resources"})
-        code = {file.name: file.read_bytes() for file in sorted(network._load.root.glob("*.py"))}
         encoders = [facts.as_json() for facts in network.encoders], network.encoders[0].input.words
-        own = (spec.run.precision, spec.run.compile, network.classes, network._trained)
-        key = repr((sections, code, encoders, own, sorted(keys.items())))
+        given = network.spec.pipeline.costs is not None
+        key = repr([*_described(network), encoders, given, sorted(keys.items())])
         if key not in _counted:
-            _counted[key] = estimate_costs(network, **keys)
+            with pytest.MonkeyPatch.context() as patch:
+                if given:
+                    patch.setattr(Component, "exercise", no_work)
+                    patch.setattr(counting, "component_memory", guess)
+                _counted[key] = counting.estimate_costs(network, **keys)
         return _counted[key]
 
+    def no_work(component: Component, incoming: Any, route: Any) -> Any:
+        times = ("forward_s", "label_s", "backward_s", "infer_s", "route_s")
+        return SimpleNamespace(parts=dict.fromkeys(times, lambda: None))
+
+    def guess(network: Network, index: int, batch_size: int, device: Any) -> ComponentMemory:
+        out = batch_size * sum(shape.sample_bytes for shape in network.edge(index).values())
+        return ComponentMemory(3 * out, 4 * out, 6 * out, 0, 6 * out, 0, out)
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Network, "_inspect_all", inspected)
         for user in ("planner.planning", "planner.micro_batches", "probe.measure"):
             patch.setattr(f"alray.{user}.estimate_costs", estimate)
         yield

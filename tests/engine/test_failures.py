@@ -48,7 +48,9 @@ def test_own_code_that_raises(workshop, processes, inline) -> None:
     assert run.summary.status == "failed"
     log = workshop.folder / "run" / "logs" / "stage-1.log"
     message = str(run.error)
-    place = f"{workshop.folder / 'bad.py'}:7: model.components[3]: block `python:bad.Bad` raised KeyError in the forward"
+    place = (
+        f"{workshop.folder / 'bad.py'}:7: model.components[3]: block `python:bad.Bad` raised KeyError in the forward"
+    )
     assert message.startswith(place) and "'nothing there'" in message and str(log) in message
     assert "Traceback" in log.read_text()
     assert "call 100" in "".join(path.read_text() for path in log.parent.iterdir())

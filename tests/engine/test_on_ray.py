@@ -103,6 +103,7 @@ def test_from_ray_to_inline_and_back(workshop, longer_reference, local_ray, stop
     same(workshop.resume("pipeline.partition=[4]", inline=False), longer_reference)
 
 
+@pytest.mark.full  # test_profile.py has traces of one process and of several without Ray
 def test_every_stage_has_a_trace_and_the_bits_are_the_same(profiled, reference, local_ray) -> None:
     run = profiled.run("pipeline.partition=[3,1]", steps=(range(20, 22),), inline=False, name="run")
     same(run, reference)
@@ -213,6 +214,7 @@ def test_by_ray_train(replicated, local_ray, monkeypatch) -> None:
     assert not (folder / STORAGE).exists()
 
 
+@pytest.mark.full  # test_memory.py has it inline; test_failures.py has an error that comes from another process
 def test_a_stage_that_finds_no_memory_ends_the_run(hungry: Workshop, local_ray: None) -> None:
     finished = hungry.run(components(at=3), COSTS, "pipeline.partition=[1, 1]", inline=False)
     ended_without_memory(finished, hungry)
