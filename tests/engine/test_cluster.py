@@ -63,7 +63,7 @@ def test_other_versions_there(workshop, cluster, monkeypatch) -> None:
 
 
 def test_no_cluster_there(workshop) -> None:
-    with pytest.raises(RequestError, match="^--address: .* `127.0.0.1:1`: Connection refused"):
+    with pytest.raises(RequestError, match=r"^--address: .* `127\.0\.0\.1:1`: Connection refused"):
         attached(workshop, "127.0.0.1:1")
     with pytest.raises(RequestError, match="is an address of Ray Client, which cannot carry a run"):
         attached(workshop, "ray://127.0.0.1:10001", name="client")

@@ -134,7 +134,7 @@ def test_dropout_is_seen_and_drawn_from_the_generator_at_hand():
 
 
 def test_what_a_transformer_refuses():
-    with pytest.raises(SpecError, match="block `transformer` .* 6, not 300"):
+    with pytest.raises(SpecError, match=r"block `transformer` .* 6, not 300"):
         build("transformer", Shape((9, 6)), dim=300, heads=3, feedforward=5)
     with pytest.raises(SpecError, match="divides a width of 6 among its heads, and 4 is not a divisor"):
         build("transformer", Shape((9, 6)), heads=4, feedforward=5)

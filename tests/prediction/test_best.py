@@ -231,5 +231,5 @@ def test_one_value_a_stage(make_costs: Make, values: dict[str, tuple[Any, ...]],
 
 
 def test_micro_batches_divide_the_mini_batch(make_costs: Make) -> None:
-    with pytest.raises(PlanError, match="^pipeline.micro_batches: .* 64 samples .* 6 "):
+    with pytest.raises(PlanError, match=r"^pipeline\.micro_batches: .* 64 samples .* 6 "):
         Setting("gpipe", make_costs(), 2, 4, micro_batches=6)

@@ -183,7 +183,7 @@ def test_more_stages_than_components(make_costs: Make) -> None:
 
 
 def test_unknown_partition(make_costs: Make) -> None:
-    with pytest.raises(PlanError, match="^pipeline.partition: unknown partition `automatic`"):
+    with pytest.raises(PlanError, match=r"^pipeline\.partition: unknown partition `automatic`"):
         plan_of(make_costs(), partition="automatic")
 
 

@@ -141,5 +141,5 @@ def test_linear() -> None:
 
 
 def test_a_decay_needs_an_end() -> None:
-    with pytest.raises(PlanError, match="^lr_schedule.kind: .*`cosine`"):
+    with pytest.raises(PlanError, match=r"^lr_schedule\.kind: .*`cosine`"):
         rate(0, kind="cosine", final_lr=0.0, total_steps=None)
