@@ -11,6 +11,8 @@ import pytest
 
 from alray.cli.main import execute
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 CASES = {

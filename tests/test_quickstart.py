@@ -16,6 +16,8 @@ from alray.run_folder.records import Summary, effective, read
 from alray.spec.loading import load_spec
 from alray.stage.weights_hash import weights_sha256
 
+pytestmark = pytest.mark.long
+
 SPEC = Path(__file__).parents[1] / "specs" / "quickstart.yaml"
 EPOCHS, DEPTHS = 5, 4
 STEPS = 20 * EPOCHS

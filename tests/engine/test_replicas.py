@@ -18,6 +18,8 @@ from alray.run_folder.store import checkpoint_folder
 
 from .conftest import Watching, Workshop
 
+pytestmark = pytest.mark.long
+
 SPEC = """
 name: replicas
 seed: 3

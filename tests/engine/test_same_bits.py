@@ -20,6 +20,8 @@ from alray.orchestrate import Finished, plan_spec
 from ..pairwise import all_pairs
 from .conftest import TINY, Watching, Workshop
 
+pytestmark = pytest.mark.long
+
 PARTITIONS = [
     [last - first for first, last in itertools.pairwise([0, *cuts, 4])]
     for stages in range(1, 5)
