@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,9 @@ import pytest
 from .stand_ins import Overrides, write_stand_ins
 
 if TYPE_CHECKING:
+    from alray.nn.encoder import EncoderFacts
     from alray.nn.network import Network
+    from alray.nn.shape import Shape
     from alray.planner.planning import Planner
     from alray.prediction.costs import Costs
     from alray.stage.workload import Workload
@@ -61,20 +64,17 @@ OWN_BLOCKS = "own_blocks.py"
 """Where `make_job` and `make_network` put a test's own blocks: `python:own_blocks.Name`."""
 
 RAY_FIXTURES = {"cluster", "local_ray", "own_ray"}
-_GROUP_OF = {"ray": "serial", "timing": "serial", "stand_ins": "stand-ins"}
-"""Tests of one group run on one worker, in order. Every file with none of these marks is a group of its own.
-
-Next to a Ray cluster that takes both processors, tests that compare measured times would fail. Stand-ins take ten
-seconds to make.
-"""
-_MARKED = re.compile(rf"^pytestmark = .*pytest\.mark\.({'|'.join(_GROUP_OF)})\b", re.MULTILINE)
-_SOONEST = ("ray", "stand_ins", "timing", "tests/engine/", "tests/test_", "tests/cli/", "tests/channel/")
-"""Marks and paths of what starts first, so that no worker is left with a long group at the end."""
+_GROUP_OF = {"ray": "the shared Ray", "stand_ins": "stand-ins"}
+"""Tests of one group run on one worker, in order: they share what takes ten seconds to make. Every file with none of
+these marks is a group of its own."""
+_SOONEST = ("ray", "own_ray", "stand_ins", "long", "")
+"""Marks of files in the order in which they start, so that no worker is left with a long file at the end."""
+_MARKED = re.compile(rf"^pytestmark = .*pytest\.mark\.({'|'.join(filter(None, _SOONEST))})\b", re.MULTILINE)
 
 
 @cache
 def _mark_of(file: Path) -> str:
-    """The mark of a whole file by which its tests are grouped; "" for none.
+    """The mark of `_SOONEST` that a whole file has; "" for none.
 
     It is read from the text: where the groups are given to workers, only the names of the tests are known.
     """
@@ -101,16 +101,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses by the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Bring the tests into the order in which they start."""
-
-    def turn(item: pytest.Item) -> int:
-        mark, file = _mark_of(item.path), item.path.relative_to(item.config.rootpath).as_posix()
-        if mark != "ray" and RAY_FIXTURES & set(getattr(item, "fixturenames", ())):
+    for item in items:
+        if _mark_of(item.path) not in ("ray", "own_ray") and RAY_FIXTURES & set(getattr(item, "fixturenames", ())):
             raise pytest.UsageError(f"{item.nodeid} uses Ray: its file wants `pytestmark = pytest.mark.ray`")
-        return next(
-            (turn for turn, first in enumerate(_SOONEST) if first == mark or file.startswith(first)), len(_SOONEST)
-        )
-
-    items.sort(key=turn)
+    items.sort(key=lambda item: _SOONEST.index(_mark_of(item.path)))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -122,15 +116,9 @@ def nothing_waits_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def docstrings_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache of the data source `docstrings` for all tests: it is made once, in ten seconds."""
-    return tmp_path_factory.mktemp("docstrings")
-
-
-@pytest.fixture(scope="session")
-def stand_in_files(tmp_path_factory: pytest.TempPathFactory, docstrings_cache: Path) -> Mapping[str, Overrides]:
+def stand_in_files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Overrides]:
     """Written once; a test takes `stand_ins`."""
-    return write_stand_ins(tmp_path_factory.mktemp("stand_ins"), docstrings_cache)
+    return write_stand_ins(tmp_path_factory.mktemp("stand_ins"))
 
 
 @pytest.fixture
@@ -142,28 +130,61 @@ def stand_ins(stand_in_files: Mapping[str, Overrides], monkeypatch: pytest.Monke
 
 
 _counted: dict[str, Costs] = {}
+_inspected: dict[str, list[EncoderFacts]] = {}
+
+
+def _described(network: Network) -> list[Any]:
+    """Of what a network is made, the files beside its spec included."""
+    spec = network.spec
+    sections = spec.model_dump(mode="json", include={"model", "method", "optimizer", "replicas", "resources"})
+    code = {file.name: file.read_bytes() for file in sorted(network._load.root.glob("*.py"))}
+    return [sections, code, spec.run.precision, spec.run.compile, network.classes, network._trained]
 
 
 @pytest.fixture(scope="module")
 def counted_once() -> Iterator[None]:
-    """What is counted of a network is the same in all runs of it, and to count takes longer than a tiny run.
+    """Shapes and costs of a network are the same in all runs of it, and to find them takes longer than a tiny run.
 
-    For tests of what runs come to. That counts are right is tested in tests/probe.
+    Where times are given, no work is counted, and memory is a rough guess: nothing but a limit of memory depends on
+    them. For tests of what runs come to; tests/nn and tests/probe hold that shapes, counts and memory are right.
     """
-    from alray.probe.estimate import estimate_costs
+    from alray.nn.component import Component
+    from alray.nn.network import Network
+    from alray.probe import estimate as counting
+    from alray.probe.memory import ComponentMemory
+    from alray.schedules.table import SCHEDULES
+
+    inspect_all = Network._inspect_all
+
+    def inspected(network: Network, sample: Shape) -> list[EncoderFacts]:
+        one_length = SCHEDULES[network.spec.schedule].is_pipeline
+        key = repr([*_described(network), one_length, tuple(sample), sample.dtype, sample.words])
+        if key not in _inspected:
+            _inspected[key] = inspect_all(network, sample)
+        return list(_inspected[key])
 
     def estimate(network: Network, **keys: Any) -> Costs:
-        spec = network.spec
-        sections = spec.model_dump(mode="json", include={"model", "method", "optimizer", "replicas", "resources"})
-        code = {file.name: file.read_bytes() for file in sorted(network._load.root.glob("*.py"))}
         encoders = [facts.as_json() for facts in network.encoders], network.encoders[0].input.words
-        own = (spec.run.precision, spec.run.compile, network.classes, network._trained)
-        key = repr((sections, code, encoders, own, sorted(keys.items())))
+        given = network.spec.pipeline.costs is not None
+        key = repr([*_described(network), encoders, given, sorted(keys.items())])
         if key not in _counted:
-            _counted[key] = estimate_costs(network, **keys)
+            with pytest.MonkeyPatch.context() as patch:
+                if given:
+                    patch.setattr(Component, "exercise", no_work)
+                    patch.setattr(counting, "component_memory", guess)
+                _counted[key] = counting.estimate_costs(network, **keys)
         return _counted[key]
 
+    def no_work(component: Component, incoming: Any, route: Any) -> Any:
+        times = ("forward_s", "label_s", "backward_s", "infer_s", "route_s")
+        return SimpleNamespace(parts=dict.fromkeys(times, lambda: None))
+
+    def guess(network: Network, index: int, batch_size: int, device: Any) -> ComponentMemory:
+        out = batch_size * sum(shape.sample_bytes for shape in network.edge(index).values())
+        return ComponentMemory(3 * out, 4 * out, 6 * out, 0, 6 * out, 0, out)
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Network, "_inspect_all", inspected)
         for user in ("planner.planning", "planner.micro_batches", "probe.measure"):
             patch.setattr(f"alray.{user}.estimate_costs", estimate)
         yield

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy
 from PIL import Image
 
+from alray.data import docstrings
 from alray.loading.load import LoadedSpec, load_spec
 from alray.spec.models import DataSection, ImageFolder, TextCsv, TextFolder, TinyImagenet, Torchvision
 
@@ -21,7 +22,7 @@ Overrides = tuple[str, ...]
 """As on the command line: where a data set's stand-in lies."""
 
 
-def write_stand_ins(folder: Path, docstrings_cache: Path) -> Mapping[str, Overrides]:
+def write_stand_ins(folder: Path) -> Mapping[str, Overrides]:
     """A stand-in for every data set that a spec under specs/ names; by that name, the overrides that point to it.
 
     Each has at least one mini-batch of the spec's own size left after the validation split.
@@ -35,7 +36,7 @@ def write_stand_ins(folder: Path, docstrings_cache: Path) -> Mapping[str, Overri
         "dbpedia": text_csv(folder / "dbpedia", num_classes=14, num_train=300, columns=3),
         "aclImdb": imdb(folder / "aclImdb", num_train_per_class=150),
         "dogs_vs_cats": dogs_vs_cats(folder / "dogs_vs_cats", num_train_per_class=1150),
-        "docstrings": (f"data.cache={docstrings_cache}",),
+        "docstrings": docstrings_cache(folder / "docstrings", num_documents=1000),
     }
 
 
@@ -58,6 +59,15 @@ def _data_set_of(data: DataSection) -> str:
     if isinstance(data, TextCsv | TextFolder | ImageFolder):
         return data.train.parent.name
     return data.source
+
+
+def docstrings_cache(folder: Path, *, num_documents: int) -> Overrides:
+    """The cache file of the installed libraries, as if their source files had been read, which takes ten seconds."""
+    libraries = docstrings.installed_libraries()
+    texts = (" ".join(f"w{number * 30 + word}" for word in range(30)) for number in range(num_documents))
+    made = [(text, number % len(libraries)) for number, text in enumerate(texts)]
+    docstrings._write(folder / f"docstrings-{docstrings._key(libraries)}.json", made)
+    return (f"data.cache={folder}",)
 
 
 def fashion_mnist(root: Path, *, num_train: int, num_test: int) -> Overrides:

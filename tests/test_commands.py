@@ -21,6 +21,8 @@ from alray.loading.load import load_spec
 
 from .pages import PAGES, ROOT, Command, commands, mentioned, parse, write_files
 
+pytestmark = pytest.mark.long
+
 TUTORIAL = "docs/tutorial.md"
 TWO_STAGES = "alray run mine/mine.yaml pipeline.stages=2 --output runs/two-stages"
 COMMANDS = "docs/commands.md"

@@ -20,6 +20,8 @@ import pytest
 
 import alray
 
+pytestmark = pytest.mark.long
+
 PACKAGE = Path(alray.__file__).parent
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
 SPEC = """\

@@ -15,8 +15,6 @@ import pytest
 from alray.channel.host_barrier import HostBarrier, Pipes
 from alray.errors import ChannelError
 
-pytestmark = pytest.mark.timing
-
 ROUNDS = 50
 FORKED = multiprocessing.get_context("forkserver")  # which loads torch once, for all processes of the tests
 FORKED.set_forkserver_preload(["alray.channel.host_barrier"])

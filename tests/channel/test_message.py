@@ -140,10 +140,8 @@ def test_a_message_that_just_fits_and_one_that_does_not():
     buffer = dirty(fits)
     with pytest.raises(ChannelError) as caught:
         Slot(buffer).write(Message(MessageKind.EVALUATE, 3, {"s": torch.zeros(17)}), edge="1->2")
-    assert str(caught.value) == (
-        f"edge 1->2: evaluate 3 (s (17,)) is {fits + 64} bytes, the edge was laid out for {fits}; "
-        "a block gave a larger output than it did on the meta device; its output shape must be fixed"
-    )
+    message = str(caught.value)
+    assert message.startswith("edge 1->2: ") and f"{fits + 64} bytes" in message and f"for {fits};" in message
     assert bool((buffer == 255).all()), "nothing is written of a message that does not fit"
 
 

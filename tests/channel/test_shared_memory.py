@@ -63,10 +63,8 @@ def test_memory_that_may_not_be_opened_is_told():
             device=torch.device("cpu"),
             timeout_s=1.0,
         )
-    assert str(caught.value) == (
-        f"edge 0->1: the memory of process {2**22 - 1} cannot be shared: No such file or directory; "
-        "run all stages of a node in one container and as one user"
-    )
+    message = str(caught.value)
+    assert message.startswith("edge 0->1: ") and f"process {2**22 - 1} " in message
 
 
 _RECEIVES_ONE = """

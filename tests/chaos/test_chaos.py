@@ -12,7 +12,7 @@ from .play import RESUMED, Undisturbed, play
 from .room import NoRoom, Room
 from .scenarios import SCENARIOS
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.own_ray
 
 
 def fault(kind: str, target: str | None, moment: str, *, part: float = 0.0, delay_s: float = 0.0) -> Fault:
@@ -26,7 +26,6 @@ CASES = (
         (
             fault("full disk", None, "middle", part=0.1),
             fault("SIGKILL", "driver", "checkpoint"),
-            fault("SIGTERM", "driver", "end"),
         ),
         patient=True,
     ),

@@ -17,7 +17,7 @@ import pytest
 
 from alray.console.interrupts import Interrupts
 
-pytestmark = pytest.mark.timing
+pytestmark = pytest.mark.own_ray
 
 INLINE: list[str] = ["--inline"]
 ON_RAY: list[str] = []

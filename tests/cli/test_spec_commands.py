@@ -202,11 +202,11 @@ def test_init_writes_a_spec_once(alray: Callable[..., Any], spec: Path) -> None:
 
 def test_init_copies_any_committed_spec(alray: Callable[..., Any], spec: Path) -> None:
     said = alray("init", "--from", "al/vgg_cifar10")
-    assert said.out == "vgg_cifar10.yaml: written; `alray run vgg_cifar10.yaml` runs it\n"
+    assert said.out.startswith("vgg_cifar10.yaml: ") and "`alray run vgg_cifar10.yaml`" in said.out
     assert alray("validate", "vgg_cifar10.yaml").code == 0
     said = alray("init", "--from", "studies/laptop/methods")
-    assert said.out == "methods.yaml: written; `alray study methods.yaml` runs it\n"
-    assert said.err == "vgg_digits.yaml: written; the study begins with it\n"
+    assert said.out.startswith("methods.yaml: ") and "`alray study methods.yaml`" in said.out
+    assert said.err.startswith("vgg_digits.yaml: ")
     Path("methods.yaml").unlink()
     again = alray("init", "--from", "studies/laptop/methods")
     assert (again.code, again.errors.split(":")[0], Path("methods.yaml").exists()) == (2, "vgg_digits.yaml", False)

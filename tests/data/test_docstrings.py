@@ -14,8 +14,6 @@ from alray.data import docstrings
 from alray.data.docstrings import LONGEST, SHORTEST, Docstrings, Library, documents
 from alray.errors import DataError
 
-pytestmark = pytest.mark.stand_ins
-
 LONG = "Return the sum of what is given, one by one, and then once more, as a float."
 
 
@@ -127,8 +125,9 @@ def test_a_package_without_source_files(tmp_path: Path, libraries: tuple[Library
     assert not (tmp_path / "cache").exists()
 
 
-def test_the_real_set_is_a_task_with_room_above_it(docstrings_cache: Path) -> None:
-    source = Docstrings(cache=docstrings_cache)
+@pytest.mark.full  # which reads the source files of four libraries, in ten seconds
+def test_the_real_set_is_a_task_with_room_above_it(tmp_path: Path) -> None:
+    source = Docstrings(cache=tmp_path)
     train, test = source.open("train"), source.open("test")
     assert source.classes == ("standard_library", "numpy", "scipy", "scikit_learn")
     labels = torch.tensor([*train.labels, *test.labels])

@@ -178,6 +178,5 @@ def test_without_the_extra(library: str, folder: Path, tmp_path: Path, monkeypat
             source(folder)
         else:
             make_tokenizer(str(tmp_path / "any.json"))
-    assert str(caught.value) == (
-        f"data: this needs the library `{library}`, which is not installed; pip install 'alray[hub]'"
-    )
+    message = str(caught.value)
+    assert message.startswith("data: ") and f"`{library}`" in message and "pip install 'alray[hub]'" in message

@@ -25,7 +25,7 @@ from alray.graph.cluster import connect
 
 from .conftest import LONG, Workshop
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.own_ray
 
 NICENESS = "RAY_worker_niceness"
 ALRAY = [sys.executable, "-c", "from alray.cli.main import main; main()"]
@@ -94,7 +94,7 @@ def refused(url: str) -> int:
 
 
 def test_others_are_refused_and_a_killed_command_leaves_nothing(workshop: Workshop, own_ray: None) -> None:
-    words = ["run", str(workshop.spec), *LONG, "pipeline.stages=2", "replicas.count=2", "data.workers=1"]
+    words = ["run", str(workshop.spec), *LONG, "pipeline.stages=1", "replicas.count=2", "data.workers=1"]
     words += ["--watch", "--output", "run"]
     records = workshop.folder / "run" / "records.jsonl"
     with going_on(workshop.folder, *words) as run:

@@ -19,7 +19,7 @@ from alray.graph.cluster import living_nodes, require_room
 from alray.graph.placement import Placement
 from alray.graph.ray_graph import RayGraph
 from alray.graph.survey import NodeFacts, survey
-from alray.orchestrate import Options, plan_spec, run_spec
+from alray.orchestrate import Options, run_spec
 from alray.runner.engines import RayEngine
 
 from .conftest import LONG, Asked, Watching
@@ -33,16 +33,21 @@ def attached(workshop, address: str, *overrides: str, name: str = "run"):
     return run_spec(workshop.spec, list(overrides), options, Watching(), Asked())
 
 
+def refused(error: Exception, wanted: str, there: str) -> None:
+    message = str(error)
+    assert message.startswith("resources.per_stage: ") and wanted in message and there in message
+
+
 def test_attached(workshop, reference, cluster) -> None:
-    same(attached(workshop, cluster.address, "pipeline.partition=[2,2]"), reference)
+    memory = "resources.per_stage={CPU: 1, memory: 1000000}"
+    same(attached(workshop, cluster.address, "pipeline.partition=[2,2]", memory), reference)
     began = time.monotonic()
     with pytest.raises(PlanError) as caught:
         attached(workshop, cluster.address, "pipeline.stages=3", "resources.per_stage={CPU: 2}", name="three")
     assert time.monotonic() - began < 20
-    assert str(caught.value) == (
-        "resources.per_stage: 3 stages of 2 CPU each can never be placed: the cluster has 4 CPU on 1 node, room for 2; "
-        "lower pipeline.stages or resources.per_stage, or attach to a larger cluster"
-    )
+    refused(caught.value, "3 stages of 2 CPU ", " 4 CPU on 1 node, room for 2")
+    with pytest.raises(PlanError, match="of 1 CPU and 1e\\+15 memory each can never be placed"):
+        attached(workshop, cluster.address, "resources.per_stage={CPU: 1, memory: 1.0e+15}", name="much")
 
 
 def test_other_versions_there(workshop, cluster, monkeypatch) -> None:
@@ -51,21 +56,15 @@ def test_other_versions_there(workshop, cluster, monkeypatch) -> None:
         patch.setattr(ray, "__version__", "1.0")
         with pytest.raises(RequestError) as caught:
             attached(workshop, cluster.address)
-    assert str(caught.value) == (
-        f"--address: the cluster at `{cluster.address}` runs Ray {here} on Python {python}, and this environment has "
-        f"Ray 1.0 on Python {python}; run alray in an environment with the versions of the cluster, or send the run "
-        "there with `alray submit`"
-    )
+    message = str(caught.value)
+    assert message.startswith(f"--address: the cluster at `{cluster.address}` ")
+    assert f"Ray {here} on Python {python}" in message and f"Ray 1.0 on Python {python}" in message
     assert not ray.is_initialized()
 
 
 def test_no_cluster_there(workshop) -> None:
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(RequestError, match=r"^--address: .* `127\.0\.0\.1:1`: Connection refused"):
         attached(workshop, "127.0.0.1:1")
-    assert str(caught.value) == (
-        "--address: no Ray cluster answers at `127.0.0.1:1`: Connection refused; "
-        "start it, correct the address, or leave --address out to run on this machine alone"
-    )
     with pytest.raises(RequestError, match="is an address of Ray Client, which cannot carry a run"):
         attached(workshop, "ray://127.0.0.1:10001", name="client")
     with pytest.raises(RequestError, match="is the address of a dashboard; send the run there with `alray submit`"):
@@ -101,29 +100,19 @@ def test_room_is_counted_node_by_node() -> None:
         require_room([{"CPU": 2}] * 3, [{"CPU": 3}, {"CPU": 3}])
     with pytest.raises(PlanError) as caught:
         require_room([{"GPU": 1, "CPU": 1}], [{"CPU": 8}])
-    assert str(caught.value) == (
-        "resources.per_stage: 1 stages of 1 GPU and 1 CPU each can never be placed: the cluster has 0 GPU, 8 CPU "
-        "on 1 node, room for 0; lower pipeline.stages or resources.per_stage, or attach to a larger cluster"
-    )
+    refused(caught.value, "1 stages of 1 GPU and 1 CPU ", " 0 GPU, 8 CPU on 1 node, room for 0")
 
 
 def test_nodes_without_the_labels_are_no_room(workshop, local_ray) -> None:
     with pytest.raises(PlanError) as caught:
         workshop.run("resources.labels={zone: west}", inline=False)
-    assert str(caught.value) == (
-        "resources.per_stage: 1 stages of 1 CPU each can never be placed: the cluster has 0 CPU "
-        "on 0 nodes labelled zone=west, room for 0; "
-        "lower pipeline.stages or resources.per_stage, or attach to a larger cluster"
-    )
+    refused(caught.value, "1 stages of 1 CPU ", " 0 CPU on 0 nodes labelled zone=west, room for 0")
 
 
 def test_more_gpu_stages_than_gpus(workshop, local_ray) -> None:
     with pytest.raises(PlanError) as caught:
         workshop.run("resources.device=cuda", "resources.per_stage={GPU: 1}", "pipeline.stages=2", inline=False)
-    assert str(caught.value) == (
-        "resources.per_stage: 2 stages of 1 GPU each can never be placed: the cluster has 0 GPU "
-        "on 1 node, room for 0; lower pipeline.stages or resources.per_stage, or attach to a larger cluster"
-    )
+    refused(caught.value, "2 stages of 1 GPU ", " 0 GPU on 1 node, room for 0")
 
 
 @pytest.mark.timeout(240)
@@ -147,7 +136,7 @@ def test_a_node_that_goes(workshop, longer_reference, cluster, local_ray) -> Non
                 cluster.remove_node(node)
     same(run, longer_reference)
     assert run.summary.partition == [4]
-    assert "there is room for 1 of 2 stages: partition [4] from here on" in watching.notes
+    assert any("1 of 2 stages" in note and "[4]" in note for note in watching.notes)
     assert len(run.summary.failures) == 1
 
 
@@ -204,10 +193,8 @@ def test_a_stage_that_ray_ends_where_memory_runs_out(monkeypatch) -> None:
     graph._locations = [SimpleNamespace(pid=7, host="n1")]
     status = graph._read(0, None)
     assert status.dead and status.step == 3
-    assert str(status.error) == (
-        "stage 0 ran out of memory: Ray ended its process 7 on n1, where little was left; "
-        "use more stages, a smaller data.batch_size, or a device with more memory"
-    )
+    message = str(status.error)
+    assert message.startswith("stage 0 ran out of memory: ") and "process 7 on n1" in message
 
 
 SLOW_HERE = '''
@@ -260,24 +247,8 @@ def test_a_slower_node_is_measured_and_given_less(workshop, cluster, local_ray) 
     same(run, workshop.run(*overrides, name="inline"))
 
 
-def test_speeds_that_are_given(workshop, processes) -> None:
-    """A slower device gets fewer components, in the plan alone and in the run."""
-    overrides = ["pipeline.stages=2", "resources.stage_speed=[1, 0.25]"]
-    _, plan = plan_spec(workshop.spec, overrides, probe=False, options=Options(), observer=Watching())
-    assert (plan.partition, plan.stage_speed) == ((3, 1), (1.0, 0.25))
-    assert workshop.run(*overrides, inline=False).summary.partition == [3, 1]
-
-
-@pytest.mark.parametrize(
-    "engine",
-    [
-        [],
-        pytest.param(["method=backpropagation", "replicas={count: 2, engine: ray_train}"], marks=pytest.mark.full),
-    ],
-    ids=["graph", "ray_train"],
-)
-def test_memory_is_asked_for_by_its_name(workshop, cluster, engine: list[str], tmp_path) -> None:
-    overrides = ["run.epochs=1", "resources.per_stage={CPU: 1, memory: 1000000}", *engine]
+@pytest.mark.full
+def test_memory_for_ray_train_is_asked_for_by_its_name(workshop, cluster) -> None:
+    overrides = ["run.epochs=1", "resources.per_stage={CPU: 1, memory: 1000000}"]
+    overrides += ["method=backpropagation", "replicas={count: 2, engine: ray_train}"]
     assert attached(workshop, cluster.address, *overrides).error is None
-    with pytest.raises(PlanError, match="of 1 CPU and 1e\\+15 memory each can never be placed"):
-        attached(workshop, cluster.address, "resources.per_stage={CPU: 1, memory: 1.0e+15}", name="much")

@@ -47,10 +47,11 @@ def test_own_code_that_raises(workshop, processes, inline) -> None:
     )
     assert run.summary.status == "failed"
     log = workshop.folder / "run" / "logs" / "stage-1.log"
-    assert str(run.error) == (
-        f"{workshop.folder / 'bad.py'}:7: model.components[3]: block `python:bad.Bad` raised KeyError in "
-        f"the forward pass of component 3: 'nothing there'; the whole traceback is in {log}"
+    message = str(run.error)
+    place = (
+        f"{workshop.folder / 'bad.py'}:7: model.components[3]: block `python:bad.Bad` raised KeyError in the forward"
     )
+    assert message.startswith(place) and "'nothing there'" in message and str(log) in message
     assert "Traceback" in log.read_text()
     assert "call 100" in "".join(path.read_text() for path in log.parent.iterdir())
 

@@ -57,10 +57,8 @@ def ended_without_memory(finished: Finished, hungry: Workshop) -> None:
     error = finished.error
     assert isinstance(error, StageError)
     (problem,) = error.problems
-    assert problem.message.startswith(
-        "stage 1 (components 1 to 1) ran out of memory: it requested 1,125.9 TB at once; the plan predicts "
-    )
-    assert problem.hint == "use more stages, a smaller data.batch_size, or a device with more memory"
+    assert problem.message.startswith("stage 1 (components 1 to 1) ran out of memory")
+    assert "1,125.9 TB" in problem.message and problem.hint
     assert finished.summary.status == "failed"
     assert len(finished.summary.failures) == 1
     assert "DefaultCPUAllocator" in (hungry.folder / "run" / "logs" / "stage-1.log").read_text()
@@ -71,10 +69,8 @@ def test_the_probe_that_finds_no_memory(hungry: Workshop) -> None:
         hungry.run(components(at=1), "pipeline.costs=null")
     (problem,) = caught.value.problems
     assert problem.key == "model.components[1]"
-    assert problem.message == (
-        "component 1 (block `python:hungry.Hungry`) ran out of memory on the first mini-batch: "
-        "it requested 1,125.9 TB at once"
-    )
+    assert problem.message.startswith("component 1 (block `python:hungry.Hungry`) ran out of memory")
+    assert "1,125.9 TB" in problem.message
 
 
 def test_the_number_of_micro_batches_found_is_that_of_the_run(workshop: Workshop) -> None:

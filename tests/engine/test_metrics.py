@@ -11,7 +11,7 @@ import pytest
 
 from .conftest import LONG, Watching, Workshop
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.own_ray
 
 
 @pytest.fixture

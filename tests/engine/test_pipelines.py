@@ -16,6 +16,8 @@ from alray.run_folder.records import StageRecord, read
 from .conftest import Watching, Workshop
 from .process_graph import in_processes
 
+pytestmark = pytest.mark.long
+
 SPEC = """
 name: pipeline
 seed: 3

@@ -18,6 +18,8 @@ from alray.run_folder.store import checkpoint_folder
 
 from .conftest import Watching, Workshop
 
+pytestmark = pytest.mark.long
+
 SPEC = """
 name: replicas
 seed: 3
@@ -145,10 +147,8 @@ def test_contrasts_within_shares_are_told(replicated, one_process) -> None:
     watching = Watching()
     run = replicated.run(*SCPL, "method.gather=false", *ADAM[0], *replicas(2), watching=watching)
     assert distance(run, one) > 1e-3
-    assert watching.notes == [
-        "contrastive losses compare the samples of each replica's share of the mini-batch: 2 replicas do not train "
-        "exactly what one process would train; method.gather=true compares those of all replicas"
-    ]
+    (note,) = watching.notes
+    assert "2 replicas" in note and "method.gather=true" in note
 
 
 @pytest.mark.full
@@ -223,10 +223,8 @@ APART = [*ADAM[0], *replicas(2, "replicas.synchronise={average_every: 4 steps}")
 def test_averaged_weights_are_resumed_to_the_same_bits(replicated) -> None:
     watching = Watching()
     whole = replicated.run(*APART, name="whole", watching=watching)
-    assert watching.notes == [
-        "each replica draws its own dropout masks: 2 replicas do not train exactly what one process would train, but "
-        "the same on average"
-    ]
+    (note,) = watching.notes
+    assert "dropout" in note and "2 replicas" in note
     replicated.run(*APART, "run.steps=5")
     again = replicated.resume("run.steps=10", "pipeline.partition=[1,2]")
     assert again.summary.weights_sha256 == whole.summary.weights_sha256

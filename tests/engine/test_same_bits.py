@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from alray.orchestrate import Finished
+from alray.options import Options
+from alray.orchestrate import Finished, plan_spec
 
 from ..pairwise import all_pairs
-from .conftest import TINY, Workshop
+from .conftest import TINY, Watching, Workshop
+
+pytestmark = pytest.mark.long
 
 PARTITIONS = [
     [last - first for first, last in itertools.pairwise([0, *cuts, 4])]
@@ -175,3 +178,13 @@ def test_what_is_tested_is_there(workshop, reference_of, family, change) -> None
 
 def test_workers_change_nothing(workshop, reference) -> None:
     same(workshop.run("data.workers=1", "pipeline.partition=[1,3]"), reference)
+
+
+def test_a_slower_device_gets_fewer_components(workshop, reference, processes) -> None:
+    """In the plan alone and in the run."""
+    overrides = ["pipeline.stages=2", "resources.stage_speed=[1, 0.25]"]
+    _, plan = plan_spec(workshop.spec, overrides, probe=False, options=Options(), observer=Watching())
+    assert (plan.partition, plan.stage_speed) == ((3, 1), (1.0, 0.25))
+    run = workshop.run(*overrides, inline=False)
+    assert run.summary.partition == [3, 1]
+    same(run, reference)

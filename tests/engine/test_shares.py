@@ -13,8 +13,6 @@ from alray.run_folder.store import manifests
 from .test_replicas import ADAM, SGD, SLOW, distance, replicas, replicated
 from .test_sync_batch_norm import SHARED, normalised
 
-pytestmark = pytest.mark.timing
-
 
 def test_shares_follow_the_speed(replicated) -> None:
     """One of two replicas is slowed three times in epochs 2 to 4: it takes less meanwhile, and as much before long."""

@@ -132,65 +132,46 @@ def left_behind() -> list[Any]:
 
 
 @pytest.mark.timeout(300)
-def test_a_trial_whose_process_or_stage_dies_is_no_result_and_runs_again_at_a_resume(
-    workshop: Workshop, local_ray: None, watcher: Watcher, seen: list[StudyProgress]
-) -> None:
-    with (workshop.folder / "own_blocks.py").open("a") as code:
-        code.write(DYING)
-    process, stage = dies(workshop, "process", 1), dies(workshop, "stage", 1)
-    variants = f"{{fine: {{}}, process: {{{process}}}, stage: {{{stage}, pipeline.stages: 2}}}}"
-    path = study(workshop, f"set: {{run.max_failures: 0}}\naxes: {{variant: {variants}}}\nmax_concurrent: 1\n")
-    report = run_study(path, [], StudyOptions(study_dir=workshop.folder / "out"), watcher)
-    folder = StudyFolder.open(workshop.folder / "out")
-    (fine,) = folder.records()
-    assert fine.status == "finished" and fine.summary is not None and fine.summary.engine == "inline"
-    reasons = [record.reason or "" for record in folder.lost()]
-    assert reasons[0].startswith("the process of the trial ended: ") and "worker process has died" in reasons[0]
-    assert reasons[1].startswith("stage 1 died")
-    assert (report.summary.status, report.summary.statuses, report.summary.lost) == ("unfinished", {"finished": 1}, 2)
-    assert [progress.ended for progress in seen] == [1, 2, 3]
-    assert left_behind() == []
-
-    again = resume_study(workshop.folder / "out", [], StudyOptions(), watcher).summary
-    assert (again.status, again.statuses, again.lost) == ("finished", {"finished": 3}, 0)
-    for record in folder.records()[1:]:
-        alone = workshop.run(*record.overrides, name=f"alone-{record.number}").summary
-        assert record.summary is not None and record.summary.weights_sha256 == alone.weights_sha256
-
-
-@pytest.mark.timeout(300)
-def test_a_trial_runs_again_as_often_as_its_spec_allows(
+def test_a_trial_whose_process_dies_runs_again_as_often_as_allowed_and_then_at_a_resume(
     workshop: Workshop, local_ray: None, seen: list[StudyProgress]
 ) -> None:
     with (workshop.folder / "own_blocks.py").open("a") as code:
         code.write(DYING)
     notes: list[str] = []
-    variants = f"{{once: {{{dies(workshop, 'once', 1)}}}, always: {{{dies(workshop, 'always', 99)}}}}}"
+    variants = f"{{fine: {{}}, dying: {{{dies(workshop, 'deaths', 2)}}}}}"
     path = study(workshop, f"set: {{run.max_failures: 1}}\naxes: {{variant: {variants}}}\nmax_concurrent: 1\n")
-    run_study(path, [], StudyOptions(study_dir=workshop.folder / "out"), Watcher(notes.append, seen.append))
-    assert {progress.record.point["variant"]: progress.record.status for progress in seen} == {
-        "once": "finished",
-        "always": "lost",
-    }
-    assert (workshop.folder / "always").stat().st_size == 2
-    assert [line.partition(",")[0] for line in notes if line.endswith("it runs again")] == [
-        "variant=once",
-        "variant=always",
-    ]
+    watcher = Watcher(notes.append, seen.append)
+    report = run_study(path, [], StudyOptions(study_dir=workshop.folder / "out"), watcher)
+    folder = StudyFolder.open(workshop.folder / "out")
+    (fine,) = folder.records()
+    assert fine.status == "finished" and fine.summary is not None and fine.summary.engine == "inline"
+    (lost,) = (record.reason or "" for record in folder.lost())
+    assert lost.startswith("the process of the trial ended: ") and "worker process has died" in lost
+    assert [line.partition(",")[0] for line in notes if line.endswith("it runs again")] == ["variant=dying"]
+    assert (workshop.folder / "deaths").stat().st_size == 2
+    assert (report.summary.status, report.summary.statuses, report.summary.lost) == ("unfinished", {"finished": 1}, 1)
+    assert [progress.ended for progress in seen] == [1, 2]
+    assert left_behind() == []
+
+    again = resume_study(workshop.folder / "out", [], StudyOptions(), watcher).summary
+    assert (again.status, again.statuses, again.lost) == ("finished", {"finished": 2}, 0)
+    _, record = folder.records()
+    alone = workshop.run(*record.overrides, name="alone").summary
+    assert record.summary is not None and record.summary.weights_sha256 == alone.weights_sha256
 
 
 @pytest.mark.timeout(300)
 def test_a_trial_whose_node_dies_runs_again_on_another(
     workshop: Workshop, cluster: Any, local_ray: None, seen: list[StudyProgress]
 ) -> None:
-    """Its two stages, and with them its own process, can only be on nodes that come and go."""
-    (doomed,) = nodes = [cluster.add_node(num_cpus=2, resources={"far": 2})]
+    """Its process can only be on nodes that come and go."""
+    (doomed,) = nodes = [cluster.add_node(num_cpus=1, resources={"far": 1})]
     notes: list[str] = []
 
     def bring_another(line: str) -> None:
         notes.append(line)
         if line.endswith("it runs again"):
-            nodes.append(cluster.add_node(num_cpus=2, resources={"far": 2}))
+            nodes.append(cluster.add_node(num_cpus=1, resources={"far": 1}))
 
     def end_the_node() -> None:
         records = workshop.folder / "out/trials/0000/records.jsonl"
@@ -199,7 +180,7 @@ def test_a_trial_whose_node_dies_runs_again_on_another(
         cluster.remove_node(doomed, allow_graceful=False)
 
     slow = ", ".join(key.replace("=", ": ") for key in LONG)
-    far = "resources.per_stage: {CPU: 1, far: 1}, pipeline.stages: 2"
+    far = "resources.per_stage: {CPU: 1, far: 1}"
     path = study(workshop, f"set: {{{slow}, {far}, run.max_failures: 2}}\n")
     ending = Thread(target=end_the_node)
     ending.start()
@@ -211,6 +192,7 @@ def test_a_trial_whose_node_dies_runs_again_on_another(
     assert len(nodes) == 2
 
 
+@pytest.mark.full  # tests/studies/test_tuning.py has the end of a study, tests/chaos/test_chaos.py a full disk
 @pytest.mark.timeout(300)
 def test_a_full_disk_ends_a_study_in_one_error_and_it_goes_on_when_there_is_room(
     workshop: Workshop, own_ray: None
@@ -258,9 +240,7 @@ def test_a_full_cluster_is_waited_for(
     options = StudyOptions(study_dir=workshop.folder / "out")
     report = run_study(path, [], options, Watcher(make_room, seen.append))
     assert report.summary.statuses == {"finished": 2}
-    assert [line for line in notes if "room" in line] == [
-        "no trial has started for 3 s: waiting until the cluster has room for one"
-    ]
+    assert sum("room" in line for line in notes) == 1
 
 
 @pytest.mark.timeout(300)
@@ -274,6 +254,8 @@ def test_stages_run_trial_after_trial_in_the_same_processes_until_one_dies(works
     path = study(workshop, f"{both}axes: {{variant: {variants}}}\n")
     done = alray.study(path, output=workshop.folder / "out", progress=False)
     assert len(done.runs) == len(done.table()) == 3
+    (lost,) = StudyFolder.open(workshop.folder / "out").lost()
+    assert (lost.reason or "").startswith("stage 1 died")
     records = done.trials
     assert [record.number for record in records] == [0, 1, 3]
     for record in records:
@@ -293,8 +275,8 @@ def test_stages_run_trial_after_trial_in_the_same_processes_until_one_dies(works
 def test_a_killed_study_goes_on_to_the_same_records(
     workshop: Workshop, cluster: Any, local_ray: None, watcher: Watcher, seen: list[StudyProgress]
 ) -> None:
-    search = "search: {kind: optuna, trials: 1, space: {optimizer.lr: {loguniform: [1.0e-3, 1.0e-2]}}}"
-    path = study(workshop, f"axes: {{pipeline.stages: [1, 2]}}\n{search}\nmax_concurrent: 1\n")
+    search = "search: {kind: optuna, trials: 2, space: {optimizer.lr: {loguniform: [1.0e-3, 1.0e-2]}}}"
+    path = study(workshop, f"axes: {{pipeline.stages: [2]}}\n{search}\nmax_concurrent: 1\n")
     out = workshop.folder / "out"
     killed = begin(cluster, path, "--output", out)
     while not (out / "trials/0001").exists() and killed.poll() is None:
@@ -302,22 +284,19 @@ def test_a_killed_study_goes_on_to_the_same_records(
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
     (first,) = StudyFolder.open(out).records()
-    report = resume_study(out, ["search.trials=2"], StudyOptions(), watcher)
-    assert (report.summary.status, report.summary.statuses) == ("finished", {"finished": 4})
-    assert [progress.record.number for progress in seen] == [1, 2, 3]
+    report = resume_study(out, ["search.trials=3"], StudyOptions(), watcher)
+    assert (report.summary.status, report.summary.statuses) == ("finished", {"finished": 3})
+    assert [progress.record.number for progress in seen] == [1, 2]
     assert not (out / "tune").exists()
-    again, second, *added = StudyFolder.open(out).records()
+    again, second, added = StudyFolder.open(out).records()
     assert again == first
-    assert [(record.number, record.point["pipeline.stages"], record.index) for record in added] == [
-        (2, 1, 1),
-        (3, 2, 1),
-    ]
+    assert (added.number, added.index) == (2, 2)
     commands = [json.loads((out / f"trials/000{n}/environment.json").read_text())["command"] for n in range(2)]
     assert commands == [["-c", *killed.args[3:]], sys.argv], "of the study, not of Ray's workers"
     for number, record in enumerate((first, second)):
         alone = workshop.run(*record.overrides, name=f"alone-{number}").summary
         assert record.summary is not None and record.values["optimizer.lr"] != 3e-3
-        assert (record.number, record.summary.stages, record.summary.steps) == (number, number + 1, alone.steps)
+        assert (record.number, record.summary.stages, record.summary.steps) == (number, 2, alone.steps)
         assert record.summary.weights_sha256 == alone.weights_sha256
     assert left_behind() == []
 

@@ -59,10 +59,8 @@ def test_statistics_of_their_own_are_told(normalised) -> None:
     one = normalised.run(*ADAM[0], name="one", watching=watching)
     assert not watching.notes
     run = normalised.run(*ADAM[0], *replicas(2), watching=watching)
-    assert watching.notes == [
-        "batch normalisation computes its statistics on each replica's share of the mini-batch: 2 replicas do not "
-        "train exactly what one process would train; replicas.sync_batch_norm=true computes them over all replicas"
-    ]
+    (note,) = watching.notes
+    assert "2 replicas" in note and "replicas.sync_batch_norm=true" in note
     assert distance(run, one) > 1e-3
 
 

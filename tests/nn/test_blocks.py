@@ -146,17 +146,10 @@ def test_vgg_shapes_and_layers(make_network):
 
 def test_vgg_refuses_what_it_cannot_take(make_network):
     override = "model.components=[{block: vgg, channels: [4]}]"
-    with pytest.raises(SpecError) as caught:
+    with pytest.raises(SpecError, match=r"^model.components\[0\]: block `vgg` .* \(7,\)"):
         make_network(override, sample=(7,))
-    assert str(caught.value) == (
-        "model.components[0]: block `vgg` takes images (channels, height, width), but its input is (7,); "
-        "put it on image data, before any block that flattens"
-    )
-    with pytest.raises(SpecError) as caught:
+    with pytest.raises(SpecError, match=r"^model.components\[0\]: block `vgg` .* 8 x 1"):
         make_network("model.components=[{block: vgg, channels: [4], pool: true}]", sample=(2, 8, 1))
-    assert str(caught.value) == (
-        "model.components[0]: block `vgg` cannot halve maps of 8 x 1; drop `pool`, or raise `data.image_size`"
-    )
 
 
 @pytest.mark.parametrize(

@@ -102,10 +102,8 @@ def test_the_meta_device_gives_the_same_shapes(block):
 def test_only_sequences_or_values_are_taken(block):
     with pytest.raises(SpecError) as caught:
         build(block, TEXT, **SEQUENCES[block])
-    assert str(caught.value) == (
-        f"block `{block.split()[0]}` takes real values, but its input is word numbers or other integers; "
-        "put an `embedding` first"
-    )
+    message = str(caught.value)
+    assert message.startswith(f"block `{block.split()[0]}` ") and "`embedding`" in message
 
 
 @pytest.mark.parametrize("block", ["transformer", "lstm"])
@@ -136,11 +134,8 @@ def test_dropout_is_seen_and_drawn_from_the_generator_at_hand():
 
 
 def test_what_a_transformer_refuses():
-    with pytest.raises(SpecError) as caught:
+    with pytest.raises(SpecError, match=r"block `transformer` .* 6, not 300"):
         build("transformer", Shape((9, 6)), dim=300, heads=3, feedforward=5)
-    assert str(caught.value) == (
-        "block `transformer` keeps the width of its input, which is 6, not 300; set dim to 6, or leave it out"
-    )
     with pytest.raises(SpecError, match="divides a width of 6 among its heads, and 4 is not a divisor"):
         build("transformer", Shape((9, 6)), heads=4, feedforward=5)
 
@@ -200,9 +195,5 @@ def test_the_meta_device_reads_the_first_vector_only(tmp_path):
 
 
 def test_an_embedding_wants_words():
-    with pytest.raises(SpecError) as caught:
+    with pytest.raises(SpecError, match=r"block `embedding` .* \(9, 6\)"):
         build("embedding", Shape((9, 6)), dim=3)
-    assert str(caught.value) == (
-        "block `embedding` takes text (word numbers with their vocabulary), but its input is (9, 6); "
-        "put it first, on text data"
-    )

@@ -100,9 +100,7 @@ def test_an_unsaved_buffer_that_changes_is_refused_when_the_network_is_drawn(mak
         make_network(named(name), code=BUFFERS)
     (problem,) = caught.value.problems
     assert problem.key == "model.components[1]"
-    assert problem.message == (
-        "the buffer `inner.seen` changes in training, but has persistent=False: no checkpoint would hold it"
-    )
+    assert "`inner.seen`" in problem.message
     make_network(named(name).replace("'}", "', persistent: true}"))
 
 

@@ -87,10 +87,8 @@ def test_damage_is_told_with_its_line(read, tmp_path, text, place, message):
 def test_what_cannot_be_opened(tmp_path, look, name, reason):
     with pytest.raises(DataError) as caught:
         look(tmp_path / name)
-    assert str(caught.value) == (
-        f"{tmp_path / name}: cannot read the word vectors: {reason}; give a file of lines `word v1 ... vd`, such as "
-        "one of GloVe's, unpacked; or leave `vectors` out"
-    )
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / name}: ") and reason in message
 
 
 def test_a_glance_sees_the_first_vector_only(tmp_path):

@@ -210,13 +210,9 @@ def test_where_nothing_fits_the_stage_and_its_need_are_told(
         best_cut(setting)
     cut = (1, 3) if virtual_stages == 1 else (1, 1, 1, 1)
     need = memory_of(setting, cut, 0).total_bytes
-    kind = "virtual stages" if virtual_stages > 1 else "stages"
-    assert str(caught.value) == (
-        f"pipeline.partition: no cut of 4 components into {len(cut)} {kind} fits the memory of the devices: "
-        f"with {list(cut)}, which comes nearest, stage 0 needs {need} bytes and has 100; "
-        "use more stages, a smaller mini-batch or larger devices, or set resources.memory_bytes where there is more "
-        "memory than it seems"
-    )
+    message = str(caught.value)
+    assert message.startswith("pipeline.partition: ") and str(list(cut)) in message
+    assert f"stage 0 needs {need} bytes and has 100" in message
 
 
 @pytest.mark.parametrize(
@@ -235,9 +231,5 @@ def test_one_value_a_stage(make_costs: Make, values: dict[str, tuple[Any, ...]],
 
 
 def test_micro_batches_divide_the_mini_batch(make_costs: Make) -> None:
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(PlanError, match=r"^pipeline\.micro_batches: .* 64 samples .* 6 "):
         StepSetting("gpipe", make_costs(), 2, 4, micro_batches=6)
-    assert str(caught.value) == (
-        "pipeline.micro_batches: a mini-batch of 64 samples cannot be cut into 6 equal micro-batches; "
-        "use a divisor of 64, or another data.batch_size"
-    )

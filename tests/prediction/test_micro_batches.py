@@ -63,8 +63,6 @@ def test_where_nothing_fits(make_costs: Make) -> None:
     need_bytes = need(setting, (4,), 64)
     with pytest.raises(PlanError) as caught:
         fewest_micro_batches(setting, "auto", SCHEDULES["gpipe"].possible_micro_batches(1, 64))
-    assert str(caught.value) == (
-        f"pipeline.micro_batches: even in 64 micro-batches, of 1 sample each, stage 0 of the cut [4] needs "
-        f"{need_bytes} bytes and has 5000; use more stages, larger devices, or set resources.memory_bytes where there "
-        "is more memory than it seems"
-    )
+    message = str(caught.value)
+    assert message.startswith("pipeline.micro_batches: ") and "stage 0 of the cut [4]" in message
+    assert f"{need_bytes} bytes and has 5000" in message

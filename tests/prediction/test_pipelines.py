@@ -132,9 +132,8 @@ def test_a_deadlock_between_virtual_stages_is_found() -> None:
     lists = parse_program("0F0 2R0 2F0 0S0\n1R0 1F0 1S0\n")
     with pytest.raises(PlanError) as caught:
         simulate(lists, even(4, 1, 1), in_flight=4)
-    assert caught.value.problems[0].message == (
-        "deadlock: stage 0 waits for batch 0 from stage 1 (`2R0`), which waits for batch 0 from stage 0 (`1R0`)"
-    )
+    message = caught.value.problems[0].message
+    assert message.startswith("deadlock: ") and "`2R0`" in message and "`1R0`" in message
 
 
 def test_messages_of_virtual_stages_have_their_own_edges() -> None:

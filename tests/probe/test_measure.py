@@ -27,8 +27,6 @@ from alray.probe.micro_batch import SplitBackward, time_micro_batch
 from alray.probe.other_programs import OtherPrograms
 from alray.probe.timing import MOST_REPEATS, WARM_UPS, Timed, Timing, time_parts
 
-pytestmark = pytest.mark.timing
-
 CPU = torch.device("cpu")
 BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept")
 COUNTED = ComponentCosts("vgg", 0.001, 0.002, 0.001, 0.001, 0.001, 9, 36, 36, 72, 640, 160, 160, 40, (1, 4, 4))

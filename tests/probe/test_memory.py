@@ -21,8 +21,8 @@ from benchmarks.tracked_memory import tracked_peak_bytes
 CPU = torch.device("cpu")
 
 
-SLOW = [("lstm", way) for way in WAYS if way.schedule == "gpipe" and way.partition == (4,)]
-"""MemTracker takes eight seconds for it."""
+SLOW = [("lstm", way) for way in WAYS if way.schedule == "gpipe"]
+"""MemTracker takes eight seconds for it; the other networks have this schedule too."""
 
 
 @cache

@@ -47,10 +47,7 @@ def test_texts(text: str, action: Action) -> None:
 def test_what_is_not_an_action_is_refused(text: str) -> None:
     with pytest.raises(PlanError) as caught:
         parse(text)
-    assert str(caught.value) == (
-        f"`{text}` is not an action; write stage, kind and batch, as in `2F0`; the kinds are F L B U S R E D W I G, "
-        "and only S and R go down (`1S0v`)"
-    )
+    assert str(caught.value).startswith(f"`{text}` ")
 
 
 def test_peers() -> None:

@@ -21,7 +21,7 @@ from alray.storage.location import location_of
 
 from ..report.test_tensorboard import scalars
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.own_ray
 
 SPEC = """\
 name: stored
