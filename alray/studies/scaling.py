@@ -1,8 +1,8 @@
 """Speed-up and efficiency along the number of devices, computed from the step times of the points of a study.
 
 The work of a mini-batch is its samples times the components that they pass. The speed-up is the work a second, over
-that of the point on the fewest devices with otherwise the same values. The efficiency is the speed-up for each of the
-devices that there are more. So a network that grows by a quarter on two devices has a speed-up of 1.25 if its step
+that of the point on the fewest devices with otherwise the same values. The efficiency is the speed-up divided
+by the ratio of the devices. So a network that grows by a quarter on two devices has a speed-up of 1.25 if its step
 takes as long, and an efficiency of 0.625.
 """
 

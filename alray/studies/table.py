@@ -81,7 +81,7 @@ class PointRow:
     steps: int | None
     figures: dict[str, Spread | None]
     speed_up: Spread | None = None  # over the point on the fewest devices with otherwise the same values
-    efficiency: Spread | None = None  # speed_up for each of the devices that there are more; 1 is ideal
+    efficiency: Spread | None = None  # speed_up divided by the ratio of the devices; 1 is ideal
 
     @property
     def seeds(self) -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +51,46 @@ def test_the_ray_job_fits_together() -> None:
     # Without autoscaling KubeRay wants all three.
     assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
     pods = [cluster["headGroupSpec"]["template"]["spec"], group["template"]["spec"]]
+    submitter = job["spec"]["submitterPodTemplate"]["spec"]
+    for name in ("securityContext", "automountServiceAccountToken"):
+        assert submitter[name] == pods[0][name] == pods[1][name]
+    for name in ("securityContext", "image"):
+        assert len({str(pod["containers"][0][name]) for pod in (submitter, *pods)}) == 1
     for pod in pods:
         volumes = {volume["name"] for volume in pod["volumes"]}
         assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == volumes
-    place, command = job["spec"]["entrypoint"].split(" && ")
+    bash, option, script = shlex.split(job["spec"]["entrypoint"])
+    assert (bash, option) == ("bash", "-c")
+    place, command = script.split(" && ")
     assert place == f"cd {pods[1]['containers'][0]['volumeMounts'][0]['mountPath']}"  # run folders are made below it
     alray, run, spec, *overrides = command.split()
     assert (alray, run) == ("alray", "run")
     stages = load_spec(ROOT / Path(spec).relative_to("/opt/alray"), overrides).spec.pipeline.stages
     assert stages == group["replicas"] * int(pods[1]["containers"][0]["resources"]["limits"]["cpu"])
     assert set(yaml.safe_load(job["spec"]["runtimeEnvYAML"])) == {"env_vars"}
+
+
+def test_the_whole_command_of_the_ray_job_reaches_ray(tmp_path: Path) -> None:
+    """The submitter puts the entrypoint into a line of bash, behind `ray job submit --`. Ray runs it by a shell."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, code in {
+        "ray": "import subprocess, sys; print(subprocess.list2cmdline(sys.argv[4:]))",
+        "alray": "import os, sys; print(os.getcwd(), *sys.argv[1:])",
+    }.items():
+        (programs / name).write_text(f"#!{sys.executable}\n{code}\n")
+        (programs / name).chmod(0o755)
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    entrypoint = cluster_file("kuberay-rayjob.yaml")["spec"]["entrypoint"].replace("/runs", str(runs))
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}"}
+
+    def said(*command: str) -> str:
+        done = subprocess.run(command, cwd=tmp_path, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+        return done.stdout.strip()
+
+    sent = said("bash", "-ce", "--", f"ray job submit -- {entrypoint} ;")
+    assert said("sh", "-c", sent) == f"{runs} run /opt/alray/specs/quickstart.yaml pipeline.stages=4"
 
 
 def strict(schema: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -377,6 +378,8 @@ def test_every_figure_is_a_drawing_a_table_and_a_text() -> None:
         assert "--" not in colours and ("#2f6fde" in colours or one.name.startswith("trials") or not one.series)
         assert len(list(csv.DictReader(io.StringIO(one.csv)))) == len(one.rows)
         assert json.dumps(one.spec, allow_nan=False)
+    notes = [one.note for study in studies for one in study]
+    assert all(notes) and not any(re.search(r"[a-z]- [a-z]", note) for note in notes)  # a line that ended in a hyphen
 
 
 def texts_of(svg: str) -> list[ElementTree.Element]:

@@ -194,7 +194,7 @@ def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
         yield "run.evaluate_every", message, "set run.evaluate_every"
     elif own and spec.run.checkpoint is not None and spec.run.checkpoint.every != spec.run.evaluate_every:
         message = f"`{scheduler}` may pause a trial at an evaluation, and there is no checkpoint at each of them"
-        yield "run.checkpoint.every", message, "give it the value of run.evaluate_every, or leave out run.checkpoint"
+        yield "run.checkpoint.every", message, "give it the value of run.evaluate_every, or set run.checkpoint to null"
 
 
 CHECKS: tuple[StudyCheck, ...] = (

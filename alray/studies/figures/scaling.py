@@ -19,14 +19,14 @@ _TELLS = {"series": "series", "step_time_s": "step time, s", "seeds": "seeds"}
 
 
 def device_scaling(results: Results) -> Exhibit | None:
-    """Step time against the number of devices, stages times replicas (median over the mini-batches after warm-up,
-    mean over seeds), the speed-up and the efficiency; the bars are sample standard deviations. The work of a mini-
-    batch is its samples times the components that they pass. The speed-up is the work a second over that of the point
-    on the fewest devices with otherwise the same values; the efficiency is the speed-up for each of the devices that
-    there are more. Strong scaling keeps the work; weak scaling keeps the work of each device, where one component
-    that does not grow, such as an embedding, is left out. Dashed lines are the plan's predictions, dotted ones the
-    ideal. Thin lines are published curves (T.-H. Lin 2023, National Central University: AG News, Transformer, seconds
-    per epoch on GPUs), of which only the ratios can be compared."""
+    """Step time against the number of devices, stages times replicas (median over the mini-batches after warm-up, mean
+    over seeds), the speed-up and the efficiency; the bars are sample standard deviations. The work of a mini-batch is
+    its samples times the components that they pass. The speed-up is the work a second over that of the point on the
+    fewest devices with otherwise the same values; the efficiency is the speed-up divided by the ratio of the devices.
+    Strong scaling keeps the work; weak scaling keeps the work of each device, where one component that does not grow,
+    such as an embedding, is left out. Dashed lines are the plan's predictions, dotted ones the ideal. Thin lines are
+    published curves (T.-H. Lin 2023, National Central University: AG News, Transformer, seconds per epoch on GPUs), of
+    which only the ratios can be compared."""
     found = results.scaling
     if found is None:
         return None
