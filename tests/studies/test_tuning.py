@@ -14,7 +14,7 @@ from alray.errors import DiskFault
 from alray.runner.engines import RayEngine
 from alray.spec.study.section import Asha
 from alray.studies.schedulers import asha_per_point
-from alray.studies.tuning import NUMBER, Listener, _Watch, trial_resources
+from alray.studies.tuning import NUMBER, TrialListener, _Watch, trial_resources
 
 
 @pytest.mark.parametrize("stages", range(1, 9))
@@ -72,7 +72,9 @@ def test_a_full_disk_in_a_trial_stops_the_study_and_ends_no_trial(tmp_path: Path
     pickled.write_bytes(pickle.dumps(DiskFault("the disk is full", file="/study")))
     trial = SimpleNamespace(config={NUMBER: 0}, custom_trial_name="0000", pickled_error_file=pickled, last_result={})
     for hook in ("on_trial_recover", "on_trial_error"):
-        watch = _Watch({0: 3}, Listener(lambda *said: told.append(said), lambda *said: told.append(said), told.append))
+        watch = _Watch(
+            {0: 3}, TrialListener(lambda *said: told.append(said), lambda *said: told.append(said), told.append)
+        )
         assert not watch.stop_all()
         getattr(watch, hook)(0, [trial], trial)
         assert watch.stop_all() and isinstance(watch.fault, DiskFault) and told == []
@@ -82,7 +84,7 @@ def test_a_full_disk_where_the_record_of_a_trial_is_written_stops_the_study() ->
     def ended(*said: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/study/trials/0000/trial.json")
 
-    watch = _Watch({0: 0}, Listener(lambda *said: None, ended, lambda line: None))
+    watch = _Watch({0: 0}, TrialListener(lambda *said: None, ended, lambda line: None))
     trial = SimpleNamespace(config={NUMBER: 0}, custom_trial_name="0000", last_result={"steps": 3})
     watch.on_trial_complete(0, [trial], trial)
     assert watch.stop_all() and isinstance(watch.fault, DiskFault)
