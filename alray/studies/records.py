@@ -85,6 +85,34 @@ class TrialRecord(BaseModel):
     summary: Summary | None = None  # as in the run folder; None if the trial failed before it could run
 
 
+class Compared(BaseModel):
+    """The figure that decides a claim, at one point: its median with the ends of its 90 % interval.
+
+    share: of the draws from its confidence distribution that bear the claim out.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    point: str  # the values of the axes that the claim does not name
+    value: float
+    low: float
+    high: float
+    share: float
+
+
+class Answer(BaseModel):
+    """What a study says of a claim of its spec."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    claim: str
+    figure: str
+    bound: str
+    answer: Literal["holds", "does not hold", "not decided by this study"]
+    compared: list[Compared]
+    doubts: list[str]
+
+
 class StudySummary(BaseModel):
     """`study.json`: how a study stands. The rows of its table are made from the trials."""
 
@@ -102,6 +130,7 @@ class StudySummary(BaseModel):
     rows: list[dict[str, Any]]
     findings: list[str] = []  # sentences that the figures lead to
     warnings: list[str] = []  # what makes them doubtful
+    verdicts: list[Answer] = []  # the claims of the spec
     report: str | None = None
 
 

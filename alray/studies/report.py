@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from alray import __version__
 from alray.loading.study.load import dump_study
+from alray.report import figure
 from alray.report.figure import TABLES, Exhibit, write_exhibits, write_table
 from alray.report.html import render_page
 from alray.report.table import Table
@@ -16,9 +17,10 @@ from alray.storage.location import require_no_links
 from alray.studies.figures import exhibits_of, warnings_of
 from alray.studies.folder import MARKDOWN, REPORT, SUMMARY, StudyFolder
 from alray.studies.markdown import made_with, markdown_of
-from alray.studies.records import StudySummary, TrialRecord
+from alray.studies.records import Answer, StudySummary, TrialRecord
 from alray.studies.results import Results
 from alray.studies.table import table_of, trials_table
+from alray.studies.verdicts import answers_of, verdicts
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,9 @@ def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyRepor
     require_no_links(folder.path)
     results, lost = Results(folder.study, folder.records(), folder.trial_dir), folder.lost()
     table = table_of(results.rows, target=results.study.target is not None, columns=columns)
-    exhibits = exhibits_of(results)
-    summary = _summary(folder, results, lost, exhibits, warnings_of(results))
+    answers = answers_of(results)
+    exhibits = [*figure.exhibits_of(answers, (verdicts,)), *exhibits_of(results)]
+    summary = _summary(folder, results, lost, exhibits, warnings_of(results), answers)
     write_exhibits(exhibits, folder.path)
     write_table("points", table, folder.path / TABLES)
     write_table("trials", trials_table(results.records), folder.path / TABLES)
@@ -55,6 +58,7 @@ def _summary(
     lost: Sequence[TrialRecord],
     exhibits: Sequence[Exhibit],
     warnings: Sequence[str],
+    answers: list[Answer],
 ) -> StudySummary:
     begun, records = folder.begun, results.records
     left = len(begun.trials) - len(records)
@@ -71,6 +75,7 @@ def _summary(
         rows=[row.as_json() for row in results.rows],
         findings=[finding for exhibit in exhibits for finding in exhibit.findings],
         warnings=list(warnings),
+        verdicts=answers,
         report=str(folder.path / REPORT),
     )
 

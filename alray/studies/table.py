@@ -25,10 +25,14 @@ ReadFigure = Callable[[TrialRecord], float | None]
 
 
 def _accuracy(record: TrialRecord, split: str) -> float | None:
-    """At the evaluation with the best validation accuracy; without a validation set, at the end."""
+    """At the evaluation with the best validation accuracy; at the end without a validation set, and where only the last
+    evaluation used the test data (`run.test: end`)."""
     summary = record.summary
-    value: float | None = getattr(summary.best or summary.accuracy, split) if summary is not None else None
-    return value
+    if summary is None:
+        return None
+    best: float | None = getattr(summary.best or summary.accuracy, split)
+    at_the_end: float | None = getattr(summary.accuracy, split)
+    return at_the_end if best is None else best
 
 
 def _measured(name: str) -> ReadFigure:
@@ -102,6 +106,11 @@ class PointRow:
         numbers = [record.number for record in self.best]
         values = asdict(replace(self, best=()))
         return {**values, "best": numbers, "seeds": self.seeds, "reached": self.reached}
+
+
+def value_of(record: TrialRecord, name: str) -> float | None:
+    """A figure of a trial, by its name in `ROW_FIGURES`; None if the trial did not come to its end."""
+    return ROW_FIGURES[name][1](record) if _came_to_an_end(record) else None
 
 
 def rows_of(records: Sequence[TrialRecord], *, target: bool) -> list[PointRow]:
@@ -242,8 +251,7 @@ def _came_to_an_end(record: TrialRecord) -> bool:
 
 def _over_seeds(records: Iterable[TrialRecord], name: str) -> Spread | None:
     """A figure over the seeds of settings; those that did not come to an end lack it."""
-    figure = ROW_FIGURES[name][1]
-    return spread(figure(record) if _came_to_an_end(record) else None for record in records)
+    return spread(value_of(record, name) for record in records)
 
 
 def _to_target(records: Sequence[TrialRecord]) -> tuple[float, ...]:

@@ -228,6 +228,11 @@ def search(space: str, rest: str = "trials: 2") -> str:
         (study(search="{trials: 2, space: {optimizer.lr: {choice: [1]}}, variants: {naiv: {seed: {choice: [1]}}}}"),
          ["3 search.variants.naiv.seed", "3 search.variants.naiv"]),
         (study(trial_scheduler="{kind: asha, grace_samples: 100}"), ["3 trial_scheduler"]),
+        (study("{seed: [1]}", verdicts="[{claim: a, figure: test, of: {seed: 3}, over: [{lr: 1}], above: 1}]"),
+         ["4 verdicts[0].of.seed", "4 verdicts[0].over[0].lr"]),
+        (study(verdicts="[{claim: a, figure: plateau_from, above: 1}]"), ["3 verdicts[0].figure"]),
+        (study(verdicts="[{claim: a, figure: test}, {claim: a, figure: best, below: 1}]"),
+         ["3 verdicts[0]", "3 verdicts[1].figure"]),
         *((search(f"{key}: {{choice: [1]}}", "kind: optuna, trials: 2"), [f"3 search.space.{key}"])
           for key in ("pipeline", "replicas.count", "resources.per_stage", "resources")),
         # Its points.

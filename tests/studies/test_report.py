@@ -47,9 +47,8 @@ def test_a_report_has_its_files_and_can_be_made_again(tmp_path: Path) -> None:
     assert names >= drawn | tables
     (line, *_) = csv.DictReader((folder.path / "tables/points.csv").open())
     assert (line["data.batch_size"], line["steps_to_target"], line["tried"]) == ("8", "400.0", "1")
-    useful = "all points: the largest useful batch size is 32; perfect scaling up to 32, "
-    useful += "no plateau up to the largest batch size."
-    assert report.summary.findings == [useful]
+    (useful,) = report.summary.findings
+    assert "the largest useful batch size is 32" in useful and "no plateau" in useful
     assert json.loads((folder.path / "study.json").read_text())["findings"] == [useful]
 
     markdown = (folder.path / "report.md").read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from math import prod
+from typing import Any
 
 from alray.loading.find_class import class_fault
 from alray.loading.study.points import value_text
@@ -131,6 +132,26 @@ def searched_variants_exist(study: Study) -> Iterator[Finding]:
             yield ("search", "variants", name), f"`{name}` is not a variant of the study", hint
 
 
+def claims_name_values_of_axes(study: Study) -> Iterator[Finding]:
+    """A claim is about points of the study; figures of the way to a target need one."""
+    for number, verdict in enumerate(study.verdicts):
+        selectors: list[tuple[Path, dict[str, Any]]] = [(("of",), verdict.of)]
+        selectors += [(("over", index), each) for index, each in enumerate(verdict.over)]
+        selectors += [(("minus", index), each) for index, each in enumerate(verdict.minus)]
+        for path, selector in selectors:
+            for axis, value in selector.items():
+                values = study.axes.get(axis)
+                if not isinstance(values, list | dict):
+                    hint = f"choose {listed(list(study.axes))}" if study.axes else "add the axis"
+                    yield ("verdicts", number, *path, axis), f"`{axis}` is not an axis of the study", hint
+                elif json.dumps(value) not in map(json.dumps, values):
+                    hint = f"choose one of {listed([value_text(each) for each in values])}"
+                    yield ("verdicts", number, *path, axis), f"`{axis}` has no value {value_text(value)}", hint
+        if study.target is None and verdict.figure.endswith(("_to_target", "batch_size", "_up_to", "plateau_from")):
+            message = f"`{verdict.figure}` is about the way to a target, and there is none"
+            yield ("verdicts", number, "figure"), message, "add `target`, or decide by another figure"
+
+
 def halving_needs_a_search(study: Study) -> Iterator[Finding]:
     """ASHA compares the trials of one point, which differ only by their search."""
     if study.trial_scheduler.kind == "asha" and study.search is None:
@@ -205,6 +226,7 @@ CHECKS: tuple[StudyCheck, ...] = (
     followed_axes_have_values,
     a_key_is_set_once,
     searched_variants_exist,
+    claims_name_values_of_axes,
     halving_needs_a_search,
     resources_are_known,
     own_searchers_know_the_space,

@@ -111,6 +111,52 @@ class EarlyExit(Section):
     Default: [0.5, 0.7, 0.9, 0.99]."""
 
 
+_Selector = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "description": "Axes and one value of each."})]
+
+
+class Verdict(Section):
+    """A claim, and the figure of the study that decides whether it holds.
+
+    The report says of each claim that it holds, does not hold, or is not decided by the study, with the numbers.
+    """
+
+    claim: str
+    """The claim in plain words."""
+    figure: Literal[
+        "validation",
+        "test",
+        "step_time_s",
+        "samples_per_s",
+        "bubble",
+        "steps_to_target",
+        "samples_to_target",
+        "seconds_to_target",
+        "largest_useful_batch_size",
+        "perfect_scaling_up_to",
+        "plateau_from",
+    ]
+    """The figure that decides, as a column of the table of points or of batch sizes."""
+    of: _Selector = Field(default_factory=dict)
+    """Values of axes: the points that the claim is about. It holds if it holds at all of them. Default: all points."""
+    over: Annotated[tuple[_Selector, ...], Field(strict=False)] = ()
+    """Values of axes: the points whose figure divides that of `of`, the best of them at each value of the other axes.
+    Default: none."""
+    minus: Annotated[tuple[_Selector, ...], Field(strict=False)] = ()
+    """As `over`, but their figure is subtracted. For accuracies. Default: none."""
+    above: float | None = None
+    """Bound: the claim holds if the figure is larger."""
+    below: float | None = None
+    """Bound: the claim holds if the figure is smaller."""
+
+    @model_validator(mode="after")
+    def _has_one_bound(self) -> Verdict:
+        if (self.above is None) == (self.below is None):
+            raise refusal("a claim needs one of `above` and `below`", "write, for example, below: 1.0")
+        if self.over and self.minus:
+            raise refusal("a claim has `over` or `minus`, not both", "remove one of them")
+        return self
+
+
 class Fifo(Section):
     """Every trial runs to its end, in order."""
 
@@ -180,6 +226,8 @@ class Study(Section):
     """The goal of the trials. null: every trial runs to its end."""
     early_exit: EarlyExit | None = None
     """Accuracy and time of predictions that end at a lower depth. null: they are not measured."""
+    verdicts: Annotated[tuple[Verdict, ...], Field(strict=False)] = ()
+    """Claims that the study examines. Default: none."""
     trial_scheduler: TrialScheduler = Fifo()
     """Which trials continue."""
     max_concurrent: PositiveInt | None = None

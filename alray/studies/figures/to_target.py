@@ -11,6 +11,8 @@ from alray.report.drawing import BEYOND, IDEAL, MEASURED, Curves, Scale, colours
 from alray.report.figure import Exhibit, Figure, Series, file_name
 from alray.report.table import CellValue, Column, Numbers, Table
 from alray.studies.batch_size import Regimes, at_the_edge, perfect_steps, regimes
+from alray.studies.confidence import LEVEL
+from alray.studies.doubt import of_series
 from alray.studies.records import TrialRecord
 from alray.studies.results import BATCH_SIZE, Results
 from alray.studies.table import PointRow, settings_text
@@ -27,7 +29,8 @@ def steps_to_target(results: Results) -> Exhibit | None:
     batch size. Perfect scaling ends at the largest batch size that takes at most 1.25 times the steps of that line.
     Maximal data parallelism begins where the steps are at most 1.1 times the fewest, if a larger batch size takes no
     fewer. Between the two, returns diminish. The largest useful batch size is the last one that cut the steps by at
-    least 20 % for each doubling of the batch, compared with the fewest steps of the smaller ones. An open triangle
+    least 20 % for each doubling of the batch, compared with the fewest steps of the smaller ones; in brackets are the
+    ends of its 90 % interval, over the seeds and over the trials of the search (docs/studies.md). An open triangle
     stands at the budget of a batch size whose trials never reached the target. Where only some seeds reached it, the
     mean is over these, and its mark says so. The time counts training only: no start-up and no evaluations."""
     if not results.is_of_batch_sizes:
@@ -45,7 +48,9 @@ def steps_to_target(results: Results) -> Exhibit | None:
         marks=_marks(rows),
         tells={"mark": "regime", **_TELLS},
     )
-    conclusions = tuple(_conclusion(label, each, along[label]) for label, each in found.items())
+    useful = {label: _useful(results, along[label]) for label in found}
+    conclusions = tuple(_conclusion(label, each, along[label], useful[label]) for label, each in found.items())
+    conclusions += tuple(_rises(label, each) for label, each in along.items() if _rising(each))
     what = "Mini-batches to the target against batch size, both on scales of powers of two, with the line of perfect "
     what += f"scaling. {' '.join(conclusions)}"
     figures = [curves.figure("steps_to_target", "Mini-batches to the target", what, rows)]
@@ -56,7 +61,7 @@ def steps_to_target(results: Results) -> Exhibit | None:
         seconds = Curves(curves.x, y, colours, marks=_marks(timed), tells=tells)
         what = "Seconds of training to the target against batch size."
         figures.append(seconds.figure("seconds_to_target", "Time to the target", what, timed))
-    tables = {"batch_sizes": _table(along, found)}
+    tables = {"batch_sizes": _table(along, found, useful)}
     return Exhibit("Steps to the target", tuple(figures), conclusions, tables=tables)
 
 
@@ -223,7 +228,32 @@ def _missed(rows: Sequence[PointRow]) -> dict[int, int]:
     return {row.point[BATCH_SIZE]: row.steps or 0 for row in rows if row.figures["steps_to_target"] is None}
 
 
-def _conclusion(label: str, found: Regimes | None, rows: Sequence[PointRow]) -> str:
+def _useful(results: Results, rows: Sequence[PointRow]) -> tuple[int, int] | None:
+    """The ends of the 90 % interval of the largest useful batch size; None where its doubt is not known."""
+    sizes = sorted(each.useful for each in of_series(results, rows)[0])
+    if not sizes:
+        return None
+    last = len(sizes) - 1
+    return sizes[round(last * (1.0 - LEVEL) / 2.0)], sizes[round(last * (1.0 + LEVEL) / 2.0)]
+
+
+def _rising(rows: Sequence[PointRow]) -> list[int]:
+    """Batch sizes that take more mini-batches to the target than a smaller one."""
+    steps = _reached_steps(rows)
+    sizes = sorted(steps)
+    return [size for number, size in enumerate(sizes) if any(steps[each] < steps[size] for each in sizes[:number])]
+
+
+def _rises(label: str, rows: Sequence[PointRow]) -> str:
+    """With the best settings, more samples in a mini-batch need no more mini-batches (Shallue et al. 2019, section
+    4.1): a search that shows it missed them."""
+    return (
+        f"{label}: the search is too small, because {_listed(_rising(rows))} took more mini-batches than a smaller "
+        "batch size."
+    )
+
+
+def _conclusion(label: str, found: Regimes | None, rows: Sequence[PointRow], sure: tuple[int, int] | None) -> str:
     missed = _missed(rows)
     never = [f"{_listed(missed)} never reached the target"] if missed else []
     some = [
@@ -239,7 +269,8 @@ def _conclusion(label: str, found: Regimes | None, rows: Sequence[PointRow]) -> 
         plateau = f"no plateau up to {found.largest:,}, the largest batch size that reached the target"
     else:
         plateau = "no plateau up to the largest batch size"
-    useful = f"the largest useful batch size is {found.useful:,}"
+    interval = f" ({sure[0]:,} to {sure[1]:,})" if sure is not None else ", and how sure that is, is not known"
+    useful = f"the largest useful batch size is {found.useful:,}{interval}"
     scaling = f"perfect scaling up to {found.perfect:,}, {plateau}"
     return f"{label}: {'; '.join([useful, scaling, *never, *some])}."
 
@@ -249,7 +280,9 @@ def _listed(sizes: Iterable[int]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _table(along: dict[str, list[PointRow]], found: dict[str, Regimes | None]) -> Table:
+def _table(
+    along: dict[str, list[PointRow]], found: dict[str, Regimes | None], useful: dict[str, tuple[int, int] | None]
+) -> Table:
     axes = [axis for axis in next(iter(along.values()))[0].point if axis != BATCH_SIZE]
     columns = [Column(axis, in_words(axis), kind="setting") for axis in axes] or [Column("series", "series")]
     rows: list[tuple[CellValue, ...]] = []
@@ -260,7 +293,7 @@ def _table(along: dict[str, list[PointRow]], found: dict[str, Regimes | None]) -
         named = [value_text(each[0].point[axis]) for axis in axes] or [label]
         missed = " ".join(map(str, _missed(each))) or None
         some = " ".join(str(row.point[BATCH_SIZE]) for row in each if 0 < row.reached < row.tried) or None
-        rows.append((*named, *sizes, at_useful, missed, some))
+        rows.append((*named, *sizes, *(useful[label] or (None, None)), at_useful, missed, some))
     return Numbers((*columns, *_OF_SIZES), tuple(rows)).texts
 
 
@@ -269,6 +302,8 @@ _OF_SIZES = (
     Column("perfect", "perfect scaling up to", kind="setting"),
     Column("plateau", "plateau from", kind="setting"),
     Column("useful", "largest useful batch size", kind="setting"),
+    Column("useful_low", "at least", kind="setting"),
+    Column("useful_high", "at most", kind="setting"),
     Column("steps", "mini-batches there"),
     Column("never_reached", "never reached at"),
     Column("reached_by_some", "not reached by every seed at"),
