@@ -20,7 +20,7 @@ def markdown_of(results: Results, summary: StudySummary, table: Table, exhibits:
     lost = f"; {counted(summary.lost, 'trial')} lost, which a resume runs again" if summary.lost else ""
     parts = [
         f"# {summary.study}",
-        f"{summary.status}: {counted(summary.points, 'point')}, {ended} of {counted(summary.trials, 'trial')} "
+        f"{summary.outcome}: {counted(summary.points, 'point')}, {ended} of {counted(summary.trials, 'trial')} "
         f"({statuses}), {seconds(summary.trials_s)} of trials{lost}",
         *(f"**{warning}**" for warning in summary.warnings),
         *(part for exhibit in exhibits for part in _shown(exhibit)),

@@ -133,6 +133,14 @@ class StudySummary(BaseModel):
     verdicts: list[Answer] = []  # the claims of the spec
     report: str | None = None
 
+    @property
+    def outcome(self) -> str:
+        """The status as headings show it. Where trials failed, their number stands in place of `finished`."""
+        failed = self.statuses.get("failed", 0)
+        if not failed:
+            return self.status
+        return f"{failed} failed" if self.status == "finished" else f"{self.status}, {failed} failed"
+
 
 def read_study(path: Path) -> StudySummary:
     """Read a `study.json`. Raises CheckpointError if it is damaged."""

@@ -107,6 +107,8 @@ def test_trials_are_results_whether_they_succeed_or_fail(
     said = alray("report", "out")
     assert (said.code, said.err) == (0, "")
     assert "1 finished, 1 failed" in said.out
+    heading = said.out.splitlines()[0]
+    assert heading.endswith(", 4 trials, 1 failed") and "finished" not in heading
     chosen = alray("report", "out", "--columns", "trials,validation")
     assert chosen.code == 0 and Path("out/tables/points.tex").read_text().splitlines()[0] == r"\begin{tabular}{rr}"
     refused = alray("report", "out", "--columns", "accuracy", "--json")
