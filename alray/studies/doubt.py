@@ -85,6 +85,11 @@ def _of_search(results: Results, row: PointRow, name: str) -> tuple[Confidence |
     reached the target."""
     search = results.study.search
     assert search is not None
+    if search.kind != "random" or results.study.trial_scheduler.kind != "fifo":
+        return (
+            None,
+            "settings that follow from earlier trials, and trials that end early, do not show the best there is",
+        )
     dimensions = sum(each.choice is None for each in search.space_at(row.point).values())
     by_settings: dict[int, list[TrialRecord]] = {}
     for record in results.records:

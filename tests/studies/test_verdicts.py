@@ -88,11 +88,11 @@ def searched(variant: str, useful: int, generator: np.random.Generator) -> list[
     return trials
 
 
-def search_study(*trials: TrialRecord, **more: Any) -> Any:
+def search_study(*trials: TrialRecord, kind: str = "random", **more: Any) -> Any:
     return results(
         trials,
         target={"metric": "validation_error", "below": 0.1},
-        search={"trials": 40, "space": {"optimizer.lr": {"loguniform": [0.01, 100.0]}}},
+        search={"kind": kind, "trials": 40, "space": {"optimizer.lr": {"loguniform": [0.01, 100.0]}}},
         repeats=3,
         **more,
     )
@@ -112,6 +112,13 @@ def test_the_largest_useful_batch_sizes_of_two_series_are_compared() -> None:
     assert longer.answer == "holds" and longer.compared[0].low == longer.compared[0].high == 8.0
     assert beyond.answer == "does not hold"
     assert all(each.low <= 12_800 / min(int(each.point.split("=")[1]), 128) * 1.02 for each in fewer.compared)
+
+
+def test_proposed_settings_do_not_show_how_far_the_best_is() -> None:
+    claim = {"claim": "few", "figure": "steps_to_target", "of": {"data.batch_size": 8}, "below": 1e6}
+    trials = searched("sgd", 16, np.random.default_rng(0))
+    found = [answers_of(search_study(*trials, kind=kind, verdicts=[claim]))[0].answer for kind in ("random", "optuna")]
+    assert found == ["holds", "not decided by this study"]
 
 
 def test_the_report_has_the_verdicts(tmp_path: Path) -> None:
