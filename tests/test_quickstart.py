@@ -19,7 +19,7 @@ from alray.stage.weights_hash import weights_sha256
 pytestmark = pytest.mark.long
 
 SPEC = Path(__file__).parents[1] / "specs" / "quickstart.yaml"
-EPOCHS, DEPTHS = 5, 4
+EPOCHS, DEPTHS = 8, 4
 STEPS = 20 * EPOCHS
 
 
@@ -31,7 +31,7 @@ def run_of(folder: Path, *overrides: str) -> Path:
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of one run of 5 of the 20 epochs, after which it knows the digits."""
+    """The folder of one run of 8 of the 20 epochs, after which it knows the digits."""
     return run_of(tmp_path_factory.mktemp("quickstart") / "run", f"run.epochs={EPOCHS}")
 
 

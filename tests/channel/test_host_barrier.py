@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import threading
 import time
@@ -15,9 +14,9 @@ import pytest
 from alray.channel.host_barrier import HostBarrier, Pipes
 from alray.errors import ChannelError
 
+from .conftest import FORKED
+
 ROUNDS = 50
-FORKED = multiprocessing.get_context("forkserver")  # which loads torch once, for all processes of the tests
-FORKED.set_forkserver_preload(["alray.channel.host_barrier"])
 
 
 def stage(pipes: Pipes, *, leads: bool = False, timeout_s: float = 20.0) -> HostBarrier:

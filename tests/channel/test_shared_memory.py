@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -114,21 +112,6 @@ for _ in end.begin(Message(MessageKind.TRAIN, 1, {"s": torch.ones(4)})): pass
 print(end.ring.as_text(), flush=True)
 time.sleep(60)
 """
-
-
-@pytest.fixture
-def other() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts the other end of an edge in a process of its own."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(script: str, *arguments: str) -> subprocess.Popen[str]:
-        started.append(subprocess.Popen([sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
 
 
 def _sender(timeout_s: float) -> SharedMemorySender:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -12,6 +9,8 @@ from alray.channel.message import packed_bytes
 from alray.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender, SlotRing
 from alray.channel.wire import Wire
 from alray.errors import ChannelError
+
+from .conftest import Other
 
 CAPACITY = packed_bytes([64])
 # Doubles what comes, and sends it back in the order it came.
@@ -34,22 +33,17 @@ sys.stdin.readline()
 
 
 @pytest.fixture
-def other():
-    process = subprocess.Popen(
-        [sys.executable, "-c", _DOUBLES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    yield process
-    process.kill()
-    process.communicate()
+def doubling(other) -> Other:
+    return other(_DOUBLES)
 
 
 @pytest.fixture
-def wire(other) -> Wire:
+def wire(doubling) -> Wire:
     sender = SharedMemorySender(edge="0->1", capacity_bytes=CAPACITY, in_flight=3, timeout_s=20.0)
-    ring = SlotRing.of_text(other.stdout.readline())
+    ring = SlotRing.of_text(doubling.stdout.readline())
     receiver = SharedMemoryReceiver(edge="1->0", ring=ring, device=torch.device("cpu"), timeout_s=20.0)
-    other.stdin.write(f"{sender.ring.as_text()}\n")
-    other.stdin.flush()
+    doubling.stdin.write(f"{sender.ring.as_text()}\n")
+    doubling.stdin.flush()
     return Wire(sender, receiver)
 
 
@@ -81,8 +75,8 @@ def test_another_shape_than_expected_is_refused(wire) -> None:
         wire.receive(torch.zeros(2, 2, dtype=torch.float64)).wait()
 
 
-def test_a_neighbour_that_is_killed_is_told(wire, other) -> None:
+def test_a_neighbour_that_is_killed_is_told(wire, doubling) -> None:
     arrival = wire.receive(torch.zeros(4))
-    other.kill()
+    doubling.kill()
     with pytest.raises(ChannelError, match=r"^edge 1->0: the neighbour is gone;"):
         arrival.wait()

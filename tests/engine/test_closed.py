@@ -166,8 +166,11 @@ def test_two_in_one_process_have_two_tokens_and_the_environment_is_as_before(own
 
 
 def test_a_ray_that_does_not_start_is_one_error(monkeypatch, tmp_path: Path) -> None:
+    before = set(psutil.Process().children())  # the reaper of the test before may still be at work
+
     def late(**named: object) -> None:
-        (reaper,) = (each for each in psutil.Process().children() if "reaper.py" in "".join(each.cmdline()))
+        begun = set(psutil.Process().children()) - before
+        (reaper,) = (each for each in begun if "reaper.py" in "".join(each.cmdline()))
         reaper.kill()  # then the command itself removes what is left
         raise Exception("The current node timed out during startup.\nand more")
 
