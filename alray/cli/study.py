@@ -123,7 +123,8 @@ def study_text(report: StudyReport, page: Page) -> str:
     summary = report.summary
     counts = f"{counted(summary.points, 'point')}, {counted(summary.trials, 'trial')}"
     table = f"{page.heading(f'{summary.study}: {counts}, {summary.outcome}')}\n{page.table(report.table)}"
-    found = [*summary.findings, *(f"warning: {warning}" for warning in summary.warnings)]
+    found = [f"{each.answer}: {each.claim}" for each in summary.verdicts]
+    found += [*summary.findings, *(f"warning: {warning}" for warning in summary.warnings)]
     results = [("study folder", unbroken(shown(summary.study_dir))), ("report", unbroken(shown(str(summary.report))))]
     parts = [table, "\n".join(map(page.sentence, found)), page.fields(results)]
     return "\n\n".join(part for part in parts if part)

@@ -63,7 +63,8 @@ class Table:
     @property
     def markdown(self) -> str:
         """The table as GitHub and Pandoc read it. Values keep the meaning of their signs: `|` and `*` are escaped."""
-        ruler = ("---", *["---:"] * (len(self.head) - 1))
+        texts = {0, *self.long_columns} if self.rows else {0}
+        ruler = ["---" if column in texts else "---:" for column in range(len(self.head))]
         lines = [map(_in_markdown, self.head), ruler, *(map(_in_markdown, row) for row in self.rows)]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

@@ -96,7 +96,8 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
 def _decided_by(verdict: Verdict) -> str:
     """The figure in words: `step time of al_streamed over that of bp_gpipe`."""
     of = f" of {label_of(verdict.of)}" if verdict.of else ""
-    words = f"{in_words(verdict.figure)}{of}"
+    known = ROW_FIGURES.get(verdict.figure)
+    words = f"{in_words(verdict.figure) if known is None else known[0].title}{of}"
     others = verdict.over or verdict.minus
     if not others:
         return words
