@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from alray.spec.choice import ByShape, Choice
 from alray.spec.duration import Duration, SpecDuration
-from alray.spec.section import Counts, NonNegativeInt, PositiveInt, Section, describe, refusal
+from alray.spec.section import Counts, NonNegativeFloat, NonNegativeInt, PositiveInt, Section, describe, refusal
 
 
 class DisturbanceSection(Section):
@@ -16,8 +16,19 @@ class DisturbanceSection(Section):
 
     kind: str
     """Name of the disturbance."""
-    factor: Annotated[float, Field(ge=1)]
-    """Factor by which the computing time of a slowed replica is multiplied."""
+    factor: Annotated[float, Field(ge=1)] = 1.0
+    """Factor by which the computing time of a slowed replica is multiplied. Default: 1."""
+    added_s: Annotated[tuple[NonNegativeFloat, NonNegativeFloat], Field(strict=False)] | None = None
+    """Smallest and largest number of seconds that an epoch of a slowed replica takes longer, whatever its share of the
+    mini-batch; drawn uniformly for each epoch. The code of Ye et al. (arXiv 2007.11831) adds 5 to 10. null: none."""
+
+    @model_validator(mode="after")
+    def _slows(self) -> DisturbanceSection:
+        if self.factor == 1.0 and self.added_s is None:
+            raise refusal("a disturbance slows nobody", "set factor above 1, or added_s")
+        if self.added_s is not None and self.added_s[0] > self.added_s[1]:
+            raise refusal("the largest of added_s is below the smallest", "write, for example, [5, 10]")
+        return self
 
 
 class FixedDisturbance(DisturbanceSection):
@@ -32,7 +43,8 @@ class FixedDisturbance(DisturbanceSection):
 
 
 class RandomDisturbance(DisturbanceSection):
-    """Slows replicas at random times, drawn from the seed of the run (the test of Ye et al., arXiv 2007.11831)."""
+    """Slows replicas at random times, drawn from the seed of the run. With `added_s: [5, 10]` it is the test that the
+    code of Ye et al. (arXiv 2007.11831) makes."""
 
     kind: Literal["random"]
     """`random`."""

@@ -28,8 +28,10 @@ class Slowdown:
         Busy without computing; replicas that take turns continue meanwhile, as they would on devices of their own.
         """
         epoch = (step - 1) // self._steps_per_epoch
-        factor = slowdown(self._spec.replicas.disturbance, self._replica, epoch, seed=self._spec.seed)
-        until = time.perf_counter() + (factor - 1.0) * computed_s
+        disturbance, seed = self._spec.replicas.disturbance, self._spec.seed
+        missing_s = (slowdown(disturbance, self._replica, epoch, seed=seed) - 1.0) * computed_s
+        missing_s += added_seconds(disturbance, self._replica, epoch, seed=seed) / self._steps_per_epoch
+        until = time.perf_counter() + missing_s
         while (left_s := until - time.perf_counter()) > 0:
             yield
             time.sleep(min(left_s, _LOOK_S))
@@ -41,19 +43,32 @@ def slowdown(disturbance: Any, worker: int, epoch: int, *, seed: int) -> float:
     disturbance: the spec's `replicas.disturbance`, or None. epoch: epochs completed before (0 in the first one; the
     spec counts epochs from 1). seed: the spec's.
 
-    kind `fixed` slows the workers and epochs that it names. kind `random` is the test of Ye et al. (arXiv 2007.11831):
-    at the beginning of each epoch, a worker that is not slowed becomes so with probability `chance`, and stays so for
-    `least_epochs` to `most_epochs` epochs, this one included. Draws are from (seed, worker, epoch), so that they stay
-    the same for every partition and after a resume.
+    kind `fixed` slows the workers and epochs that it names. kind `random` has the chances of Ye et al. (arXiv
+    2007.11831): at the beginning of each epoch, a worker that is not slowed becomes so with probability `chance`, and
+    stays so for `least_epochs` to `most_epochs` epochs, this one included. Draws are from (seed, worker, epoch), so
+    that they stay the same for every partition and after a resume.
     """
+    return float(disturbance.factor) if _is_slowed(disturbance, worker, epoch, seed) else 1.0
+
+
+def added_seconds(disturbance: Any, worker: int, epoch: int, *, seed: int) -> float:
+    """The seconds that an epoch of replica `worker` takes longer, whatever its share; 0.0 where it is not slowed.
+
+    They are drawn from `added_s` for each epoch, as in the code of Ye et al. The arguments are those of `slowdown`.
+    """
+    if not _is_slowed(disturbance, worker, epoch, seed) or disturbance.added_s is None:
+        return 0.0
+    low, high = disturbance.added_s
+    return Random(derive_seed(seed, "disturbance", "seconds", worker, epoch)).uniform(low, high)
+
+
+def _is_slowed(disturbance: Any, worker: int, epoch: int, seed: int) -> bool:
     if disturbance is None:
-        return 1.0
+        return False
     if disturbance.kind == "fixed":
         first, last = disturbance.epochs
-        slowed = worker in disturbance.workers and first <= epoch + 1 <= last
-    else:
-        slowed = _is_slowed_by_chance(disturbance, worker, epoch, seed)
-    return float(disturbance.factor) if slowed else 1.0
+        return bool(worker in disturbance.workers and first <= epoch + 1 <= last)
+    return _is_slowed_by_chance(disturbance, worker, epoch, seed)
 
 
 def _is_slowed_by_chance(disturbance: Any, worker: int, epoch: int, seed: int) -> bool:

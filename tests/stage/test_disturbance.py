@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from alray.spec.replicas import FixedDisturbance, RandomDisturbance
-from alray.stage.disturbance import slowdown
+from alray.stage.disturbance import added_seconds, slowdown
 
 FIXED = FixedDisturbance(workers=(1, 3), factor=3.0, epochs=(2, 6))
 RANDOM = RandomDisturbance(kind="random", factor=2.5)
@@ -23,6 +23,14 @@ def test_the_epochs_that_are_named_both_ends_included() -> None:
     assert [slowdown(FIXED, 1, epoch, seed=0) for epoch in range(7)] == [1.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1.0]
     assert slowdown(FIXED, 3, 2, seed=9) == 3.0
     assert slowdown(FIXED, 0, 2, seed=0) == slowdown(FIXED, 2, 2, seed=0) == 1.0
+
+
+def test_seconds_are_added_to_slowed_epochs_alone_and_drawn_for_each() -> None:
+    added = FixedDisturbance(workers=(1,), added_s=(5.0, 10.0), epochs=(2, 40))
+    drawn = [added_seconds(added, 1, epoch, seed=0) for epoch in range(41)]
+    assert drawn[0] == drawn[40] == added_seconds(added, 0, 3, seed=0) == 0.0
+    assert all(5.0 <= each <= 10.0 for each in drawn[1:40]) and len(set(drawn[1:40])) == 39
+    assert slowdown(added, 1, 3, seed=0) == 1.0 and added_seconds(FIXED, 1, 3, seed=0) == 0.0
 
 
 def test_bad_luck_is_a_function_of_seed_and_worker() -> None:
