@@ -6,7 +6,7 @@ import pytest
 
 from ..engine.conftest import Workshop
 from ..engine.test_same_bits import same
-from .conftest import HALF_A_GPU, ON_GPU, needs_two_gpus
+from .conftest import HALF_A_GPU, ON_GPU, needs_gpus, needs_two_gpus
 from .test_one_process import PIPELINE, WIDE
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("own_ray")]
@@ -26,6 +26,26 @@ def test_two_stages_on_one_gpu(workshop: Workshop, gpu_reference, schedule: str)
 @needs_two_gpus
 def test_two_stages_on_two_gpus(workshop: Workshop, gpu_reference) -> None:
     same(workshop.run(*ON_GPU, "pipeline.partition=[2,2]", inline=False), gpu_reference)
+
+
+OF_SEVERAL = [pytest.param("[2,1,1]", marks=needs_gpus(3)), pytest.param("[1,1,1,1]", marks=needs_gpus(4))]
+"""Cuts with stages in the middle, which send to one neighbour while they receive from the other."""
+
+
+@pytest.mark.parametrize("schedule", ["streamed", "overlapped"])
+@pytest.mark.parametrize("partition", OF_SEVERAL)
+def test_a_stage_in_the_middle(workshop: Workshop, gpu_reference, partition: str, schedule: str) -> None:
+    run = workshop.run(*ON_GPU, f"pipeline.partition={partition}", f"pipeline.schedule={schedule}", inline=False)
+    same(run, gpu_reference)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zero_bubble"])
+@pytest.mark.parametrize("partition", OF_SEVERAL)
+def test_a_pipeline_with_a_stage_in_the_middle(workshop: Workshop, partition: str, schedule: str) -> None:
+    overrides = (*ON_GPU, *PIPELINE, f"pipeline.partition={partition}", f"pipeline.schedule={schedule}")
+    run = workshop.run(*overrides, inline=False)
+    assert run.error is None
+    assert run.summary.weights_sha256 == workshop.run(*overrides, name="inline").summary.weights_sha256
 
 
 @pytest.mark.parametrize("where", [HALF_A_GPU, pytest.param(ON_GPU, marks=needs_two_gpus)], ids=["one", "two"])
