@@ -11,6 +11,8 @@ from ..engine.conftest import Workshop, own_ray, workshop  # noqa: F401 - fixtur
 
 ON_GPU = ("resources.device=cuda", "resources.per_stage={CPU: 1, GPU: 1}")
 HALF_A_GPU = ("resources.device=cuda", "resources.per_stage={CPU: 1, GPU: 0.5}")
+
+
 def needs_gpus(count: int) -> pytest.MarkDecorator:
     there = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return pytest.mark.skipif(there < count, reason=f"needs {count} GPUs, and this machine has {there}")
