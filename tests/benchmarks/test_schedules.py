@@ -24,7 +24,7 @@ TINY = (
     "data.batch_size=8",
     "data.samples=40",
     "model.components.0={block: transformer, dim: 8, heads: 2, feedforward: 16, repeat: 8}",
-    "run.steps=4",
+    "run.steps=12",
 )
 
 

@@ -123,8 +123,8 @@ def test_others_are_refused_and_a_killed_command_leaves_nothing(workshop: Worksh
             assert foreign.returncode != 0 and "uthenticat" in foreign.stderr
 
         run.kill()
-        until(lambda: not any(each.is_running() and each.status() != "zombie" for each in everything), 10.0)
-        until(lambda: not folder.exists() and not list(Path("/dev/shm").glob(semaphores)), 10.0)
+        until(lambda: not any(each.is_running() and each.status() != "zombie" for each in everything), 60.0)
+        until(lambda: not folder.exists() and not list(Path("/dev/shm").glob(semaphores)), 60.0)
 
 
 @pytest.mark.full
