@@ -150,7 +150,7 @@ def _compressions(result: dict[str, Any]) -> list[str]:
 
 def _ddp(result: dict[str, Any]) -> list[str]:
     lines = [
-        "## Beside DDP",
+        "## Compared with DDP",
         "",
         "Milliseconds of forward and backward of a module with one parameter of that size: without replicas, in "
         "torch's DistributedDataParallel, and followed by alray's reduction over the backend and over the ring. "

@@ -15,7 +15,7 @@ FASTER_TARGET, FASTER_SLEEPING_TARGET, COST_TARGET, ACCURACY_TARGET = 1.7, 1.9, 
 def throughput(result: dict[str, Any]) -> list[str]:
     """Two replicas by alray, plain DDP and Ray Train."""
     lines = [
-        "## Two replicas beside DDP and Ray Train",
+        "## Two replicas compared with DDP and Ray Train",
         "",
         f"`make replicas` trained the network of `benchmarks/{result['spec']}` on two processes of one thread each, "
         "gradients averaged over gloo: by alray, by a script with torch's `DistributedDataParallel` alone "

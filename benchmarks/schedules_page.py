@@ -77,7 +77,7 @@ def laws(result: dict[str, Any]) -> list[str]:
         "mini-batch at a barrier, so none of them can be faster than the way of a mini-batch through all stages.",
         "",
         "The law is taken twice: of the sleep alone, and of F and B as the stages' own clocks had them in the same "
-        "run, which beside the sleep hold what a component of Associated Learning computes for its labels and losses, "
+        "run, which besides the sleep hold what a component of Associated Learning computes for its labels and losses, "
         "and U: 1 to 2 ms behind a sleep, when caches are cold. Beyond the second one there are only messages and "
         "barriers. All stages share the machine's processors; in `parallel_backward` all of them begin their "
         "gradients at once, and it is their computing on those few that stands between it and its law.",

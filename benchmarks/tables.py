@@ -82,7 +82,7 @@ def start(result: dict[str, Any]) -> list[str]:
         "",
         f"`make bench` ran `alray run specs/{result['spec']}` on Ray from Enter to the end of its first mini-batch, "
         "and `benchmarks/plain_start.py` from Enter to its first message: Ray, two actors that import torch, and a "
-        "process group, with nothing to read, measure or plan. Seconds; beside them the processor time of "
+        "process group, with nothing to read, measure or plan. Seconds; next to them the processor time of "
         "`alray plan` and of `import torch`.",
         "",
         "| repeat | first line | first mini-batch | plain script | ratio | `alray plan` | `import torch` |",
@@ -107,7 +107,7 @@ def start(result: dict[str, Any]) -> list[str]:
 
 def trials(result: dict[str, Any]) -> list[str]:
     lines = [
-        "## What a trial costs beside its training",
+        "## What a trial costs on top of its training",
         "",
         f"`make bench` ran the study `benchmarks/{result['spec']}`, two layers on the digits. Processor seconds of a "
         "fresh Python that imports what a trial of one stage needs, and of `import torch` alone; of a trial in a "
@@ -130,7 +130,7 @@ def trials(result: dict[str, Any]) -> list[str]:
     lines += [
         "",
         f"Medians: the imports take **{imports:.2f} s** of a processor (target: at most 2.0: {met(imports <= 2.0)}), a "
-        f"trial **{beside:.2f} s** beside its training (0.7: {met(beside <= 0.7)}), and **{rate:.1f}** trials end in a "
+        f"trial **{beside:.2f} s** on top of its training (0.7: {met(beside <= 0.7)}), and **{rate:.1f}** trials end in a "
         f"minute (at least 35: {met(rate >= 35)}). A further trial of two stages takes "
         f"**{result['next_of_two_stages_s']:.2f} s**, its training included.",
         "",

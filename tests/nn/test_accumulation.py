@@ -21,7 +21,15 @@ VALUES = {
 
 def spec(kind: str, accumulate: int, **values: Any) -> SimpleNamespace:
     return SimpleNamespace(
-        **{"kind": kind, "accumulate": accumulate, "weight_decay": 0.01, "clip_norm": None, **VALUES[kind], **values}
+        **{
+            "kind": kind,
+            "accumulate": accumulate,
+            "fused": False,
+            "weight_decay": 0.01,
+            "clip_norm": None,
+            **VALUES[kind],
+            **values,
+        }
     )
 
 
