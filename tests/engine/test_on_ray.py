@@ -126,7 +126,7 @@ def test_killed_and_stopped(workshop, longer_reference, local_ray, victims, monk
 @pytest.mark.full
 @pytest.mark.timeout(400)
 def test_each_stage_is_killed(workshop, longer_reference, local_ray, victims) -> None:
-    strikes = [(stage, 20 * stage + 2, signal.SIGKILL) for stage in range(3)]
+    strikes = [(stage, 20 * stage + 17, signal.SIGKILL) for stage in range(3)]  # each after another checkpoint
     same(struck(workshop, victims, "[1,2,1]", strikes), longer_reference)
 
 
