@@ -130,8 +130,8 @@ def trials(result: dict[str, Any]) -> list[str]:
     lines += [
         "",
         f"Medians: the imports take **{imports:.2f} s** of a processor (target: at most 2.0: {met(imports <= 2.0)}), a "
-        f"trial **{beside:.2f} s** on top of its training (0.7: {met(beside <= 0.7)}), and **{rate:.1f}** trials end in "
-        f"a minute (at least 35: {met(rate >= 35)}). A further trial of two stages takes "
+        f"trial **{beside:.2f} s** on top of its training (0.7: {met(beside <= 0.7)}), and **{rate:.1f}** trials end "
+        f"in a minute (at least 35: {met(rate >= 35)}). A further trial of two stages takes "
         f"**{result['next_of_two_stages_s']:.2f} s**, its training included.",
         "",
     ]
