@@ -1,4 +1,4 @@
-"""How a run is asked for, and what comes back of it."""
+"""The options of a run, and its result."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from alray.storage.location import Location, location_of
 from alray.user_code import UserCode
 
 
-class Asked(TypedDict, total=False):
-    """How a person asks for a run, on a command line or in Python: the options that change nothing of what is computed.
-    `Options` has the defaults, and says what each of them is."""
+class Requested(TypedDict, total=False):
+    """The options of a run as a person gives them, on a command line or in Python. They change nothing of what is
+    computed. `Options` has the defaults, and says what each of them is."""
 
     inline: bool
     output: str | Location | None  # `run_dir`
@@ -46,7 +46,7 @@ class Options:
     study: Path | None = None  # a trial of this study: stages run in the placement group it has, costs are kept here
 
     @classmethod
-    def asked(cls, *, output: str | Location | None = None, profile: str | None = None, **others: Any) -> Options:
+    def requested(cls, *, output: str | Location | None = None, profile: str | None = None, **others: Any) -> Options:
         """The options that a person gave. Raises RequestError if one of them cannot be read, or if two exclude each
         other."""
         run_dir = None if output is None else location_of(output)

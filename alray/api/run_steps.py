@@ -1,5 +1,6 @@
-"""The steps of `run`, `resume` and `reproduce`, which a terminal and Python share. Each brings its display, and shows
-the end in its own way."""
+"""The steps of `run`, `resume` and `reproduce`, which the command line and Python share.
+
+The caller gives the display, and shows the result in its own way."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 from alray.loading.load import Source
-from alray.options import Asked, Finished, Options
+from alray.options import Finished, Options, Requested
 from alray.spec.section import Section
 from alray.storage.location import Location
 
@@ -20,9 +21,9 @@ Watched: TypeAlias = "AbstractContextManager[tuple[Observer, Interrupts]]"
 """The display of a run, and the counter of the requests to stop it, as long as the run runs."""
 
 
-def run(watched: Watched, spec: Source, overrides: list[str], **asked: Unpack[Asked]) -> Finished:
+def run(watched: Watched, spec: Source, overrides: list[str], **requested: Unpack[Requested]) -> Finished:
     """Run a spec from its beginning."""
-    options = Options.asked(**asked)
+    options = Options.requested(**requested)
     with _reading(watched, spec) as (observer, interrupts):
         from alray.orchestrate import run_spec
 
@@ -30,10 +31,10 @@ def run(watched: Watched, spec: Source, overrides: list[str], **asked: Unpack[As
 
 
 def resume(
-    watched: Watched, run_dir: Location, overrides: list[str], *, allow_change: bool, **asked: Unpack[Asked]
+    watched: Watched, run_dir: Location, overrides: list[str], *, allow_change: bool, **requested: Unpack[Requested]
 ) -> Finished:
-    """Go on with a run from its last checkpoint."""
-    options = Options.asked(**asked)
+    """Continue a run from its last checkpoint."""
+    options = Options.requested(**requested)
     with _reading(watched, run_dir) as (observer, interrupts):
         from alray.orchestrate import resume_run
 
@@ -41,11 +42,16 @@ def resume(
 
 
 def reproduce(
-    watched: Watched, run_dir: Location, overrides: list[str], *, in_process: bool | None, **asked: Unpack[Asked]
+    watched: Watched,
+    run_dir: Location,
+    overrides: list[str],
+    *,
+    in_process: bool | None,
+    **requested: Unpack[Requested],
 ) -> tuple[Finished, Reproduction | None]:
     """Do a run again as it was recorded. in_process: without Ray; None: as recorded. The second value is None if the
     run did not come to its end."""
-    options = Options.asked(**asked)
+    options = Options.requested(**requested)
     with _reading(watched, run_dir) as (observer, interrupts):
         from alray.reproduction import reproduce_run
 

@@ -1,6 +1,6 @@
 """The arguments and options that several commands have: each is declared here once, with its help.
 
-Those that Python's `alray.run` has too are in `alray.options.Asked`, under the same names.
+Those that Python's `alray.run` has too are in `alray.options.Requested`, under the same names.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def study(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Go on with the study in this folder, instead of SPEC. It may grow: search.trials=40.",
+            help="Continue the study in this folder, instead of SPEC. It may grow: search.trials=40.",
             show_default=False,
         ),
     ] = None,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from alray.counting import counted
 from alray.loading.study.points import label_of
-from alray.studies.batch_size import Regimes, regimes
+from alray.studies.batch_size import Regimes, at_the_edge, regimes
 from alray.studies.confidence import Confidence, noise_of_means, of_best, of_mean, spread_out
 from alray.studies.records import TrialRecord
 from alray.studies.results import BATCH_SIZE, Results
@@ -57,6 +57,8 @@ def of_point(results: Results, row: PointRow, name: str) -> Doubted:
         return Doubted(None, (*reasons, reason))
     if to_target and results.study.search is not None and results.study.repeats == 1:
         reasons.append("one seed: what chance does to a single trial is not known")
+    if to_target and results.study.search is not None:
+        reasons += [sentence for _, _, sentence in at_the_edge(results.study.search, [row])]
     drawn = confidence.draws(_generator(label_of(row.point), name), DRAWS)
     return Doubted(drawn if name in _BY_AMOUNTS else np.exp(drawn), tuple(reasons))
 

@@ -22,7 +22,7 @@ from alray.storage.location import names_a_scheme
 from alray.storage.lock import LOCK
 from alray.studies.records import Begun, TrialRecord, read_trial
 
-_MAY_GROW = ("search.trials", "repeats", "axes.", "max_concurrent")
+_MAY_CHANGE = ("search.trials", "repeats", "axes.", "max_concurrent", "verdicts")
 """Keys of a study that a resume may change, as long as every trial stays what it is."""
 STUDY = "study.yaml"
 TRIALS = "trials.json"
@@ -90,7 +90,7 @@ class StudyFolder:
         """
         begun, now = self.begun, _begun(loaded)
         changes = list(_changes(begun.spec, now.spec)) if begun.spec is not None else []
-        if other := [text for key, text in changes if not key.startswith(_MAY_GROW)]:
+        if other := [text for key, text in changes if not key.startswith(_MAY_CHANGE)]:
             raise self._refused(f"this is no longer the study that began here: {'; '.join(other)}")
         specs = {_text(point.values): point.spec_sha256 for point in now.points}
         if begun.spec is None:  # alray 0.1 kept hashes of the specs as YAML

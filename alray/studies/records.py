@@ -88,15 +88,16 @@ class TrialRecord(BaseModel):
 class Compared(BaseModel):
     """The figure that decides a claim, at one point: its median with the ends of its 90 % interval.
 
-    share: of the draws from its confidence distribution that bear the claim out.
+    None stands for a plateau that does not begin. share: the share of the draws from the confidence distribution of the
+    figure for which the claim is true.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     point: str  # the values of the axes that the claim does not name
-    value: float
-    low: float
-    high: float
+    value: float | None
+    low: float | None
+    high: float | None
     share: float
 
 

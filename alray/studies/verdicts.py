@@ -59,7 +59,8 @@ _COLUMNS = (
 
 def _compared_text(each: Compared) -> str:
     where = f"{each.point}: " if each.point else ""
-    return f"{where}{each.value:.3g} ({each.low:.3g} to {each.high:.3g})"
+    value, low, high = ("none" if number is None else f"{number:.3g}" for number in (each.value, each.low, each.high))
+    return f"{where}{value} ({low} to {high})"
 
 
 def _answer(verdict: Verdict, results: Results) -> Answer:
@@ -74,7 +75,9 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
         doubts += [f"{place}: {reason}" if place else reason for reason in figure.reasons]
         if figure.draws is not None:
             borne_out = figure.draws > bound if verdict.above is not None else figure.draws < bound
-            low, middle, high = np.quantile(figure.draws, [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2]).tolist()
+            shares = [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2]
+            ends = np.quantile(figure.draws, shares, method="inverted_cdf").tolist()  # between infinities is no mean
+            low, middle, high = (each if math.isfinite(each) else None for each in ends)
             compared.append(Compared(point=place, value=middle, low=low, high=high, share=float(np.mean(borne_out))))
     if not places:
         doubts.append("the study has no results for it")

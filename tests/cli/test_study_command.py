@@ -184,6 +184,21 @@ def test_an_edited_study_is_refused_by_its_own_name_with_what_has_changed(
     assert "out/study.yaml: this is no longer the study that began here: `" + key in said.err
 
 
+def test_a_study_continues_with_other_claims_and_one_begun_before_there_were_claims(study: Path) -> None:
+    study.write_text(f"{STUDY}verdicts: [{{claim: quick, figure: step_time_s, below: 1.0}}]\n", encoding="utf-8")
+    loaded = load_study(study)
+    folder = StudyFolder.make(loaded, Path("out"))
+    kept = Path("out/study.yaml")
+    kept.write_text(kept.read_text().replace("claim: quick", "claim: fast"))
+    edited = load_study(kept)
+    assert edited.study.verdicts[0].claim == "fast"
+    assert folder.grown(edited).trials == loaded.trials
+    begun = json.loads(Path("out/trials.json").read_text())
+    del begun["spec"]["verdicts"]
+    Path("out/trials.json").write_text(json.dumps(begun))
+    assert StudyFolder.open(folder.path).grown(edited).trials == loaded.trials
+
+
 def test_a_study_of_alray_0_1_goes_on(study: Path) -> None:
     """It kept no spec of the study, and hashes of the trials' specs as YAML."""
     loaded = load_study(study)

@@ -231,6 +231,8 @@ def search(space: str, rest: str = "trials: 2") -> str:
         (study("{seed: [1]}", verdicts="[{claim: a, figure: test, of: {seed: 3}, over: [{lr: 1}], above: 1}]"),
          ["4 verdicts[0].of.seed", "4 verdicts[0].over[0].lr"]),
         (study(verdicts="[{claim: a, figure: plateau_from, above: 1}]"), ["3 verdicts[0].figure"]),
+        (study("{seed: [1, 2]}", verdicts="[{claim: a, figure: plateau_from, over: [{seed: 1}], above: 1}]"),
+         ["4 verdicts[0]"]),
         (study(verdicts="[{claim: a, figure: test}, {claim: a, figure: best, below: 1}]"),
          ["3 verdicts[0]", "3 verdicts[1].figure"]),
         *((search(f"{key}: {{choice: [1]}}", "kind: optuna, trials: 2"), [f"3 search.space.{key}"])

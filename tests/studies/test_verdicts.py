@@ -114,6 +114,17 @@ def test_the_largest_useful_batch_sizes_of_two_series_are_compared() -> None:
     assert all(each.low <= 12_800 / min(int(each.point.split("=")[1]), 128) * 1.02 for each in fewer.compared)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_plateau_may_not_begin() -> None:
+    trials = searched("sgd", 16, np.random.default_rng(0))
+    begins = {"claim": "a plateau begins by 64", "figure": "plateau_from", "below": 65}
+    (found,) = answers_of(search_study(*trials, verdicts=[begins]))
+    assert found.answer == "holds" and found.compared[0].value is not None
+    straight = searched("sgd", 10**6, np.random.default_rng(0))
+    (found,) = answers_of(search_study(*straight, verdicts=[begins]))
+    assert found.answer == "does not hold" and found.compared[0].value is None
+
+
 def test_proposed_settings_do_not_show_how_far_the_best_is() -> None:
     claim = {"claim": "few", "figure": "steps_to_target", "of": {"data.batch_size": 8}, "below": 1e6}
     trials = searched("sgd", 16, np.random.default_rng(0))

@@ -154,6 +154,8 @@ class Verdict(Section):
             raise refusal("a claim needs one of `above` and `below`", "write, for example, below: 1.0")
         if self.over and self.minus:
             raise refusal("a claim has `over` or `minus`, not both", "remove one of them")
+        if self.figure == "plateau_from" and (self.over or self.minus):
+            raise refusal("`plateau_from` cannot be compared, for there may be no plateau", "give a bound alone")
         return self
 
 
