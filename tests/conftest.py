@@ -137,7 +137,7 @@ def _described(network: Network) -> list[Any]:
     """Of what a network is made, the files beside its spec included."""
     spec = network.spec
     sections = spec.model_dump(mode="json", include={"model", "method", "optimizer", "replicas", "resources"})
-    code = {file.name: file.read_bytes() for file in sorted(network._load.root.glob("*.py"))}
+    code = {file.name: file.read_bytes() for file in sorted(network._chain._load.root.glob("*.py"))}
     return [sections, code, spec.run.precision, spec.run.compile, network.classes, network._trained]
 
 

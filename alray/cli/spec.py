@@ -242,5 +242,7 @@ def _described(said: dict[str, Any]) -> str:
     if "study" in said:
         return f"a study of {counted(said['points'], 'point')} and {counted(said['trials'], 'trial')}"
     samples = f", {said['samples']:,} training samples" if "samples" in said else ""
-    components, stages = counted(said["components"], "component"), counted(said["stages"], "stage")
+    number = said["components"]
+    components = "a component for each unit of the model" if number is None else counted(number, "component")
+    stages = counted(said["stages"], "stage")
     return f"{said['method']}, {said['schedule']}, {components}, {stages}{samples}"

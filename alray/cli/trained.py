@@ -123,7 +123,7 @@ def export(
     format: Annotated[
         str,
         typer.Option(
-            metavar="safetensors|torch_export|onnx",
+            metavar="safetensors|torch_export|onnx|state_dict",
             help="Weights for `alray predict`, a graph for torch.export.load, or a graph for ONNX runtimes.",
             autocompletion=_formats,
             show_default=False,
@@ -180,7 +180,7 @@ def export(
 
 
 def _formats(incomplete: str) -> list[str]:
-    return [name for name in ("safetensors", "torch_export", "onnx") if name.startswith(incomplete)]
+    return [name for name in ("safetensors", "torch_export", "onnx", "state_dict") if name.startswith(incomplete)]
 
 
 def _depth(text: str) -> int | None:

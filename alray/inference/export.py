@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,14 +21,20 @@ from alray.errors import RequestError
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import HEADER, RouteHeader, header_of
 from alray.nn.component import trainable
+from alray.nn.imported.part import Part
 from alray.nn.precision import restore
 from alray.nn.route import Route
 from alray.storage import disk
 from alray.user_code import FAULTS_OF_USER_CODE
 
-Format = Literal["safetensors", "torch_export", "onnx"]
+Format = Literal["safetensors", "torch_export", "onnx", "state_dict"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-ENDINGS: dict[Format, str] = {"safetensors": ".safetensors", "torch_export": ".pt2", "onnx": ".onnx"}
+ENDINGS: dict[Format, str] = {
+    "safetensors": ".safetensors",
+    "torch_export": ".pt2",
+    "onnx": ".onnx",
+    "state_dict": ".pt",
+}
 _BATCH = "batch"  # the name of the dimension whose size is the number of samples
 _EXAMPLES = 2  # samples to trace a graph with; with one sample, torch would fix the number of samples to one
 
@@ -53,7 +60,8 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file:
 
     safetensors holds the weights, and in its metadata what `alray predict` needs. torch_export and onnx hold a graph
     from prepared samples `[N, ...]`, and for text a mask `[N, T]`, to class scores `[N, classes]`; they hold the same
-    metadata.
+    metadata. state_dict holds the weights of the whole model that `model.from` names, under its own names, for
+    `load_state_dict`; a classifier that was not trained has its initial weights.
     Raises RequestError if the route cannot be traced, a library is not installed, or the file cannot be written.
     """
     depth = network.require_depth(depth)
@@ -64,16 +72,17 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file:
         "safetensors": _write_safetensors,
         "torch_export": _write_torch_export,
         "onnx": _write_onnx,
+        "state_dict": partial(_write_state_dict, network),
     }
     # torch checks the ending of the name, so it stays.
-    partial = file.with_name(f".partial-{file.name}")
+    unfinished = file.with_name(f".partial-{file.name}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            write[kind](route, header, partial)
-            disk.publish_written(partial, file)
+            write[kind](route, header, unfinished)
+            disk.publish_written(unfinished, file)
         finally:
-            partial.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
     except OSError as error:
         raise RequestError(
             f"cannot be written: {error.strerror or error}",
@@ -93,6 +102,25 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file:
 def _write_safetensors(route: Route, header: RouteHeader, file: Path) -> None:
     weights = {name: value.clone(memory_format=torch.contiguous_format) for name, value in route.state_dict().items()}
     save_file(weights, file, metadata={"format": "pt", HEADER: header.model_dump_json()})
+
+
+def _write_state_dict(network: TrainedNetwork, route: Route, header: RouteHeader, file: Path) -> None:
+    blueprint = network.workload.network
+    if header.depth != max(blueprint.depths):
+        raise RequestError(
+            "a state dict holds the whole model, not a route below its full depth",
+            key="--depth",
+            hint="leave it out, or export another format",
+        )
+    parts = [part for part in (*route.f, route.turn) if isinstance(part, Part)]
+    weights = blueprint.state_dict_of_model(parts)
+    if weights is None:
+        raise RequestError(
+            "a state dict has the names of a model from elsewhere, and this network is made of alray's blocks",
+            key="--format",
+            hint="export safetensors, torch_export or onnx",
+        )
+    torch.save(weights, file)
 
 
 def _write_torch_export(route: Route, header: RouteHeader, file: Path) -> None:

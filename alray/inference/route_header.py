@@ -95,10 +95,11 @@ class RouteHeader(_Part):
     def whole_spec(self) -> Spec:
         """`spec` with the sections that a spec must have, and inference does not use. Raises ValueError."""
         spec = Spec.model_validate({**self.spec, "data": {"source": "digits"}, "run": {"steps": 1}})
-        if spec.model.num_components != self.depth:
-            raise ValueError(
-                f"a route of depth {self.depth} has {self.depth} components, not {spec.model.num_components}"
-            )
+        components = spec.model.num_components
+        # A model from elsewhere is cut in the same places as a whole; the route has the first of its parts.
+        fits = components == self.depth if spec.model.source is None else (components or 0) >= self.depth
+        if not fits:
+            raise ValueError(f"a route of depth {self.depth} has {self.depth} components, not {components}")
         return spec
 
     def build(self, load: Callable[[str], Any]) -> Route:
@@ -113,9 +114,7 @@ class RouteHeader(_Part):
 def header_of(network: TrainedNetwork, depth: int) -> RouteHeader:
     """The header of the route of this depth."""
     spec = network.workload.spec.model_dump(mode="json", include={"name", "seed", "method"})
-    entries = [entry.model_dump(mode="json") for entry in network.workload.spec.model.expanded()[:depth]]
-    # Initial vectors are not needed: the weights hold what they became.
-    spec["model"] = {"components": [{key: entry[key] for key in entry if key != "vectors"} for entry in entries]}
+    spec["model"] = network.workload.network.model_section(depth)
     return RouteHeader(
         alray=__version__,
         name=network.workload.spec.name,

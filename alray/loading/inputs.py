@@ -53,8 +53,6 @@ def inputs_exist(spec: Spec) -> Iterator[Finding]:
     """The files and folders that are read are there."""
     for key, value, wanted in marked(spec, Input):
         path = Path(value)
-        if not str(value).endswith(wanted.ending):
-            continue
         if not (path.is_dir() if wanted.kind == "folder" else path.is_file()):
             is_other = path.exists()
             yield (

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import register_multi_grad_hook
 
+from alray.nn.imported.ends import PartEnds
 from alray.nn.readout import Pooling
 from alray.nn.shape import Shape
 from alray.randomness.generators import seed_all, seed_torch
@@ -48,6 +49,7 @@ class EncoderFacts:
     pooling: Pooling
     takes_along: dict[str, Shape]  # `mask`, `h` and `c`, where they come in with `s`
     gives_along: dict[str, Shape]  # the same, where they are sent on with `s`
+    ends: PartEnds | None = None  # of a part of a model: the places where it begins and ends
 
     @property
     def gives(self) -> dict[str, Shape]:
@@ -72,7 +74,8 @@ class EncoderFacts:
             for key in ("takes_along", "gives_along")
         }
         shapes = {"input": Shape.from_json(value["input"], words), "output": Shape.from_json(value["output"])}
-        return cls(**{**value, **shapes, **along})
+        ends = value.get("ends")
+        return cls(**{**value, **shapes, **along, "ends": None if ends is None else PartEnds(*ends)})
 
 
 class Encoder(nn.Module):
@@ -89,6 +92,7 @@ class Encoder(nn.Module):
         self.draws = facts.draws
         self.writes_input = facts.writes_input
         self.title = f"block `{facts.name}`"
+        self.key = f"model.components[{index}]" if facts.ends is None else "model.from"
         self.in_backward = False
         """Of a user's block: whether its backward pass has begun and not ended."""
 
@@ -124,7 +128,7 @@ class Encoder(nn.Module):
             s.register_hook(self._end_backward)
         s = s.clone() if self.writes_input else _alias(s)
         seed_all(device, self.seed, "draw", self.index, *purpose)
-        with named(self.title, f"the forward pass of component {self.index}", key=f"model.components[{self.index}]"):
+        with named(self.title, f"the forward pass of component {self.index}", key=self.key):
             outgoing = run_block(self.body, {**incoming, "s": s})
 
         def begin_backward(_: torch.Tensor) -> None:

@@ -12,7 +12,7 @@ from torch import nn
 
 from alray.counting import counted
 from alray.errors import Problem, SpecError
-from alray.nn.blocks import builder
+from alray.nn.chain import chain_of
 from alray.nn.compiled import compile_part
 from alray.nn.component import Component
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors, module_draws, run_block, stopped
@@ -64,11 +64,16 @@ class Network:
         self._trained = trained
         self.spec = spec
         self.classes = classes
-        self.entries = spec.model.expanded()
-        self._load = load
+        self._chain = chain_of(spec.model, load, seed=spec.seed, sample=sample, trained=trained, encoders=encoders)
         self._owners = Owners()
         self.dtype = DTYPES[spec.run.precision]
-        task = Task(classes=classes, num_components=len(self.entries), dtype=self.dtype, optimizer=spec.optimizer)
+        task = Task(
+            classes=classes,
+            num_components=len(self._chain),
+            dtype=self.dtype,
+            optimizer=spec.optimizer,
+            classifier=self._chain.classifier(),
+        )
         self.method = make_method(spec.method, task, load)
         self.encoders = list(encoders) or self._inspect_all(sample)
 
@@ -76,14 +81,14 @@ class Network:
         found: list[EncoderFacts] = []
         shape = Shape(sample, self.dtype if sample.dtype.is_floating_point else sample.dtype, words=sample.words)
         along = {"mask": Shape(sample[:1], torch.bool)} if sample.words is not None else {}
-        for index in range(len(self.entries)):
+        for index in range(len(self)):
             facts = self._inspect(index, shape, along)
             found.append(facts)
             shape, along = facts.output, facts.gives_along
         return found
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self._chain)
 
     def labels(self, index: int) -> dict[str, Shape]:
         """Return the label tensors that component `index` receives in training, by name: shapes of one sample."""
@@ -136,12 +141,21 @@ class Network:
                 return False
         return True
 
+    def model_section(self, depth: int) -> dict[str, Any]:
+        """The section `model` of a spec for the routes up to this depth, whose weights are there."""
+        return self._chain.as_spec(depth)
+
+    def state_dict_of_model(self, parts: Sequence[nn.Module]) -> dict[str, torch.Tensor] | None:
+        """The weights of the whole model that `model.from` names, under its own names, with those of these parts of it;
+        None where the components are blocks."""
+        return self._chain.state_dict(parts)
+
     def alike(self, index: int) -> str:
         """A key that is the same for components that differ in their weights only, and so cost the same."""
         position = "first" if index == 0 else "last" if index == len(self) - 1 else "between"
         if len(self) == 1:
             position = "only"
-        return f"{position} {self.entries[index]!r} {self.encoders[index]!r}"
+        return f"{position} {self._chain.alike(index)} {self.encoders[index]!r}"
 
     def component(self, index: int, device: str | torch.device) -> Component:
         """Component `index` on a device, in training mode."""
@@ -203,27 +217,8 @@ class Network:
             return make()
 
     def _build_block(self, index: int, input: Shape) -> nn.Module:
-        entry = self.entries[index]
-        key = f"model.components[{index}]"
-        try:
-            fields = entry.fields_of_trained if self._trained else entry.fields
-            block = builder(entry.block, self._load)(input, **fields)
-        except SpecError as error:
-            problem = error.problems[0]
-            raise SpecError(problem.message, key=key, hint=problem.hint) from error
-        except FAULTS_OF_USER_CODE as error:
-            raise SpecError(
-                f"block `{entry.block}` cannot be built on an input of {tuple(input)}: {error}",
-                key=key,
-                hint="a block is `build(input, **fields)` and takes the fields given next to it",
-            ) from error
-        if not isinstance(block, nn.Module):
-            raise SpecError(
-                f"block `{entry.block}` gave {type(block).__name__}, not a torch.nn.Module",
-                key=key,
-                hint="return the module from `build`",
-            )
-        if isinstance(entry, OwnCode):
+        block = self._chain.build(index, input)
+        if self._chain.is_own(index):
             self._owners.claim(index, block)
         return block
 
@@ -232,14 +227,12 @@ class Network:
 
         This takes neither memory nor time. Global generators stay as they were, whatever the block draws.
         """
-        entry = self.entries[index]
-        key = f"model.components[{index}]"
-        own = isinstance(entry, OwnCode)
+        name, key, own = self._chain.name(index), self._chain.key(index), self._chain.is_own(index)
         with put_back(), torch.device("meta"):
             block = self._seeded(index, "f", lambda: self._build_block(index, input)).to(dtype=self.dtype).train()
             incoming = _incoming(input, along, 2, "meta")
             before = incoming["s"]._version
-            with _fitting(entry.block, input, key, _FITS_ITS_INPUT):
+            with _fitting(name, input, key, _FITS_ITS_INPUT):
                 outgoing = run_block(block, incoming)
                 if own:
                     again = partial(run_block, block, _incoming(input, along, 2, "meta"))
@@ -248,38 +241,39 @@ class Network:
         if not isinstance(output, torch.Tensor) or output.ndim < 2 or output.shape[0] != 2:
             got = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
             raise SpecError(
-                f"block `{entry.block}` gave {got} for a batch of 2",
+                f"block `{name}` gave {got} for a batch of 2",
                 key=key,
                 hint="forward must give one tensor [N, ...] for N samples",
             )
         if output.dtype != self.dtype:
             raise SpecError(
-                f"block `{entry.block}` gave values of {output.dtype}, the run computes in {self.dtype}",
+                f"block `{name}` gave values of {output.dtype}, the run computes in {self.dtype}",
                 key=key,
                 hint="return values of the type of the input",
             )
         if "mask" in outgoing and output.shape[1] != input[0]:
             raise SpecError(
-                f"block `{entry.block}` made {output.shape[1]} positions of {input[0]}, and the mask of the text's "
+                f"block `{name}` made {output.shape[1]} positions of {input[0]}, and the mask of the text's "
                 "words no longer fits",
                 key=key,
                 hint="keep the length of the sequence, or give one vector per sample",
             )
         one_length = self._trained or SCHEDULES[self.spec.schedule].is_pipeline
         if own and "mask" in along and input[0] > 1 and not one_length:
-            _require_any_length(block, entry.block, key, input, along, outgoing)
+            _require_any_length(block, name, key, input, along, outgoing)
         given = stopped(outgoing)
         return EncoderFacts(
-            name=entry.block,
+            name=name,
             own=own,
             input=input,
             output=Shape(given.pop("s").shape[1:], output.dtype),
-            draws=own or module_draws(block),
+            draws=own or getattr(block, "draws", False) or module_draws(block),
             writes_input=incoming["s"]._version != before,
             normalises_batches=any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in block.modules()),
             pooling=getattr(block, "pooling", "mean"),
             takes_along=along,
-            gives_along={name: Shape(value.shape[1:], value.dtype) for name, value in given.items()},
+            gives_along={each: Shape(value.shape[1:], value.dtype) for each, value in given.items()},
+            ends=self._chain.ends(index),
         )
 
 

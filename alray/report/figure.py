@@ -5,6 +5,7 @@ Colours are names of page.css such as `--ink`. The page puts in those of light o
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -108,7 +109,9 @@ class Figure:
         size = dict(zip(("width", "height"), self.size, strict=True))
         drawn = coloured({**self.drawing, **size, **around}, light_colours())
         config = {**coloured(THEME, light_colours()), "font": _FILE_FONT}
-        svg: str = vl_convert.vegalite_to_svg({**self.spec, **drawn}, config=config, allowed_base_urls=[])
+        # As text: of a dictionary, vl_convert refuses integers of more than 64 bits, which a damaged record may have.
+        spec = json.dumps({**self.spec, **drawn})
+        svg: str = vl_convert.vegalite_to_svg(spec, config=config, allowed_base_urls=[])
         # Vega counts the clips of all drawings of a process. Equal figures have equal files.
         names = {name: f"clip{index}" for index, name in enumerate(dict.fromkeys(re.findall(r'id="(clip\d+)"', svg)))}
         svg = re.sub(r"\bclip\d+\b(?=[\")])", lambda found: names.get(found[0], found[0]), svg)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 
-from alray.spec.choice import OPEN_TAG, Choice
-from alray.spec.own_code import OwnCode, Reference
-from alray.spec.section import Counts, InputFile, PositiveInt, Section, Width
+from alray.spec.choice import OPEN_TAG, ByShape, Choice
+from alray.spec.own_code import PREFIX, FreeValue, OwnClass, OwnCode, Reference, own_reference
+from alray.spec.section import Counts, InputFile, PositiveInt, Section, Width, describe, refusal
 
 LayerActivation = Literal["relu", "tanh", "sigmoid", "none"]
 NumLayers = Annotated[int, Field(ge=1, le=1000)]
@@ -174,17 +175,122 @@ Block = Annotated[
 ]
 
 
-class Model(Section):
+def _model_name(text: str) -> str:
+    kind, _, name = text.partition(":")
+    if text.startswith(PREFIX):
+        return own_reference(text)
+    if kind not in ("torchvision", "timm") or re.fullmatch(r"[A-Za-z0-9_.-]+", name) is None:
+        raise refusal(
+            f"{describe(text)} does not name a model",
+            f"write torchvision:resnet18, timm:NAME, or {PREFIX}my_models.Net for a class of your own",
+        )
+    return text
+
+
+ModelName = Annotated[str, AfterValidator(_model_name), OwnClass()]
+"""A model of torchvision or timm by name, or a class of the user."""
+
+# `from` and `with` are words of Python: a class body cannot have attributes of these names.
+_KEYWORDS: dict[str, Any] = {
+    "from": (
+        ModelName | None,
+        Field(
+            default=None,
+            description="A whole model in place of a list of components: `torchvision:resnet18`, `timm:NAME` or "
+            "`python:my_models.Net`. It is cut into components where a single tensor is needed later. Its own "
+            "classifier is the head of backpropagation. Other methods use what comes before it. null: none.",
+        ),
+    ),
+    "with": (
+        dict[str, FreeValue],
+        Field(default_factory=dict, description="Arguments of that model's constructor. Default: none."),
+    ),
+}
+OtherModelSection = create_model("OtherModelSection", __base__=Section, **_KEYWORDS)
+
+
+class Model(OtherModelSection):  # type: ignore[misc, valid-type]
     """The network as a chain of components."""
 
-    components: Annotated[tuple[Block, ...], Field(strict=False, min_length=1)]
-    """Encoders f of the components, in the order of the data flow. An entry is one component, or `repeat` of them."""
+    components: Annotated[
+        Annotated[tuple[Block, ...], Field(strict=False, min_length=1), Tag("list")]
+        | Annotated[
+            Annotated[Annotated[int, Field(ge=1, le=1000)], Tag("number")] | Annotated[Literal["auto"], Tag("name")],
+            Discriminator(ByShape(int, "number", "name")),
+            Tag("of a model"),
+        ],
+        Discriminator(ByShape((list, tuple), "list", "of a model")),
+    ] = "auto"
+    """Encoders f of the components, in the order of the data flow. An entry is one component, or `repeat` of them. Of a
+    model `from` elsewhere: their number, which share its work evenly; or `auto`, one for each natural unit such as a
+    residual block or a layer of a Transformer."""
+    cut: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
+    """Layers of that model behind which it is cut, in place of a number of components: paths of modules or of single
+    operations as in torchvision's `get_graph_node_names`, such as [layer1, layer2.0]. null: by `components`."""
+
+    weights: InputFile | None = None
+    """File of initial weights of that whole model, with its own names: safetensors, or a state dict that `torch.save`
+    wrote. Its last layer may have another number of classes; then that layer is drawn by the seed. null: all are drawn
+    by the seed."""
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> Model:
+        listed_blocks = isinstance(self.components, tuple)
+        if self.source is None and not listed_blocks:
+            raise refusal(
+                "a model needs `components` as a list, or `from`",
+                "write, for example, components: [{block: mlp, widths: [64]}], or from: torchvision:resnet18",
+            )
+        if self.source is None and (self.cut is not None or self.weights is not None or self.arguments):
+            raise refusal(
+                "`cut`, `weights` and `with` belong to a model `from` elsewhere", "remove them, or give `from`"
+            )
+        if self.source is not None and listed_blocks:
+            raise refusal(
+                "a model `from` elsewhere has no list of blocks", "give the number of components, auto, or `cut`"
+            )
+        if self.cut is not None and self.components != "auto":
+            raise refusal("a model is cut by `components` or by `cut`, not by both", "remove one of them")
+        return self
+
+    @property
+    def source(self) -> str | None:
+        """The key `from`."""
+        found: str | None = getattr(self, "from")
+        return found
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The key `with`."""
+        found: dict[str, Any] = getattr(self, "with")
+        return found
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The entries of the list of components; none for a model from elsewhere."""
+        return self.components if isinstance(self.components, tuple) else ()
+
+    @property
+    def number(self) -> int | Literal["auto"]:
+        """Of a model from elsewhere: the key `components`."""
+        assert not isinstance(self.components, tuple)
+        return self.components
+
+    @property
+    def is_own(self) -> bool:
+        """Whether a part of the network is a class of the user."""
+        own_model = self.source is not None and self.source.startswith(PREFIX)
+        return own_model or any(isinstance(entry, OwnBlock) for entry in self.blocks)
 
     def expanded(self) -> list[Block]:
         """Return one entry for each component: an entry with `repeat` n becomes n entries with `repeat` 1."""
-        return [entry.model_copy(update={"repeat": 1}) for entry in self.components for _ in range(entry.repeat)]
+        return [entry.model_copy(update={"repeat": 1}) for entry in self.blocks for _ in range(entry.repeat)]
 
     @property
-    def num_components(self) -> int:
-        """The number of components, including repeats."""
-        return sum(entry.repeat for entry in self.components)
+    def num_components(self) -> int | None:
+        """The number of components, including repeats; None where only the model tells."""
+        if self.cut is not None:
+            return len(self.cut) + 1
+        if self.components == "auto":
+            return None
+        return self.components if isinstance(self.components, int) else sum(entry.repeat for entry in self.blocks)

@@ -33,17 +33,18 @@ Check = Callable[[Spec], Iterator[Finding]]
 
 def partition_adds_up(spec: Spec) -> Iterator[Finding]:
     """A partition that is given as a list has all components and all stages."""
-    pipeline = spec.pipeline
-    if not isinstance(pipeline.partition, str):
-        found = partition_faults(pipeline.partition, spec.model.num_components, pipeline.stages, spec.virtual_stages)
+    pipeline, components = spec.pipeline, spec.model.num_components
+    if components is not None and not isinstance(pipeline.partition, str):
+        found = partition_faults(pipeline.partition, components, pipeline.stages, spec.virtual_stages)
         for key, message, hint in found:
             yield ("pipeline", key), message, hint
 
 
 def stages_have_components(spec: Spec) -> Iterator[Finding]:
     """No stage is empty, nor any virtual one."""
-    if isinstance(spec.pipeline.partition, str):
-        for key, message, hint in stage_faults(spec.model.num_components, spec.pipeline.stages, spec.virtual_stages):
+    components = spec.model.num_components
+    if components is not None and isinstance(spec.pipeline.partition, str):
+        for key, message, hint in stage_faults(components, spec.pipeline.stages, spec.virtual_stages):
             yield ("pipeline", key), message, hint
 
 
@@ -136,7 +137,7 @@ def micro_batches_leave_norms_alone(spec: Spec) -> Iterator[Finding]:
     """Batch normalisation takes its statistics over what it is given; blocks of images have it."""
     if spec.pipeline.micro_batch_norm == "accept" or not is_pipeline(spec) or spec.micro_batches == 1:
         return  # on one stage `auto` may also turn out to be 1
-    for index, entry in enumerate(spec.model.components):
+    for index, entry in enumerate(spec.model.blocks):
         if entry.normalises_batches:
             message, hint = micro_batch_norm_fault(f"block `{entry.block}`", spec.micro_batches)
             yield ("model", "components", index, "block"), message, hint
@@ -147,7 +148,7 @@ def pipelines_carry_no_state(spec: Spec) -> Iterator[Finding]:
     """The stages of backpropagation give each other one tensor, and its gradient back."""
     if not is_pipeline(spec) or spec.pipeline.stages == 1:
         return
-    for index, entry in enumerate(spec.model.components):
+    for index, entry in enumerate(spec.model.blocks):
         if isinstance(entry, Lstm) and entry.hand_on_state:
             yield (
                 ("model", "components", index, "hand_on_state"),
@@ -183,7 +184,7 @@ def scaled_rates_have_a_reference(spec: Spec) -> Iterator[Finding]:
 def one_cost_per_component(spec: Spec) -> Iterator[Finding]:
     """Given costs are those of the components, `repeat` counted."""
     costs, components = spec.pipeline.costs, spec.model.num_components
-    if costs is not None and len(costs) != components:
+    if costs is not None and components is not None and len(costs) != components:
         yield (
             ("pipeline", "costs"),
             f"{counted(len(costs), 'cost')}, but the model has {counted(components, 'component')}",
@@ -328,7 +329,7 @@ def _has_no_test_set(data: DataSection) -> bool:
 def pools_leave_an_image(spec: Spec) -> Iterator[Finding]:
     """Where the image size is known: no pool meets an image of one pixel."""
     size = _image_size(spec.data)
-    for index, entry in enumerate(spec.model.components):
+    for index, entry in enumerate(spec.model.blocks):
         if size is None or not isinstance(entry, Vgg | Stem | Residual):
             return
         if isinstance(entry, Residual):
@@ -349,7 +350,7 @@ def pools_leave_an_image(spec: Spec) -> Iterator[Finding]:
 
 def heads_share_the_width(spec: Spec) -> Iterator[Finding]:
     """Each attention head has the same part of the width; where `dim` is left out, building the network tells."""
-    for index, entry in enumerate(spec.model.components):
+    for index, entry in enumerate(spec.model.blocks):
         if isinstance(entry, Transformer) and entry.dim is not None and entry.dim % entry.heads != 0:
             yield (
                 ("model", "components", index, "heads"),

@@ -6,7 +6,7 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import Discriminator, Tag
 from pydantic.fields import FieldInfo
@@ -16,7 +16,12 @@ from alray.spec.models import Spec
 from alray.spec.paths import Path
 from alray.spec.section import Section
 
-Mark = TypeVar("Mark")
+
+class _MarksValues(Protocol):
+    def marks(self, value: Any) -> bool: ...
+
+
+Mark = TypeVar("Mark", bound=_MarksValues)
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class Spot:
     choice: Choice | None
     members: dict[str, type[Section]]
     field: FieldInfo | None
+    annotation: Any
 
     @property
     def known(self) -> list[str]:
@@ -81,6 +87,7 @@ def spot(location: tuple[str | int, ...], root: type[Section] = Spec) -> Spot:
         choice if isinstance(choice, Choice) else None,
         {tag: member for tag, member in members.items() if member is not None},
         field,
+        annotation,
     )
 
 
@@ -92,12 +99,23 @@ def spot_of(document: Any, path: Path, root: type[Section] = Spec) -> Spot:
     location: list[str | int] = []
     value = document
     for part in path:
+        location += _shapes(spot(tuple(location), root), value)
         tag = _tag(spot(tuple(location), root), value)
         location += [part] if tag is None else [tag, part]
         value = _child(value, part)
     here = spot(tuple(location), root)
     tag = _tag(here, value)
     return here if tag is None else replace(here, section=here.members[tag])
+
+
+def _shapes(here: Spot, value: Any) -> list[str]:
+    """The tags of unions at this position that the type of its value decides, from outside in."""
+    tags: list[str] = []
+    annotation = here.annotation
+    while isinstance(choice := choice_of(annotation), ByShape):
+        tags.append(choice(value))
+        annotation = (_arms(annotation) or {})[tags[-1]]
+    return tags
 
 
 def _tag(here: Spot, value: Any) -> str | None:
@@ -141,7 +159,7 @@ def marked(section: Section, mark: type[Mark], path: Path = ()) -> Iterator[tupl
     for key, annotation in key_types(type(section)).items():
         value = getattr(section, key)
         marks = [item for item in bare(annotation)[1] if isinstance(item, mark)]
-        if value is not None and marks:
+        if value is not None and marks and marks[0].marks(value):
             yield (*path, key), value, marks[0]
         for index, inner in enumerate(value) if isinstance(value, tuple) else [(None, value)]:
             if isinstance(inner, Section):

@@ -192,7 +192,7 @@ class Spec(Section):
     @property
     def trains_own_code(self) -> bool:
         """Whether the user's own code computes gradients: that of a block or of the method."""
-        return isinstance(self.method, OwnMethod) or any(isinstance(entry, OwnBlock) for entry in self.model.components)
+        return isinstance(self.method, OwnMethod) or self.model.is_own
 
     @property
     def virtual_stages(self) -> int:

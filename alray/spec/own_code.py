@@ -36,7 +36,8 @@ def parse_python_reference(text: str) -> PythonReference:
     return PythonReference(".".join(parts[:-1]), parts[-1])
 
 
-def _reference(text: str) -> str:
+def own_reference(text: str) -> str:
+    """Return a reference as it is. Raises `refusal` if it does not have the form."""
     try:
         parse_python_reference(text)
     except ValueError as error:
@@ -57,11 +58,15 @@ def _finite(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class OwnClass:
-    """Marks the name of a class of the user."""
+    """Marks the name of a class of the user. A value may also name something else, without the prefix."""
+
+    def marks(self, value: Any) -> bool:
+        """Whether a value of the field names such a class."""
+        return str(value).startswith(PREFIX)
 
 
 Reference = Annotated[
-    str, AfterValidator(_reference), WithJsonSchema({"type": "string", "pattern": rf"^{PREFIX}"}), OwnClass()
+    str, AfterValidator(own_reference), WithJsonSchema({"type": "string", "pattern": rf"^{PREFIX}"}), OwnClass()
 ]
 """A class of the user's own, as text; see `alray.spec.own_code`."""
 

@@ -113,6 +113,10 @@ class Input:
     kind: Literal["file", "folder"]
     ending: str = ""
 
+    def marks(self, value: Any) -> bool:
+        """Whether a value of the field is such a path."""
+        return str(value).endswith(self.ending)
+
 
 SpecPath = Annotated[Path, BeforeValidator(located)]
 """A path. A relative one is taken from the folder of the spec, which `context["directory"]` gives."""

@@ -97,7 +97,7 @@ def _named(loaded: LoadedSpec, folder: Path, *, allow_code: bool) -> Iterator[Pa
     """The files that a spec names. Raises SpecError if one is missing."""
     spec = loaded.spec
     # A value without the ending of a file is a name, and need not be given.
-    inputs = [(path, value) for path, value, wanted in marked(spec, Input) if str(value).endswith(wanted.ending)]
+    inputs = [(path, value) for path, value, _ in marked(spec, Input)]
     here = {path: value for path, value in inputs if _is_relative(loaded.given, path)}
     faults = [finding for finding in inputs_exist(spec) if finding[0] in here]
     references = {path: reference for path, reference, _ in marked(spec, OwnClass)}

@@ -30,8 +30,11 @@ class Backpropagation(Method):
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> BackpropagationComponent:
         head = None
         if self.ends_route(index):
-            classes = self.task.classes
-            head = make("head", lambda: head_of(self.head, facts.output, classes=classes, pooling=facts.pooling))
+            classes, of_model = self.task.classes, self.task.classifier
+            if self.head == "auto" and of_model is not None:
+                head = make("head", lambda: of_model(facts.output, classes))
+            else:
+                head = make("head", lambda: head_of(self.head, facts.output, classes=classes, pooling=facts.pooling))
         return BackpropagationComponent(
             index, f=f, head=head, optimizer=self.task.optimizer, label_smoothing=self.label_smoothing
         )

@@ -31,6 +31,7 @@ class Task:
     num_components: int
     dtype: torch.dtype  # of everything that is computed
     optimizer: Any  # the section of the spec
+    classifier: Callable[[Shape, int], nn.Module] | None = None  # builds the model's own, if it has one
 
 
 class Method(ABC):

@@ -1,0 +1,221 @@
+"""The encoders of a network in order: of the blocks that a spec lists, or the parts of a model from elsewhere."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from alray.errors import SpecError
+from alray.nn.blocks import builder
+from alray.nn.encoder import EncoderFacts
+from alray.nn.imported.ends import PartEnds
+from alray.nn.shape import Shape
+from alray.randomness.generators import put_back, seed_all
+from alray.spec.blocks import Model
+from alray.spec.own_code import PREFIX, OwnCode
+from alray.user_code import FAULTS_OF_USER_CODE
+
+if TYPE_CHECKING:
+    from alray.nn.imported.model import ImportedModel
+
+Load = Callable[[str], Any]
+"""Takes a reference `python:package.module.Class` to the object that it names."""
+
+
+BuildClassifier = Callable[[Shape, int], nn.Module]
+"""Takes the shape of the features and the number of classes."""
+
+
+class Chain(ABC):
+    """The modules of the encoders, counted from 0, and how messages name them."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def name(self, index: int) -> str:
+        """The block, as messages name it."""
+
+    @abstractmethod
+    def key(self, index: int) -> str:
+        """The key of the spec that an error of this encoder belongs to."""
+
+    @abstractmethod
+    def is_own(self, index: int) -> bool:
+        """Whether the module is a user's code."""
+
+    @abstractmethod
+    def alike(self, index: int) -> str:
+        """A text that is equal for encoders that differ in their weights only."""
+
+    @abstractmethod
+    def build(self, index: int, input: Shape) -> nn.Module:
+        """The module for samples of this shape, with initial weights from torch's global generator or, for parts of a
+        model, from the seed of the run. Raises SpecError."""
+
+    @abstractmethod
+    def as_spec(self, depth: int) -> dict[str, Any]:
+        """The section `model` of a spec that builds at least the first `depth` encoders, for weights that are there."""
+
+    def state_dict(self, parts: Sequence[nn.Module]) -> dict[str, torch.Tensor] | None:
+        """The weights of the whole model under its own names, with those of these parts. None: there is no such
+        model."""
+        return None
+
+    def ends(self, index: int) -> PartEnds | None:
+        """Of a part of a model: the places at which it begins and ends."""
+        return None
+
+    def classifier(self) -> BuildClassifier | None:
+        """The builder of the model's own classifier behind the last encoder, None if there is none."""
+        return None
+
+
+def chain_of(
+    model: Model, load: Load, *, seed: int, sample: Shape, trained: bool, encoders: Sequence[EncoderFacts]
+) -> Chain:
+    """The chain of a spec's model. encoders: facts that are known of it, (): none. Raises SpecError."""
+    if model.source is None:
+        return _Blocks(model, load, trained=trained)
+    return _Parts(model, load, seed=seed, sample=sample, trained=trained, encoders=encoders)
+
+
+class _Blocks(Chain):
+    def __init__(self, model: Model, load: Load, *, trained: bool) -> None:
+        self._entries = model.expanded()
+        self._load = load
+        self._trained = trained
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def name(self, index: int) -> str:
+        return self._entries[index].block
+
+    def key(self, index: int) -> str:
+        return f"model.components[{index}]"
+
+    def is_own(self, index: int) -> bool:
+        return isinstance(self._entries[index], OwnCode)
+
+    def alike(self, index: int) -> str:
+        return repr(self._entries[index])
+
+    def as_spec(self, depth: int) -> dict[str, Any]:
+        entries = [entry.model_dump(mode="json") for entry in self._entries[:depth]]
+        # Initial vectors are not needed: the weights hold what they became.
+        return {"components": [{key: entry[key] for key in entry if key != "vectors"} for entry in entries]}
+
+    def build(self, index: int, input: Shape) -> nn.Module:
+        entry = self._entries[index]
+        key = self.key(index)
+        try:
+            fields = entry.fields_of_trained if self._trained else entry.fields
+            block = builder(entry.block, self._load)(input, **fields)
+        except SpecError as error:
+            problem = error.problems[0]
+            raise SpecError(problem.message, key=key, hint=problem.hint) from error
+        except FAULTS_OF_USER_CODE as error:
+            raise SpecError(
+                f"block `{entry.block}` cannot be built on an input of {tuple(input)}: {error}",
+                key=key,
+                hint="a block is `build(input, **fields)` and takes the fields given next to it",
+            ) from error
+        if not isinstance(block, nn.Module):
+            raise SpecError(
+                f"block `{entry.block}` gave {type(block).__name__}, not a torch.nn.Module",
+                key=key,
+                hint="return the module from `build`",
+            )
+        return block
+
+
+class _Parts(Chain):
+    """The whole model is made once in this process, with weights drawn from (seed, "model")."""
+
+    def __init__(
+        self, model: Model, load: Load, *, seed: int, sample: Shape, trained: bool, encoders: Sequence[EncoderFacts]
+    ) -> None:
+        assert model.source is not None
+        self._source = model.source
+        self._model = model
+        self._load = load
+        self._seed = seed
+        self._weights = None if trained else model.weights
+        if sample.words is not None:
+            raise SpecError(
+                f"`{self._source}` would get texts, and a model from elsewhere takes images or numbers",
+                key="model.from",
+                hint="list alray's blocks for text in `components`",
+            )
+        known = [facts.ends for facts in encoders if facts.ends is not None]
+        self._parts = known or self._imported.cut(model.number, model.cut, sample)
+
+    @cached_property
+    def _imported(self) -> ImportedModel:
+        from alray.nn.imported.model import ImportedModel
+
+        with put_back(), torch.device("cpu"):
+            seed_all(torch.device("cpu"), self._seed, "weights", "model")
+            model = ImportedModel(self._source, self._model.arguments, self._load)
+        if self._weights is not None:
+            model.start_from(self._weights)
+        return model
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def name(self, index: int) -> str:
+        after, until = self._parts[index]
+        return f"{self._source}, {after or 'its input'} to {until}"
+
+    def key(self, index: int) -> str:
+        return "model.from"
+
+    def is_own(self, index: int) -> bool:
+        return self._source.startswith(PREFIX)
+
+    def alike(self, index: int) -> str:
+        return f"{self._source} {sorted(self._model.arguments.items())} {self._parts[index]}"
+
+    def as_spec(self, depth: int) -> dict[str, Any]:
+        places = [part.until for part in self._parts[:-1]]
+        cut = {"cut": places} if places else {"components": 1}
+        return {"from": self._source, "with": self._model.arguments, **cut}
+
+    def build(self, index: int, input: Shape) -> nn.Module:
+        return self._moved(self._imported.part(*self._parts[index]))
+
+    def ends(self, index: int) -> PartEnds:
+        return self._parts[index]
+
+    def state_dict(self, parts: Sequence[nn.Module]) -> dict[str, torch.Tensor]:
+        whole: dict[str, torch.Tensor] = self._imported.whole.state_dict()
+        for part in parts:
+            whole.update(part.state_dict())
+        return whole
+
+    def classifier(self) -> BuildClassifier:
+        return self._classifier
+
+    def _classifier(self, features: Shape, classes: int) -> nn.Module:
+        found = self._imported.classifier()
+        gives = self._imported.shape_after(found, features)
+        if gives != (classes,):
+            raise SpecError(
+                f"`{self._source}` gives {gives} for a sample, and the data has {classes} classes",
+                key="model.with",
+                hint=f"set the number of classes, by model.with.num_classes={classes} in torchvision and timm",
+            )
+        return self._moved(found)
+
+    @staticmethod
+    def _moved(part: nn.Module) -> nn.Module:
+        """On the device of the context: only meta tensors while shapes are found."""
+        device = torch.get_default_device()
+        return part.to("meta") if device.type == "meta" else part

@@ -1,0 +1,292 @@
+"""A whole model from elsewhere: made, traced, cut into parts, and given its first weights."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import fx, nn
+
+from alray.counting import counted
+from alray.errors import Problem, SpecError
+from alray.nn.imported.ends import PartEnds
+from alray.nn.imported.part import Part, between
+from alray.nn.imported.places import SAMPLES, costs, even, natural, place_of, single_places, weighted
+from alray.nn.imported.trace import Trace, trace
+from alray.nn.shape import Shape
+from alray.spec.section import nearest
+from alray.user_code import FAULTS_OF_USER_CODE, own_problem
+
+
+class ImportedModel:
+    """A model that `model.from` names, on the CPU, with the weights that its constructor draws.
+
+    Its classifier is all from its last layer with weights on. The components are what comes before.
+    """
+
+    def __init__(self, source: str, arguments: dict[str, Any], load: Callable[[str], Any]) -> None:
+        """source: `torchvision:NAME`, `timm:NAME` or `python:package.module.Class`. load: takes the last of them to the
+        object that it names. Raises SpecError."""
+        self.title = f"`{source}`"
+        self.whole = _made(source, arguments, load)
+
+    def start_from(self, file: Path) -> None:
+        """Take initial weights from a file with the model's own names. The last layer keeps those that were drawn if
+        the file's have other shapes, as of another number of classes. Raises SpecError."""
+        given = _weights_of(file)
+        own = self.whole.state_dict()
+        last = list(self._with_weights)[-1] + "."
+        given = {
+            name: value
+            for name, value in given.items()
+            if not (name.startswith(last) and name in own and own[name].shape != value.shape)
+        }
+        left = {name for name in own if name.startswith(last)}
+        missing = [name for name in own if name not in given and name not in left]
+        unknown = [name for name in given if name not in own]
+        other = [name for name in given if name in own and own[name].shape != given[name].shape]
+        for names, what in (
+            (missing, "has no weights"),
+            (unknown, "has weights"),
+            (other, "has weights of another shape"),
+        ):
+            if names:
+                raise SpecError(
+                    f"`{file}` {what} for `{names[0]}`, one of {counted(len(names), 'such name')}, unlike {self.title}",
+                    key="model.weights",
+                    hint="give a state dict of the same model, made with the arguments in `with`",
+                )
+        self.whole.load_state_dict(given, strict=False)
+
+    @cached_property
+    def _traces(self) -> dict[bool, Trace]:
+        """By whether the model trains."""
+        training = trace(self.whole, self.title, training=True)
+        evaluation = trace(self.whole, self.title, training=False, opaque=training.opaque)
+        if evaluation.opaque != training.opaque:
+            training = trace(self.whole, self.title, training=True, opaque=evaluation.opaque)
+        return {True: training, False: evaluation}
+
+    @cached_property
+    def _single(self) -> dict[bool, dict[str, fx.Node]]:
+        return {mode: single_places(traced) for mode, traced in self._traces.items()}
+
+    @cached_property
+    def _with_weights(self) -> Mapping[str, None]:
+        """Names of the layers with weights, in order."""
+        traced = self._traces[True]
+        found = {traced.names[node]: None for node in weighted(traced, self.whole)}
+        if not found:
+            raise SpecError(f"{self.title} has no layer with weights", key="model.from", hint="give another model")
+        return found
+
+    @cached_property
+    def places(self) -> list[str]:
+        """Names of the nodes behind which the model can be cut, in order; the last one is before the classifier.
+
+        Raises SpecError if there is none before the classifier.
+        """
+        order = {name: number for number, name in enumerate(self._traces[True].names.values())}
+        in_both = [name for name in self._single[True] if name in self._single[False]]
+        found = [name for name in in_both if order[name] < order[list(self._with_weights)[-1]]]
+        if not found:
+            opaque = sorted(self._traces[True].opaque)
+            why = f"; `{opaque[0]}` cannot be traced and stays in one piece" if opaque else ""
+            raise SpecError(
+                f"{self.title} cannot be cut: nowhere before its last layer is a single tensor alive{why}",
+                key="model.from",
+                hint="write it as a chain of submodules, each with one input and one output",
+            )
+        return found
+
+    def parts(self, cut: Sequence[str]) -> list[PartEnds]:
+        """The ends of the components that a cut makes."""
+        ends = [*cut, self.places[-1]]
+        return [PartEnds(after, until) for after, until in zip([None, *cut], ends, strict=True)]
+
+    def cut(self, components: int | str, given: Sequence[str] | None, sample: Shape) -> list[PartEnds]:
+        """The components that a spec asks for.
+
+        components: their number, or `auto`: one for each natural unit. given: the names behind which to cut instead.
+        sample: the shape of one sample, for the work of the layers. Raises SpecError.
+        """
+        if given is not None:
+            chosen = [place_of(name, self._traces[True], self.places) for name in given]
+            order = [self.places.index(name) for name in chosen]
+            if order != sorted(set(order)) or self.places[-1] in chosen:
+                raise SpecError(
+                    "the places of a cut must follow each other, before the classifier",
+                    key="model.cut",
+                    hint=f"the last layers before the classifier end at `{self.places[-1]}`, which is always a cut",
+                )
+            return self.parts(chosen)
+        work, values = self._measured(sample)
+        groups = self._groups(values)
+        if components == "auto":
+            return self.parts(
+                natural(groups, list(self._traces[True].names.values()), self._with_weights.keys(), self.whole)
+            )
+        assert isinstance(components, int)
+        if components > len(groups):
+            raise SpecError(
+                f"{self.title} can be cut into at most {counted(len(groups), 'component')} with weights",
+                key="model.components",
+                hint=f"ask for {len(groups)} or fewer",
+            )
+        of_group = dict(zip(groups, self._work_of(groups, work), strict=True))
+        return self.parts(even(groups, of_group, components))
+
+    def _measured(self, sample: Shape) -> tuple[dict[fx.Node, float], dict[fx.Node, torch.Tensor]]:
+        traced, places, on_meta = self._traces[True], self.places, _on_meta(self.whole).train()
+        assert places, "a model that cannot be cut has been refused"
+        try:
+            return costs(traced, on_meta, sample)
+        except FAULTS_OF_USER_CODE as error:
+            message = f"{self.title} does not take samples of {tuple(sample)}: {str(error).strip().splitlines()[0]}"
+            hint = (
+                "set data.image_size, or give constructor arguments by `with`; a `forward` must not depend on the "
+                "values of tensors, because shapes are found on torch's meta device"
+            )
+            problem = own_problem(error, message, key="model.from", hint=hint)
+            raise SpecError.of((problem or Problem(message, hint, key="model.from"),)) from error
+
+    def _groups(self, values: dict[fx.Node, torch.Tensor]) -> list[PartEnds]:
+        """The shortest runs that have weights: each begins with a layer with weights, the first one with the input."""
+        trace = self._traces[True]
+        batch = {trace.names[node]: _of_batch(value) for node, value in values.items()}
+        places = [name for name in self.places if batch.get(name, False)] or self.places[-1:]
+        if places[-1] != self.places[-1]:
+            places.append(self.places[-1])
+        ends: list[str] = []
+        current: str | None = None
+        has_weights = False
+        for name in trace.names.values():
+            if name in self._with_weights:
+                if current is not None and has_weights:
+                    ends.append(current)
+                current, has_weights = None, True
+            if name in places:
+                current = name
+            if name == self.places[-1]:
+                break
+        return self.parts(ends)
+
+    def _work_of(self, groups: Sequence[PartEnds], work: dict[fx.Node, float]) -> list[float]:
+        totals = [0.0]
+        remaining = [group.until for group in groups]
+        for node, name in self._traces[True].names.items():
+            totals[-1] += work.get(node, 0.0)
+            if remaining and name == remaining[0]:
+                remaining.pop(0)
+                if not remaining:
+                    break
+                totals.append(0.0)
+        return totals
+
+    def classifier(self) -> Part:
+        """What comes behind the last component: `[N, *features] -> [N, classes]`."""
+        return self.part(self.places[-1], None)
+
+    def shape_after(self, part: Part, input: Shape) -> tuple[int, ...]:
+        """The shape of one sample behind a part."""
+        samples = torch.zeros((SAMPLES, *input), dtype=input.dtype, device="meta")
+        return tuple(_on_meta(part)(samples).shape[1:])
+
+    def part(self, after: str | None, until: str | None) -> Part:
+        """The module of what lies between two places, with copies of the model's weights. None: the input, the end."""
+        graphs = {}
+        for mode, traced in self._traces.items():
+            places = self._single[mode]
+            begin = traced.input if after is None else places[after]
+            end = traced.output if until is None else places[until]
+            graphs[mode] = between(traced, begin, end)
+        return Part(self.whole, graphs[True], graphs[False])
+
+
+def _of_batch(value: torch.Tensor) -> bool:
+    """Whether a value of the count has the rows of the batch, and can have a gradient."""
+    return value.ndim > 1 and value.shape[0] == SAMPLES and value.is_floating_point()
+
+
+def _on_meta(model: nn.Module) -> nn.Module:
+    """A copy of a model without values."""
+
+    memo: dict[int, Any] = {}
+    for tensor in [*model.parameters(), *model.buffers()]:
+        empty = torch.empty_like(tensor, device="meta")
+        memo[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
+    return copy.deepcopy(model, memo)
+
+
+def _weights_of(file: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a file by name. Nothing in it is run."""
+    try:
+        if file.suffix == ".safetensors":
+            loaded: dict[str, torch.Tensor] = load_file(file)
+            return loaded
+        found = torch.load(file, map_location="cpu", weights_only=True)
+    except (SafetensorError, UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
+        raise SpecError(
+            f"`{file}` is not a file of weights: {str(error).strip().splitlines()[0]}",
+            key="model.weights",
+            hint="write one with torch.save(model.state_dict(), ...) or safetensors' save_file",
+        ) from error
+    if not (isinstance(found, dict) and all(isinstance(each, torch.Tensor) for each in found.values())):
+        raise SpecError(
+            f"`{file}` holds no state dict", key="model.weights", hint="save model.state_dict(), not the model itself"
+        )
+    return found
+
+
+def _made(source: str, arguments: dict[str, Any], load: Callable[[str], Any]) -> nn.Module:
+    kind, _, name = source.partition(":")
+    make = {
+        "python": lambda: load(source),
+        "torchvision": lambda: _of_torchvision(name),
+        "timm": lambda: _of_timm(name),
+    }[kind]()
+    try:
+        model = make(**arguments)
+    except FAULTS_OF_USER_CODE as error:
+        message = f"`{source}` cannot be made: {type(error).__name__}: {error}"
+        hint = "`with` has the arguments of its constructor"
+        problem = own_problem(error, message, key="model.with", hint=hint) or Problem(message, hint, key="model.with")
+        raise SpecError.of((problem,)) from error
+    if not isinstance(model, nn.Module):
+        raise SpecError(
+            f"`{source}` gave {type(model).__name__}, not a torch.nn.Module",
+            key="model.from",
+            hint="name a class of a module, or a function that returns one",
+        )
+    return model
+
+
+def _of_torchvision(name: str) -> Callable[..., Any]:
+    from torchvision import models
+
+    _require(name, models.list_models(), "torchvision")
+    return partial(models.get_model, name)
+
+
+def _of_timm(name: str) -> Callable[..., Any]:
+    try:
+        timm = importlib.import_module("timm")
+    except ImportError as error:
+        raise SpecError("timm is not installed", key="model.from", hint="pip install 'alray[timm]'") from error
+    _require(name, timm.list_models(), "timm")
+    return partial(timm.create_model, name)
+
+
+def _require(name: str, known: Sequence[str], library: str) -> None:
+    if name not in known:
+        meant = nearest(name, known)
+        hint = f"did you mean `{meant}`?" if meant else f"see {library}'s `list_models()`"
+        raise SpecError(f"{library} has no model `{name}`", key="model.from", hint=hint)

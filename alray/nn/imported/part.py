@@ -1,0 +1,85 @@
+"""A part of a traced model as a module. Its parameters have the names that they have in the whole model."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from alray.nn.imported.trace import Trace
+
+
+class Part(nn.Module):
+    """The operations of a model from behind one place up to another: `[N, ...] -> [N, ...]`.
+
+    What it computes in training and in evaluation are two graphs on the same parameters.
+    """
+
+    draws = True
+    """A function of the model may draw random numbers without a layer that says so."""
+
+    def __init__(self, whole: nn.Module, training: fx.Graph, evaluation: fx.Graph) -> None:
+        """The graphs take one tensor, and name modules and parameters of `whole`, which are copied."""
+        super().__init__()
+        shared: dict[int, Any] = {}
+        for graph in (training, evaluation):
+            for node in graph.nodes:
+                if node.op in ("call_module", "get_attr"):
+                    _graft(self, whole, str(node.target), shared)
+        self._training, self._evaluation = _compiled(training), _compiled(evaluation)
+
+    def forward(self, s: torch.Tensor, mask: None = None) -> torch.Tensor:
+        """mask: always None, for a head is called with one."""
+        compute = self._training if self.training else self._evaluation
+        return compute(self, s)
+
+
+def between(trace: Trace, after: fx.Node, until: fx.Node) -> fx.Graph:
+    """The nodes behind `after` up to `until` as a graph of its own. Parameters that they need come with them."""
+    graph = fx.Graph()
+    copies = {after: graph.placeholder("s")}
+    inside = False
+    for node in trace.graph.nodes:
+        if inside and node.op != "output":
+            for needed in node.all_input_nodes:
+                if needed.op == "get_attr" and needed not in copies:
+                    copies[needed] = graph.node_copy(needed)
+            if node not in copies:
+                copies[node] = graph.node_copy(node, lambda each: copies[each])
+        inside = inside or node is after
+        if node is until:
+            break
+    graph.output(copies[until])
+    return graph
+
+
+def _compiled(graph: fx.Graph) -> Callable[[nn.Module, torch.Tensor], torch.Tensor]:
+    """The graph as a function of the module that holds its parameters, and the input."""
+    code = graph.python_code("self")
+    names: dict[str, Any] = dict(code.globals)
+    exec(compile(code.src, "<traced model>", "exec"), names)  # torch's own way from a graph to a function
+    forward: Callable[[nn.Module, torch.Tensor], torch.Tensor] = names["forward"]
+    return forward
+
+
+def _graft(root: nn.Module, whole: nn.Module, path: str, shared: dict[int, Any]) -> None:
+    """Copy what lies at `path` in `whole` to the same path in `root`. shared: what has been copied, by identity."""
+    *folders, name = path.split(".")
+    here, there = root, whole
+    for folder in folders:
+        there = getattr(there, folder)
+        if folder not in here._modules:
+            here.add_module(folder, nn.Module())
+        here = here._modules[folder]  # type: ignore[assignment]
+    if name in here._modules or name in here._parameters or name in here._buffers:
+        return
+    original = getattr(there, name)
+    copied = copy.deepcopy(original, shared)
+    if isinstance(original, nn.Module | nn.Parameter):
+        setattr(here, name, copied)
+    else:  # a buffer, or a tensor that tracing found to be constant
+        saved = name in there._buffers and name not in there._non_persistent_buffers_set
+        here.register_buffer(name, copied, persistent=saved)

@@ -1,0 +1,145 @@
+"""Places where a traced model can be cut: where one tensor is alive, and nothing else is needed later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+
+import torch
+from torch import fx, nn
+
+from alray.errors import SpecError
+from alray.nn.imported.ends import PartEnds
+from alray.nn.imported.trace import Trace
+from alray.nn.shape import Shape
+from alray.prediction.partition import partition_auto
+from alray.spec.section import listed, nearest
+
+SAMPLES = 3
+"""Samples with which shapes are found: a tensor of a batch has so many rows."""
+_MOST_NAMED = 6
+"""Places that a message lists."""
+
+
+def single_places(trace: Trace) -> dict[str, fx.Node]:
+    """The nodes after which their own value alone is needed, by name, in order.
+
+    Parameters do not count: the part that needs one has it. The node that returns the result is not among them.
+    """
+    last_use = {each: number for number, node in enumerate(trace.graph.nodes) for each in node.all_input_nodes}
+    alive: set[fx.Node] = set()
+    found: dict[str, fx.Node] = {}
+    for number, node in enumerate(trace.graph.nodes):
+        alive = {each for each in alive if last_use[each] > number}
+        if node.op != "get_attr" and last_use.get(node, -1) > number:
+            alive.add(node)
+        if alive == {node} and node.op != "placeholder" and node is not trace.output:
+            found[trace.names[node]] = node
+    return found
+
+
+def weighted(trace: Trace, model: nn.Module) -> list[fx.Node]:
+    """The nodes with weights of their own: layers with a matrix or a kernel, and submodules that are one node."""
+    found = []
+    for node in trace.nodes:
+        if node.op == "call_module":
+            part = model.get_submodule(str(node.target))
+            if any(parameter.ndim > 1 for parameter in part.parameters()):
+                found.append(node)
+    return found
+
+
+def natural(groups: Sequence[PartEnds], names: Sequence[str], with_weights: Set[str], model: nn.Module) -> list[str]:
+    """Places behind the natural units of a model: the members of its sequences, and its layers with weights outside of
+    them.
+
+    groups: the shortest runs with weights. names: of all nodes, in order. with_weights: those of layers with weights.
+    A member of a `Sequential` or `ModuleList` that has submodules is one unit, such as a residual block.
+    """
+    units = list(_units(model, "", in_sequence=False))
+    chosen = []
+    for group in groups[:-1]:
+        assert group.until is not None
+        following = next(name for name in names[names.index(group.until) + 1 :] if name in with_weights)
+        unit = _unit_of(group.until, units)
+        if unit is None or unit != _unit_of(following, units):
+            chosen.append(group.until)
+    return chosen
+
+
+def _unit_of(name: str, units: Sequence[str]) -> str | None:
+    return next((unit for unit in units if name == unit or name.startswith(f"{unit}.")), None)
+
+
+def _units(module: nn.Module, path: str, *, in_sequence: bool) -> Iterable[str]:
+    """Paths of the units in a module."""
+    is_sequence = isinstance(module, nn.ModuleList) or type(module).forward is nn.Sequential.forward
+    composed = any(any(True for _ in child.children()) for child in module.children())
+    if path and in_sequence and any(True for _ in module.children()) and not (is_sequence and composed):
+        yield path
+        return
+    for name, child in module.named_children():
+        yield from _units(child, f"{path}.{name}" if path else name, in_sequence=is_sequence)
+
+
+def costs(trace: Trace, model: nn.Module, sample: Shape) -> tuple[dict[fx.Node, float], dict[fx.Node, torch.Tensor]]:
+    """The work of each node on a few samples, floating-point operations, and its value on the meta device.
+
+    What is not a multiplication counts one operation for each value that it gives.
+    """
+    from torch.utils.flop_counter import FlopCounterMode  # imports torch's compiler, which no stage needs
+
+    work: dict[fx.Node, float] = {}
+    values: dict[fx.Node, torch.Tensor] = {}
+
+    class Counting(fx.Interpreter):
+        def run_node(self, n: fx.Node) -> object:
+            with FlopCounterMode(display=False) as counter:
+                value = super().run_node(n)
+            if isinstance(value, torch.Tensor) and n.op not in ("placeholder", "output"):
+                values[n] = value
+                work[n] = float(counter.get_total_flops()) + value.numel()
+            return value
+
+    Counting(model, graph=trace.graph).run(torch.zeros((SAMPLES, *sample), dtype=sample.dtype, device="meta"))
+    return work, values
+
+
+def even(groups: Sequence[PartEnds], of_group: Mapping[PartEnds, float], count: int) -> list[str]:
+    """The places that cut the model into `count` parts of about equal work."""
+    sizes = partition_auto([of_group[group] for group in groups], count)
+    ends = [sum(sizes[: index + 1]) - 1 for index in range(count - 1)]
+    return [str(groups[end].until) for end in ends]
+
+
+def place_of(name: str, trace: Trace, places: Sequence[str]) -> str:
+    """The place that a user's name stands for: of a node, or of a module, behind its last node.
+
+    places: where the model can be cut, in order. Raises SpecError where it cannot be cut there.
+    """
+    names = list(trace.names.values())
+    within = [each for each in names if each == name or each.startswith(f"{name}.")]
+    if not within:
+        meant = nearest(name, {*places, *(each.rpartition(".")[0] for each in places)})
+        raise SpecError(
+            f"the model has no layer `{name}`",
+            key="model.cut",
+            hint=f"did you mean `{meant}`?" if meant else f"it can be cut behind {_some(places)}",
+        )
+    last = within[-1]
+    if last not in places:
+        at = names.index(last)
+        before = [each for each in places if names.index(each) < at][-1:]
+        after = [each for each in places if names.index(each) > at][:1]
+        raise SpecError(
+            f"the model cannot be cut behind `{name}`: more than one tensor is needed later",
+            key="model.cut",
+            hint=f"cut it behind {listed(before + after)}" if before + after else "choose another layer",
+        )
+    return last
+
+
+def _some(places: Sequence[str]) -> str:
+    if len(places) <= _MOST_NAMED:
+        return listed(list(places), "and")
+    step = len(places) / _MOST_NAMED
+    return listed([places[int(index * step)] for index in range(_MOST_NAMED)], "and") + " among others"

@@ -1,0 +1,121 @@
+"""A model from elsewhere trains as blocks do: in the same bits however it is cut, and as plain torch does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional
+from torchvision.models import resnet18
+
+from alray.data.batches import TrainBatches
+from alray.inference.export import export_route
+from alray.inference.exported import ExportedRoute
+from alray.inference.network import TrainedNetwork
+from alray.loading.load import load_spec
+from alray.stage.workload import Workload
+from alray.user_code import UserCode
+
+from .conftest import Workshop
+from .test_same_bits import same
+
+pytestmark = pytest.mark.ray
+
+OWN = """\
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+def convolution(width):
+    return nn.Conv2d(width, width, 3, padding=1)
+
+
+class Net(nn.Module):
+    '''A skip over two layers, a loop, and dropout as a function.'''
+
+    def __init__(self, width, classes):
+        super().__init__()
+        self.stem = nn.Conv2d(2, width, 3, padding=1)
+        self.pairs = nn.ModuleList(nn.ModuleList([convolution(width), convolution(width)]) for _ in range(3))
+        self.norm = nn.BatchNorm2d(width)
+        self.last = nn.Linear(width, classes)
+
+    def forward(self, x):
+        x = self.norm(self.stem(x)).relu_()
+        for first, second in self.pairs:
+            x = x + second(functional.relu(first(x)))
+            x = functional.dropout(x, 0.2, self.training)
+        return self.last(x.mean((2, 3)))
+"""
+SPEC = """\
+name: imported
+seed: 3
+data: {source: synthetic, shape: [2, 8, 8], classes: 4, samples: 90, batch_size: 16, validation_fraction: 0.2}
+model: {from: "python:own_nets.Net", with: {width: 6, classes: 4}, components: 4}
+optimizer: {kind: adam, lr: 3.0e-3}
+run: {epochs: 2, evaluate_every: 3 steps, checkpoint: {every: 4 steps, keep: 50}}
+"""
+METHODS = ("associated_learning", "decoupled_greedy")
+RESNET = """\
+name: resnet
+data: {source: synthetic, shape: [3, 32, 32], classes: 10, samples: 64, batch_size: 8, validation_fraction: 0.25}
+model: {from: "torchvision:resnet18", with: {num_classes: 10}, components: 4}
+method: backpropagation
+optimizer: {kind: sgd, lr: 0.01}
+pipeline: {schedule: 1f1b, stages: 2, micro_batches: 2, micro_batch_norm: accept}
+run: {steps: 3}
+"""
+
+
+@pytest.fixture
+def imported(workshop: Workshop) -> Workshop:
+    (workshop.folder / "own_nets.py").write_text(OWN)
+    workshop.spec.write_text(SPEC)
+    return workshop
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_bits_on_more_stages_and_resumed(imported: Workshop, method: str) -> None:
+    one = imported.run(f"method={method}", name="one")
+    for number, partition in enumerate(([2, 2], [1, 2, 1])):
+        same(imported.run(f"method={method}", f"pipeline.partition={partition}", name=f"{number}"), one)
+    imported.run(f"method={method}", "run.epochs=1", "pipeline.stages=2", name="half")
+    same(imported.resume("run.epochs=2", "pipeline.partition=[1,3]", name="half"), one)
+
+
+def test_the_same_bits_on_ray(imported: Workshop, local_ray: None) -> None:
+    inline = imported.run("method=decoupled_greedy", "pipeline.stages=2", name="inline")
+    same(imported.run("method=decoupled_greedy", "pipeline.stages=2", inline=False, name="ray"), inline)
+
+
+def test_a_pipeline_of_torchvisions_resnet_is_plain_torch_and_goes_back(workshop: Workshop, one_thread: None) -> None:
+    workshop.spec.write_text(RESNET)
+    workshop.run()
+    spec = load_spec(workshop.spec).spec
+    workload = Workload.open(spec, UserCode(workshop.folder))
+    network, data = workload.network, workload.data
+    names = [component.f.body.state_dict() for component in (network.component(index, "cpu") for index in range(4))]
+    plain = resnet18(num_classes=10)
+    head = network.component(3, "cpu").turn
+    assert head is not None
+    plain.load_state_dict({name: value for each in (*names, head.state_dict()) for name, value in each.items()})
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.01)
+    with TrainBatches(data, seed=spec.seed, start_step=0, end_step=3, workers=0) as batches:
+        given = [(batch.inputs(torch.device("cpu"), torch.float32)["s"], batch.labels) for batch in batches]
+    for images, classes in given:
+        optimizer.zero_grad()
+        for samples, labels in zip(images.chunk(2), classes.chunk(2), strict=True):
+            (functional.cross_entropy(plain(samples), labels) / 2).backward()
+        optimizer.step()
+    trained = TrainedNetwork(workshop.folder / "run", allow_code=False)
+    export_route(trained, None, "state_dict", workshop.folder / "resnet.pt")
+    export_route(trained, None, "safetensors", workshop.folder / "resnet.safetensors")
+    again = resnet18(num_classes=10)
+    again.load_state_dict(torch.load(workshop.folder / "resnet.pt", weights_only=True))
+    for ours, theirs in zip(again.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    samples = torch.randn(5, 3, 32, 32)
+    route = ExportedRoute(Path(workshop.folder / "resnet.safetensors"), allow_code=False).route
+    assert torch.equal(again.eval()(samples), route(samples))

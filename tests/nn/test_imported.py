@@ -1,0 +1,200 @@
+"""Models from elsewhere: where they are cut, and that the chain of their parts is the whole model, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.nn import functional
+
+from alray.errors import SpecError
+from alray.nn.encoder import row_major
+from alray.nn.imported.ends import PartEnds
+from alray.nn.imported.model import ImportedModel
+from alray.nn.shape import Shape
+
+IMAGE = Shape((3, 64, 64))
+
+
+def torchvision(name: str) -> ImportedModel:
+    torch.manual_seed(0)
+    return ImportedModel(f"torchvision:{name}", {"num_classes": 7}, load=nothing)
+
+
+def own(make: Callable[..., nn.Module], **arguments: Any) -> ImportedModel:
+    torch.manual_seed(0)
+    return ImportedModel("python:nets.Net", arguments, load=lambda reference: make)
+
+
+def nothing(reference: str) -> Any:
+    raise AssertionError
+
+
+def places(parts: Sequence[PartEnds]) -> list[str | None]:
+    return [part.until for part in parts]
+
+
+def require_the_whole(model: ImportedModel, parts: Sequence[PartEnds], samples: torch.Tensor) -> None:
+    """The chain of these parts and the classifier gives the scores, gradients and buffers of the whole model."""
+    chain = [model.part(*part) for part in parts] + [model.classifier()]
+    for training in (True, False):
+        outputs = []
+        for modules in ([model.whole], chain):
+            torch.manual_seed(5)  # of dropout
+            value = samples
+            for module in modules:
+                value = row_major(module.train(training)(value))
+            outputs.append(value)
+        assert torch.equal(*outputs)
+        if training:
+            for output in outputs:
+                output.square().sum().backward()
+            of_parts = {name: each.grad for part in chain for name, each in part.named_parameters()}
+            of_whole = {name: each.grad for name, each in model.whole.named_parameters()}
+            assert of_parts.keys() == of_whole.keys()
+            assert all(torch.equal(of_whole[name], of_parts[name]) for name in of_whole)  # type: ignore[arg-type]
+    together = {name: value for part in chain for name, value in part.state_dict().items()}
+    whole = model.whole.state_dict()
+    assert together.keys() == whole.keys() and all(torch.equal(whole[name], together[name]) for name in whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "natural"),
+    [
+        ("resnet18", ["maxpool", "layer1.0.relu_1", "layer1.1.relu_1", "layer2.0.relu_1", "layer2.1.relu_1",
+                      "layer3.0.relu_1", "layer3.1.relu_1", "layer4.0.relu_1", "flatten"]),
+        ("densenet121", ["features.pool0", "features.transition1.pool", "features.transition2.pool",
+                         "features.transition3.pool", "flatten"]),
+        ("squeezenet1_1", ["features.2", "features.3.cat", "features.5", "features.6.cat", "features.8",
+                           "features.9.cat", "features.10.cat", "features.11.cat", "classifier.0"]),
+    ],
+)  # fmt: skip
+def test_the_parts_of_a_model_of_torchvision_are_the_whole(name: str, natural: list[str], one_thread: None) -> None:
+    model = torchvision(name)
+    parts = model.cut("auto", None, IMAGE)
+    assert places(parts) == natural
+    require_the_whole(model, parts, torch.randn(4, *IMAGE))
+
+
+def test_a_number_of_components_of_even_work_or_named_layers(one_thread: None) -> None:
+    model = torchvision("resnet18")
+    four = places(model.cut(4, None, IMAGE))
+    assert len(four) == 4 and four[-1] == "flatten" and set(four) <= set(model.places)
+    assert places(model.cut("auto", ["layer1", "layer3.0"], IMAGE)) == ["layer1.1.relu_1", "layer3.0.relu_1", "flatten"]
+
+
+@pytest.mark.parametrize(
+    ("components", "cut", "key", "said"),
+    [
+        (100, None, "model.components", "at most 9 components"),
+        ("auto", ["layer2.0.conv1"], "model.cut", "`layer1.1.relu_1` or `layer2.0.add`"),
+        ("auto", ["layr2"], "model.cut", "layer2"),
+        ("auto", ["layer2", "layer1"], "model.cut", "follow each other"),
+    ],
+)
+def test_a_cut_that_is_not_possible_is_refused(
+    components: int | str, cut: list[str] | None, key: str, said: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        torchvision("resnet18").cut(components, cut, IMAGE)
+    (problem,) = caught.value.problems
+    assert problem.key == key and said in f"{problem.message} {problem.hint}"
+
+
+class Skips(nn.Module):
+    """A skip over two layers, a loop, dropout as a function, a parameter of its own, and another argument."""
+
+    def __init__(self, width: int = 6, classes: int = 5) -> None:
+        super().__init__()
+        self.first = nn.Linear(12, width)
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(4))
+        self.scale = nn.Parameter(torch.ones(width))
+        self.last = nn.Linear(width, classes)
+
+    def forward(self, x: torch.Tensor, scaled: bool = True) -> torch.Tensor:
+        x = functional.relu(self.first(x.flatten(1)))
+        for index in range(0, 4, 2):
+            x = x + self.layers[index + 1](self.layers[index](x).tanh())
+            x = functional.dropout(x, 0.5, self.training)
+        if scaled:
+            x = x * self.scale
+        result: torch.Tensor = self.last(x)
+        return result
+
+
+def test_a_model_with_skips_and_loops_is_cut_where_one_tensor_is_needed(one_thread: None) -> None:
+    model = own(Skips, width=8)
+    parts = model.cut(3, None, Shape((3, 2, 2)))
+    assert places(parts) == ["relu", "dropout", "mul"]
+    require_the_whole(model, parts, torch.randn(4, 3, 2, 2))
+
+
+class Branching(nn.Module):
+    """Decides by a size, which is not known while it is traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layer(x) if x.shape[1] > 3 else -self.layer(x)
+        return result
+
+
+def test_what_cannot_be_traced_stays_in_one_piece(one_thread: None) -> None:
+    model = own(lambda: nn.Sequential(nn.Linear(6, 6), Branching(), Branching(), nn.Linear(6, 3)))
+    parts = model.cut("auto", None, Shape((6,)))
+    assert places(parts) == ["0", "1", "2"]
+    require_the_whole(model, parts, torch.randn(4, 6))
+
+
+class InADictionary(nn.Module):
+    """Returns no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"scores": self.layer(x)}
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [(InADictionary, "returns a `dict`"), (Branching, "cannot be traced"), (lambda: nn.Linear(6, 3), "cannot be cut")],
+)
+def test_a_model_that_cannot_be_used_is_refused_in_a_sentence(make: Callable[..., nn.Module], said: str) -> None:
+    with pytest.raises(SpecError, match=said) as caught:
+        own(make).cut("auto", None, Shape((6,)))
+    (problem,) = caught.value.problems
+    assert problem.hint
+    if make is Branching:
+        assert (
+            problem.file == __file__
+            and "if x.shape[1] > 3" in Path(__file__).read_text().splitlines()[problem.line - 1]
+        )
+
+
+def test_initial_weights_from_a_file(tmp_path: Path) -> None:
+    trained, fresh, fewer = own(Skips), own(Skips), own(Skips, classes=3)
+    with torch.no_grad():
+        for parameter in trained.whole.parameters():
+            parameter.add_(1.0)
+    save_file(trained.whole.state_dict(), tmp_path / "weights.safetensors")
+    torch.save(trained.whole.state_dict(), tmp_path / "weights.pt")
+    for file in ("weights.safetensors", "weights.pt"):
+        fresh.start_from(tmp_path / file)
+        assert all(map(torch.equal, fresh.whole.parameters(), trained.whole.parameters()))
+    drawn = fewer.whole.get_parameter("last.weight").clone()
+    fewer.start_from(tmp_path / "weights.pt")
+    assert torch.equal(fewer.whole.get_parameter("last.weight"), drawn)
+    assert torch.equal(fewer.whole.get_parameter("scale"), trained.whole.get_parameter("scale"))
+    (tmp_path / "broken.pt").write_bytes(b"not weights")
+    for file, said in (("broken.pt", "is not a file of weights"), ("weights.pt", "weights of another shape")):
+        with pytest.raises(SpecError, match=said):
+            own(Skips, width=9).start_from(tmp_path / file)
