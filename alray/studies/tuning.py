@@ -33,6 +33,7 @@ from ray.tune.search import Searcher
 from alray.errors import AlrayError, DiskFault, RunError
 from alray.graph.cluster import Bundle
 from alray.graph.placement import ray_bundle
+from alray.graph.stopped_workers import StoppedWorkers
 from alray.loading.study.trials import Trial, with_values
 from alray.run_folder.records import EvaluationRecord
 from alray.runner.engines import stage_bundles
@@ -93,9 +94,11 @@ def trial_resources(spec: Spec) -> PlacementGroupFactory:
 
 
 class _Watch(Callback, Stopper):
-    """Tells of trials that end or begin again, in whatever way, and of a long time in which none starts. It stops the
-    study where the disk is full, because every further trial would meet the same, and where a searcher or a scheduler
-    of the user raises an error.
+    """Tells of trials that end or begin again, in whatever way, and of a long time in which none starts. It ends
+    processes of trials that somebody has stopped, so that these trials begin again.
+
+    It stops the study where the disk is full, because every further trial would meet the same, and where a searcher or
+    a scheduler of the user raises an error.
 
     fault: why it stopped the study; None if it did not.
     """
@@ -106,6 +109,7 @@ class _Watch(Callback, Stopper):
         self._max_failures = max_failures
         self._listener = listener
         self._tell_s = time.monotonic() + _UNTOLD_S
+        self._stopped = StoppedWorkers(listener.note)
         self.fault: AlrayError | None = None
 
     def failed(self, fault: AlrayError) -> None:
@@ -126,6 +130,7 @@ class _Watch(Callback, Stopper):
         trial.max_failures = self._max_failures[number_of(trial)]
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        self._stopped.look()
         running = sum(trial.status == "RUNNING" for trial in trials)
         self._at_once = max(self._at_once, running)
         if running:
