@@ -34,7 +34,7 @@ def write_stand_ins(folder: Path) -> Mapping[str, Overrides]:
         "tiny-imagenet-200": tiny_imagenet(folder / "tiny-imagenet-200", num_train_per_class=1),
         "ag_news": text_csv(folder / "ag_news", num_classes=4, num_train=300, columns=3),
         "dbpedia": text_csv(folder / "dbpedia", num_classes=14, num_train=300, columns=3),
-        "aclImdb": imdb(folder / "aclImdb", num_train_per_class=150),
+        "aclImdb": imdb(folder / "aclImdb", num_train_per_class=160),
         "dogs_vs_cats": dogs_vs_cats(folder / "dogs_vs_cats", num_train_per_class=1150),
         "docstrings": docstrings_cache(folder / "docstrings", num_documents=1000),
     }
@@ -133,12 +133,15 @@ def text_csv(folder: Path, *, num_classes: int, num_train: int, columns: int, nu
 
 
 def imdb(folder: Path, *, num_train_per_class: int, num_test_per_class: int = 20) -> Overrides:
-    """aclImdb as it unpacks: reviews named number_rating.txt, those without a class in `unsup`."""
+    """aclImdb as it unpacks: reviews named number_rating.txt, those without a class in `unsup`. Four fifths of all are
+    the training set of the specs."""
+    num_train = round(0.8 * 2 * (num_train_per_class + num_test_per_class))
     for split, count in (("train", num_train_per_class), ("test", num_test_per_class)):
         for label, name in enumerate(("neg", "pos", *(("unsup",) if split == "train" else ()))):
             (folder / split / name).mkdir(parents=True)
             for index in range(count):
-                review = _document(2 * index + label, 2 * num_train_per_class) + "<br /><br />It's over."
+                number = 2 * (index if split == "train" else num_train_per_class + index) + label
+                review = _document(number, num_train) + "<br /><br />It's over."
                 (folder / split / name / f"{index}_{9 * label + 1}.txt").write_text(review, encoding="utf-8")
         (folder / split / "labeledBow.feat").write_text("")
     return (f"data.train={folder / 'train'}", f"data.test={folder / 'test'}")

@@ -1,4 +1,4 @@
-"""The baseline on photographs of cats and dogs trains from the folder users download, here a small one."""
+"""The baselines: one trains from the folder of photographs that users download; ResNet-8 is the published network."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from pathlib import Path
 import pytest
 
 from alray.cli.main import execute
+from alray.loading.load import load_spec
+from alray.nn.network import Network
+from alray.nn.shape import Shape
 from alray.run_folder.records import StageRecord, StepRecord, read
+from alray.user_code import UserCode
 
 from .stand_ins import Overrides
 
 pytestmark = pytest.mark.stand_ins
 
-SPEC = Path(__file__).parents[1] / "specs" / "baselines" / "sync_sgd_dogs_vs_cats.yaml"
+FOLDER = Path(__file__).parents[1] / "specs" / "baselines"
+SPEC = FOLDER / "sync_sgd_dogs_vs_cats.yaml"
 
 
 def test_synchronous_sgd_on_dogs_and_cats(
@@ -35,3 +40,13 @@ def test_synchronous_sgd_on_dogs_and_cats(
     stages = [record for record in records if isinstance(record, StageRecord)]
     assert {record.replica for record in stages} == {0, 1}
     assert all(record.all_reduce_bytes > 0 for record in stages if not record.warm_up)
+
+
+@pytest.mark.parametrize(("shortcut", "parameters"), [(None, 78_042), ("1x1", 78_042), ("3x3", 98_522)])
+def test_resnet8_has_as_many_parameters_as_published(shortcut: str | None, parameters: int, one_thread: None) -> None:
+    """Shallue et al. 2019 have shortcuts of 1 x 1, the thesis's ResNet has 3 x 3."""
+    overrides = [] if shortcut is None else [f"model.components.{index}.shortcut={shortcut}" for index in (2, 3)]
+    spec = load_spec(FOLDER / "resnet8_cifar10.yaml", overrides).spec
+    network = Network(spec, sample=Shape((3, 32, 32)), classes=10, load=UserCode(FOLDER))
+    components = [network.component(index, "meta") for index in range(len(network))]
+    assert sum(parameter.numel() for each in components for parameter in each.parameters()) == parameters

@@ -189,3 +189,16 @@ def test_the_figures_of_local_learning_are_measured_ones() -> None:
     assert min(on_two, key=lambda row: float(row["step_time_s"]))["variant"] == "bp_gpipe" and "GPipe" in text
     ahead = [float(each) for each in re.findall(r"\| ([+-][\d.]+) ± [\d.]+ \| \w+ \|$", page("accuracy.md"), re.M)]
     assert {f"{-min(ahead):.1f}", f"{max(ahead):.1f}"} <= shown
+
+
+def test_every_full_size_spec_has_its_published_figures() -> None:
+    """One row each, in which nothing is empty but the AL of a baseline."""
+    rows = [line.strip("|").split("|") for line in page("published.md").splitlines() if line.startswith("| `specs/")]
+    found = {cells[0].strip(" `"): [cell.strip() for cell in cells[1:]] for cells in rows}
+    specs = DOCS.parent / "specs"
+    committed = [file for folder in ("al", "baselines") for file in (specs / folder).glob("*.yaml")]
+    assert len(rows) == len(found)
+    assert set(found) == {file.relative_to(DOCS.parent).as_posix() for file in committed}
+    for name, (local, *others) in found.items():
+        assert bool(local) == name.startswith("specs/al/"), name
+        assert all(others), name

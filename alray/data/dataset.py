@@ -13,6 +13,7 @@ from torch import Tensor
 from alray.data.cache import cached
 from alray.data.hashes import hash_of_names, hash_of_set
 from alray.data.picture import require_pictures
+from alray.data.preparation import prepared_sets
 from alray.data.registry import make_source
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet, TextSet, TextSource, generator
 from alray.data.split import SampleSplit, Split, own_entry
@@ -220,7 +221,7 @@ def _open_text(
 
     section = cast("spec.TextSection", data_spec)
     train, test = _opened(sets[0], "train"), _opened(sets[1], "test")
-    train = _require_train(train)
+    train, test = prepared_sets(_require_train(train), test, section.text.prepare)
     train_part, validation_part = _divide(len(train), data_spec, seed)
     train_split, validation_split, test_split, vocabulary = text_splits(
         train,

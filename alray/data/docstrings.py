@@ -17,15 +17,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from alray.data.source import SplitName, TextSet, TextSource, generator
+from alray.data.redivided import divided
+from alray.data.source import SplitName, TextSet, TextSource
 from alray.errors import DataError
 from alray.storage.location import user_cache
 
 TEST_FRACTION = 0.15
-# Not the seed of a run, so that every run is tested on the same documents.
-TEST_SPLIT_SEED = 0
 _FORMAT = 1  # version of the documents and of the cache file
 
 
@@ -53,9 +50,7 @@ class Docstrings(TextSource):
         return tuple(library.name for library in self._libraries)
 
     def open(self, split: SplitName) -> TextSet:
-        order = torch.randperm(len(self._documents), generator=generator(TEST_SPLIT_SEED, "docstrings")).tolist()
-        num_test = round(len(order) * TEST_FRACTION)
-        chosen = sorted(order[:num_test] if split == "test" else order[num_test:])
+        chosen = divided(len(self._documents), TEST_FRACTION, "docstrings")[split]
         return TextSet([self._documents[i][0] for i in chosen], [self._documents[i][1] for i in chosen])
 
 

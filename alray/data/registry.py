@@ -69,7 +69,7 @@ def _tiny_imagenet(data_spec: spec.TinyImagenet) -> Source:
 def _text_folder(data_spec: spec.TextFolder) -> TextSource:
     from alray.data.text_folder import TextFolder
 
-    return TextFolder(train=data_spec.train, test=data_spec.test)
+    return _redivided(TextFolder(train=data_spec.train, test=data_spec.test), data_spec.test_fraction)
 
 
 def _huggingface(data_spec: spec.HuggingFace) -> TextSource:
@@ -89,12 +89,21 @@ def _huggingface(data_spec: spec.HuggingFace) -> TextSource:
 def _text_csv(data_spec: spec.TextCsv) -> TextSource:
     from alray.data.text_csv import Layout, TextCsv
 
-    return TextCsv(
+    source = TextCsv(
         train=data_spec.train,
         test=data_spec.test,
         layout=Layout(data_spec.header, data_spec.label_column, data_spec.text_columns),
         classes=data_spec.classes,
     )
+    return _redivided(source, data_spec.test_fraction)
+
+
+def _redivided(source: TextSource, test_fraction: float | None) -> TextSource:
+    if test_fraction is None:
+        return source
+    from alray.data.redivided import Redivided
+
+    return Redivided(source, test_fraction)
 
 
 def _docstrings(data_spec: spec.Docstrings) -> TextSource:

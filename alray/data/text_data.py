@@ -31,8 +31,9 @@ def text_splits(
 ) -> tuple[TextSplit, TextSplit | None, TextSplit | None, Vocabulary]:
     """Return the training, validation and test split, and the vocabulary.
 
-    train_part, validation_part: indices into `train`, [n] int64. The vocabulary has words of the training split only;
-    other words of the validation and the test split become the unknown word.
+    train, test: documents that are prepared as `text.prepare` says. train_part, validation_part: indices into `train`,
+    [n] int64. The vocabulary has words of the training split only; other words of the validation and the test split
+    become the unknown word.
     """
 
     def read_all() -> tuple[Numbering, Documents, Documents | None]:
@@ -60,7 +61,7 @@ def text_splits(
             max_tokens=text.max_tokens,
             fixed_length=fixed_length,
         )
-    vocabulary = Vocabulary(words, text.tokenizer, text.max_tokens)
+    vocabulary = Vocabulary(words, text.tokenizer, text.max_tokens, text.prepare)
     return split(train_part), split(validation_part) if len(validation_part) else None, test_split, vocabulary
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torchtext.data.utils import get_tokenizer
 from torchtext.vocab import Vocab
 
+from alray.data.preparation import Preparation, prepared_text
 from alray.errors import DataError
 
 #: From a document to its words, in order.
@@ -42,19 +43,21 @@ class Vocabulary:
     """The words of a run and their numbers.
 
     words: the word of each number. `<pad>` has number 0 and `<unk>` 1; the others follow, the most frequent first.
-    tokenizer: see `make_tokenizer`. max_tokens: number of words of a document that are read.
+    tokenizer: see `make_tokenizer`. max_tokens: number of words of a document that are read. prepare: see
+    `alray.data.preparation`.
     """
 
     words: tuple[str, ...]
     tokenizer: str
     max_tokens: int
+    prepare: Preparation = "none"
 
     def numbers(self, text: str, *, padded: bool = False) -> Tensor:
         """Return a document as input of the model: [T] int64, 1 <= T <= max_tokens; `padded`: T = max_tokens.
 
         An empty document becomes one unknown word.
         """
-        found = make_tokenizer(self.tokenizer)(text)[: self.max_tokens]
+        found = make_tokenizer(self.tokenizer)(prepared_text(text, self.prepare))[: self.max_tokens]
         numbers = [self._numbers.get(word, UNKNOWN) for word in found] or [UNKNOWN]
         if padded:
             numbers += [PADDING] * (self.max_tokens - len(numbers))

@@ -71,7 +71,7 @@ class ExportedRoute:
             # Imported where it is needed: pictures do without torchtext.
             from alray.data.vocabulary import Vocabulary
 
-            vocabulary = Vocabulary(form.words, form.tokenizer, form.max_tokens)
+            vocabulary = Vocabulary(form.words, form.tokenizer, form.max_tokens, form.prepare)
             return vocabulary.numbers(document(given), padded=form.padded)
         if form.picture is None:
             raise DataError(

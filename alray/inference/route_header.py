@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError,
 from alray import __version__
 from alray.data.dataset import Dataset
 from alray.data.picture import Picture
+from alray.data.preparation import Preparation
 from alray.data.source import Normalisation, Source
 from alray.errors import CheckpointError
 from alray.inference.network import TrainedNetwork
@@ -70,6 +71,7 @@ class TextForm(_Part):
     words: Annotated[tuple[str, ...], Field(min_length=2)]  # the word of each number; <pad> and <unk> first
     tokenizer: str
     max_tokens: Annotated[int, Field(ge=1, le=100_000)]
+    prepare: Preparation = "none"
     padded: bool = False  # whether every row had `max_tokens` places in training
 
 
@@ -148,6 +150,7 @@ def _form(data: Dataset) -> SampleForm | TextForm:
             words=vocabulary.words,
             tokenizer=vocabulary.tokenizer,
             max_tokens=vocabulary.max_tokens,
+            prepare=vocabulary.prepare,
             padded=data.fixed_length,
         )
     source = data.source

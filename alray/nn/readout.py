@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from alray.errors import SpecError
 from alray.nn.shape import Shape
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "relu": nn.ReLU}
@@ -154,10 +155,18 @@ def classifier(
 def head_of(head: Any, input: Shape, *, classes: int, pooling: Pooling) -> Readout:
     """The classifier that a spec's key `head` asks for; `auto` is one linear layer on maps of at most 4 x 4.
 
-    head: a section `alray.spec.method.Head`, or "auto".
+    head: a section `alray.spec.method.Head`, or "auto". Raises SpecError if it reads the last word of no text.
     """
     if head == "auto":
         return classifier(input, classes=classes, pool=4, hidden=None, activation="relu", pooling=pooling)
+    if head.sequence == "last_word":
+        if len(input) != 2:
+            raise SpecError(
+                f"there is no last word in an output of shape {tuple(input)}",
+                key="method.head.sequence",
+                hint="leave it out, or use it for text",
+            )
+        pooling = "last_state"
     return classifier(
         input, classes=classes, pool=head.pool, hidden=head.hidden, activation=head.activation, pooling=pooling
     )

@@ -17,9 +17,9 @@ class DataIdentity(BaseModel):
 
     The test set does not count: no weight depends on it. train, validation: numbers of samples. shape: of one sample as
     the model gets it. classes, words: SHA-256 of the names of the classes, and of the words of the vocabulary (None: no
-    text). contents: SHA-256 of the labels of the training set, with validation, and of its documents, its pixels in
-    memory or the names of its picture files; None where a user's class gives the samples. Pixels of files do not count,
-    because opening the data does not read them.
+    text). contents: SHA-256 of the labels of the training set, with validation, and of its documents as
+    `data.text.prepare` leaves them, its pixels in memory or the names of its picture files; None where a user's class
+    gives the samples. Pixels of files do not count, because opening the data does not read them.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -150,6 +150,9 @@ class Text(Section):
     Default: 30000."""
     max_tokens: Annotated[int, Field(ge=1, le=100_000)] = 128
     """Number of words of a document that are read. The rest is cut off. Default: 128."""
+    prepare: Literal["none", "thesis"] = "none"
+    """Preparation of a document before the tokenizer. `thesis`: lower case, without HTML tags, punctuation and the
+    English stop words of NLTK; training documents that have fewer than two words left are left out. Default: none."""
 
 
 class TextSection(DataSection):
@@ -201,6 +204,9 @@ ClassNames = Annotated[
 ]
 
 
+TestFraction = Annotated[float, Field(gt=0, lt=1)]
+
+
 class TextCsv(TextSection):
     """Documents in CSV files: a column of classes, and one or more columns of text.
 
@@ -214,6 +220,9 @@ class TextCsv(TextSection):
     """File of the training set."""
     test: InputFile | None = None
     """File of the test set, with the same classes and columns. null: no test set."""
+    test_fraction: TestFraction | None = None
+    """Share in 0..1 of all documents, those of `train` and `test` together, that is the test set: a random part that
+    does not depend on the seed. null: the documents of `test`."""
     header: Annotated[bool | Literal["auto"], BeforeValidator(_header)] = "auto"
     """Whether the first line names the columns. Default: auto, if a column is given by its name, if the first line has
     the name `label`, or if its class is neither a number nor on another line."""
@@ -235,6 +244,9 @@ class TextFolder(TextSection):
     """Folder of the training set, with one folder for each class."""
     test: InputFolder | None = None
     """Folder of the test set, with the same classes. null: no test set."""
+    test_fraction: TestFraction | None = None
+    """Share in 0..1 of all documents, those of `train` and `test` together, that is the test set: a random part that
+    does not depend on the seed. null: the documents of `test`."""
 
 
 class Docstrings(TextSection):

@@ -75,6 +75,10 @@ class Head(Section):
     """Width of a hidden layer. null: no hidden layer."""
     activation: Literal["sigmoid", "relu", "tanh"] = "relu"
     """After the hidden layer."""
+    sequence: Literal["auto", "last_word"] = "auto"
+    """How a sequence becomes a vector. `auto`: the mean over its words, or the final state of an `lstm`, that of both
+    directions added. `last_word`: the output at the last word; of a bidirectional `lstm` that is twice as wide.
+    Default: auto."""
 
 
 def _head(value: Any) -> Any:

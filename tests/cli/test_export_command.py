@@ -143,6 +143,17 @@ def test_an_exported_file_of_text_needs_neither_run_nor_data(
     assert written[-1] == "takes samples [batch, T], mask [batch, T]"
 
 
+def test_an_exported_file_prepares_a_document_as_in_training(alray: Callable[..., Any], tmp_path: Path) -> None:
+    run = trained(tmp_path, TEXT, "data.text.prepare=thesis")
+    given, prepared = ("The CAT<br/>, and the dogs <i>ran</i>!", "cat dogs ran")
+    file = tmp_path / "route.safetensors"
+    assert alray("export", run, "--format", "safetensors", "--output", file).code == 0
+    answers = [alray("predict", where, given, prepared, "--json").json["predictions"] for where in (run, file)]
+    assert answers[0] == answers[1]
+    raw, bare = ({key: value for key, value in answer.items() if key != "input"} for answer in answers[0])
+    assert raw == bare
+
+
 @pytest.mark.parametrize("method", ["backpropagation", "supervised_contrastive"])
 def test_methods_without_a_label_chain(alray: Callable[..., Any], picture: Path, tmp_path: Path, method: str) -> None:
     run = trained(tmp_path, IMAGES, f"method={method}")

@@ -87,8 +87,16 @@ def test_text_networks_of_the_thesis(make_network, block, f, b):
     assert [count(component.b) for component in components] == [38_528, *b]
     assert [count(component.g) for component in components] == [4 * 128 + 128, *[16_512] * 3]
     assert [count(component.h) for component in components] == [128 * 4 + 4, *[16_512] * 3]
+    # The thesis's BP-LSTM reads the outputs of both directions at one position: 512 values.
+    head = {TRANSFORMER: "auto", LSTM: "{sequence: last_word}"}[block]
+    twin = make_network(chain, f"method={{kind: backpropagation, head: {head}}}", sample=TEXT, classes=4)
+    assert count(twin.component(3, "meta").head) == {TRANSFORMER: 300, LSTM: 512}[block] * 4 + 4
+
+
+def test_by_default_a_classifier_reads_what_a_bridge_reads(make_network):
+    chain = f"model.components=[{{block: embedding, dim: 300}}, {LSTM}]"
     twin = make_network(chain, "method={kind: backpropagation}", sample=TEXT, classes=4)
-    assert count(twin.component(3, "meta").head) == {TRANSFORMER: 300, LSTM: 256}[block] * 4 + 4
+    assert count(twin.component(3, "meta").head) == 256 * 4 + 4
 
 
 def test_weights_are_named_by_part_in_the_order_of_the_hash(make_network):

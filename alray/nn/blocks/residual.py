@@ -27,7 +27,8 @@ class BasicBlock(nn.Module):
     """Two 3 x 3 convolutions, each with batch norm, and a shortcut: `relu(convolutions(s) + shortcut(s))`.
 
     He et al. 2016, section 3.3. The shortcut is the identity if the shape stays the same. Otherwise it is a strided
-    convolution with batch norm: 3 x 3 in the thesis's code, 1 x 1 in He et al.'s option B. No convolution has a bias.
+    convolution with batch norm: 3 x 3 in the thesis's code, 1 x 1 in He et al.'s option B and in Shallue et al. 2019.
+    No convolution has a bias.
     """
 
     def __init__(self, channels_in: int, channels_out: int, *, stride: int, shortcut: Shortcut) -> None:

@@ -1,0 +1,60 @@
+"""A test set that is a part of all documents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from alray.data.dataset import open_data
+from alray.data.redivided import Redivided, divided
+from alray.data.text_csv import TextCsv
+from alray.errors import DataError
+from alray.spec import data as spec
+
+
+def source(folder: Path, *, test: bool) -> TextCsv:
+    return TextCsv(train=folder / "train.csv", test=folder / "test.csv" if test else None)
+
+
+@pytest.mark.parametrize(("test", "documents"), [(True, 75), (False, 60)])
+def test_every_document_is_in_one_part(text_files: Path, test: bool, documents: int) -> None:
+    whole = source(text_files, test=test)
+    pooled = [entry for part in (whole.open("train"), whole.open("test")) if part for entry in _entries(part)]
+    parts = Redivided(whole, 0.2)
+    train, test_set = parts.open("train"), parts.open("test")
+    assert (len(train), len(test_set)) == (documents - documents // 5, documents // 5)
+    assert sorted(_entries(train) + _entries(test_set)) == sorted(pooled)
+    assert parts.classes == whole.classes
+    if test:
+        assert set(_entries(test_set)) - set(_entries(whole.open("test")))  # from both files
+
+
+def _entries(part: object) -> list[tuple[str, int]]:
+    return list(zip(part.texts, part.labels, strict=True))  # type: ignore[attr-defined]
+
+
+def test_the_part_is_random_and_always_the_same() -> None:
+    parts = divided(1000, 0.2, "x")
+    assert parts == divided(1000, 0.2, "x")
+    assert parts["test"] != divided(1000, 0.2, "y")["test"]
+    assert parts["test"] == sorted(parts["test"]) != list(range(200))
+    assert 60 < sum(index < 500 for index in parts["test"]) < 140
+
+
+def test_a_spec_asks_for_it_and_its_seed_does_not_change_it(text_files: Path) -> None:
+    section = spec.TextCsv(
+        source="text_csv",
+        train=text_files / "train.csv",
+        test=text_files / "test.csv",
+        test_fraction=0.2,
+        batch_size=8,
+    )
+    first, second = (open_data(section, seed=seed, load=str) for seed in (0, 1))
+    assert [len(split or ()) for split in first.splits.values()] == [54, 6, 15]
+    assert first.test is not None
+    assert second.test is not None
+    assert first.test.take(range(15))[1].tolist() == second.test.take(range(15))[1].tolist()
+    alone = section.model_copy(update={"test_fraction": 0.001})
+    with pytest.raises(DataError, match="the test set is empty"):
+        open_data(alone, seed=0, load=str)
