@@ -88,6 +88,11 @@ class ImportedModel:
             raise SpecError(f"{self.title} has no layer with weights", key="model.from", hint="give another model")
         return found
 
+    @property
+    def opaque(self) -> frozenset[str]:
+        """Paths of submodules that could not be traced, and stay in one piece."""
+        return self._traces[True].opaque
+
     @cached_property
     def places(self) -> list[str]:
         """Names of the nodes behind which the model can be cut, in order; the last one is before the classifier.
