@@ -12,7 +12,7 @@ from typing import Literal
 
 from alray.data.source import SplitName, TextSet, TextSource
 from alray.data.text_file import decoded_lines, read_text
-from alray.errors import DataError
+from alray.errors import DataError, DataMissing
 
 Column = str | int
 """A column by its name in the header, or by its number, counted from 0."""
@@ -263,7 +263,7 @@ def _require_classes(table: _Table, different: int) -> None:
 def _rows(path: Path, key: str) -> Iterator[tuple[int, list[str]]]:
     """Yield each record with the number of its first line. Raises DataError if the file is missing or not CSV."""
     if not path.is_file():
-        raise DataError("file not found", file=str(path), key=key, hint=f"give a CSV file in which {_LAYOUT}")
+        raise DataMissing("file not found", file=str(path), key=key, hint=f"give a CSV file in which {_LAYOUT}")
     with path.open("rb") as file:
         reader = csv.reader(decoded_lines(file, path), strict=True)
         while True:

@@ -11,7 +11,7 @@ from alray.data.image_folder import PictureSet
 from alray.data.picture import Picture
 from alray.data.source import Normalisation, Source, SplitName
 from alray.data.text_file import read_text
-from alray.errors import DataError
+from alray.errors import DataError, DataMissing
 
 _SIZE = 64  # pixels of height and width
 _ARCHIVE = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
@@ -102,7 +102,7 @@ class TinyImagenet(Source):
 
 def _required(path: Path) -> Path:
     if not path.is_file():
-        raise DataError(
+        raise DataMissing(
             "this file of Tiny-ImageNet is missing",
             file=str(path),
             key="data.root",

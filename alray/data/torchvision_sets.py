@@ -18,7 +18,7 @@ from torchvision import datasets
 
 from alray.data.picture import Picture, resize
 from alray.data.source import Normalisation, Source, SplitName, TensorSet
-from alray.errors import DataError
+from alray.errors import DataError, DataMissing
 
 Name = Literal["CIFAR10", "CIFAR100", "MNIST", "FashionMNIST"]
 
@@ -142,8 +142,8 @@ def _download(kind: type, dataset: Name, root: Path, looked_for: str) -> None:
         ) from error
 
 
-def _missing(message: str, root: Path, address: str) -> DataError:
-    return DataError(
+def _missing(message: str, root: Path, address: str) -> DataMissing:
+    return DataMissing(
         message,
         file=str(root),
         key="data.root",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -15,6 +16,7 @@ from pydantic import (
 )
 
 from alray.spec.choice import OPEN_TAG, Choice
+from alray.spec.expected import KNOWN, TINY_IMAGENET, Expected
 from alray.spec.own_code import OwnCode, Reference
 from alray.spec.section import (
     Counts,
@@ -25,10 +27,27 @@ from alray.spec.section import (
     PositiveInt,
     Section,
     SpecPath,
+    Width,
     describe,
     located,
     refusal,
 )
+
+
+class Assume(Section):
+    """Sizes of data that are not there, for a plan. A run compares them with its data."""
+
+    shape: Counts | None = None
+    """Shape of one sample as the model gets it, such as [3, 32, 32]. null: as the kind of the source, `image_size` or
+    `text.max_tokens` says."""
+    classes: Width | None = None
+    """Number of classes. null: as the kind of the source says."""
+    samples: PositiveInt | None = None
+    """Number of samples of the training set, with those of validation. null: as the kind of the source says."""
+    test_samples: NonNegativeInt | None = None
+    """Number of samples of the test set. null: as the kind of the source says, or none."""
+    vocabulary_size: Annotated[int, Field(ge=3, le=10_000_000)] | None = None
+    """Size of the vocabulary of documents. null: the largest, `text.vocabulary_size`."""
 
 
 class DataSection(Section):
@@ -52,6 +71,33 @@ class DataSection(Section):
     random changes of colour. Default: none."""
     image_size: PositiveInt | None = None
     """Height and width to which images are resized, in pixels. null: images keep their size."""
+    assume: Assume | None = None
+    """Sizes of the data for `alray plan` and `alray fit` where the data are not there. null: those that the kind of the
+    source has, if it has any."""
+
+    @property
+    def of_kind(self) -> Expected:
+        """The sizes that the kind of the source and the other keys say."""
+        return Expected()
+
+    @property
+    def expected(self) -> Expected:
+        """The sizes that `assume` says, and for the rest those of the kind."""
+        kind, said = self.of_kind, self.assume
+        if said is None:
+            return kind
+        return Expected(
+            shape=said.shape or kind.shape,
+            classes=said.classes or kind.classes,
+            samples=said.samples or kind.samples,
+            test=kind.test if said.test_samples is None else said.test_samples,
+            words=kind.words and (said.vocabulary_size or kind.words),
+        )
+
+    @property
+    def from_files(self) -> Self | None:
+        """The section with which opening the data only reads files; None: it runs a user's code or asks a server."""
+        return self
 
     @property
     def training_set(self) -> int | None:
@@ -107,6 +153,10 @@ class ImageFolder(DataSection):
     image_size: PositiveInt
     """Height and width to which images are resized, in pixels."""
 
+    @property
+    def of_kind(self) -> Expected:
+        return Expected(shape=(3, self.image_size, self.image_size))
+
 
 class TinyImagenet(DataSection):
     """Tiny-ImageNet as in its archive: 3 x 64 x 64, 200 classes. The 10,000 validation images are the test set."""
@@ -115,6 +165,16 @@ class TinyImagenet(DataSection):
     """`tiny_imagenet`."""
     root: InputFolder
     """Folder with `wnids.txt`, `train` and `val` (`tiny-imagenet-200` in the archive)."""
+
+    @property
+    def of_kind(self) -> Expected:
+        return _resized(TINY_IMAGENET, self.image_size)
+
+
+def _resized(expected: Expected, image_size: int | None) -> Expected:
+    if image_size is None or expected.shape is None:
+        return expected
+    return replace(expected, shape=(expected.shape[0], image_size, image_size))
 
 
 class Torchvision(DataSection):
@@ -128,6 +188,14 @@ class Torchvision(DataSection):
     """Folder of the data set's files. A download writes them there."""
     download: bool = False
     """Whether the data set is downloaded if it is not in `root`. Default: false."""
+
+    @property
+    def of_kind(self) -> Expected:
+        return _resized(KNOWN[self.dataset], self.image_size)
+
+    @property
+    def from_files(self) -> Self:
+        return self.model_copy(update={"download": False})
 
 
 def _tokenizer(value: Any, info: ValidationInfo) -> Any:
@@ -158,6 +226,10 @@ class TextSection(DataSection):
     text: Text = Text()
     """How documents become word numbers."""
 
+    @property
+    def of_kind(self) -> Expected:
+        return _of_documents(self.text)
+
     @field_validator("augment", "image_size")
     @classmethod
     def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
@@ -165,6 +237,10 @@ class TextSection(DataSection):
             hint = "set data.augment=none" if info.field_name == "augment" else "leave it out"
             raise refusal("this is for images, but the samples of this source are documents", hint)
         return value
+
+
+def _of_documents(text: Text) -> Expected:
+    return Expected(shape=(text.max_tokens,), words=text.vocabulary_size)
 
 
 def _header(value: Any) -> Any:
@@ -270,6 +346,10 @@ class HuggingFace(TextSection):
     label_column: str = "label"
     """Column of the class: a ClassLabel, an integer or a text. Default: label."""
 
+    @property
+    def from_files(self) -> Self | None:
+        return None if self.path is None else self
+
 
 class OwnData(OwnCode, DataSection):
     """A class of the user. Keys that are not listed here are passed to its constructor."""
@@ -280,6 +360,14 @@ class OwnData(OwnCode, DataSection):
     """The class, as `python:package.module.Class`."""
     text: Text | None = None
     """How documents become word numbers. null: the samples are images or vectors."""
+
+    @property
+    def of_kind(self) -> Expected:
+        return Expected() if self.text is None else _of_documents(self.text)
+
+    @property
+    def from_files(self) -> None:
+        return None
 
     @field_validator("text")
     @classmethod
