@@ -49,7 +49,7 @@ def require_known(subfolder: Path, classes: tuple[str, ...], key: str) -> int:
             f"class `{name}` is not a training class ({', '.join(classes)})",
             file=str(subfolder),
             key=key,
-            hint="use the same names of subfolders for training and test",
+            hint="use the same names of subfolders for all sets",
         )
     return classes.index(name)
 

@@ -36,6 +36,7 @@ _NOT_OF_THE_SETS = {
     "workers",
     "augment",
     "text",
+    "normalise",
     "assume",
 }
 """Keys of `data` that say what a run makes of the sets."""
@@ -52,6 +53,8 @@ class Dataset:
     train: Split
     validation: Split | None
     test: Split | None
+    #: How samples are normalised after augmentation; None: not at all.
+    normalisation: Normalisation | None
     #: Number of samples of the source's training set, with those of validation and those that are left out.
     num_samples: int
     batch_size: int
@@ -215,20 +218,23 @@ def check_pictures(data_spec: spec.DataSection, load: Callable[[str], Any]) -> N
         return
     source = make_source(data_spec, load)
     if isinstance(source, Source):
-        require_pictures([*source.files("train"), *source.files("test")])
+        names: tuple[SplitName, ...] = (
+            ("train", "validation", "test") if data_spec.own_validation else ("train", "test")
+        )
+        require_pictures([path for name in names for path in source.files(name)])
 
 
 def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], fixed_length: bool) -> Dataset:
     source, sets = _source(data_spec, load)
     if isinstance(source, TextSource):
         return _open_text(source, sets, data_spec, seed, fixed_length)
-    train, test = _opened(sets[0], "train"), _opened(sets[1], "test")
-    train = _require_train(train)
+    train, test = _require_train(_opened(sets.get("train"), "train")), _opened(sets.get("test"), "test")
+    own_validation = _opened(sets.get("validation"), "validation")
     train_part, validation_part = _divide(len(train), data_spec, seed)
     sample, _ = own_entry(train, 0, "sample 0 of split `train`") if source.own else train[0]
     shape = tuple(sample.shape)
     _require_images_to_augment(data_spec, shape)
-    _require_as_many_channels(source.normalisation, shape)
+    normalisation = _normalisation(data_spec, source, shape)
 
     def split(name: SplitName, samples: SampleSet, part: Tensor) -> Split:
         return SampleSplit(
@@ -237,15 +243,21 @@ def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], A
             name=name,
             shape=shape,
             classes=source.classes,
-            normalisation=source.normalisation,
+            normalisation=normalisation,
             own_seed=seed if source.own else None,
         )
 
+    validation: Split | None
+    if own_validation is not None:
+        validation = split("validation", own_validation, torch.arange(len(own_validation)))
+    else:
+        validation = split("train", train, validation_part) if len(validation_part) else None
     return Dataset(
         source=source,
         train=split("train", train, train_part),
-        validation=split("train", train, validation_part) if len(validation_part) else None,
+        validation=validation,
         test=split("test", test, torch.arange(len(test))) if test is not None else None,
+        normalisation=normalisation,
         num_samples=len(train),
         batch_size=data_spec.batch_size,
         last_batch=data_spec.last_batch,
@@ -260,6 +272,8 @@ def _assumed(data_spec: spec.DataSection, fixed_length: bool) -> Dataset:
     expected = data_spec.expected
     assert expected.samples is not None and expected.shape is not None
     validation, train = _part_sizes(expected.samples, data_spec)
+    if data_spec.own_validation:
+        validation = expected.validation
     _require_images_to_augment(data_spec, expected.shape)
     vocabulary = None
     samples = f"{expected.samples:,} samples of shape {list(expected.shape)}"
@@ -273,6 +287,7 @@ def _assumed(data_spec: spec.DataSection, fixed_length: bool) -> Dataset:
         train=AssumedSplit(train, expected),
         validation=AssumedSplit(validation, expected) if validation else None,
         test=AssumedSplit(expected.test, expected) if expected.test else None,
+        normalisation=None,
         num_samples=expected.samples,
         batch_size=data_spec.batch_size,
         last_batch=data_spec.last_batch,
@@ -302,12 +317,15 @@ def _unlike(data: Dataset, data_spec: spec.DataSection) -> str:
     )
 
 
-def _source(data_spec: spec.DataSection, load: Callable[[str], Any]) -> tuple[Source | TextSource, tuple[Any, Any]]:
-    """The source, and its sets `train` and `test`."""
+def _source(
+    data_spec: spec.DataSection, load: Callable[[str], Any]
+) -> tuple[Source | TextSource, dict[SplitName, Any]]:
+    """The source, and its sets."""
+    names: tuple[SplitName, ...] = ("train", "test", "validation") if data_spec.own_validation else ("train", "test")
 
-    def opened() -> tuple[Source | TextSource, tuple[Any, Any]]:
+    def opened() -> tuple[Source | TextSource, dict[SplitName, Any]]:
         source = make_source(data_spec, load)
-        return source, (source.open("train"), source.open("test"))
+        return source, {name: source.open(name) for name in names}
 
     if isinstance(data_spec, OwnCode):  # what a user's code opens may depend on the seed, and may change
         return opened()
@@ -315,14 +333,13 @@ def _source(data_spec: spec.DataSection, load: Callable[[str], Any]) -> tuple[So
 
 
 def _open_text(
-    source: TextSource, sets: tuple[Any, Any], data_spec: spec.DataSection, seed: int, fixed_length: bool
+    source: TextSource, sets: dict[SplitName, Any], data_spec: spec.DataSection, seed: int, fixed_length: bool
 ) -> Dataset:
     # Imported only here, because pictures do not need torchtext.
     from alray.data.text_data import text_splits
 
     section = cast("spec.TextSection", data_spec)
-    train, test = _opened(sets[0], "train"), _opened(sets[1], "test")
-    train = _require_train(train)
+    train, test = _require_train(_opened(sets.get("train"), "train")), _opened(sets.get("test"), "test")
     train_part, validation_part = _divide(len(train), data_spec, seed)
     train_split, validation_split, test_split, vocabulary = text_splits(
         train,
@@ -338,6 +355,7 @@ def _open_text(
         train=train_split,
         validation=validation_split,
         test=test_split,
+        normalisation=None,
         num_samples=len(train),
         batch_size=data_spec.batch_size,
         last_batch=data_spec.last_batch,
@@ -392,14 +410,15 @@ def _require_images_to_augment(data_spec: spec.DataSection, shape: tuple[int, ..
         )
 
 
-def _require_as_many_channels(normalisation: Normalisation | None, shape: tuple[int, ...]) -> None:
-    if normalisation is None:
-        return
-    num_channels = len(normalisation.mean)
-    if len(normalisation.std) != num_channels or shape[:1] != (num_channels,):
+def _normalisation(data_spec: spec.DataSection, source: Source, shape: tuple[int, ...]) -> Normalisation | None:
+    """How the samples are normalised: as the spec says, or else as the source does."""
+    said = data_spec.normalise
+    found = source.normalisation if said is None else Normalisation(said.mean, said.deviation)
+    if found is not None and not (len(found.mean) == len(found.std) and shape[:1] == (len(found.mean),)):
         raise DataError(
-            f"`normalisation` has {num_channels} means and {len(normalisation.std)} standard deviations, "
-            f"but the samples have shape {list(shape)}",
-            key="data.source",
+            f"`{'normalisation' if said is None else 'normalise'}` has {len(found.mean)} means and {len(found.std)} "
+            f"standard deviations, but the samples have shape {list(shape)}",
+            key="data.source" if said is None else "data.normalise",
             hint="give one mean and one standard deviation for each channel, the first dimension of a sample",
         )
+    return found

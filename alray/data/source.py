@@ -21,7 +21,9 @@ def generator(seed: int, *purpose: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(derive_seed(seed, *purpose))
 
 
-SplitName = Literal["train", "test"]
+SplitName = Literal["train", "validation", "test"]
+"""A set of a source. Few sources have a validation set of their own; it is opened only where `data` says that there is
+one (`own_validation` of the section)."""
 
 
 class SampleSet(Protocol):

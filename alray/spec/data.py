@@ -12,26 +12,46 @@ from pydantic import (
     Field,
     Tag,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
+    model_validator,
 )
 
-from alray.spec.choice import OPEN_TAG, Choice
+from alray.spec.choice import OPEN_TAG, ByShape, Choice
 from alray.spec.expected import KNOWN, TINY_IMAGENET, Expected
-from alray.spec.own_code import OwnCode, Reference
+from alray.spec.own_code import FreeValue, OwnCode, Reference
 from alray.spec.section import (
     Counts,
     Input,
     InputFile,
     InputFolder,
     NonNegativeInt,
+    PositiveFloat,
     PositiveInt,
     Section,
     SpecPath,
     Width,
     describe,
     located,
+    nearest,
     refusal,
 )
+
+ImageSize = Annotated[
+    Annotated[PositiveInt, Tag("side")]
+    | Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=2, max_length=2), Tag("sides")],
+    Discriminator(ByShape((list, tuple), "sides", "side")),
+]
+"""The size of images in pixels: one number for height and width, or [height, width]."""
+
+
+class Normalise(Section):
+    """(x - mean) / deviation, for each channel of an image, whose values lie in 0..1 before, or entry of a vector."""
+
+    mean: Annotated[tuple[float, ...], Field(strict=False, min_length=1)]
+    """Mean of each channel, such as [0.485, 0.456, 0.406]."""
+    deviation: Annotated[tuple[PositiveFloat, ...], Field(strict=False, min_length=1)]
+    """Standard deviation of each channel, such as [0.229, 0.224, 0.225]."""
 
 
 class Assume(Section):
@@ -69,8 +89,11 @@ class DataSection(Section):
     augment: Literal["none", "strong"] = "none"
     """Augmentation of the training samples. `strong`: a random crop (after padding by 4 pixels), a random flip and
     random changes of colour. Default: none."""
-    image_size: PositiveInt | None = None
-    """Height and width to which images are resized, in pixels. null: images keep their size."""
+    image_size: ImageSize | None = None
+    """Height and width to which images are resized, in pixels: one number for both, or [height, width]. null: images
+    keep their size."""
+    normalise: Normalise | None = None
+    """Means and standard deviations by which samples are normalised. null: those of the source, if it has any."""
     assume: Assume | None = None
     """Sizes of the data for `alray plan` and `alray fit` where the data are not there. null: those that the kind of the
     source has, if it has any."""
@@ -91,6 +114,7 @@ class DataSection(Section):
             classes=said.classes or kind.classes,
             samples=said.samples or kind.samples,
             test=kind.test if said.test_samples is None else said.test_samples,
+            validation=kind.validation,
             words=kind.words and (said.vocabulary_size or kind.words),
         )
 
@@ -98,6 +122,24 @@ class DataSection(Section):
     def from_files(self) -> Self | None:
         """The section with which opening the data only reads files; None: it runs a user's code or asks a server."""
         return self
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width to which images are resized, in pixels."""
+        if self.image_size is None:
+            return None
+        height, width = (self.image_size,) * 2 if isinstance(self.image_size, int) else self.image_size
+        return height, width
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether there is a validation set: one of the source's own, or a part of the training set."""
+        return self.own_validation or self.validation_fraction > 0
+
+    @property
+    def own_validation(self) -> bool:
+        """Whether the source has a validation set of its own."""
+        return False
 
     @property
     def training_set(self) -> int | None:
@@ -141,7 +183,23 @@ class Synthetic(DataSection):
         return self.samples
 
 
-class ImageFolder(DataSection):
+class OwnValidationSection(DataSection):
+    """The keys of a source that may have a validation set of its own."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_fraction(cls, values: Any) -> Any:
+        """With a validation set of its own, a source keeps its training set whole."""
+        if isinstance(values, dict) and cls._brings_validation(values):
+            return {"validation_fraction": 0.0, **values}
+        return values
+
+    @classmethod
+    def _brings_validation(cls, values: dict[str, Any]) -> bool:
+        return values.get("validation") is not None
+
+
+class ImageFolder(OwnValidationSection):
     """Image files on disk, with one folder for each class."""
 
     source: Literal["image_folder"]
@@ -150,12 +208,18 @@ class ImageFolder(DataSection):
     """Folder of the training set, with one folder for each class."""
     test: InputFolder | None = None
     """Folder of the test set, with the same classes. null: no test set."""
-    image_size: PositiveInt
-    """Height and width to which images are resized, in pixels."""
+    validation: InputFolder | None = None
+    """Folder of the validation set, with the same classes. null: `validation_fraction` of the training set."""
+    image_size: ImageSize
+    """Height and width to which images are resized, in pixels: one number for both, or [height, width]."""
+
+    @property
+    def own_validation(self) -> bool:
+        return self.validation is not None
 
     @property
     def of_kind(self) -> Expected:
-        return Expected(shape=(3, self.image_size, self.image_size))
+        return _resized(Expected(), self.size)
 
 
 class TinyImagenet(DataSection):
@@ -168,30 +232,52 @@ class TinyImagenet(DataSection):
 
     @property
     def of_kind(self) -> Expected:
-        return _resized(TINY_IMAGENET, self.image_size)
+        return _resized(TINY_IMAGENET, self.size)
 
 
-def _resized(expected: Expected, image_size: int | None) -> Expected:
-    if image_size is None or expected.shape is None:
+def _resized(expected: Expected, size: tuple[int, int] | None) -> Expected:
+    """size: height and width of all pictures. Those that differ in size are of three colours."""
+    if size is None:
         return expected
-    return replace(expected, shape=(expected.shape[0], image_size, image_size))
+    return replace(expected, shape=(3 if expected.shape is None else expected.shape[0], *size))
 
 
-class Torchvision(DataSection):
+def _known(value: Any) -> Any:
+    if isinstance(value, str) and value not in KNOWN:
+        meant = nearest(value, KNOWN)
+        hint = f"did you mean `{meant}`?" if meant else "torchvision's other sets are not for classification"
+        raise refusal(f"expected one of {', '.join(KNOWN)}, got {describe(value)}", hint)
+    return value
+
+
+class Torchvision(OwnValidationSection):
     """One of torchvision's data sets, read from disk or downloaded."""
 
     source: Literal["torchvision"]
     """`torchvision`."""
-    dataset: Literal["CIFAR10", "CIFAR100", "MNIST", "FashionMNIST"]
-    """Name of the data set."""
+    dataset: Annotated[str, BeforeValidator(_known), WithJsonSchema({"type": "string", "enum": list(KNOWN)})]
+    """Name of the data set, as of its class in `torchvision.datasets`."""
     root: SpecPath
     """Folder of the data set's files. A download writes them there."""
     download: bool = False
     """Whether the data set is downloaded if it is not in `root`. Default: false."""
+    options: dict[str, FreeValue] = Field(default_factory=dict)
+    """Further arguments of the class in torchvision, such as {split: letters} for EMNIST or {size: 160px} for
+    Imagenette. Default: {}."""
 
     @property
     def of_kind(self) -> Expected:
-        return _resized(KNOWN[self.dataset], self.image_size)
+        known = KNOWN[self.dataset]
+        return _resized(replace(known, classes=None, samples=None) if self.options else known, self.size)
+
+    @property
+    def own_validation(self) -> bool:
+        return KNOWN[self.dataset].validation > 0
+
+    @classmethod
+    def _brings_validation(cls, values: dict[str, Any]) -> bool:
+        known = KNOWN.get(str(values.get("dataset")))
+        return known is not None and known.validation > 0
 
     @property
     def from_files(self) -> Self:
@@ -230,7 +316,7 @@ class TextSection(DataSection):
     def of_kind(self) -> Expected:
         return _of_documents(self.text)
 
-    @field_validator("augment", "image_size")
+    @field_validator("augment", "image_size", "normalise")
     @classmethod
     def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
         if value not in (None, "none"):
@@ -372,7 +458,7 @@ class OwnData(OwnCode, DataSection):
     @field_validator("text")
     @classmethod
     def _documents(cls, value: Text | None, info: ValidationInfo) -> Text | None:
-        for field in ("augment", "image_size"):
+        for field in ("augment", "image_size", "normalise"):
             if value is not None and info.data.get(field) not in (None, "none"):
                 raise refusal(f"`{field}` is for images, but samples with `text` are documents", f"leave out {field}")
         return value
