@@ -99,6 +99,18 @@ def _text_csv(data_spec: spec.TextCsv) -> TextSource:
     )
 
 
+def _table(data_spec: spec.Table) -> Source:
+    from alray.data.table import Layout, Table
+
+    return Table(
+        train=data_spec.train,
+        validation=data_spec.validation,
+        test=data_spec.test,
+        layout=Layout(data_spec.header, data_spec.label_column, data_spec.columns),
+        classes=data_spec.classes,
+    )
+
+
 def _docstrings(data_spec: spec.Docstrings) -> TextSource:
     from alray.data.docstrings import Docstrings
 
@@ -119,6 +131,7 @@ SOURCES: dict[str, Callable[[Any], Source | TextSource]] = {
     "huggingface": _huggingface,
     "image_folder": _image_folder,
     "synthetic": _synthetic,
+    "table": _table,
     "text_csv": _text_csv,
     "text_folder": _text_folder,
     "tiny_imagenet": _tiny_imagenet,

@@ -42,11 +42,13 @@ class SampleSet(Protocol):
 class TensorSet:
     """A set in memory. A mini-batch is read by one indexing operation.
 
-    samples: [N, ...] uint8 or floating point. labels: [N] int64.
+    samples: [N, ...] uint8 or floating point. labels: [N] int64. exact: whether floating-point samples have the same
+    bits on every machine.
     """
 
     samples: Tensor
     labels: Tensor
+    exact: bool = False
 
     def __post_init__(self) -> None:
         """Raises DataError if the labels do not fit the samples."""

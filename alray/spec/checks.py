@@ -15,6 +15,7 @@ from alray.spec.data import (
     HuggingFace,
     ImageFolder,
     Synthetic,
+    Table,
     TextCsv,
     TextFolder,
     Torchvision,
@@ -283,17 +284,17 @@ def hub_set_has_one_place(spec: Spec) -> Iterator[Finding]:
 def columns_suit_the_file(spec: Spec) -> Iterator[Finding]:
     """Columns are named only where there is a header, and each has one purpose. Class names differ."""
     data = spec.data
-    if not isinstance(data, TextCsv):
+    if isinstance(data, TextCsv):
+        key, others, what = "text_columns", data.text_columns, "text"
+    elif isinstance(data, Table):
+        key, others, what = "columns", data.columns, "numbers"
+    else:
         return
-    named = [column for column in (data.label_column, *(data.text_columns or ())) if isinstance(column, str)]
+    named = [column for column in (data.label_column, *(others or ())) if isinstance(column, str)]
     if data.header is False and named:
         yield ("data", "header"), f"without a header there is no column `{named[0]}`", "give its number, counted from 0"
-    if data.text_columns is not None and data.label_column in data.text_columns:
-        yield (
-            ("data", "text_columns"),
-            "the column of the class is also a column of text",
-            "leave it out of text_columns",
-        )
+    if others is not None and data.label_column in others:
+        yield ("data", key), f"the column of the class is also a column of {what}", f"leave it out of {key}"
     if data.classes is not None and len(set(data.classes)) < len(data.classes):
         yield ("data", "classes"), "two classes have the same name", "name every class once"
 
@@ -324,7 +325,7 @@ def _has_no_test_set(data: DataSection) -> bool:
         return data.test_split is None
     if isinstance(data, Torchvision):
         return data.of_kind.test == 0
-    return isinstance(data, ImageFolder | TextCsv | TextFolder) and data.test is None
+    return isinstance(data, ImageFolder | Table | TextCsv | TextFolder) and data.test is None
 
 
 def pools_leave_an_image(spec: Spec) -> Iterator[Finding]:

@@ -388,6 +388,50 @@ class TextCsv(TextSection):
     of the training file."""
 
 
+class Table(OwnValidationSection):
+    """Rows of numbers in CSV or Parquet files, for networks of `linear` and `mlp` blocks: numeric columns and a column of
+    classes.
+
+    A file that ends with `.parquet` is Parquet, any other CSV. Classes are numbers from 0 or 1 without gaps, or names. A
+    file `classes.txt` next to the training file may give the names of the classes, one on each line. Every column is
+    normalised by its mean and its standard deviation in the training file.
+    """
+
+    source: Literal["table"]
+    """`table`."""
+    train: InputFile
+    """File of the training set."""
+    test: InputFile | None = None
+    """File of the test set, with the same classes and columns. null: no test set."""
+    validation: InputFile | None = None
+    """File of the validation set, with the same classes and columns. null: `validation_fraction` of the training set."""
+    header: Annotated[bool | Literal["auto"], BeforeValidator(_header)] = "auto"
+    """Whether the first line of a CSV file names the columns. Default: auto, if a column is given by its name or is
+    called `label`, or if the first line has something else than a number in a column of numbers."""
+    label_column: Column | None = None
+    """Column of the class: its name, or its number, counted from 0. null: the column `label`."""
+    columns: Columns | None = None
+    """Columns of numbers: names or numbers, or one of them. null: all others."""
+    classes: ClassNames | None = None
+    """Names of the classes, in the order of their numbers. null: those of `classes.txt`, or else the different classes
+    of the training file."""
+
+    @field_validator("augment", "image_size")
+    @classmethod
+    def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
+        if value not in (None, "none"):
+            raise refusal("this is for images, but the samples of this source are rows of numbers", "leave it out")
+        return value
+
+    @property
+    def own_validation(self) -> bool:
+        return self.validation is not None
+
+    @property
+    def of_kind(self) -> Expected:
+        return Expected(shape=None if self.columns is None else (len(self.columns),))
+
+
 class TextFolder(TextSection):
     """Documents in .txt files, with one folder for each class, as in IMDb. A folder `unsup` is skipped."""
 
@@ -470,6 +514,7 @@ Data = Annotated[
     | Annotated[ImageFolder, Tag("image_folder")]
     | Annotated[TinyImagenet, Tag("tiny_imagenet")]
     | Annotated[Torchvision, Tag("torchvision")]
+    | Annotated[Table, Tag("table")]
     | Annotated[TextCsv, Tag("text_csv")]
     | Annotated[TextFolder, Tag("text_folder")]
     | Annotated[Docstrings, Tag("docstrings")]
