@@ -35,6 +35,7 @@ _LABEL = "label"
 """The column that holds the classes where the spec does not say which."""
 _LARGEST_BYTES = 8 * 2**30
 """Of the numbers of one file in memory. A small Parquet file can stand for far more."""
+_LARGEST = float(numpy.finfo(numpy.float32).max)
 _BLOCK = 65_536  # rows of a Parquet file that are read at once
 
 
@@ -109,7 +110,8 @@ class Table(Source):
         self._train = _read(train, "data.train", self._layout)
         self._numbers = class_numbers(self._train, names)
         deviation = self._train.values.std(axis=0, dtype=numpy.float64)
-        deviation[deviation == 0] = 1.0  # a column that never changes says nothing
+        # A column that never changes says nothing; its computed deviation may be a little above zero.
+        deviation[self._train.values.min(axis=0) == self._train.values.max(axis=0)] = 1.0
         self.normalisation = Normalisation(
             tuple(self._train.values.mean(axis=0, dtype=numpy.float64).tolist()), tuple(deviation.tolist())
         )
@@ -186,10 +188,7 @@ def _number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if abs(value) <= _LARGEST else None
-
-
-_LARGEST = float(numpy.finfo(numpy.float32).max)
+    return value if abs(value) <= _LARGEST and "_" not in text else None  # Python reads 1_000 as a number
 
 
 def _not_a_number(value: str, column: Column, path: Path, line: int) -> DataError:

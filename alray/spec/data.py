@@ -389,11 +389,10 @@ class TextCsv(TextSection):
 
 
 class Table(OwnValidationSection):
-    """Rows of numbers in CSV or Parquet files, for networks of `linear` and `mlp` blocks: numeric columns and a column of
-    classes.
+    """Rows of numbers in CSV or Parquet files: columns of numbers, and a column of classes.
 
-    A file that ends with `.parquet` is Parquet, any other CSV. Classes are numbers from 0 or 1 without gaps, or names. A
-    file `classes.txt` next to the training file may give the names of the classes, one on each line. Every column is
+    A file that ends with `.parquet` is Parquet, any other CSV. Classes are numbers from 0 or 1 without gaps, or names.
+    A file `classes.txt` next to the training file may give the names of the classes, one on each line. Every column is
     normalised by its mean and its standard deviation in the training file.
     """
 
@@ -404,7 +403,8 @@ class Table(OwnValidationSection):
     test: InputFile | None = None
     """File of the test set, with the same classes and columns. null: no test set."""
     validation: InputFile | None = None
-    """File of the validation set, with the same classes and columns. null: `validation_fraction` of the training set."""
+    """File of the validation set, with the same classes and columns. null: `validation_fraction` of the training
+    set."""
     header: Annotated[bool | Literal["auto"], BeforeValidator(_header)] = "auto"
     """Whether the first line of a CSV file names the columns. Default: auto, if a column is given by its name or is
     called `label`, or if the first line has something else than a number in a column of numbers."""

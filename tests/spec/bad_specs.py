@@ -169,6 +169,10 @@ BAD_SPECS = (
     bad("2 data.header", data="{source: text_csv, train: a, header: maybe}"),
     bad("2 data.header", data="{source: text_csv, train: a, header: false, text_columns: review}"),
     bad("2 data.text_columns", data="{source: text_csv, train: a, text_columns: [a, b], label_column: a}"),
+    bad("2 data.header", data="{source: table, train: a, header: false, columns: review}"),
+    bad("2 data.columns", data="{source: table, train: a, columns: [a, b], label_column: a}"),
+    bad("2 data.image_size", data="{source: table, train: a, image_size: 8}"),
+    bad("2 data.validation_fraction", data="{source: table, train: a, validation: b, validation_fraction: 0.2}"),
     bad("2 data.classes", data="{source: text_csv, train: a, classes: [a, a]}"),
     bad("2 data.text", data="{source: 'python:words.Own', text: {}, image_size: 8}"),
     # Checks across keys.
