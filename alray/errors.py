@@ -140,6 +140,10 @@ class DataError(RequestError):
     """The data is missing, damaged or different from what the spec says."""
 
 
+class DataMissing(DataError):
+    """The data are not where the spec says."""
+
+
 class CheckpointError(RequestError):
     """A run folder or checkpoint is missing, incomplete or damaged."""
 

@@ -37,10 +37,13 @@ if TYPE_CHECKING:
 def plan_spec(
     source: Source, overrides: list[str], *, probe: bool, options: Options, observer: Observer
 ) -> tuple[Workload, Plan]:
-    """Plan a spec without running it. probe: measure the components instead of estimating them."""
-    loaded = load_with_inputs(source, overrides, allow_elsewhere=options.allow_code)
+    """Plan a spec without running it, and without its data if their sizes are known.
+
+    probe: measure the components instead of estimating them.
+    """
+    loaded = load_with_inputs(source, overrides, allow_elsewhere=options.allow_code, without_data=True)
     with loaded.locations.locating():
-        planner = open_planner(loaded, options, observer)
+        planner = open_planner(loaded, options, observer, without_data=True)
         return planner.workload, planner.plan(planner.costs(probe=probe), note=observer.note)
 
 

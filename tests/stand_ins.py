@@ -129,7 +129,7 @@ def text_csv(folder: Path, *, num_classes: int, num_train: int, columns: int, nu
             texts = [f"Title {index}" for _ in range(columns - 2)] + [_document(index, num_train)]
             rows.append(",".join(f'"{value}"' for value in (index % num_classes + 1, *texts)) + "\n")
         (folder / f"{split}.csv").write_text("".join(rows), encoding="utf-8")
-    return (f"data.train={folder / 'train.csv'}", f"data.test={folder / 'test.csv'}")
+    return (f"data.train={folder / 'train.csv'}", f"data.test={folder / 'test.csv'}", "data.assume=null")
 
 
 def imdb(folder: Path, *, num_train_per_class: int, num_test_per_class: int = 20) -> Overrides:
@@ -144,7 +144,7 @@ def imdb(folder: Path, *, num_train_per_class: int, num_test_per_class: int = 20
                 review = _document(number, num_train) + "<br /><br />It's over."
                 (folder / split / name / f"{index}_{9 * label + 1}.txt").write_text(review, encoding="utf-8")
         (folder / split / "labeledBow.feat").write_text("")
-    return (f"data.train={folder / 'train'}", f"data.test={folder / 'test'}")
+    return (f"data.train={folder / 'train'}", f"data.test={folder / 'test'}", "data.assume=null")
 
 
 def dogs_vs_cats(folder: Path, *, num_train_per_class: int, num_test_per_class: int = 10) -> Overrides:

@@ -27,6 +27,7 @@ EXIT_CODES = {
     "SpecError": 2,
     "PlanError": 2,
     "DataError": 2,
+    "DataMissing": 2,
     "CheckpointError": 2,
     "RunError": 1,
     "UserCodeError": 1,

@@ -66,6 +66,7 @@ def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
     head = [
         page.heading(f"{found.name}: {found.method}, on {', '.join(sizes)}{replicas}"),
         page.sentence(measured.get(found.costs.source, "times estimated by counting; --probe measures them")),
+        *([page.sentence(found.assumed)] if found.assumed else []),
     ]
     said = [*found.refused]
     said.append("left: of each stage's device, besides its tensors; libraries need some of it, and so does the data")

@@ -51,9 +51,8 @@ _NARROWEST, _WIDEST = 20, 160
 def plan_text(plan: Plan, view: View, *, name: str, page: Page) -> str:
     """A plan. view: the predicted actions of its first mini-batches."""
     heading = page.heading(f"{name}: {plan.method}, {plan.schedule}, {_stages(plan)}")
-    source = page.sentence(_source(plan))
     tables = (page.table(_times(plan)), page.table(_memory(plan)))
-    return "\n\n".join([f"{heading}\n{source}", *tables, _chart(view, page), page.fields(_figures(plan))])
+    return "\n\n".join([f"{heading}\n{_basis(plan, page)}", *tables, _chart(view, page), page.fields(_figures(plan))])
 
 
 def comparison_text(plan: Plan, rows: Sequence[Alternative], *, name: str, page: Page) -> str:
@@ -68,7 +67,7 @@ def comparison_text(plan: Plan, rows: Sequence[Alternative], *, name: str, page:
     starred = "* the schedule and stages of this spec; " if own in rows else ""
     said.append(f"{starred}memory is that of the stage that needs the most")
     table = page.table(_alternatives(rows, own))
-    return "\n\n".join([f"{heading}\n{page.sentence(_source(plan))}", table, "\n".join(map(page.sentence, said))])
+    return "\n\n".join([f"{heading}\n{_basis(plan, page)}", table, "\n".join(map(page.sentence, said))])
 
 
 def _alternatives(rows: Sequence[Alternative], own: Alternative) -> Table:
@@ -96,6 +95,11 @@ def _alternatives(rows: Sequence[Alternative], own: Alternative) -> Table:
 def _stages(plan: Plan) -> str:
     stages = f"{counted(plan.stages, 'stage')}, partition {list(plan.partition)}"
     return f"{stages}, {counted(plan.replicas, 'replica')}" if plan.replicas > 1 else stages
+
+
+def _basis(plan: Plan, page: Page) -> str:
+    """What the plan is made from: its costs, and the sizes of data that are not there."""
+    return "\n".join(page.sentence(said) for said in (_source(plan), plan.assumed) if said is not None)
 
 
 def _source(plan: Plan) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from alray.errors import DataError, printable
+from alray.errors import DataError, DataMissing, printable
 
 
 def class_folders(folder: Path, key: str, *, holding: str, passed_over: Collection[str] = ()) -> list[Path]:
@@ -15,7 +15,7 @@ def class_folders(folder: Path, key: str, *, holding: str, passed_over: Collecti
     DataError if the folder does not exist or has no subfolders.
     """
     if not folder.is_dir():
-        raise DataError(
+        raise DataMissing(
             "folder not found",
             file=str(folder),
             key=key,
@@ -49,7 +49,7 @@ def require_known(subfolder: Path, classes: tuple[str, ...], key: str) -> int:
             f"class `{name}` is not a training class ({', '.join(classes)})",
             file=str(subfolder),
             key=key,
-            hint="use the same names of subfolders for training and test",
+            hint="use the same names of subfolders for all sets",
         )
     return classes.index(name)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -17,7 +18,7 @@ from alray.data.preparation import prepared_sets
 from alray.data.registry import make_source
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet, TextSet, TextSource, generator
 from alray.data.split import SampleSplit, Split, own_entry
-from alray.errors import DataError
+from alray.errors import DataError, DataMissing
 from alray.randomness.generators import put_back, seed_all
 from alray.run_folder.data_identity import DataIdentity
 from alray.spec.own_code import OwnCode
@@ -28,7 +29,17 @@ if TYPE_CHECKING:
 
 SomeSet = TypeVar("SomeSet", SampleSet, TextSet)
 
-_NOT_OF_THE_SETS = {"batch_size", "validation_fraction", "train_fraction", "last_batch", "workers", "augment", "text"}
+_NOT_OF_THE_SETS = {
+    "batch_size",
+    "validation_fraction",
+    "train_fraction",
+    "last_batch",
+    "workers",
+    "augment",
+    "text",
+    "normalise",
+    "assume",
+}
 """Keys of `data` that say what a run makes of the sets."""
 
 __all__ = ["Dataset", "Normalisation", "SampleSet", "Source", "Split", "TensorSet", "open_data"]
@@ -38,19 +49,28 @@ __all__ = ["Dataset", "Normalisation", "SampleSet", "Source", "Split", "TensorSe
 class Dataset:
     """The opened data of one run: its splits, and the shape of its mini-batches."""
 
-    source: Source | TextSource
+    #: None: the data are not there, and the samples of the splits are made up for a plan.
+    source: Source | TextSource | None
     train: Split
     validation: Split | None
     test: Split | None
+    #: How samples are normalised after augmentation; None: not at all.
+    normalisation: Normalisation | None
+    #: Number of samples of the source's training set, with those of validation and those that are left out.
+    num_samples: int
     batch_size: int
     last_batch: Literal["drop", "keep"]
     augment: Literal["none", "strong"]
-    #: SHA-256 of what the source gives for training (see `DataIdentity`); None for a user's class.
+    #: SHA-256 of what the source gives for training (see `DataIdentity`); None for a user's class and without data.
     contents: str | None
     #: For text: the words, and how a document becomes word numbers. None for other data.
     vocabulary: Vocabulary | None = None
     #: For text: whether every mini-batch has the width of `sample_shape` instead of that of its longest document.
     fixed_length: bool = False
+    #: A sentence: what a plan takes for data that are not there. None: they are.
+    assumed: str | None = None
+    #: What the user should read of these data before a plan, in sentences.
+    notes: tuple[str, ...] = ()
 
     @property
     def splits(self) -> Mapping[str, Split | None]:
@@ -137,7 +157,12 @@ class Dataset:
 
 
 def open_data(
-    data_spec: spec.DataSection, *, seed: int, load: Callable[[str], Any], fixed_length: bool = False
+    data_spec: spec.DataSection,
+    *,
+    seed: int,
+    load: Callable[[str], Any],
+    fixed_length: bool = False,
+    for_plan: bool = False,
 ) -> Dataset:
     """Open the source and make the splits of a run.
 
@@ -145,8 +170,39 @@ def open_data(
     `train_fraction` of the remaining samples.
 
     load: turns a reference `python:package.module.Class` into that class. fixed_length: whether all mini-batches of
-    text have the largest width. Raises DataError if data is missing, damaged or too small for one mini-batch.
+    text have the largest width. for_plan: data that are not there may be left out if their sizes are known; nothing is
+    downloaded for them. Raises DataError if data is missing, damaged, too small for one mini-batch, or other than
+    `data.assume` says.
     """
+    if for_plan and not data_spec.expected.lacking:
+        return _for_plan(data_spec, seed, load, fixed_length)
+    try:
+        data = _open(data_spec, seed, load, fixed_length)
+    except DataMissing as error:
+        if not for_plan:
+            raise
+        keys = ", ".join(f"{key}: ..." for key in data_spec.expected.lacking)
+        hint = f"a plan without the data needs data.assume: {{{keys}}}"
+        raise DataMissing.of(
+            tuple(replace(each, hint=f"{each.hint}; {hint}" if each.hint else hint) for each in error.problems)
+        ) from error
+    if unlike := _unlike(data, data_spec):
+        raise DataError(f"the data are not as data.assume says: {unlike}", key="data.assume", hint="correct it")
+    return data
+
+
+def _for_plan(data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], fixed_length: bool) -> Dataset:
+    """The data if they can be read from files that are there, else their sizes."""
+    if data_spec.from_files is not None:
+        with suppress(DataMissing):
+            data = _open(data_spec.from_files, seed, load, fixed_length)
+            if unlike := _unlike(data, data_spec):
+                return replace(data, notes=(f"the data are there, and not as data.assume says: {unlike}",))
+            return data
+    return _assumed(data_spec, fixed_length)
+
+
+def _open(data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], fixed_length: bool) -> Dataset:
     if not isinstance(data_spec, OwnCode):
         return _opened_data(data_spec, seed, load, fixed_length)
     with put_back():  # a user's code may draw where it makes or opens a set
@@ -163,20 +219,23 @@ def check_pictures(data_spec: spec.DataSection, load: Callable[[str], Any]) -> N
         return
     source = make_source(data_spec, load)
     if isinstance(source, Source):
-        require_pictures([*source.files("train"), *source.files("test")])
+        names: tuple[SplitName, ...] = (
+            ("train", "validation", "test") if data_spec.own_validation else ("train", "test")
+        )
+        require_pictures([path for name in names for path in source.files(name)])
 
 
 def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], fixed_length: bool) -> Dataset:
     source, sets = _source(data_spec, load)
     if isinstance(source, TextSource):
         return _open_text(source, sets, data_spec, seed, fixed_length)
-    train, test = _opened(sets[0], "train"), _opened(sets[1], "test")
-    train = _require_train(train)
+    train, test = _require_train(_opened(sets.get("train"), "train")), _opened(sets.get("test"), "test")
+    own_validation = _opened(sets.get("validation"), "validation")
     train_part, validation_part = _divide(len(train), data_spec, seed)
     sample, _ = own_entry(train, 0, "sample 0 of split `train`") if source.own else train[0]
     shape = tuple(sample.shape)
     _require_images_to_augment(data_spec, shape)
-    _require_as_many_channels(source.normalisation, shape)
+    normalisation = _normalisation(data_spec, source, shape)
 
     def split(name: SplitName, samples: SampleSet, part: Tensor) -> Split:
         return SampleSplit(
@@ -185,15 +244,22 @@ def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], A
             name=name,
             shape=shape,
             classes=source.classes,
-            normalisation=source.normalisation,
+            normalisation=normalisation,
             own_seed=seed if source.own else None,
         )
 
+    validation: Split | None
+    if own_validation is not None:
+        validation = split("validation", own_validation, torch.arange(len(own_validation)))
+    else:
+        validation = split("train", train, validation_part) if len(validation_part) else None
     return Dataset(
         source=source,
         train=split("train", train, train_part),
-        validation=split("train", train, validation_part) if len(validation_part) else None,
+        validation=validation,
         test=split("test", test, torch.arange(len(test))) if test is not None else None,
+        normalisation=normalisation,
+        num_samples=len(train),
         batch_size=data_spec.batch_size,
         last_batch=data_spec.last_batch,
         augment=data_spec.augment,
@@ -201,12 +267,66 @@ def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], A
     )
 
 
-def _source(data_spec: spec.DataSection, load: Callable[[str], Any]) -> tuple[Source | TextSource, tuple[Any, Any]]:
-    """The source, and its sets `train` and `test`."""
+def _assumed(data_spec: spec.DataSection, fixed_length: bool) -> Dataset:
+    from alray.data.assumed import AssumedSplit, assumed_vocabulary
 
-    def opened() -> tuple[Source | TextSource, tuple[Any, Any]]:
+    expected = data_spec.expected
+    assert expected.samples is not None and expected.shape is not None
+    validation, train = _part_sizes(expected.samples, data_spec)
+    if data_spec.own_validation:
+        validation = expected.validation
+    _require_images_to_augment(data_spec, expected.shape)
+    vocabulary = None
+    samples = f"{expected.samples:,} samples of shape {list(expected.shape)}"
+    if expected.words is not None:
+        text = cast("spec.TextSection", data_spec).text
+        vocabulary = assumed_vocabulary(expected.words, text.tokenizer, text.max_tokens)
+        samples = f"{expected.samples:,} documents of up to {expected.shape[0]} words of {expected.words:,}"
+    whence = "as the kind of the source has them" if data_spec.assume is None else "as data.assume says"
+    return Dataset(
+        source=None,
+        train=AssumedSplit(train, expected),
+        validation=AssumedSplit(validation, expected) if validation else None,
+        test=AssumedSplit(expected.test, expected) if expected.test else None,
+        normalisation=None,
+        num_samples=expected.samples,
+        batch_size=data_spec.batch_size,
+        last_batch=data_spec.last_batch,
+        augment=data_spec.augment,
+        contents=None,
+        vocabulary=vocabulary,
+        fixed_length=fixed_length,
+        assumed=f"planned without the data: {samples} in {expected.classes} classes, {whence}",
+    )
+
+
+def _unlike(data: Dataset, data_spec: spec.DataSection) -> str:
+    """The differences between data and what `assume` says of them; empty if there are none."""
+    said = data_spec.assume
+    if said is None:
+        return ""
+    words = data.words
+    sizes = {
+        "shape": (said.shape and list(said.shape), list(data.sample_shape)),
+        "classes": (said.classes, data.num_classes),
+        "samples": (said.samples, data.num_samples),
+        "test_samples": (said.test_samples, len(data.test or ())),
+        "vocabulary_size": (said.vocabulary_size, None if words is None else len(words)),
+    }
+    return ", ".join(
+        f"{key} is {there}, not {wanted}" for key, (wanted, there) in sizes.items() if wanted not in (None, there)
+    )
+
+
+def _source(
+    data_spec: spec.DataSection, load: Callable[[str], Any]
+) -> tuple[Source | TextSource, dict[SplitName, Any]]:
+    """The source, and its sets."""
+    names: tuple[SplitName, ...] = ("train", "test", "validation") if data_spec.own_validation else ("train", "test")
+
+    def opened() -> tuple[Source | TextSource, dict[SplitName, Any]]:
         source = make_source(data_spec, load)
-        return source, (source.open("train"), source.open("test"))
+        return source, {name: source.open(name) for name in names}
 
     if isinstance(data_spec, OwnCode):  # what a user's code opens may depend on the seed, and may change
         return opened()
@@ -214,14 +334,14 @@ def _source(data_spec: spec.DataSection, load: Callable[[str], Any]) -> tuple[So
 
 
 def _open_text(
-    source: TextSource, sets: tuple[Any, Any], data_spec: spec.DataSection, seed: int, fixed_length: bool
+    source: TextSource, sets: dict[SplitName, Any], data_spec: spec.DataSection, seed: int, fixed_length: bool
 ) -> Dataset:
     # Imported only here, because pictures do not need torchtext.
     from alray.data.text_data import text_splits
 
     section = cast("spec.TextSection", data_spec)
-    train, test = _opened(sets[0], "train"), _opened(sets[1], "test")
-    train, test = prepared_sets(_require_train(train), test, section.text.prepare)
+    given, test = _require_train(_opened(sets.get("train"), "train")), _opened(sets.get("test"), "test")
+    train, test = prepared_sets(given, test, section.text.prepare)
     train_part, validation_part = _divide(len(train), data_spec, seed)
     train_split, validation_split, test_split, vocabulary = text_splits(
         train,
@@ -237,6 +357,8 @@ def _open_text(
         train=train_split,
         validation=validation_split,
         test=test_split,
+        normalisation=None,
+        num_samples=len(given),  # of the source: preparation may leave some out
         batch_size=data_spec.batch_size,
         last_batch=data_spec.last_batch,
         augment=data_spec.augment,
@@ -261,6 +383,13 @@ def _require_train(samples: SomeSet | None) -> SomeSet:
 def _divide(num_samples: int, data_spec: spec.DataSection, seed: int) -> tuple[Tensor, Tensor]:
     """Return the indices of the training and the validation split into the source's training set, sorted."""
     order = torch.randperm(num_samples, generator=generator(seed, "validation"))
+    num_validation, num_train = _part_sizes(num_samples, data_spec)
+    train = order[num_validation : num_validation + num_train]
+    return train.sort().values, order[:num_validation].sort().values
+
+
+def _part_sizes(num_samples: int, data_spec: spec.DataSection) -> tuple[int, int]:
+    """Return the sizes of the validation and the training split. Raises DataError if they leave no mini-batch."""
     num_validation, num_train = data_spec.split(num_samples)
     left = f"data.validation_fraction and data.train_fraction leave {num_train} of {num_samples} training samples"
     if num_train == 0:
@@ -271,8 +400,7 @@ def _divide(num_samples: int, data_spec: spec.DataSection, seed: int) -> tuple[T
             key="data.batch_size",
             hint=f"set data.batch_size to at most {num_train}, or set data.last_batch=keep",
         )
-    train = order[num_validation : num_validation + num_train]
-    return train.sort().values, order[:num_validation].sort().values
+    return num_validation, num_train
 
 
 def _require_images_to_augment(data_spec: spec.DataSection, shape: tuple[int, ...]) -> None:
@@ -284,14 +412,15 @@ def _require_images_to_augment(data_spec: spec.DataSection, shape: tuple[int, ..
         )
 
 
-def _require_as_many_channels(normalisation: Normalisation | None, shape: tuple[int, ...]) -> None:
-    if normalisation is None:
-        return
-    num_channels = len(normalisation.mean)
-    if len(normalisation.std) != num_channels or shape[:1] != (num_channels,):
+def _normalisation(data_spec: spec.DataSection, source: Source, shape: tuple[int, ...]) -> Normalisation | None:
+    """How the samples are normalised: as the spec says, or else as the source does."""
+    said = data_spec.normalise
+    found = source.normalisation if said is None else Normalisation(said.mean, said.deviation)
+    if found is not None and not (len(found.mean) == len(found.std) and shape[:1] == (len(found.mean),)):
         raise DataError(
-            f"`normalisation` has {num_channels} means and {len(normalisation.std)} standard deviations, "
-            f"but the samples have shape {list(shape)}",
-            key="data.source",
+            f"`{'normalisation' if said is None else 'normalise'}` has {len(found.mean)} means and {len(found.std)} "
+            f"standard deviations, but the samples have shape {list(shape)}",
+            key="data.source" if said is None else "data.normalise",
             hint="give one mean and one standard deviation for each channel, the first dimension of a sample",
         )
+    return found

@@ -28,11 +28,11 @@ class Digits(Source):
 
     normalisation = Normalisation(mean=(0.5,), std=(0.5,))
 
-    def __init__(self, *, image_size: int | None = None) -> None:
-        """image_size: height and width after resizing, in pixels; None keeps 8."""
-        self._size = 8 if image_size is None else image_size
+    def __init__(self, *, size: tuple[int, int] | None = None) -> None:
+        """size: height and width after resizing, in pixels; None keeps 8 x 8."""
+        self._size = size or (8, 8)
         # A picture of a digit (light ink on dark paper, as in the training data) is first resized to 8 x 8.
-        self.picture = Picture((1, 8, 8), (self._size, self._size), as_float=True)
+        self.picture = Picture((1, 8, 8), self._size, as_float=True)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ class Digits(Source):
             tested = np.isin(np.arange(len(rows)), [int(number) for line in file for number in line.split()])
         chosen = torch.from_numpy(rows[tested if split == "test" else ~tested])
         images = chosen[:, :-1].to(torch.float32).div_(LARGEST_VALUE).view(-1, 1, 8, 8)
-        return TensorSet(resize(images, (self._size, self._size)), chosen[:, -1].to(torch.int64))
+        return TensorSet(resize(images, self._size), chosen[:, -1].to(torch.int64))
 
 
 def _data_file() -> Path:

@@ -20,10 +20,11 @@ def hash_of_names(names: Iterable[str]) -> str:
 def hash_of_set(samples: SampleSet | TextSet) -> str | None:
     """SHA-256 of the labels of a set of alray's own, and of what is in memory of its samples; None for other sets.
 
-    Floating-point samples do not count: synthetic ones may differ in the last bit between processors.
+    Floating-point samples count if they are exact. Synthetic ones may differ in the last bit between processors.
     """
     if isinstance(samples, TensorSet):
-        pixels = [_bytes(samples.samples)] if samples.samples.dtype == torch.uint8 else []
+        counts = samples.exact or samples.samples.dtype == torch.uint8
+        pixels = [_bytes(samples.samples)] if counts else []
         return _sha256(_bytes(samples.labels), *pixels)
     if isinstance(samples, PictureSet):
         names = [(path.parent.name, path.name) for path in samples.paths]

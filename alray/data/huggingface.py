@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from alray.data.source import SplitName, TextSet, TextSource
-from alray.errors import DataError
+from alray.errors import DataError, DataMissing
 
 
 class HuggingFace(TextSource):
@@ -36,7 +36,7 @@ class HuggingFace(TextSource):
         self._location = dataset if path is None else str(path)
         self._where = "data.dataset" if path is None else "data.path"
         if path is not None and not path.is_dir():
-            raise DataError(
+            raise DataMissing(
                 "folder not found",
                 file=str(path),
                 key=self._where,

@@ -16,21 +16,24 @@ from alray.data.source import Normalisation, Source, SplitName
 
 @dataclass(frozen=True)
 class PictureSet:
-    """Pictures that are decoded when they are read. An entry is uint8 [3, size, size] and a label."""
+    """Pictures that are decoded when they are read. An entry is uint8 [3, *size] and a label.
+
+    size: height and width, pixels.
+    """
 
     paths: tuple[Path, ...]
     labels: tuple[int, ...]
-    size: int
+    size: tuple[int, int]
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return read_image(self.paths[index], (3, self.size, self.size)), self.labels[index]
+        return read_image(self.paths[index], (3, *self.size)), self.labels[index]
 
 
 class ImageFolder(Source):
-    """A folder for training and optionally one for the test, each with one subfolder for each class.
+    """Folders for training, and optionally for validation and for the test, each with one subfolder for each class.
 
     The sorted names of the training subfolders are the classes. A picture is any file below a subfolder with an ending
     that Pillow knows, except hidden files; pictures are read in sorted order. They become RGB, scaled to -1..1.
@@ -38,11 +41,11 @@ class ImageFolder(Source):
 
     normalisation = Normalisation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
-    def __init__(self, *, train: Path, test: Path | None, image_size: int) -> None:
-        """image_size: height and width to which every picture is resized (not cropped), in pixels."""
-        self._folders: dict[SplitName, Path | None] = {"train": train, "test": test}
-        self._size = image_size
-        self.picture = Picture((3, image_size, image_size), (image_size, image_size))
+    def __init__(self, *, train: Path, test: Path | None, validation: Path | None, size: tuple[int, int]) -> None:
+        """size: height and width to which every picture is resized (not cropped), in pixels."""
+        self._folders: dict[SplitName, Path | None] = {"train": train, "test": test, "validation": validation}
+        self._size = size
+        self.picture = Picture((3, *size), size)
         self._classes = tuple(class_of(folder) for folder in _subfolders(train, "data.train"))
 
     @property

@@ -19,10 +19,10 @@ from alray.user_code import named
 
 @dataclass(frozen=True)
 class ResizedSet:
-    """A set whose pictures are resized to `size` x `size` pixels."""
+    """A set whose pictures are resized to `size`, height and width in pixels."""
 
     samples: SampleSet
-    size: int
+    size: tuple[int, int]
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -40,7 +40,7 @@ class ResizedSet:
                 key="data.image_size",
                 hint="leave it out, or return samples of that shape",
             )
-        return resize(sample, (self.size, self.size)), label
+        return resize(sample, self.size), label
 
 
 class OwnObject:
@@ -90,9 +90,9 @@ class PythonSource(Source):
 
     own = True
 
-    def __init__(self, own: OwnObject, *, image_size: int | None) -> None:
+    def __init__(self, own: OwnObject, *, size: tuple[int, int] | None) -> None:
         self._own = own
-        self._size = image_size
+        self._size = size
         self.normalisation = getattr(own.inner, "normalisation", None)
         if not isinstance(self.normalisation, Normalisation | None):
             raise own.wrong("needs a `normalisation` of type alray.data.dataset.Normalisation, or None")
@@ -110,7 +110,7 @@ class PythonSource(Source):
             return super().read_image(path)
         with named(self._own.name, f"read_image({str(path)!r})", key="data.source"):
             sample: Tensor = self._own.inner.read_image(path)
-        return sample if self._size is None else resize(sample, (self._size, self._size))
+        return sample if self._size is None else resize(sample, self._size)
 
 
 class PythonTextSource(TextSource):

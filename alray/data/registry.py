@@ -29,7 +29,7 @@ def make_source(data_spec: spec.DataSection, load: Callable[[str], Any]) -> Sour
 def _digits(data_spec: spec.Digits) -> Source:
     from alray.data.digits import Digits
 
-    return Digits(image_size=data_spec.image_size)
+    return Digits(size=data_spec.size)
 
 
 def _synthetic(data_spec: spec.Synthetic) -> Source:
@@ -39,14 +39,15 @@ def _synthetic(data_spec: spec.Synthetic) -> Source:
         shape=tuple(data_spec.shape),
         classes=data_spec.classes,
         samples=data_spec.samples,
-        image_size=data_spec.image_size,
+        size=data_spec.size,
     )
 
 
 def _image_folder(data_spec: spec.ImageFolder) -> Source:
     from alray.data.image_folder import ImageFolder
 
-    return ImageFolder(train=data_spec.train, test=data_spec.test, image_size=data_spec.image_size)
+    assert data_spec.size is not None
+    return ImageFolder(train=data_spec.train, test=data_spec.test, validation=data_spec.validation, size=data_spec.size)
 
 
 def _torchvision(data_spec: spec.Torchvision) -> Source:
@@ -56,14 +57,15 @@ def _torchvision(data_spec: spec.Torchvision) -> Source:
         dataset=data_spec.dataset,
         root=data_spec.root,
         download=data_spec.download,
-        image_size=data_spec.image_size,
+        options=data_spec.options,
+        size=data_spec.size,
     )
 
 
 def _tiny_imagenet(data_spec: spec.TinyImagenet) -> Source:
     from alray.data.tiny_imagenet import TinyImagenet
 
-    return TinyImagenet(root=data_spec.root, image_size=data_spec.image_size)
+    return TinyImagenet(root=data_spec.root, size=data_spec.size)
 
 
 def _text_folder(data_spec: spec.TextFolder) -> TextSource:
@@ -106,6 +108,18 @@ def _redivided(source: TextSource, test_fraction: float | None) -> TextSource:
     return Redivided(source, test_fraction)
 
 
+def _table(data_spec: spec.Table) -> Source:
+    from alray.data.table import Layout, Table
+
+    return Table(
+        train=data_spec.train,
+        validation=data_spec.validation,
+        test=data_spec.test,
+        layout=Layout(data_spec.header, data_spec.label_column, data_spec.columns),
+        classes=data_spec.classes,
+    )
+
+
 def _docstrings(data_spec: spec.Docstrings) -> TextSource:
     from alray.data.docstrings import Docstrings
 
@@ -116,7 +130,7 @@ def _own(data_spec: spec.OwnData, load: Callable[[str], Any]) -> Source | TextSo
     from alray.data.python_source import OwnObject, PythonSource, PythonTextSource
 
     own = OwnObject(data_spec.source, load(data_spec.source), data_spec.fields)
-    return PythonSource(own, image_size=data_spec.image_size) if data_spec.text is None else PythonTextSource(own)
+    return PythonSource(own, size=data_spec.size) if data_spec.text is None else PythonTextSource(own)
 
 
 #: The sources that a spec can name. Their modules are imported only when they are used.
@@ -126,6 +140,7 @@ SOURCES: dict[str, Callable[[Any], Source | TextSource]] = {
     "huggingface": _huggingface,
     "image_folder": _image_folder,
     "synthetic": _synthetic,
+    "table": _table,
     "text_csv": _text_csv,
     "text_folder": _text_folder,
     "tiny_imagenet": _tiny_imagenet,

@@ -21,7 +21,9 @@ def generator(seed: int, *purpose: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(derive_seed(seed, *purpose))
 
 
-SplitName = Literal["train", "test"]
+SplitName = Literal["train", "validation", "test"]
+"""A set of a source. Few sources have a validation set of their own; it is opened only where `data` says that there is
+one (`own_validation` of the section)."""
 
 
 class SampleSet(Protocol):
@@ -40,11 +42,13 @@ class SampleSet(Protocol):
 class TensorSet:
     """A set in memory. A mini-batch is read by one indexing operation.
 
-    samples: [N, ...] uint8 or floating point. labels: [N] int64.
+    samples: [N, ...] uint8 or floating point. labels: [N] int64. exact: whether floating-point samples have the same
+    bits on every machine.
     """
 
     samples: Tensor
     labels: Tensor
+    exact: bool = False
 
     def __post_init__(self) -> None:
         """Raises DataError if the labels do not fit the samples."""

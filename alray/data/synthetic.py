@@ -24,16 +24,18 @@ class Synthetic(Source):
     has a fifth as many samples as the training set, and at least one of each class.
     """
 
-    def __init__(self, *, shape: tuple[int, ...], classes: int, samples: int, image_size: int | None = None) -> None:
-        """shape: of one sample. image_size: replaces the height and width of `shape`, in pixels."""
-        if image_size is not None:
+    def __init__(
+        self, *, shape: tuple[int, ...], classes: int, samples: int, size: tuple[int, int] | None = None
+    ) -> None:
+        """shape: of one sample. size: replaces the height and width of `shape`, in pixels."""
+        if size is not None:
             if len(shape) != 3:
                 raise DataError(
                     f"samples of shape {list(shape)} have no height and width",
                     key="data.image_size",
                     hint="leave it out, or give a shape with channels, height and width",
                 )
-            shape = (shape[0], image_size, image_size)
+            shape = (shape[0], *size)
         # The test set has a sample of each class, and each class has a pattern.
         most, counted = max((samples, "samples"), (classes, "classes"))
         size_bytes = most * math.prod(shape) * 4

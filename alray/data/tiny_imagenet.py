@@ -11,9 +11,9 @@ from alray.data.image_folder import PictureSet
 from alray.data.picture import Picture
 from alray.data.source import Normalisation, Source, SplitName
 from alray.data.text_file import read_text
-from alray.errors import DataError
+from alray.errors import DataError, DataMissing
 
-_SIZE = 64  # pixels of height and width
+_SIZE = (64, 64)  # height and width, pixels
 _ARCHIVE = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 
 
@@ -27,11 +27,11 @@ class TinyImagenet(Source):
 
     normalisation = Normalisation((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821))
 
-    def __init__(self, *, root: Path, image_size: int | None) -> None:
-        """root: the folder with `wnids.txt`. image_size: height and width in pixels; None keeps 64."""
+    def __init__(self, *, root: Path, size: tuple[int, int] | None) -> None:
+        """root: the folder with `wnids.txt`. size: height and width in pixels; None keeps 64 x 64."""
         self._root = root
-        self._size = _SIZE if image_size is None else image_size
-        self.picture = Picture((3, self._size, self._size), (self._size, self._size))
+        self._size = size or _SIZE
+        self.picture = Picture((3, *self._size), self._size)
         self._wnids = tuple(sorted(set(read_text(_required(root / "wnids.txt")).split())))
         if not self._wnids:
             raise DataError("the file has no classes", file=str(root / "wnids.txt"), hint=f"unpack {_ARCHIVE} again")
@@ -102,7 +102,7 @@ class TinyImagenet(Source):
 
 def _required(path: Path) -> Path:
     if not path.is_file():
-        raise DataError(
+        raise DataMissing(
             "this file of Tiny-ImageNet is missing",
             file=str(path),
             key="data.root",

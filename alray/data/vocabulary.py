@@ -22,7 +22,7 @@ Tokenizer = Callable[[str], list[str]]
 PADDING = 0
 #: The number of all words that are not in the vocabulary.
 UNKNOWN = 1
-_SPECIALS = ("<pad>", "<unk>")
+SPECIALS = ("<pad>", "<unk>")
 
 
 @cache
@@ -78,8 +78,8 @@ def most_frequent(counts: Mapping[str, int], size: int) -> tuple[str, ...]:
 
     Raises DataError if `counts` is empty.
     """
-    found = Vocab(Counter(counts), max_size=size - len(_SPECIALS), specials=list(_SPECIALS))
-    if len(found) == len(_SPECIALS):
+    found = Vocab(Counter(counts), max_size=size - len(SPECIALS), specials=list(SPECIALS))
+    if len(found) == len(SPECIALS):
         raise DataError(
             "the training split has no words", key="data", hint="use documents in which the tokenizer finds words"
         )

@@ -155,7 +155,7 @@ def _form(data: Dataset) -> SampleForm | TextForm:
         )
     source = data.source
     assert isinstance(source, Source)
-    normalisation, picture = source.normalisation, source.picture
+    normalisation, picture = data.normalisation, source.picture
     return SampleForm(
         shape=data.sample_shape,
         mean=normalisation.mean if normalisation else None,

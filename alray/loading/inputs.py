@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from alray.loading.find_class import class_fault
@@ -32,16 +33,28 @@ def input_checks(root: Path, *, allow_elsewhere: bool) -> tuple[Check, ...]:
 
 
 def load_with_inputs(
-    source: Source, overrides: Sequence[str], *, code: Location | None = None, allow_elsewhere: bool
+    source: Source,
+    overrides: Sequence[str],
+    *,
+    code: Location | None = None,
+    allow_elsewhere: bool,
+    without_data: bool = False,
 ) -> LoadedSpec:
     """A spec, as from `load_spec`, with all that it names in its place.
 
     code: where the user's classes are; None: in the folder of the spec. If they are on object storage, those that are
-    missing are told when they are loaded. allow_elsewhere: as for `input_checks`.
+    missing are told when they are loaded. allow_elsewhere: as for `input_checks`. without_data: what lacks of the data
+    is told when they are opened.
     """
     folder = code or directory_of(file_of(source))
     checks = input_checks(folder, allow_elsewhere=allow_elsewhere) if isinstance(folder, Path) else ()
+    if without_data:
+        checks = tuple(partial(_besides_data, check) for check in checks)
     return load_spec(source, overrides, also=checks)
+
+
+def _besides_data(check: Check, spec: Spec) -> Iterator[Finding]:
+    return (finding for finding in check(spec) if finding[0][0] != "data")
 
 
 def names_code(spec: Spec) -> bool:

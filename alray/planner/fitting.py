@@ -41,7 +41,7 @@ class Fitting:
 
     rows: the best number of micro-batches for each schedule on each number of stages, what fits first, by step time.
     refused: why a schedule on a number of stages cannot run at all. given: the overrides that were searched with.
-    set_aside: the keys of the spec whose values the search replaced.
+    set_aside: the keys of the spec whose values the search replaced. assumed: as of a plan.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Fitting:
     refused: tuple[str, ...]
     given: tuple[str, ...]
     set_aside: frozenset[str]
+    assumed: str | None = None
 
     @property
     def best(self) -> Fit | None:
@@ -83,6 +84,7 @@ class Fitting:
             "replicas": self.replicas,
             "devices": list(self.devices),
             "costs": self.costs.source,
+            "assumed": self.assumed,
             "fits": self.best is not None,
             "rows": [{**row.as_json(), "overrides": self.overrides(row)} for row in self.rows],
             "refused": list(self.refused),
@@ -123,7 +125,7 @@ def fit_spec(
     spec, written = loaded.spec, frozenset(composed.value.get("pipeline") or {})
     apply_overrides(composed.value, overrides, composed.locations)  # errors show what the user wrote, not `_FREE`
     with composed.locations.locating():
-        planner = open_planner(loaded, Options(allow_code=allow_code), teller)
+        planner = open_planner(loaded, Options(allow_code=allow_code), teller, without_data=True)
         teller.doing("measuring the components" if probe else "counting the components")
         search = _Search(source, overrides, tuple(devices), planner, planner.costs(probe=probe), free)
         rows, refused = search.all()
@@ -137,6 +139,7 @@ def fit_spec(
         refused=refused,
         given=tuple(overrides),
         set_aside=frozenset(key for key in free if key.removeprefix("pipeline.") in written),
+        assumed=planner.workload.data.assumed,
     )
 
 

@@ -23,8 +23,8 @@ class Teller(Protocol):
         """Called with a line for the user."""
 
 
-def open_planner(loaded: LoadedSpec, options: Options, teller: Teller) -> Planner:
-    """The planner of a spec, with its data opened."""
+def open_planner(loaded: LoadedSpec, options: Options, teller: Teller, *, without_data: bool = False) -> Planner:
+    """The planner of a spec, with its data opened. without_data: as for `Planner.open`."""
     for line in loaded.notes:
         teller.note(line)
     teller.doing("loading torch")
@@ -34,4 +34,4 @@ def open_planner(loaded: LoadedSpec, options: Options, teller: Teller) -> Planne
     if options.code is None and not options.allow_code:
         require_no_run_folder(loaded)
     code = options.code or UserCode(loaded.folder, allow_elsewhere=options.allow_code)
-    return Planner.open(loaded.spec, code, options, note=teller.note)
+    return Planner.open(loaded.spec, code, options, note=teller.note, without_data=without_data)

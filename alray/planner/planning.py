@@ -66,9 +66,11 @@ class Planner:
         *,
         note: Note = lambda line: None,
         trained: bool = False,
+        without_data: bool = False,
     ) -> Planner:
         """Open the workload of a spec (see `Workload.open`) and decide `pipeline.micro_batches: auto`.
 
+        without_data: data that are not there may be left out if their sizes are known, for there will be no run.
         With `--inline` this process needs the device of the stages. The folder of a study keeps what is known of
         encoders for other runs of equal ones. Raises DataError, SpecError or PlanError for everything that can be found
         wrong without running.
@@ -78,7 +80,10 @@ class Planner:
         if options.deep:
             check_pictures(spec.data, code)
         study = options.study
-        workload = Workload.open(spec, code, trained=trained) if study is None else _open_trial(spec, code, study)
+        if study is None:
+            workload = Workload.open(spec, code, trained=trained, for_plan=without_data)
+        else:
+            workload = _open_trial(spec, code, study)
         if changes := workload.facts.identity.changes(options.data):
             note(f"these are not the data that the recorded run had: {'; '.join(changes.values())}")
         spec = with_micro_batches(spec, workload.network)
@@ -211,7 +216,10 @@ class Planner:
         )
 
     def _data_s(self, batches: TrainBatches) -> float:
-        """Seconds it takes to prepare one of these mini-batches, of which one was taken; 0 if loader workers do it."""
+        """Seconds it takes to prepare one of these mini-batches, of which one was taken; 0 if loader workers do it, or
+        if the data are not there."""
+        if self.workload.data.assumed is not None:
+            return 0.0
         times: list[float] = []
         began = time.perf_counter()
         while len(times) < _DATA_REPEATS - 1 and time.perf_counter() - began < _DATA_S:
@@ -277,6 +285,7 @@ class Planner:
             links=found.links,
             nodes=found.nodes,
         )
+        plan = replace(plan, assumed=self.workload.data.assumed)
         return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
 
     def _shares(self, replicas: int) -> tuple[int, ...]:

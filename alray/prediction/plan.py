@@ -114,6 +114,7 @@ class Plan:
     in_turns: bool = False  # whether all stages and replicas take turns in one process
     links: tuple[Link | None, ...] = ()  # between nodes, as in `alray.prediction.setting.StepSetting`
     nodes: tuple[str, ...] = ()  # of each stage, replica by replica; (): all on one
+    assumed: str | None = None  # a sentence: what was taken for data that are not there; None: they were opened
 
     def __post_init__(self) -> None:
         """Raises ValueError where the parts do not fit each other: a plan may be read from a file that was changed."""

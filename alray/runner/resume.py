@@ -37,6 +37,7 @@ _FREE = (
     "resources.labels",
     "resources.stage_speed",
     "data.workers",
+    "data.assume",
     "run.checkpoint",
     "run.evaluate_every",
     "run.test",

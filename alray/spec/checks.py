@@ -15,9 +15,9 @@ from alray.spec.data import (
     HuggingFace,
     ImageFolder,
     Synthetic,
+    Table,
     TextCsv,
     TextFolder,
-    TinyImagenet,
     Torchvision,
 )
 from alray.spec.models import Spec
@@ -285,17 +285,17 @@ def hub_set_has_one_place(spec: Spec) -> Iterator[Finding]:
 def columns_suit_the_file(spec: Spec) -> Iterator[Finding]:
     """Columns are named only where there is a header, and each has one purpose. Class names differ."""
     data = spec.data
-    if not isinstance(data, TextCsv):
+    if isinstance(data, TextCsv):
+        key, others, what = "text_columns", data.text_columns, "text"
+    elif isinstance(data, Table):
+        key, others, what = "columns", data.columns, "numbers"
+    else:
         return
-    named = [column for column in (data.label_column, *(data.text_columns or ())) if isinstance(column, str)]
+    named = [column for column in (data.label_column, *(others or ())) if isinstance(column, str)]
     if data.header is False and named:
         yield ("data", "header"), f"without a header there is no column `{named[0]}`", "give its number, counted from 0"
-    if data.text_columns is not None and data.label_column in data.text_columns:
-        yield (
-            ("data", "text_columns"),
-            "the column of the class is also a column of text",
-            "leave it out of text_columns",
-        )
+    if others is not None and data.label_column in others:
+        yield ("data", key), f"the column of the class is also a column of {what}", f"leave it out of {key}"
     if data.classes is not None and len(set(data.classes)) < len(data.classes):
         yield ("data", "classes"), "two classes have the same name", "name every class once"
 
@@ -309,7 +309,7 @@ def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
         yield ("run", "stop_at"), "there are no evaluations before the end", "set run.evaluate_every"
     bounded = stop.above is not None or stop.below is not None
     on_validation = "metric" if bounded and stop.metric == "validation_accuracy" else "patience"
-    if getattr(stop, on_validation) is not None and spec.data.validation_fraction == 0:
+    if getattr(stop, on_validation) is not None and not spec.data.has_validation:
         yield (
             ("run", "stop_at", on_validation),
             "there is no validation set",
@@ -317,13 +317,16 @@ def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
         )
     if bounded and stop.metric == "test_accuracy" and _has_no_test_set(spec.data):
         key = "test_split" if isinstance(spec.data, HuggingFace) else "test"
-        yield ("run", "stop_at", "metric"), "there is no test set", f"set data.{key}"
+        hint = "take validation_accuracy" if isinstance(spec.data, Torchvision) else f"set data.{key}"
+        yield ("run", "stop_at", "metric"), "there is no test set", hint
 
 
 def _has_no_test_set(data: DataSection) -> bool:
     if isinstance(data, HuggingFace):
         return data.test_split is None
-    return isinstance(data, ImageFolder | TextCsv | TextFolder) and data.test is None
+    if isinstance(data, Torchvision):
+        return data.of_kind.test == 0
+    return isinstance(data, ImageFolder | Table | TextCsv | TextFolder) and data.test is None
 
 
 def pools_leave_an_image(spec: Spec) -> Iterator[Finding]:
@@ -361,17 +364,27 @@ def heads_share_the_width(spec: Spec) -> Iterator[Finding]:
 
 def _image_size(data: DataSection) -> int | None:
     """The shorter side of the images, pixels; None where only the data can tell."""
-    if data.image_size is not None:
-        return data.image_size
+    shape = data.size or data.expected.shape
     if isinstance(data, Digits):
-        return 8
-    if isinstance(data, TinyImagenet):
-        return 64
-    if isinstance(data, Torchvision):
-        return 32 if data.dataset.startswith("CIFAR") else 28
+        shape = data.size or (8, 8)
     if isinstance(data, Synthetic) and len(data.shape) == 3:
-        return min(data.shape[1:])
-    return None
+        shape = data.size or data.shape
+    return min(shape[-2:]) if shape is not None and len(shape) > 1 else None
+
+
+def pictures_have_one_size(spec: Spec) -> Iterator[Finding]:
+    """Pictures of several sizes are resized to one."""
+    data = spec.data
+    if isinstance(data, Torchvision) and data.of_kind.shape is None:
+        said = f"the pictures of {data.dataset} differ in size"
+        yield ("data", "image_size"), said, "set data.image_size, such as 224, or [height, width]"
+
+
+def one_validation_set(spec: Spec) -> Iterator[Finding]:
+    """A validation set comes from the source or from its training set."""
+    if spec.data.own_validation and spec.data.validation_fraction > 0:
+        said = "the source has a validation set of its own"
+        yield ("data", "validation_fraction"), said, "leave it out"
 
 
 CHECKS: tuple[Check, ...] = (
@@ -398,6 +411,8 @@ CHECKS: tuple[Check, ...] = (
     hub_set_has_one_place,
     columns_suit_the_file,
     stop_metric_is_measured,
+    pictures_have_one_size,
+    one_validation_set,
     pools_leave_an_image,
     heads_share_the_width,
 )

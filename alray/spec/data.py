@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -11,24 +12,62 @@ from pydantic import (
     Field,
     Tag,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
+    model_validator,
 )
 
-from alray.spec.choice import OPEN_TAG, Choice
-from alray.spec.own_code import OwnCode, Reference
+from alray.spec.choice import OPEN_TAG, ByShape, Choice
+from alray.spec.expected import KNOWN, TINY_IMAGENET, Expected
+from alray.spec.own_code import FreeValue, OwnCode, Reference
 from alray.spec.section import (
     Counts,
     Input,
     InputFile,
     InputFolder,
     NonNegativeInt,
+    PositiveFloat,
     PositiveInt,
     Section,
     SpecPath,
+    Width,
     describe,
     located,
+    nearest,
     refusal,
 )
+
+ImageSize = Annotated[
+    Annotated[PositiveInt, Tag("side")]
+    | Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=2, max_length=2), Tag("sides")],
+    Discriminator(ByShape((list, tuple), "sides", "side")),
+]
+"""The size of images in pixels: one number for height and width, or [height, width]."""
+
+
+class Normalise(Section):
+    """(x - mean) / deviation, for each channel of an image, whose values lie in 0..1 before, or entry of a vector."""
+
+    mean: Annotated[tuple[float, ...], Field(strict=False, min_length=1)]
+    """Mean of each channel, such as [0.485, 0.456, 0.406]."""
+    deviation: Annotated[tuple[PositiveFloat, ...], Field(strict=False, min_length=1)]
+    """Standard deviation of each channel, such as [0.229, 0.224, 0.225]."""
+
+
+class Assume(Section):
+    """Sizes of data that are not there, for a plan. A run compares them with its data."""
+
+    shape: Counts | None = None
+    """Shape of one sample as the model gets it, such as [3, 32, 32]. null: as the kind of the source, `image_size` or
+    `text.max_tokens` says."""
+    classes: Width | None = None
+    """Number of classes. null: as the kind of the source says."""
+    samples: PositiveInt | None = None
+    """Number of samples of the training set, with those of validation. null: as the kind of the source says."""
+    test_samples: NonNegativeInt | None = None
+    """Number of samples of the test set. null: as the kind of the source says, or none."""
+    vocabulary_size: Annotated[int, Field(ge=3, le=10_000_000)] | None = None
+    """Size of the vocabulary of documents. null: the largest, `text.vocabulary_size`."""
 
 
 class DataSection(Section):
@@ -50,8 +89,57 @@ class DataSection(Section):
     augment: Literal["none", "strong"] = "none"
     """Augmentation of the training samples. `strong`: a random crop (after padding by 4 pixels), a random flip and
     random changes of colour. Default: none."""
-    image_size: PositiveInt | None = None
-    """Height and width to which images are resized, in pixels. null: images keep their size."""
+    image_size: ImageSize | None = None
+    """Height and width to which images are resized, in pixels: one number for both, or [height, width]. null: images
+    keep their size."""
+    normalise: Normalise | None = None
+    """Means and standard deviations by which samples are normalised. null: those of the source, if it has any."""
+    assume: Assume | None = None
+    """Sizes of the data for `alray plan` and `alray fit` where the data are not there. null: those that the kind of the
+    source has, if it has any."""
+
+    @property
+    def of_kind(self) -> Expected:
+        """The sizes that the kind of the source and the other keys say."""
+        return Expected()
+
+    @property
+    def expected(self) -> Expected:
+        """The sizes that `assume` says, and for the rest those of the kind."""
+        kind, said = self.of_kind, self.assume
+        if said is None:
+            return kind
+        return Expected(
+            shape=said.shape or kind.shape,
+            classes=said.classes or kind.classes,
+            samples=said.samples or kind.samples,
+            test=kind.test if said.test_samples is None else said.test_samples,
+            validation=kind.validation,
+            words=kind.words and (said.vocabulary_size or kind.words),
+        )
+
+    @property
+    def from_files(self) -> Self | None:
+        """The section with which opening the data only reads files; None: it runs a user's code or asks a server."""
+        return self
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width to which images are resized, in pixels."""
+        if self.image_size is None:
+            return None
+        height, width = (self.image_size,) * 2 if isinstance(self.image_size, int) else self.image_size
+        return height, width
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether there is a validation set: one of the source's own, or a part of the training set."""
+        return self.own_validation or self.validation_fraction > 0
+
+    @property
+    def own_validation(self) -> bool:
+        """Whether the source has a validation set of its own."""
+        return False
 
     @property
     def training_set(self) -> int | None:
@@ -95,7 +183,23 @@ class Synthetic(DataSection):
         return self.samples
 
 
-class ImageFolder(DataSection):
+class OwnValidationSection(DataSection):
+    """The keys of a source that may have a validation set of its own."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_fraction(cls, values: Any) -> Any:
+        """With a validation set of its own, a source keeps its training set whole."""
+        if isinstance(values, dict) and cls._brings_validation(values):
+            return {"validation_fraction": 0.0, **values}
+        return values
+
+    @classmethod
+    def _brings_validation(cls, values: dict[str, Any]) -> bool:
+        return values.get("validation") is not None
+
+
+class ImageFolder(OwnValidationSection):
     """Image files on disk, with one folder for each class."""
 
     source: Literal["image_folder"]
@@ -104,8 +208,18 @@ class ImageFolder(DataSection):
     """Folder of the training set, with one folder for each class."""
     test: InputFolder | None = None
     """Folder of the test set, with the same classes. null: no test set."""
-    image_size: PositiveInt
-    """Height and width to which images are resized, in pixels."""
+    validation: InputFolder | None = None
+    """Folder of the validation set, with the same classes. null: `validation_fraction` of the training set."""
+    image_size: ImageSize
+    """Height and width to which images are resized, in pixels: one number for both, or [height, width]."""
+
+    @property
+    def own_validation(self) -> bool:
+        return self.validation is not None
+
+    @property
+    def of_kind(self) -> Expected:
+        return _resized(Expected(), self.size)
 
 
 class TinyImagenet(DataSection):
@@ -116,18 +230,58 @@ class TinyImagenet(DataSection):
     root: InputFolder
     """Folder with `wnids.txt`, `train` and `val` (`tiny-imagenet-200` in the archive)."""
 
+    @property
+    def of_kind(self) -> Expected:
+        return _resized(TINY_IMAGENET, self.size)
 
-class Torchvision(DataSection):
+
+def _resized(expected: Expected, size: tuple[int, int] | None) -> Expected:
+    """size: height and width of all pictures. Those that differ in size are of three colours."""
+    if size is None:
+        return expected
+    return replace(expected, shape=(3 if expected.shape is None else expected.shape[0], *size))
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, str) and value not in KNOWN:
+        meant = nearest(value, KNOWN)
+        hint = f"did you mean `{meant}`?" if meant else "torchvision's other sets are not for classification"
+        raise refusal(f"expected one of {', '.join(KNOWN)}, got {describe(value)}", hint)
+    return value
+
+
+class Torchvision(OwnValidationSection):
     """One of torchvision's data sets, read from disk or downloaded."""
 
     source: Literal["torchvision"]
     """`torchvision`."""
-    dataset: Literal["CIFAR10", "CIFAR100", "MNIST", "FashionMNIST"]
-    """Name of the data set."""
+    dataset: Annotated[str, BeforeValidator(_known), WithJsonSchema({"type": "string", "enum": list(KNOWN)})]
+    """Name of the data set, as of its class in `torchvision.datasets`."""
     root: SpecPath
     """Folder of the data set's files. A download writes them there."""
     download: bool = False
     """Whether the data set is downloaded if it is not in `root`. Default: false."""
+    options: dict[str, FreeValue] = Field(default_factory=dict)
+    """Further arguments of the class in torchvision, such as {split: letters} for EMNIST or {size: 160px} for
+    Imagenette. Default: {}."""
+
+    @property
+    def of_kind(self) -> Expected:
+        known = KNOWN[self.dataset]
+        return _resized(replace(known, classes=None, samples=None) if self.options else known, self.size)
+
+    @property
+    def own_validation(self) -> bool:
+        return KNOWN[self.dataset].validation > 0
+
+    @classmethod
+    def _brings_validation(cls, values: dict[str, Any]) -> bool:
+        known = KNOWN.get(str(values.get("dataset")))
+        return known is not None and known.validation > 0
+
+    @property
+    def from_files(self) -> Self:
+        return self.model_copy(update={"download": False})
 
 
 def _tokenizer(value: Any, info: ValidationInfo) -> Any:
@@ -161,13 +315,21 @@ class TextSection(DataSection):
     text: Text = Text()
     """How documents become word numbers."""
 
-    @field_validator("augment", "image_size")
+    @property
+    def of_kind(self) -> Expected:
+        return _of_documents(self.text)
+
+    @field_validator("augment", "image_size", "normalise")
     @classmethod
     def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
         if value not in (None, "none"):
             hint = "set data.augment=none" if info.field_name == "augment" else "leave it out"
             raise refusal("this is for images, but the samples of this source are documents", hint)
         return value
+
+
+def _of_documents(text: Text) -> Expected:
+    return Expected(shape=(text.max_tokens,), words=text.vocabulary_size)
 
 
 def _header(value: Any) -> Any:
@@ -235,6 +397,50 @@ class TextCsv(TextSection):
     of the training file."""
 
 
+class Table(OwnValidationSection):
+    """Rows of numbers in CSV or Parquet files: columns of numbers, and a column of classes.
+
+    A file that ends with `.parquet` is Parquet, any other CSV. Classes are numbers from 0 or 1 without gaps, or names.
+    A file `classes.txt` next to the training file may give the names of the classes, one on each line. Every column is
+    normalised by its mean and its standard deviation in the training file.
+    """
+
+    source: Literal["table"]
+    """`table`."""
+    train: InputFile
+    """File of the training set."""
+    test: InputFile | None = None
+    """File of the test set, with the same classes and columns. null: no test set."""
+    validation: InputFile | None = None
+    """File of the validation set, with the same classes and columns. null: `validation_fraction` of the training
+    set."""
+    header: Annotated[bool | Literal["auto"], BeforeValidator(_header)] = "auto"
+    """Whether the first line of a CSV file names the columns. Default: auto, if a column is given by its name or is
+    called `label`, or if the first line has something else than a number in a column of numbers."""
+    label_column: Column | None = None
+    """Column of the class: its name, or its number, counted from 0. null: the column `label`."""
+    columns: Columns | None = None
+    """Columns of numbers: names or numbers, or one of them. null: all others."""
+    classes: ClassNames | None = None
+    """Names of the classes, in the order of their numbers. null: those of `classes.txt`, or else the different classes
+    of the training file."""
+
+    @field_validator("augment", "image_size")
+    @classmethod
+    def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
+        if value not in (None, "none"):
+            raise refusal("this is for images, but the samples of this source are rows of numbers", "leave it out")
+        return value
+
+    @property
+    def own_validation(self) -> bool:
+        return self.validation is not None
+
+    @property
+    def of_kind(self) -> Expected:
+        return Expected(shape=None if self.columns is None else (len(self.columns),))
+
+
 class TextFolder(TextSection):
     """Documents in .txt files, with one folder for each class, as in IMDb. A folder `unsup` is skipped."""
 
@@ -282,6 +488,10 @@ class HuggingFace(TextSection):
     label_column: str = "label"
     """Column of the class: a ClassLabel, an integer or a text. Default: label."""
 
+    @property
+    def from_files(self) -> Self | None:
+        return None if self.path is None else self
+
 
 class OwnData(OwnCode, DataSection):
     """A class of the user. Keys that are not listed here are passed to its constructor."""
@@ -293,10 +503,18 @@ class OwnData(OwnCode, DataSection):
     text: Text | None = None
     """How documents become word numbers. null: the samples are images or vectors."""
 
+    @property
+    def of_kind(self) -> Expected:
+        return Expected() if self.text is None else _of_documents(self.text)
+
+    @property
+    def from_files(self) -> None:
+        return None
+
     @field_validator("text")
     @classmethod
     def _documents(cls, value: Text | None, info: ValidationInfo) -> Text | None:
-        for field in ("augment", "image_size"):
+        for field in ("augment", "image_size", "normalise"):
             if value is not None and info.data.get(field) not in (None, "none"):
                 raise refusal(f"`{field}` is for images, but samples with `text` are documents", f"leave out {field}")
         return value
@@ -308,6 +526,7 @@ Data = Annotated[
     | Annotated[ImageFolder, Tag("image_folder")]
     | Annotated[TinyImagenet, Tag("tiny_imagenet")]
     | Annotated[Torchvision, Tag("torchvision")]
+    | Annotated[Table, Tag("table")]
     | Annotated[TextCsv, Tag("text_csv")]
     | Annotated[TextFolder, Tag("text_folder")]
     | Annotated[Docstrings, Tag("docstrings")]

@@ -72,14 +72,15 @@ class Workload:
         *,
         trained: bool = False,
         known: Callable[[Shape], Sequence[EncoderFacts]] = lambda sample: (),
+        for_plan: bool = False,
     ) -> Workload:
         """Open the data and compute the shapes of the network.
 
         code: loads the user's own classes. trained: the weights will come from a checkpoint, so initial values that a
         spec takes from files are not read. known: what is known already of the encoders, for samples of this shape; ():
-        nothing. Raises DataError or SpecError.
+        nothing. for_plan: as for `open_data`. Raises DataError or SpecError.
         """
-        data = open_training_data(spec, code)
+        data = open_training_data(spec, code, for_plan=for_plan)
         facts = DataFacts.of(data)
         network = network_of(spec, facts, code, trained=trained, encoders=known(facts.sample))
         return cls(spec, code, data, facts, network)
@@ -114,7 +115,7 @@ class Workload:
         """Sentences that the user should read before the run: how learning rates follow updates of several
         mini-batches, and where replicas do not give the result of one process."""
         spec, encoders = self.spec, self.network.encoders
-        notes = []
+        notes = list(self.data.notes)
         together = spec.optimizer.accumulate
         if together > 1 and (spec.lr_schedule.kind != "constant" or spec.lr_schedule.warmup_epochs):
             notes.append(
@@ -136,15 +137,15 @@ class Workload:
         return tuple(notes)
 
 
-def open_training_data(spec: Spec, load: Callable[[str], Any]) -> Dataset:
+def open_training_data(spec: Spec, load: Callable[[str], Any], *, for_plan: bool = False) -> Dataset:
     """Open the data of a run. In a pipeline of backpropagation every text is padded to the same width, because the
     stages fix the shapes of their messages before the run; with `run.compile` it is, because each width would be
-    compiled by itself.
+    compiled by itself. for_plan: as for `open_data`.
 
     Raises DataError, also if the replicas cannot share the last mini-batch of an epoch.
     """
     fixed_length = SCHEDULES[spec.schedule].is_pipeline or spec.run.compile
-    data = open_data(spec.data, seed=spec.seed, load=load, fixed_length=fixed_length)
+    data = open_data(spec.data, seed=spec.seed, load=load, fixed_length=fixed_length, for_plan=for_plan)
     fault = last_batch_fault(spec, data.num_train)
     if fault is not None:
         message, hint = fault

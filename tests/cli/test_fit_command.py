@@ -55,6 +55,13 @@ def test_the_overrides_of_a_row_run_it(alray: Callable[..., Any], spec: Path) ->
     assert "  alray run x.yaml method=backpropagation " in alray("fit", spec, *BP, "--devices", "1x1GB").out
 
 
+def test_it_fits_without_data(alray: Callable[..., Any], spec: Path) -> None:
+    missing = "data={source: torchvision, dataset: MNIST, root: nowhere, batch_size: 10}"
+    assert "60,000 samples of shape [1, 28, 28]" in alray("fit", spec, COUNTED, missing, "--devices", "2x1GB").out
+    assert alray("fit", spec, COUNTED, missing, "--devices", "2x1GB", "--json").json["assumed"]
+    assert alray("fit", spec, COUNTED, "--devices", "2x1GB", "--json").json["assumed"] is None
+
+
 def test_smaller_devices_need_more_stages_or_micro_batches(alray: Callable[..., Any], spec: Path) -> None:
     roomy = alray("fit", spec, COUNTED, *BP, "--devices", "2x1GB", "--json").json["rows"]
     needs = {row["schedule"]: max(row["memory_bytes"]) for row in roomy}

@@ -56,6 +56,23 @@ def test_a_probe_measures(alray: Callable[..., Any], spec: Path) -> None:
     assert "estimated" not in said.out
 
 
+def test_a_plan_without_data_says_what_it_assumes(alray: Callable[..., Any], spec: Path) -> None:
+    missing = "data={source: torchvision, dataset: CIFAR10, root: nowhere, batch_size: 10}"
+    for probe in ((), ("--probe",)):
+        said = alray("plan", spec, COUNTED, missing, *probe)
+        assert said.code == 0
+        assert "without the data: 50,000 samples of shape [3, 32, 32] in 10 classes" in said.out
+    plan = Plan.from_json(alray("plan", spec, COUNTED, missing, "--json").json)
+    assert plan.steps_per_epoch == 4500
+    assert plan.assumed is not None
+    assert "50,000 samples" in alray("plan", spec, COUNTED, missing, "--compare").out
+    folder = "data={source: image_folder, train: nowhere, image_size: 8, batch_size: 10}"
+    assert alray("plan", spec, folder).code == 2
+    assert alray("plan", spec, folder, "data.assume={classes: 3, samples: 100}").code == 0
+    refused = alray("run", spec, folder, "data.assume={classes: 3, samples: 100}", "--inline")
+    assert refused.code == 2 and "there is no folder" in refused.err
+
+
 def test_json_is_the_plan(alray: Callable[..., Any], spec: Path) -> None:
     plan = Plan.from_json(alray("plan", spec, COUNTED, "pipeline.partition=[2, 1]", "--json").json)
     assert plan.partition == (2, 1)

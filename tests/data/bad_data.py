@@ -44,6 +44,12 @@ def csv(place: str, train: str | bytes, *, keys: str = "", **others: str) -> Bad
     return BadData(place, f"source: text_csv, train: train.csv{test}", {"train.csv": train, **files})
 
 
+def table(place: str, train: str, *, keys: str = "", **others: str) -> BadData:
+    test = (", test: test.csv" if "test" in others else "") + keys
+    files: Files = {f"{name}.csv": text for name, text in others.items()}
+    return BadData(place, f"source: table, train: train.csv, batch_size: 1{test}", {"train.csv": train, **files})
+
+
 def own(place: str, body: str, *, keys: str = "") -> BadData:
     """A class of the user with two classes."""
     code = f"import torch\n\n\nclass Own:\n    classes = ('a', 'b')\n    {body}\n"
@@ -115,6 +121,25 @@ BAD_DATA = (
     ),
     csv("classes.txt", "1,a\n", classes="\n"),
     csv("classes.txt", "1,a\n", classes="a\na\n"),
+    # Tables of numbers.
+    BadData("train.csv data.train", "source: table, train: train.csv, label_column: 0"),
+    BadData("train.parquet data.train", "source: table, train: train.parquet, label_column: 0"),
+    table("train.csv data.train", ""),
+    table("train.csv data.train", "x,label\n"),
+    table("train.csv data.label_column", "x,y\n1,2\n"),
+    table("train.csv data.columns", "label\n1\n"),
+    table("train.csv:1 data.label_column", "x,y\n1,2\n", keys=", label_column: z"),
+    table("train.csv:1 data.columns", "x,label\n1,2\n", keys=", columns: [0, 2]"),
+    table("train.csv:3", "x,label\n1,0\n2,1,3\n"),
+    table("train.csv:3", "x,label\n1,0\n,1\n"),
+    table("train.csv:3", "x,label\n1,0\n1_000,1\n"),
+    table("train.csv:2", "x,label\nnan,0\n2,1\n"),
+    table("train.csv:2", "x,label\n1e39,0\n2,1\n"),
+    table("train.csv:2", "1,0\nx,1\n", keys=", label_column: 1"),
+    table("train.csv:3", "x,label\n1,0\n2,2\n"),
+    table("train.csv:2", "x,label\n1,a\n2,b\n", keys=", classes: [b, c]"),
+    table("test.csv:1 data.columns", "x,y,label\n1,1,0\n2,3,1\n", test="x,z,label\n1,1,0\n"),
+    table("test.csv:2", "x,label\n1,0\n2,1\n", test="x,label\n1,2\n"),
     # Folders with one subfolder for each class.
     BadData("train data.train", FOLDER),
     BadData("test data.test", FOLDER + ", test: test", {"train/cat/0.png": picture()}),

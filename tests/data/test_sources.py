@@ -85,7 +85,7 @@ def test_synthetic_classes_can_be_told_apart(shape: tuple[int, ...]) -> None:
 
 
 def test_image_size_takes_the_place_of_height_and_width() -> None:
-    source = Synthetic(shape=(3, 32, 32), classes=2, samples=4, image_size=8)
+    source = Synthetic(shape=(3, 32, 32), classes=2, samples=4, size=(8, 8))
     assert source.open("train").samples.shape == (4, 3, 8, 8)
 
 

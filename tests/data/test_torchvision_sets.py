@@ -1,9 +1,12 @@
-"""CIFAR and the MNIST family from files the tests make; nothing is fetched."""
+"""Torchvision's sets from files the tests make; nothing is fetched."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import inspect
 import pickle
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -14,9 +17,11 @@ import torch
 from PIL import Image
 from torchvision import datasets
 
-from alray.data.dataset import Dataset, open_data
+from alray.data import torchvision_sets
+from alray.data.dataset import Dataset, check_pictures, open_data
 from alray.errors import DataError
 from alray.spec import data as spec
+from alray.spec.expected import KNOWN
 
 from .bad_data import idx
 
@@ -127,3 +132,208 @@ def test_what_a_download_prints_goes_to_standard_error(
     assert opened("MNIST", tmp_path, download=True).num_train == 6
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "fetching\n")
+
+
+def test_every_set_that_a_spec_may_name_is_one_of_torchvision() -> None:
+    """Its class takes the arguments that it gets, and those that a spec may give."""
+    tables = [torchvision_sets._ARRAYS, torchvision_sets._PICTURES, dict.fromkeys((*torchvision_sets._IDX, "EMNIST"))]
+    assert sorted(name for table in tables for name in table) == sorted(KNOWN)
+    for name, kind in {**torchvision_sets._ARRAYS, **torchvision_sets._PICTURES}.items():
+        takes = inspect.signature(getattr(datasets, name))
+        for arguments in kind.splits.values():
+            takes.bind("root", **arguments, **kind.options)
+        own = (bool(KNOWN[name].test), bool(KNOWN[name].validation))
+        assert own == ("test" in kind.splits, "validation" in kind.splits), name
+        assert (KNOWN[name].shape is None or name == "EuroSAT") == (name in torchvision_sets._PICTURES), name
+
+
+def write_pictures(folder: Path, names: Iterable[str]) -> None:
+    """Pictures of several sizes; the one at place i has the grey 10 * i."""
+    for place, name in enumerate(names):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (6 + place, 5), (10 * place,) * 3).save(path, format="PNG")
+
+
+def write_dtd(root: Path) -> None:
+    folder = root / "dtd" / "dtd"
+    names = [f"{name}/{name}_{number}.jpg" for name in ("banded", "woven") for number in range(3)]
+    write_pictures(folder / "images", names)
+    (folder / "labels").mkdir()
+    for place, split in enumerate(("train", "val", "test")):
+        (folder / "labels" / f"{split}1.txt").write_text("".join(f"{names[at]}\n" for at in (place, 3 + place)))
+
+
+def write_eurosat(root: Path) -> None:
+    write_pictures(root / "eurosat" / "2750", ["Forest/1.jpg", "River/1.jpg", "River/2.jpg"])
+
+
+def write_imagenette(root: Path) -> None:
+    names = ("n01440764/1.jpeg", "n02102040/1.jpeg")
+    for split in ("train", "val"):
+        write_pictures(root / "imagenette2-160" / split, names)
+
+
+def write_gtsrb(root: Path) -> None:
+    folder = root / "gtsrb" / "GTSRB"
+    write_pictures(folder / "Training", ["00000/1.ppm", "00001/1.ppm"])
+    write_pictures(folder / "Final_Test" / "Images", ["1.ppm"])
+    (root / "gtsrb" / "GT-final_test.csv").write_text("Filename;ClassId\n1.ppm;1\n")
+
+
+def write_pets(root: Path) -> None:
+    folder = root / "oxford-iiit-pet"
+    write_pictures(folder / "images", ["beagle_1.jpg", "birman_1.jpg"])
+    (folder / "annotations").mkdir()
+    for split in ("trainval", "test"):
+        (folder / "annotations" / f"{split}.txt").write_text("beagle_1 1 2 1\nbirman_1 2 1 1\n")
+
+
+def write_caltech101(root: Path) -> None:
+    folder = root / "caltech101" / "101_ObjectCategories"
+    write_pictures(folder, ["ant/image_0001.jpg", "BACKGROUND_Google/image_0001.jpg", "crab/image_0001.jpg"])
+
+
+FILES: dict[str, tuple[Callable[[Path], None], dict[str, Any], tuple[int, int, int], tuple[str, ...]]] = {
+    "DTD": (write_dtd, {}, (2, 2, 2), ("banded", "woven")),
+    "EuroSAT": (write_eurosat, {}, (3, 0, 0), ("Forest", "River")),
+    "Imagenette": (write_imagenette, {"options": {"size": "160px"}}, (2, 0, 2), ("tench", "English springer")),
+    "GTSRB": (write_gtsrb, {}, (2, 0, 1), ("0", "1")),
+    "OxfordIIITPet": (write_pets, {}, (2, 0, 2), ("Beagle", "Birman")),
+    "Caltech101": (write_caltech101, {}, (2, 0, 0), ("ant", "crab")),
+}
+"""How its files are written, the keys it needs, and what is found: the sizes of its sets, and its classes."""
+
+
+@pytest.mark.parametrize("dataset", FILES)
+def test_a_set_of_picture_files(tmp_path: Path, dataset: str) -> None:
+    write, keys, sizes, classes = FILES[dataset]
+    write(tmp_path)
+    data = opened(dataset, tmp_path, image_size=[3, 4], **keys)
+    assert (data.num_train, len(data.validation or ()), len(data.test or ())) == sizes
+    assert (data.classes, data.sample_shape) == (classes, (3, 3, 4))
+    sample, label = data.train[len(data.train) - 1]
+    assert label == len(classes) - 1
+    grey = {"DTD": 30, "EuroSAT": 20, "Caltech101": 20}.get(dataset, 10)
+    assert torch.allclose(
+        sample[:, 1, 1], (grey / 255 - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
+    )
+    assert data.contents is not None
+
+
+def test_a_broken_picture_of_torchvision_is_found_before_the_run(tmp_path: Path) -> None:
+    """It is alray that reads the files, with its limits."""
+    write_eurosat(tmp_path)
+    (tmp_path / "eurosat" / "2750" / "River" / "2.jpg").write_bytes(b"no picture")
+    section = spec.Torchvision(source="torchvision", dataset="EuroSAT", root=tmp_path, image_size=8)
+    with pytest.raises(DataError, match="not a picture in a known format"):
+        check_pictures(section, no_code)
+
+
+def no_checksums(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    monkeypatch.setattr(f"{module}.check_integrity", lambda path, md5=None: Path(path).is_file())
+
+
+def write_usps(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, count in (("usps.bz2", 4), ("usps.t.bz2", 2)):
+        rows = [
+            f"{number + 1} " + " ".join(f"{place}:{number / 2 - 1}" for place in range(256)) for number in range(count)
+        ]
+        (root / name).write_bytes(bz2.compress("\n".join(rows).encode()))
+    no_checksums(monkeypatch, "alray.data.torchvision_sets")
+
+
+def write_svhn(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from scipy.io import savemat
+
+    for split, count in (("train", 4), ("test", 2)):
+        pixels = numpy.zeros((32, 32, 3, count), dtype=numpy.uint8)
+        pixels[..., 1, 1] = 255  # the green plane of the second one
+        labels = numpy.array([[10 if number == 0 else number] for number in range(count)])
+        savemat(root / f"{split}_32x32.mat", {"X": pixels, "y": labels})
+    no_checksums(monkeypatch, "torchvision.datasets.svhn")
+
+
+def write_emnist(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = root / "EMNIST" / "raw"
+    folder.mkdir(parents=True)
+    for split, count in (("train", 4), ("test", 2)):
+        pixels = numpy.stack([numpy.full((28, 28), number) for number in range(count)])
+        (folder / f"emnist-balanced-{split}-images-idx3-ubyte").write_bytes(idx(pixels))
+        (folder / f"emnist-balanced-{split}-labels-idx1-ubyte").write_bytes(idx(numpy.arange(count)))
+
+
+def write_qmnist(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = root / "QMNIST" / "raw"
+    folder.mkdir(parents=True)
+    for split, count in (("train", 4), ("test", 2)):
+        (folder / f"qmnist-{split}-images-idx3-ubyte").write_bytes(idx(numpy.zeros((count, 28, 28))))
+        rows = numpy.arange(count)[:, None].repeat(8, 1) + numpy.arange(8)
+        header = bytes((0, 0, 12, 2)) + numpy.array([count, 8], dtype=">i4").tobytes()
+        (folder / f"qmnist-{split}-labels-idx2-int").write_bytes(header + rows.astype(">i4").tobytes())
+
+
+def write_stl10(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = root / "stl10_binary"
+    folder.mkdir()
+    for split, count in (("train", 4), ("test", 2)):
+        numpy.zeros((count, 3, 96, 96), dtype=numpy.uint8).tofile(folder / f"{split}_X.bin")
+        (numpy.arange(count, dtype=numpy.uint8) + 1).tofile(folder / f"{split}_y.bin")
+    (folder / "unlabeled_X.bin").write_bytes(b"")
+    (folder / "class_names.txt").write_text("airplane\nbird\ncar\ncat\n")
+    no_checksums(monkeypatch, "torchvision.datasets.stl10")
+
+
+ARRAYS: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], None], tuple[int, ...], str]] = {
+    "USPS": (write_usps, (1, 16, 16), "3"),
+    "SVHN": (write_svhn, (3, 32, 32), "3"),
+    "EMNIST": (write_emnist, (1, 28, 28), "3"),
+    "QMNIST": (write_qmnist, (1, 28, 28), "3 - three"),
+    "STL10": (write_stl10, (3, 96, 96), "cat"),
+}
+
+
+@pytest.mark.parametrize("dataset", ARRAYS)
+def test_a_set_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: str) -> None:
+    write, shape, third = ARRAYS[dataset]
+    write(tmp_path, monkeypatch)
+    data = opened(dataset, tmp_path)
+    assert (data.num_train, len(data.test or ()), data.sample_shape) == (4, 2, shape)
+    assert data.sample_shape == KNOWN[dataset].shape
+    assert data.classes[3] == third
+    assert [data.train[place][1] for place in range(4)] == [0, 1, 2, 3]
+    middle = data.train[1][0][:, 5, 5]
+    expected = {"USPS": [-0.498], "SVHN": [-1.0, 1.0, -1.0], "EMNIST": [2 / 255 - 1]}.get(dataset, [-1.0] * shape[0])
+    assert torch.allclose(middle, torch.tensor(expected), atol=0.01)
+    assert opened(dataset, tmp_path, image_size=[7, 9]).sample_shape == (shape[0], 7, 9)
+
+
+def test_a_download_is_asked_for_each_missing_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def download(self: Any) -> None:
+        asked.append(self.split)
+        write_svhn(tmp_path, monkeypatch)
+
+    monkeypatch.setattr(datasets.SVHN, "download", download)
+    assert opened("SVHN", tmp_path, download=True).num_train == 4
+    assert opened("SVHN", tmp_path, download=True).num_train == 4
+    assert asked == ["train"]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "keys", "said"),
+    [
+        ("USPS", {}, "USPS is missing or damaged"),
+        ("EuroSAT", {}, "EuroSAT is missing or damaged"),
+        ("Places365", {"image_size": 8}, "Places365 is missing or damaged"),
+        ("USPS", {"options": {"what": "train"}}, "USPS has no option `what`"),
+        ("EMNIST", {"options": {"split": "small"}}, "EMNIST has no split `small`"),
+        ("Imagenette", {"image_size": 8, "options": {"size": "9px"}}, "torchvision cannot read Imagenette: .*9px"),
+        ("ImageNet", {"image_size": 8, "download": True}, "torchvision cannot download ImageNet"),
+    ],
+)
+def test_what_is_missing_or_unknown(tmp_path: Path, dataset: str, keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        opened(dataset, tmp_path, **keys)
+    assert not (tmp_path / "nowhere").exists()

@@ -39,6 +39,10 @@ def with_data(data: str) -> str:
     [
         ("source: image_folder, train: a, image_size: 8", ["train: there is no folder `a`"]),
         ("source: image_folder, train: file, image_size: 8", ["train: `file` is not a folder"]),
+        (
+            "source: image_folder, train: folder, validation: b, image_size: 8",
+            ["validation: there is no folder `b`"],
+        ),
         ("source: text_folder, train: folder, test: b", ["test: there is no folder `b`"]),
         (
             "source: text_csv, train: a.csv, test: b.csv",

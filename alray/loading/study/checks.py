@@ -206,7 +206,7 @@ def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
         yield "replicas.engine", message, "set replicas.engine to graph"
     scheduler, own = study.trial_scheduler.kind, isinstance(study.trial_scheduler, OwnScheduler)
     proposed = study.search is not None and study.search.kind != "random"
-    if (scheduler != "fifo" or proposed) and spec.data.validation_fraction == 0:
+    if (scheduler != "fifo" or proposed) and not spec.data.has_validation:
         who = scheduler if scheduler != "fifo" or study.search is None else study.search.kind
         message = f"`{who}` compares trials on a validation set, and there is none"
         yield "data.validation_fraction", message, "set data.validation_fraction, to 0.1 say"

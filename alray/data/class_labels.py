@@ -1,0 +1,148 @@
+"""The classes of a table: from the values of its column of labels to numbers from 0."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from alray.data.text_file import read_text
+from alray.errors import DataError
+
+NUMBER = re.compile(r"-?[0-9]{1,18}")
+"""A label that is a number, if most labels are."""
+MOST_SHOWN = 10
+"""Names of columns or classes in a message."""
+_FEW_CLASSES = 50
+"""With more classes than this, most of which have one record, the column is not one of classes."""
+
+
+@dataclass
+class Labelled:
+    """The labels of one file. columns: its first line. label: number of the column of classes. lines: where each record
+    begins, from 1."""
+
+    path: Path
+    columns: tuple[str, ...]
+    label: int
+    lines: list[int]
+    labels: list[str]
+
+
+@dataclass(frozen=True)
+class ClassNumbers:
+    """The number of every class. first: the number in the files of the first class; None if the files have names."""
+
+    names: tuple[str, ...]
+    first: int | None
+
+    @property
+    def hint(self) -> str:
+        return "correct the line, or list all classes in data.classes"
+
+    def of(self, label: str) -> int | None:
+        """The number of a label, or None if it is no class."""
+        if self.first is None:
+            return self.names.index(label) if label in self.names else None
+        if not NUMBER.fullmatch(label):
+            return None
+        number = int(label) - self.first
+        return number if 0 <= number < len(self.names) else None
+
+    def unknown(self, label: str) -> str:
+        shown = label if len(label) <= 40 else label[:37] + "..."
+        if self.first is None:
+            names = ", ".join(self.names[:MOST_SHOWN]) + (", ..." if len(self.names) > MOST_SHOWN else "")
+            return f"`{shown}` is not a class ({names})" if label else "the class is empty"
+        if not NUMBER.fullmatch(label):
+            return f"`{shown}` is not the number of a class"
+        return f"expected a class of {self.first} to {self.first + len(self.names) - 1}, got {label}"
+
+
+def class_numbers(table: Labelled, names: tuple[str, ...] | None) -> ClassNumbers:
+    """The classes of a training file. names: those that are known. Raises DataError if labels can be no classes."""
+    labels = set(table.labels)
+    if names is not None and not labels.isdisjoint(names):
+        return ClassNumbers(names, None)
+    numbers = {int(label) for label in labels if NUMBER.fullmatch(label)}
+    counted = sum(NUMBER.fullmatch(label) is not None for label in table.labels)
+    if 2 * counted >= len(table.labels):  # else a class that is called `90`, say, is a name among names
+        first = 0 if 0 in numbers else 1
+        if names is None:
+            _require_no_gaps(table, numbers, first)
+            names = tuple(str(number) for number in range(first, max(numbers) + 1))
+        return ClassNumbers(names, first)
+    if names is None:
+        _require_classes(table, len(labels))
+        names = tuple(sorted(labels - {""}))
+    return ClassNumbers(names, None)
+
+
+def _require_no_gaps(table: Labelled, numbers: set[int], first: int) -> None:
+    """A class without documents may mean that a number is damaged."""
+    lowest, largest = min(numbers), max(numbers)
+    missing = next((number for number in range(first, largest) if number not in numbers), None)
+    if lowest >= first and missing is None:
+        return
+    wrong = lowest if lowest < first else largest
+    message = f"expected a class of {first} or more, got {lowest}"
+    if missing is not None:
+        message = f"class {missing} has no documents, but class {largest} has"
+    written = {label for label in set(table.labels) if NUMBER.fullmatch(label) and int(label) == wrong}
+    raise damaged_record(
+        message,
+        table.path,
+        next(line for line, label in zip(table.lines, table.labels, strict=True) if label in written),
+        hint="number the classes from 0 or 1 without gaps, or list all of them in data.classes",
+    )
+
+
+def _require_classes(table: Labelled, different: int) -> None:
+    if different > _FEW_CLASSES and 2 * different > len(table.labels):
+        shown = ", ".join(f"`{name}`" for name in table.columns[:MOST_SHOWN])
+        raise DataError(
+            f"column {table.label}, counted from 0, has {different:,} different values in {len(table.labels):,} lines: "
+            "these are not classes",
+            file=str(table.path),
+            key="data.label_column",
+            hint=f"name the column of the classes; the first line is {shown}",
+        )
+
+
+def labels_of(table: Labelled, numbers: ClassNumbers) -> list[int]:
+    """The number of the class of each record. Raises DataError, with the line, for a label that is no class."""
+    found = {label: numbers.of(label) for label in set(table.labels)}
+    for line, label in zip(table.lines, table.labels, strict=True):
+        if found[label] is None:
+            raise damaged_record(numbers.unknown(label), table.path, line, hint=numbers.hint)
+    return [number for label in table.labels if (number := found[label]) is not None]
+
+
+def listed_classes(path: Path) -> tuple[str, ...]:
+    names = tuple(line.strip() for line in read_text(path).splitlines() if line.strip())
+    if not names or len(set(names)) != len(names):
+        raise DataError(
+            "the file has no class names" if not names else "two classes have the same name",
+            file=str(path),
+            hint="write one name on each line, or remove the file to name the classes by their labels",
+        )
+    return names
+
+
+def column_number(column: str | int, names: Sequence[str], path: Path, key: str) -> int:
+    """The number of a column that a spec names. names: the first line. Raises DataError if there is no such column."""
+    if isinstance(column, int) and column < len(names):
+        return column
+    if column in names:
+        return list(names).index(str(column))
+    what = f"`{column}`" if isinstance(column, str) else f"number {column}, counted from 0"
+    shown = ", ".join(f"`{name}`" for name in names[:MOST_SHOWN])
+    raise DataError(
+        f"there is no column {what}", file=str(path), line=1, key=f"data.{key}", hint=f"the first line is {shown}"
+    )
+
+
+def damaged_record(message: str, path: Path, line: int, *, hint: str) -> DataError:
+    """The error of one record of a file."""
+    return DataError(message, file=str(path), line=line, hint=hint)

@@ -1,0 +1,289 @@
+"""Tables of numbers, in CSV or Parquet files: numeric columns and one column of classes."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from alray.data.class_labels import (
+    MOST_SHOWN,
+    Labelled,
+    class_numbers,
+    column_number,
+    damaged_record,
+    labels_of,
+    listed_classes,
+)
+from alray.data.csv_file import csv_records
+from alray.data.source import Normalisation, Source, SplitName, TensorSet
+from alray.errors import DataError, DataMissing
+
+Column = str | int
+"""A column by its name, or by its number, counted from 0."""
+
+_LAYOUT = "a line is numbers and a class (data.label_column, data.columns, data.header)"
+_LABEL = "label"
+"""The column that holds the classes where the spec does not say which."""
+_LARGEST_BYTES = 8 * 2**30
+"""Of the numbers of one file in memory. A small Parquet file can stand for far more."""
+_LARGEST = float(numpy.finfo(numpy.float32).max)
+_BLOCK = 65_536  # rows of a Parquet file that are read at once
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a file has its header, its classes and its numbers. None and "auto": see `alray.spec.data.Table`."""
+
+    header: bool | Literal["auto"] = "auto"
+    label_column: Column | None = None
+    columns: tuple[Column, ...] | None = None
+
+    def chosen(self, names: Sequence[str], path: Path) -> tuple[int, tuple[int, ...]]:
+        """The number of the column of classes, and those of the columns of numbers. names: the first line."""
+        if self.label_column is not None:
+            label = column_number(self.label_column, names, path, "label_column")
+        elif _LABEL in names:
+            label = list(names).index(_LABEL)
+        else:
+            shown = ", ".join(f"`{name}`" for name in names[:MOST_SHOWN])
+            raise DataError(
+                f"there is no column `{_LABEL}`, so the spec has to say which one has the classes",
+                file=str(path),
+                key="data.label_column",
+                hint=f"give its name, or its number, counted from 0; the first line is {shown}",
+            )
+        if self.columns is None:
+            numbers = tuple(number for number in range(len(names)) if number != label)
+        else:
+            numbers = tuple(column_number(column, names, path, "columns") for column in self.columns)
+        if not numbers:
+            raise DataError("there is no column of numbers", file=str(path), key="data.columns", hint=_LAYOUT)
+        return label, numbers
+
+    def of(self, train: _Rows) -> Layout:
+        """The layout of another file, which has the same columns as the training file: by name, if they have names."""
+        named = train.header
+        label, *columns = [train.columns[at] if named else at for at in (train.label, *train.chosen)]
+        return Layout(self.header if named or self.header != "auto" else False, label, tuple(columns))
+
+
+@dataclass
+class _Rows(Labelled):
+    """The rows of one file. values: [rows, columns] float32. chosen: the numbers of these columns. header: whether the
+    columns have names."""
+
+    values: NDArray[numpy.float32]
+    chosen: tuple[int, ...]
+    header: bool
+
+
+class Table(Source):
+    """A file for training, and optionally files for validation and for the test, with the same columns.
+
+    A file that ends with `.parquet` is Parquet, any other CSV. Classes are as in `TextCsv`. Every column is normalised
+    by its mean and its standard deviation in the training file.
+    """
+
+    def __init__(
+        self,
+        *,
+        train: Path,
+        validation: Path | None,
+        test: Path | None,
+        layout: Layout | None = None,
+        classes: Sequence[str] | None = None,
+    ) -> None:
+        """Read the training file. Raises DataError, with file and line, if a file is missing or damaged."""
+        self._files: dict[SplitName, Path | None] = {"validation": validation, "test": test}
+        self._layout = layout or Layout()
+        listed = train.parent / "classes.txt"
+        names = tuple(classes) if classes else listed_classes(listed) if listed.is_file() else None
+        self._train = _read(train, "data.train", self._layout)
+        self._numbers = class_numbers(self._train, names)
+        deviation = self._train.values.std(axis=0, dtype=numpy.float64)
+        # A column that never changes says nothing; its computed deviation may be a little above zero.
+        deviation[self._train.values.min(axis=0) == self._train.values.max(axis=0)] = 1.0
+        self.normalisation = Normalisation(
+            tuple(self._train.values.mean(axis=0, dtype=numpy.float64).tolist()), tuple(deviation.tolist())
+        )
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self._numbers.names
+
+    def open(self, split: SplitName) -> TensorSet | None:
+        if split == "train":
+            return self._set_of(self._train)
+        file = self._files[split]
+        if file is None:
+            return None
+        return self._set_of(_read(file, f"data.{split}", self._layout.of(self._train)))
+
+    def read_image(self, path: Path) -> Tensor:
+        raise DataError(
+            "the samples of this data are rows of a table, not pictures",
+            file=str(path),
+            key="data.source",
+            hint="`alray evaluate` measures a whole file of them",
+        )
+
+    def _set_of(self, rows: _Rows) -> TensorSet:
+        labels = torch.tensor(labels_of(rows, self._numbers), dtype=torch.int64)
+        return TensorSet(torch.from_numpy(rows.values), labels, exact=True)
+
+
+def _read(path: Path, key: str, layout: Layout) -> _Rows:
+    rows = _read_parquet(path, key, layout) if path.suffix == ".parquet" else _read_csv(path, key, layout)
+    if not rows.labels:
+        raise DataError("the file has no rows", file=str(path), key=key, hint=_LAYOUT)
+    return rows
+
+
+# --- CSV ---
+
+
+def _read_csv(path: Path, key: str, layout: Layout) -> _Rows:
+    records = csv_records(path, key, _LAYOUT)
+    first = next(records, None)
+    if first is None:
+        raise DataError("the file has no lines", file=str(path), key=key, hint=f"give a file in which {_LAYOUT}")
+    names = tuple(cell.strip() for cell in first[1])
+    label, chosen = layout.chosen(names, path)
+    header = layout.header
+    if header == "auto":
+        by_name = any(isinstance(column, str) for column in (layout.label_column, *(layout.columns or ())))
+        header = by_name or layout.label_column is None or any(_number(names[at]) is None for at in chosen)
+    values = array("f")
+    lines: list[int] = []
+    labels: list[str] = []
+    seen: dict[str, str] = {}
+    for line, record in records if header else chain([first], records):
+        if len(record) != len(names):
+            raise damaged_record(f"expected {len(names)} columns, got {len(record)}", path, line, hint=_LAYOUT)
+        for at in chosen:
+            value = _number(record[at])
+            if value is None:
+                raise _not_a_number(record[at], names[at] if header else at, path, line)
+            values.append(value)
+        lines.append(line)
+        written = record[label].strip()
+        labels.append(seen.setdefault(written, written))  # one text for each class
+        _require_room(len(values), path, key)
+    matrix = numpy.frombuffer(values, dtype=numpy.float32).reshape(-1, len(chosen)) if values else _nothing(chosen)
+    return _Rows(path, names, label, lines, labels, matrix.copy(), chosen, header)
+
+
+def _number(text: str) -> float | None:
+    """The value of a cell that float32 can hold; None if there is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if abs(value) <= _LARGEST and "_" not in text else None  # Python reads 1_000 as a number
+
+
+def _not_a_number(value: str, column: Column, path: Path, line: int) -> DataError:
+    shown = value if len(value) <= 40 else value[:37] + "..."
+    where = f"column `{column}`" if isinstance(column, str) else f"column {column}, counted from 0,"
+    said = f"{where} has no value" if not shown.strip() else f"{where} has `{shown}`, which is not a finite number"
+    hint = "correct the value, or list the columns of numbers in data.columns"
+    return damaged_record(said, path, line, hint=hint)
+
+
+def _nothing(chosen: Sequence[int]) -> NDArray[numpy.float32]:
+    return numpy.empty((0, len(chosen)), dtype=numpy.float32)
+
+
+def _require_room(values: int, path: Path, key: str) -> None:
+    if values * 4 > _LARGEST_BYTES:
+        raise DataError(
+            f"its numbers take more than {_LARGEST_BYTES // 2**30} GiB, but they are kept in memory",
+            file=str(path),
+            key=key,
+            hint="choose fewer columns with data.columns, or write a source of your own",
+        )
+
+
+# --- Parquet ---
+
+
+def _read_parquet(path: Path, key: str, layout: Layout) -> _Rows:
+    """Lines are rows here, counted from 1."""
+    import pyarrow
+    from pyarrow import parquet
+
+    if not path.is_file():
+        raise DataMissing("file not found", file=str(path), key=key, hint=f"give a Parquet file in which {_LAYOUT}")
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = tuple(file.schema_arrow.names)
+            label, chosen = layout.chosen(names, path)
+            _require_types(file.schema_arrow, label, chosen, path)
+            _require_room(file.metadata.num_rows * len(chosen), path, key)
+            wanted = list(dict.fromkeys(names[at] for at in (*chosen, label)))
+            blocks, labels = [_nothing(chosen)], list[str]()
+            for batch in file.iter_batches(_BLOCK, columns=wanted):
+                blocks.append(_block(batch, [names[at] for at in chosen], path, len(labels)))
+                labels += _texts(batch.column(names[label]), path, len(labels))
+                _require_room(len(labels) * len(chosen), path, key)
+    except (pyarrow.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the system refused to read it
+        said = " ".join(str(error).split())
+        raise DataError(
+            f"damaged Parquet file: {said}", file=str(path), key=key, hint="give a complete Parquet file"
+        ) from error
+    lines = list(range(1, len(labels) + 1))
+    return _Rows(path, names, label, lines, labels, numpy.concatenate(blocks), chosen, header=True)
+
+
+def _require_types(schema: Any, label: int, chosen: Sequence[int], path: Path) -> None:
+    from pyarrow import types
+
+    def refuse(at: int, wanted: str, key: str) -> DataError:
+        said = f"column `{schema.names[at]}` is of type {schema.types[at]}, not {wanted}"
+        return DataError(said, file=str(path), key=key, hint=f"choose other columns with {key}")
+
+    for name in schema.names:
+        if schema.names.count(name) > 1:
+            raise DataError(f"two columns are called `{name}`", file=str(path), hint="rename one of them")
+    for at in chosen:
+        kind = schema.types[at]
+        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+            raise refuse(at, "numbers", "data.columns")
+    kind = schema.types[label]
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    if not (types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind) or types.is_boolean(kind)):
+        raise refuse(label, "classes", "data.label_column")
+
+
+def _block(batch: Any, names: Sequence[str], path: Path, before: int) -> NDArray[numpy.float32]:
+    """Some rows as numbers. before: the number of rows above them."""
+    block = numpy.empty((batch.num_rows, len(names)), dtype=numpy.float32)
+    for place, name in enumerate(names):
+        column = batch.column(name)
+        with numpy.errstate(over="ignore"):  # told below
+            block[:, place] = column.to_numpy(zero_copy_only=False).astype(numpy.float64)
+        wrong = ~numpy.isfinite(block[:, place])
+        if wrong.any():
+            row = int(wrong.argmax())
+            value = column[row].as_py()
+            raise _not_a_number("" if value is None else str(value), name, path, before + row + 1)
+    return block
+
+
+def _texts(column: Any, path: Path, before: int) -> list[str]:
+    found = column.to_pylist()
+    for row, value in enumerate(found):
+        if value is None:
+            raise damaged_record("the class is empty", path, before + row + 1, hint="correct it, or remove the row")
+    return [str(value).strip() for value in found]

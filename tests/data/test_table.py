@@ -1,0 +1,171 @@
+"""Tables of numbers in CSV and Parquet files."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pyarrow
+import pytest
+import torch
+from pyarrow import parquet
+
+import alray.data.table
+from alray.data.dataset import Dataset, open_data
+from alray.data.table import Table
+from alray.errors import DataError
+from alray.spec import data as spec
+
+ROWS = [(5.1, 3.5, "setosa"), (-4.9, 3.0, "setosa"), (6.4, 3.25, "virginica"), (7e1, 3.0, "setosa")]
+NAMES = ("length", "width", "kind")
+
+
+def no_code(reference: str) -> type:
+    raise AssertionError(f"nothing to load: {reference}")
+
+
+def write_csv(path: Path, rows: Any = ROWS, names: tuple[str, ...] | None = NAMES) -> Path:
+    lines = [names, *rows] if names else rows
+    path.write_text("".join(",".join(map(str, row)) + "\n" for row in lines), encoding="utf-8")
+    return path
+
+
+def write_parquet(path: Path, columns: dict[str, Any]) -> Path:
+    parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+def opened(train: Path, **keys: Any) -> Dataset:
+    section = {"source": "table", "train": train, "batch_size": 2, "validation_fraction": 0.0, **keys}
+    return open_data(spec.Table(**section), seed=0, load=no_code)
+
+
+def values(data: Dataset) -> torch.Tensor:
+    return torch.stack([data.train[place][0] for place in range(len(data.train))])
+
+
+def normalised(rows: Any = ROWS) -> torch.Tensor:
+    numbers = numpy.array([row[:2] for row in rows], dtype=numpy.float32).astype(numpy.float64)
+    return torch.from_numpy((numbers - numbers.mean(0)) / numbers.std(0)).float()
+
+
+def test_a_csv_file_with_names(tmp_path: Path) -> None:
+    data = opened(write_csv(tmp_path / "iris.csv"), label_column="kind")
+    assert (data.classes, data.sample_shape, data.num_train) == (("setosa", "virginica"), (2,), 4)
+    assert [label for _, label in (data.train[place] for place in range(4))] == [0, 0, 1, 0]
+    assert torch.allclose(values(data), normalised(), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint64", "float16", "double", "bool"])
+def test_parquet_has_the_numbers_of_csv(tmp_path: Path, kind: str) -> None:
+    numbers = [1, 0, 1, 1]
+    labels = pyarrow.array(["b", "a", "b", "b"]).dictionary_encode()
+    typed = (
+        pyarrow.array(numbers)
+        .cast(pyarrow.float32())
+        .cast(getattr(pyarrow, {"double": "float64", "bool": "bool_"}.get(kind, kind))())
+    )
+    file = write_parquet(
+        tmp_path / "a.parquet", {"x": typed, "label": labels, "y": pyarrow.array([0.5, 1.5, 2.5, 9.0])}
+    )
+    rows = zip(numbers, ["b", "a", "b", "b"], [0.5, 1.5, 2.5, 9.0], strict=True)
+    same = opened(write_csv(tmp_path / "a.csv", rows, ("x", "label", "y")))
+    data = opened(file)
+    assert torch.equal(values(data), values(same))
+    assert (data.classes, data.identity) == (("a", "b"), same.identity)
+
+
+def test_columns_of_its_own_order_and_no_header(tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "a.csv", [(1, 10, "x", 3), (0, 20, "y", 4)], None)
+    data = opened(file, label_column=0, columns=[3, 1], classes=("no", "yes"))
+    assert (data.classes, [data.train[place][1] for place in range(2)]) == (("no", "yes"), [1, 0])
+    assert values(data).tolist() == [[-1.0, -1.0], [1.0, 1.0]]
+    assert opened(file, label_column=0, columns=3).sample_shape == (1,)
+
+
+def test_other_files_have_their_columns_by_name(tmp_path: Path) -> None:
+    """In any order; they are normalised as the training file is."""
+    train = write_csv(tmp_path / "train.csv")
+    other = [(kind, "a note", width, length) for length, width, kind in ROWS[:3]]
+    test = write_csv(tmp_path / "test.csv", other, ("kind", "note", "width", "length"))
+    data = opened(train, test=test, validation=test, label_column="kind")
+    assert data.num_train == 4
+    for split in (data.test, data.validation):
+        assert split is not None and len(split) == 3
+        samples, labels = split.take([0, 1, 2])
+        assert torch.equal(samples, values(data)[:3]) and labels.tolist() == [0, 0, 1]
+
+
+def test_a_constant_column_stays_finite(tmp_path: Path) -> None:
+    data = opened(
+        write_csv(tmp_path / "a.csv", [(0.1, number, number % 2) for number in range(7)], ("a", "b", "label"))
+    )
+    assert torch.isfinite(values(data)).all()
+    assert values(data)[:, 0].abs().max() < 1e-6
+
+
+def test_given_means(tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "a.csv")
+    data = opened(file, label_column=2, normalise={"mean": [0, 1], "deviation": [1, 2]})
+    assert torch.allclose(values(data)[0], torch.tensor([5.1, 1.25]))
+
+
+def test_other_numbers_are_other_data(tmp_path: Path) -> None:
+    before = opened(write_csv(tmp_path / "a.csv"), label_column="kind").identity
+    after = opened(write_csv(tmp_path / "b.csv", [(5.2, 3.5, "setosa"), *ROWS[1:]]), label_column="kind").identity
+    assert after.changes(before) == {"contents": "other samples, or the same in another order"}
+
+
+def test_it_goes_to_loader_processes(tmp_path: Path) -> None:
+    data = opened(write_csv(tmp_path / "a.csv"), label_column="kind")
+    assert torch.equal(values(pickle.loads(pickle.dumps(data))), values(data))
+
+
+@pytest.mark.parametrize("limit", [15, 31])
+def test_a_small_parquet_file_of_many_rows_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """Equal values take no space in the file."""
+    file = write_parquet(tmp_path / "a.parquet", {"x": [0.0] * 4, "y": [1.0] * 4, "label": [0, 1, 0, 1]})
+    monkeypatch.setattr(alray.data.table, "_LARGEST_BYTES", limit)
+    with pytest.raises(DataError, match="kept in memory"):
+        opened(file)
+    monkeypatch.setattr(alray.data.table, "_LARGEST_BYTES", 32)
+    assert opened(file).num_train == 4
+
+
+@pytest.mark.parametrize(
+    ("columns", "keys", "said"),
+    [
+        ({"x": [1.0, None], "label": [0, 1]}, {}, ":2: column `x` has no value"),
+        ({"x": [True, None], "label": [0, 1]}, {}, ":2: column `x` has no value"),
+        ({"x": [1.0, float("inf")], "label": [0, 1]}, {}, ":2: column `x` has `inf`"),
+        ({"x": [1e300, 1.0], "label": [0, 1]}, {}, ":1: column `x` has `1e[+]300`"),
+        ({"x": ["a", "b"], "label": [0, 1]}, {}, "data.columns: column `x` is of type string"),
+        ({"x": [1, 2], "label": [0.5, 1.0]}, {}, "data.label_column: column `label` is of type double"),
+        ({"x": [1, 2], "label": [0, None]}, {}, ":2: the class is empty"),
+        ({"x": [1, 2], "kind": [0, 1]}, {}, "data.label_column: there is no column `label`"),
+        ({"x": [1, 2], "label": [0, 1]}, {"columns": "y"}, "data.columns: there is no column `y`"),
+        ({"label": [0, 1]}, {}, "data.columns: there is no column of numbers"),
+        ({"x": pyarrow.array([], pyarrow.float32()), "label": pyarrow.array([], pyarrow.int8())}, {}, "no rows"),
+    ],
+)
+def test_parquet_with_something_wrong(tmp_path: Path, columns: Any, keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        opened(write_parquet(tmp_path / "a.parquet", columns), **keys)
+
+
+def test_what_is_no_parquet(tmp_path: Path) -> None:
+    whole = write_parquet(tmp_path / "a.parquet", {"x": [1.0] * 100, "label": [0, 1] * 50}).read_bytes()
+    for content in (b"", b"x,label\n1,2\n", whole[:-9], whole[:40] + b"\xff" * 40 + whole[80:]):
+        (tmp_path / "b.parquet").write_bytes(content)
+        with pytest.raises(DataError, match=r"b\.parquet: data\.train: damaged Parquet file"):
+            opened(tmp_path / "b.parquet")
+
+
+def test_a_picture_is_no_row(tmp_path: Path) -> None:
+    source = Table(train=write_csv(tmp_path / "a.csv", [(1, 0), (2, 1)], ("x", "label")), validation=None, test=None)
+    with pytest.raises(DataError, match="rows of a table"):
+        source.read_image(tmp_path / "a.png")
