@@ -75,8 +75,9 @@ class Pipeline(Section):
     components. `parameters`: even numbers of parameters. A list: as given, `repeat` counted; with virtual
     stages, one entry per virtual stage."""
     virtual_stages: PositiveInt | None = None
-    """Runs of components on each stage that do not follow each other, in the schedules interleaved_1f1b and
-    zero_bubble: stage s of S holds virtual stages s, s + S, and so on. null: 2 for interleaved_1f1b, otherwise 1."""
+    """Runs of components on each stage that do not follow each other, so that components lie on the stages in turns
+    (cyclic placement): stage s of S holds virtual stages s, s + S, and so on. All schedules of local losses have them,
+    and of backpropagation interleaved_1f1b and zero_bubble. null: 2 for interleaved_1f1b, otherwise 1."""
     stages: PositiveInt = Field(default_factory=_stages, json_schema_extra={"default": 1})
     """Number of device stages. Left out with a `partition` that is a list: the length of that list, over the
     virtual stages of each stage."""
