@@ -8,6 +8,7 @@ from math import ceil
 from alray.prediction.best import best_cut
 from alray.prediction.durations import action_durations, computing_s
 from alray.prediction.predict import StepPrediction, predict_step
+from alray.prediction.search import step_of
 from alray.prediction.setting import StepSetting
 from alray.schedules.durations import Durations
 from alray.schedules.local import of_stages
@@ -63,17 +64,18 @@ def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPred
     computing = computing_s(setting, durations)
     if (busy := _busiest_link(setting, durations)) is not None and busy[0] > max(computing):
         return f"the link between stages {busy[1]} and {busy[2]} takes {busy[0] * 1e3:.3g} ms for a mini-batch"
-    schedule = SCHEDULES[setting.schedule]
-    idle = f"{(prediction.bubble or 0.0) * 100:.3g} %"
+    schedule, stages = SCHEDULES[setting.schedule], setting.stages
     reason = schedule.limited_by.format(
         slowest=_slowest(computing, ""),
-        slowest_backward=_slowest(of_stages(durations.after_forward_s, setting.stages), " in backward"),
+        slowest_backward=_slowest(of_stages(durations.after_forward_s, stages), " in backward"),
         forwards=f"{sum(durations.forward_s) * 1e3:.3g} ms",
         micro_batches=_count(setting.micro_batches, "micro-batch", "micro-batches"),
-        idle=idle,
+        idle=f"{(prediction.bubble or 0.0) * 100:.3g} %",
     )
     if setting.virtual_stages > 1 and schedule.local_losses:
-        reason += f"; stages idle for {idle} of the step, until a mini-batch comes round to them"
+        bound_s = schedule.bound(durations, stages, setting.micro_batches)
+        more = step_of(setting, tuple(partition)) / bound_s - 1.0 if bound_s > 0 else 0.0
+        reason += f", and messages and waits for mini-batches that come round add {100 * more:.2g} %"
     return reason
 
 
