@@ -17,6 +17,7 @@ from alray.device.memory_used import memory_baseline
 from alray.errors import RunError
 from alray.graph.graph import Graph, Outbox, status_of
 from alray.graph.rendezvous import replica_group
+from alray.prediction.plan import Plan
 from alray.stage.assemble import ReplicaPeers, assemble_loop, clock_for, network_for
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
@@ -96,7 +97,7 @@ class InlineGraph(Graph):
     def _build(self, profiler: Profiler | None) -> None:
         network = network_for(self._assignments[0])
         plan = self._assignments[0].plan
-        ports = [end for _ in range(plan.replicas) for end in _ports(plan.stages, plan.in_flight)]
+        ports = [end for _ in range(plan.replicas) for end in _ports(plan)]
         groups, store = self._replica_groups()
         alone = len(self._assignments) == 1
         for index, assignment in enumerate(self._assignments):
@@ -154,18 +155,25 @@ def _device_of(assignment: Assignment) -> torch.device:
     return devices.pick(assignment.device_kind)
 
 
-def _ports(stages: int, in_flight: int) -> list[Ports]:
+def _ports(plan: Plan) -> list[Ports]:
     """The ports of every stage of one replica."""
-    up = [Queue(f"{stage}->{stage + 1}", in_flight) for stage in range(stages - 1)]
-    down = [Queue(f"{stage + 1}->{stage}", in_flight) for stage in range(stages - 1)]
-    barrier = TurnBarrier(stages)
-    return [
+    last = plan.stages - 1
+    waiting, round_waiting = plan.waiting_messages()
+    up = [Queue(f"{stage}->{stage + 1}", waiting) for stage in range(last)]
+    down = [Queue(f"{stage + 1}->{stage}", plan.in_flight) for stage in range(last)]
+    barrier = TurnBarrier(plan.stages)
+    ports = [
         Ports(
             from_below=up[stage - 1].receiver() if stage > 0 else None,
-            to_above=up[stage].sender() if stage < stages - 1 else None,
-            from_above=down[stage].receiver() if stage < stages - 1 else None,
+            to_above=up[stage].sender() if stage < last else None,
+            from_above=down[stage].receiver() if stage < last else None,
             to_below=down[stage - 1].sender() if stage > 0 else None,
-            barrier=barrier if stages > 1 else None,
+            barrier=barrier if last > 0 else None,
         )
-        for stage in range(stages)
+        for stage in range(plan.stages)
     ]
+    if plan.virtual_stages > 1 and last > 0:
+        round_up, round_down = Queue(f"{last}->0", round_waiting), Queue(f"0->{last}", plan.in_flight)
+        ports[last].to_first, ports[0].from_last = round_up.sender(), round_up.receiver()
+        ports[0].to_last, ports[last].from_first = round_down.sender(), round_down.receiver()
+    return ports

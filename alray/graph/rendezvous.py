@@ -30,11 +30,13 @@ from alray.stage.assignment import Assignment
 from alray.stage.ports import MessageSizes, Ports
 
 _HOST = torch.device("cpu")
-# Tags: a stream of messages each way, one from the last stage to the first, and those that torch's pipelines order.
+# Tags: a stream of messages each way, those that torch's pipelines order, and a stream each way between the last stage
+# and the first.
 _UP = 1
 _DOWN = 2
 _ROUND = 3
 _WIRE = 4
+_ROUND_DOWN = 5
 
 
 @dataclass(frozen=True)
@@ -180,31 +182,37 @@ def ports_of(
     seats: where each stage of the replica computes.
     """
     plan, stage = assignment.plan, assignment.stage
-    mine, sizes = plan.stage_plans[stage], MessageSizes(assignment, network)
-    below, above = stage - 1, stage + 1
+    sizes = MessageSizes(assignment, network)
+    below, above, last = stage - 1, stage + 1, plan.stages - 1
+    closes_ring = plan.virtual_stages > 1
+    waiting, round_waiting = plan.waiting_messages()
     ends = _Ends(assignment, device, group, store, seats, timeout_s)
     ports = Ports(barrier=_barrier(assignment, store, point, timeout_s))
     # Senders first: a shared memory is made by its sender and waited for by its receiver.
     if stage > 0:
-        ports.to_below = ends.sender(below, _DOWN, sizes.down(mine.first))
-    if above < plan.stages:
-        ports.to_above = ends.sender(above, _UP, sizes.up(mine.last), rest_bytes=sizes.labels_up(mine.last))
-    last = plan.stages - 1
-    closes_ring = plan.virtual_stages > 1
+        ports.to_below = ends.sender(below, _DOWN, sizes.down(stage))
+    if stage < last:
+        ports.to_above = ends.sender(above, _UP, sizes.up(stage), rest_bytes=sizes.labels_up(stage), waiting=waiting)
     if closes_ring and stage == last:
-        ports.to_first = ends.sender(0, _ROUND, sizes.up(mine.last))
+        rest_bytes = sizes.labels_up(last)
+        ports.to_first = ends.sender(0, _ROUND, sizes.up(last), rest_bytes=rest_bytes, waiting=round_waiting)
+    if closes_ring and stage == 0 and not assignment.pipelined:
+        ports.to_last = ends.sender(last, _ROUND_DOWN, sizes.down(0))
     # Over gloo torch's pipelines send by themselves.
     peers = plan.pipeline_peers(stage) if assignment.pipelined else []
     wired = [peer for peer in peers if ends.kind(peer) is not EdgeKind.GLOO]
     nbytes, messages = sizes.wire() if wired else (0, 0)
     wire_senders = {peer: ends.sender(peer, _WIRE, nbytes, waiting=messages) for peer in wired}
     if stage > 0:
-        from_below = mine.first - 1
-        ports.from_below = ends.receiver(below, _UP, sizes.up(from_below), rest_bytes=sizes.labels_up(from_below))
-    if above < plan.stages:
-        ports.from_above = ends.receiver(above, _DOWN, sizes.down(mine.last + 1))
+        rest_bytes = sizes.labels_up(below)
+        ports.from_below = ends.receiver(below, _UP, sizes.up(below), rest_bytes=rest_bytes, waiting=waiting)
+    if stage < last:
+        ports.from_above = ends.receiver(above, _DOWN, sizes.down(above))
     if closes_ring and stage == 0:
-        ports.from_last = ends.receiver(last, _ROUND, sizes.up(mine.last))
+        rest_bytes = sizes.labels_up(last)
+        ports.from_last = ends.receiver(last, _ROUND, sizes.up(last), rest_bytes=rest_bytes, waiting=round_waiting)
+    if closes_ring and stage == last and not assignment.pipelined:
+        ports.from_first = ends.receiver(0, _ROUND_DOWN, sizes.down(0))
     ports.wires = {
         peer: Wire(sender, ends.receiver(peer, _WIRE, nbytes, waiting=messages))
         for peer, sender in wire_senders.items()

@@ -73,19 +73,22 @@ def compare_plans(
     """A row for each schedule of the method on each number of stages, sorted by step time; what cannot run comes last.
 
     local_losses: whether the method has them. micro_batches: for the schedules that cut mini-batches; virtual_stages:
-    for those that need several on each stage; None: the defaults of the spec. stage_speed, memory_limits: of the
+    for those that need several on each stage, and a further row of those that may have them; None: the defaults of the
+    spec. stage_speed, memory_limits: of the
     devices in order; a row takes the first ones, and cannot run where there are too few. The figures are those of
     `make_plan` with `partition: auto`.
     """
     rows = []
     for count in stages:
-        for schedule in schedules_on(count, local_losses=local_losses):
+        layouts = [
+            (schedule, virtual)
+            for schedule in schedules_on(count, local_losses=local_losses)
+            for virtual in _virtual_stages(schedule, virtual_stages, most=len(costs.components) // count)
+        ]
+        for schedule, virtual in layouts:
             parts = schedule.default_micro_batches(count, costs.batch_size)
             if micro_batches is not None and schedule.cuts_mini_batches:
                 parts = micro_batches
-            virtual = schedule.default_virtual_stages
-            if virtual_stages is not None and virtual > 1:
-                virtual = virtual_stages
             try:
                 plan = make_plan(
                     method=method,
@@ -109,6 +112,16 @@ def compare_plans(
             else:
                 rows.append(Alternative.of_plan(plan))
     return tuple(sorted(rows, key=_rank))
+
+
+def _virtual_stages(schedule: Schedule, asked: int | None, *, most: int) -> list[int]:
+    """The numbers of virtual stages to compare. most: as many as there are components for on each stage."""
+    usual = schedule.default_virtual_stages
+    if asked is None or not schedule.has_virtual_stages or asked == usual:
+        return [usual]
+    if usual > 1:
+        return [asked]
+    return [usual, asked] if asked <= most else [usual]
 
 
 def _rank(row: Alternative) -> tuple[bool, float, int]:

@@ -8,8 +8,10 @@ from math import ceil
 from alray.prediction.best import best_cut
 from alray.prediction.durations import action_durations, computing_s
 from alray.prediction.predict import StepPrediction, predict_step
+from alray.prediction.search import step_of
 from alray.prediction.setting import StepSetting
 from alray.schedules.durations import Durations
+from alray.schedules.local import of_stages
 from alray.schedules.table import SCHEDULES
 
 _WORTH_TELLING = 1.01  # a measurement cannot show a gain of less than 1 %
@@ -62,13 +64,19 @@ def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPred
     computing = computing_s(setting, durations)
     if (busy := _busiest_link(setting, durations)) is not None and busy[0] > max(computing):
         return f"the link between stages {busy[1]} and {busy[2]} takes {busy[0] * 1e3:.3g} ms for a mini-batch"
-    return SCHEDULES[setting.schedule].limited_by.format(
+    schedule, stages = SCHEDULES[setting.schedule], setting.stages
+    reason = schedule.limited_by.format(
         slowest=_slowest(computing, ""),
-        slowest_backward=_slowest(durations.after_forward_s, " in backward"),
+        slowest_backward=_slowest(of_stages(durations.after_forward_s, stages), " in backward"),
         forwards=f"{sum(durations.forward_s) * 1e3:.3g} ms",
         micro_batches=_count(setting.micro_batches, "micro-batch", "micro-batches"),
         idle=f"{(prediction.bubble or 0.0) * 100:.3g} %",
     )
+    if setting.virtual_stages > 1 and schedule.local_losses:
+        bound_s = schedule.bound(durations, stages, setting.micro_batches)
+        more = step_of(setting, tuple(partition)) / bound_s - 1.0 if bound_s > 0 else 0.0
+        reason += f", and messages and waits for mini-batches that come round add {100 * more:.2g} %"
+    return reason
 
 
 def _busiest_link(setting: StepSetting, durations: Durations) -> tuple[float, int, int] | None:

@@ -45,8 +45,9 @@ def make_plan(
     """The plan of a run.
 
     schedule: a name in `alray.schedules.table.SCHEDULES` (the spec resolves `auto`).
-    partition: `auto` (the cut with the shortest step), `uniform`, `parameters`, or the number of components of each
-    (virtual) stage. cores: processors that all stages and replicas share; None where each stage has its own device.
+    partition: `auto` (the cut with the shortest step), `uniform`, `cyclic`, `parameters`, or the number of components
+    of each (virtual) stage. cores: processors that all stages and replicas share; None where each stage has its own
+    device.
     evaluation_batches: mini-batches of one evaluation, over all splits it covers.
     stage_speed: of each stage's device, relative to the device of the costs; None: all the same.
     memory_limits: bytes that each stage may hold. `auto` keeps within them. Any other partition is taken as it is,

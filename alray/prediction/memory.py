@@ -68,7 +68,10 @@ def memory_matrix(setting: StepSetting, stage: int) -> Matrix:
 
 def _moments(setting: StepSetting, stage: int) -> tuple[Moment, ...]:
     if SCHEDULES[setting.schedule].local_losses:
-        return local_moments()
+        # On one stage virtual stages are run as one.
+        return local_moments(
+            setting.schedule, stage, setting.stages, setting.virtual_stages if setting.stages > 1 else 1
+        )
     if setting.stages == 1:
         return turn_moments(setting.micro_batches)
     return pipeline_moments(setting.schedule, stage, setting.stages, setting.micro_batches, setting.virtual_stages)
@@ -76,12 +79,29 @@ def _moments(setting: StepSetting, stage: int) -> tuple[Moment, ...]:
 
 def _channel_bytes(setting: StepSetting, stage: int, runs: Sequence[range]) -> int:
     components = setting.costs.components
+    if setting.virtual_stages > 1 and SCHEDULES[setting.schedule].local_losses:
+        received = [components[own.start - 1].output_bytes for own in runs if own.start > 0]
+        sent = [components[own.stop - 1].output_bytes for own in runs if own.stop < len(components)]
+        memory = setting.memory(stage)
+        held = _ring_bytes(setting, received, memory.waiting)
+        return held + (_ring_bytes(setting, sent, True) if memory.sent else 0)
     total = 0.0
     for index, own in enumerate(runs):
         below, above = _edge_copies(setting, stage, index)
         total += below * components[own.start - 1].output_bytes if own.start > 0 else 0.0
         total += above * components[own.stop - 1].output_bytes if own.stop < len(components) else 0.0
     return ceil(total)
+
+
+def _ring_bytes(setting: StepSetting, messages: Sequence[int], waiting: bool) -> int:
+    """Of an edge with local losses that carries all these messages of a mini-batch, bytes each: its buffers are as
+    large as the largest of them, and hold the messages of `in_flight` mini-batches and one that is worked on.
+
+    waiting: whether messages that wait are in this memory.
+    """
+    if setting.stages == 1 or not messages:
+        return 0
+    return (setting.in_flight * len(messages) * waiting + 1) * max(messages)
 
 
 def _edge_copies(setting: StepSetting, stage: int, index: int = 0) -> tuple[float, float]:

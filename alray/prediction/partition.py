@@ -45,21 +45,22 @@ def requested_partition(
 ) -> Cut:
     """The partition that the spec asks for.
 
-    partition: `auto`, which calls `auto`; `uniform`, the same number of components on each stage; `parameters`, the
-    partition whose largest stage has the fewest parameters; or the number of components of each stage. parameters: of
+    partition: `auto`, which calls `auto`; `uniform`, the same number of components on each stage; `cyclic`, which is
+    the same, as there are as many (virtual) stages as components; `parameters`, the partition whose largest stage has
+    the fewest parameters; or the number of components of each stage. parameters: of
     each component. Raises PlanError where that is no partition of the components.
     """
     check_size(len(parameters), stages)
     if partition == "auto":
         return auto()
-    if partition == "uniform":
+    if partition in ("uniform", "cyclic"):  # in turns: one component on each virtual stage
         return partition_uniform(len(parameters), stages)
     if partition == "parameters":
         return partition_auto([float(count) for count in parameters], stages)
     if isinstance(partition, str):
         raise PlanError(
             f"unknown partition `{partition}`",
-            hint="choose auto, uniform, parameters, or give the number of components of each stage",
+            hint="choose auto, uniform, parameters, cyclic, or give the number of components of each stage",
             key="pipeline.partition",
         )
     return check_partition(partition, len(parameters), stages)

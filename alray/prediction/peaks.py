@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.prediction.costs import Costs
+from alray.schedules.actions import ActionKind
 from alray.schedules.table import SCHEDULES
 
 Values = NDArray[np.float64]
@@ -74,24 +75,29 @@ def price(moment: Moment, runs: Sequence[RunPeaks]) -> Priced:
     own = runs[moment.own]
     zero = np.zeros_like(own.activations)
     gradients = sum((run.gradients for run, has in zip(runs, moment.gradients, strict=True) if has), start=zero)
-    if moment.doing in ("update", "local_update"):
-        passed_on = own.output if moment.doing == "local_update" else zero
-        return Priced(gradients + own.update + passed_on, gradients, passed_on)
     activations = sum((count * run.activations for run, count in zip(runs, moment.held, strict=True)), start=zero)
+    if moment.doing in ("update", "local_update"):
+        activations = activations + (own.output if moment.doing == "local_update" else zero)
+        return Priced(gradients + own.update + activations, gradients, activations)
     if moment.doing == "forward":
         return Priced(gradients + activations + own.forward, gradients, activations + own.activations)
     during = {"backward": own.backward, "adding": own.adding, "local_backward": own.local_backward - own.gradients}
     return Priced(gradients + activations - own.activations + during[moment.doing], gradients, activations)
 
 
-def local_moments() -> tuple[Moment, ...]:
-    """The moments of a stage with local losses. It keeps the gradients of a mini-batch until the next one's replace
-    them."""
-    return (
-        Moment("forward", 0, (0,), (True,)),
-        Moment("local_backward", 0, (1,), (True,)),
-        Moment("local_update", 0, (0,), (True,)),
-    )
+@lru_cache(maxsize=256)
+def local_moments(schedule: str, stage: int, stages: int, virtual_stages: int) -> tuple[Moment, ...]:
+    """The moments of a stage with local losses, each of them once. It keeps the gradients of a mini-batch until the
+    next one's replace them."""
+    held = [0] * virtual_stages
+    kinds: dict[ActionKind, Doing] = {"F": "forward", "B": "local_backward", "U": "local_update"}
+    moments: dict[Moment, None] = {}
+    for action in SCHEDULES[schedule].actions(stage, stages, 0, 1, virtual_stages):
+        own = action.stage // stages
+        if action.kind in kinds:
+            moments[Moment(kinds[action.kind], own, tuple(held), (True,) * virtual_stages)] = None
+        held[own] += {"F": 1, "B": -1}.get(action.kind, 0)
+    return tuple(moments)
 
 
 def turn_moments(micro_batches: int) -> tuple[Moment, ...]:

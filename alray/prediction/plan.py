@@ -163,6 +163,13 @@ class Plan:
             peers = {peer % self.stages for peer in peers}
         return sorted(peer for peer in peers if 0 <= peer < self.stages and peer != stage)
 
+    def waiting_messages(self) -> tuple[int, int]:
+        """How many training messages may wait on an edge from a stage to the next one, and on the edge that goes from
+        the last stage to the first where stages hold several virtual stages: those of `in_flight` mini-batches."""
+        if SCHEDULES[self.schedule].is_pipeline:  # these edges carry the labels, once for all virtual stages
+            return self.in_flight, self.in_flight
+        return self.in_flight * self.virtual_stages, self.in_flight * (self.virtual_stages - 1)
+
     def as_json(self) -> dict[str, Any]:
         value = asdict(self)
         for stage, entry in zip(self.stage_plans, value["stage_plans"], strict=True):

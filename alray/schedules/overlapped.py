@@ -11,17 +11,14 @@ Published as the `ALP` mode of Associated Learning, also called `AL-FM`.
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 from alray.schedules.durations import Durations
-from alray.schedules.local import in_order
+from alray.schedules.local import in_order, latest_s
 from alray.schedules.schedule import Schedule
 
 
 def bound(durations: Durations, stages: int, micro_batches: int) -> float:
     """The longest way through the forwards up to a stage, and through the rest of that stage."""
-    arrival = accumulate(durations.forward_s)
-    return max(come + rest for come, rest in zip(arrival, durations.after_forward_s, strict=True))
+    return latest_s(durations, durations.after_forward_s, stages)
 
 
 SCHEDULE = Schedule(
@@ -31,4 +28,5 @@ SCHEDULE = Schedule(
     bound=bound,
     formula="max(F_0+..+F_s+B_s)",
     limited_by="forwards follow each other ({forwards}), then {slowest_backward}",
+    fewest_virtual_stages=1,
 )

@@ -11,18 +11,15 @@ Published as the `ALM` mode of Associated Learning.
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 from alray.schedules.durations import Durations
-from alray.schedules.local import in_order
+from alray.schedules.local import in_order, latest_s, of_stages
 from alray.schedules.schedule import Schedule
 
 
 def bound(durations: Durations, stages: int, micro_batches: int) -> float:
     """The latest stage to reach the first barrier, then the slowest backward with its update."""
-    arrival = accumulate(durations.forward_s)
-    first_barrier = max(come + label for come, label in zip(arrival, durations.labels_s, strict=True))
-    return first_barrier + max(durations.after_labels_s)
+    first_barrier = latest_s(durations, durations.labels_s, stages)
+    return first_barrier + max(of_stages(durations.after_labels_s, stages))
 
 
 SCHEDULE = Schedule(
@@ -32,4 +29,5 @@ SCHEDULE = Schedule(
     bound=bound,
     formula="max(F_0+..+F_s+L_s)+max(B-L)",
     limited_by="forwards follow each other ({forwards}), then {slowest_backward}",
+    fewest_virtual_stages=1,
 )

@@ -76,8 +76,10 @@ class Schedule:
                 raise ValueError(f"the schedule `{self.name}` has no {part.name}")
         if self.is_pipeline != (self.torch_class is not None):
             raise ValueError(f"the schedule `{self.name}` needs a torch_class if it is a pipeline, and only then")
-        if not self.is_pipeline and (self.cuts_mini_batches or self.has_virtual_stages):
-            raise ValueError(f"the schedule `{self.name}` is no pipeline, so it has no micro-batches or virtual stages")
+        if not self.is_pipeline and self.cuts_mini_batches:
+            raise ValueError(f"the schedule `{self.name}` is no pipeline, so it has no micro-batches")
+        if self.one_stage and self.has_virtual_stages:
+            raise ValueError(f"the schedule `{self.name}` runs on one stage, so it has no virtual stages")
 
     @property
     def local_losses(self) -> bool:

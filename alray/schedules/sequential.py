@@ -28,4 +28,5 @@ SCHEDULE = Schedule(
     bound=bound,
     formula="sum(F+B)",
     limited_by="one stage works at a time",
+    fewest_virtual_stages=1,
 )

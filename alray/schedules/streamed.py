@@ -7,18 +7,22 @@ Two mini-batches on three stages with F = L = B = U = 1 s and messages that take
     stage 2   ..FLBUFLBU
 
 Samples go up first, so the next stage can begin; labels follow once the label chain has computed them.
+
+With virtual stages a mini-batch comes back to a stage after a round of forwards. Where the rest of a stage's work is
+shorter than the forwards of the other stages, the stage waits for it.
 """
 
 from __future__ import annotations
 
 from alray.schedules.durations import Durations
-from alray.schedules.local import in_order
+from alray.schedules.local import in_order, of_stages
 from alray.schedules.schedule import Schedule
 
 
 def bound(durations: Durations, stages: int, micro_batches: int) -> float:
     """The slowest stage."""
-    return max(f + b for f, b in zip(durations.forward_s, durations.after_forward_s, strict=True))
+    work = [f + b for f, b in zip(durations.forward_s, durations.after_forward_s, strict=True)]
+    return max(of_stages(work, stages))
 
 
 SCHEDULE = Schedule(
@@ -30,4 +34,5 @@ SCHEDULE = Schedule(
     limited_by="{slowest}",
     slowest_stage=True,
     default_on=("one stage", "several stages"),
+    fewest_virtual_stages=1,
 )

@@ -48,6 +48,30 @@ def stages_have_components(spec: Spec) -> Iterator[Finding]:
             yield ("pipeline", key), message, hint
 
 
+def components_lie_in_turns(spec: Spec) -> Iterator[Finding]:
+    """With cyclic placement every stage has as many components, each of them a virtual stage."""
+    pipeline, components = spec.pipeline, spec.model.num_components
+    if pipeline.partition != "cyclic" or pipeline.stages == 1 or pipeline.stages > components:
+        return
+    each, left = divmod(components, pipeline.stages)
+    if left:
+        yield (
+            ("pipeline", "partition"),
+            f"cyclic placement gives every stage as many components, but {components} are no multiple of "
+            f"{counted(pipeline.stages, 'stage')}",
+            "use another number of stages or components, or give a partition and pipeline.virtual_stages",
+        )
+    elif pipeline.virtual_stages not in (None, each):
+        yield (
+            ("pipeline", "virtual_stages"),
+            f"{counted(components, 'component')} in turns on {counted(pipeline.stages, 'stage')} are {each} virtual "
+            f"stages each, got {pipeline.virtual_stages}",
+            "leave it out, or give another partition",
+        )
+    elif _suits(spec) and (fault := SCHEDULES[spec.schedule].virtual_stages_fault(each)) is not None:
+        yield ("pipeline", "partition"), f"cyclic placement: {fault[0]}", "choose a schedule with virtual stages"
+
+
 def schedule_suits_method(spec: Spec) -> Iterator[Finding]:
     """Some schedules are for local losses, the others for backpropagation."""
     if not _suits(spec):
@@ -89,6 +113,8 @@ def micro_batches_suit_schedule(spec: Spec) -> Iterator[Finding]:
         "micro_batches": _micro_batches_fault(spec),
         "virtual_stages": SCHEDULES[spec.schedule].virtual_stages_fault(spec.virtual_stages),
     }
+    if spec.pipeline.partition == "cyclic":
+        del faults["virtual_stages"]  # `components_lie_in_turns` has it
     for key, fault in faults.items():
         if fault is not None:
             yield ("pipeline", key), *fault
@@ -390,6 +416,7 @@ def one_validation_set(spec: Spec) -> Iterator[Finding]:
 CHECKS: tuple[Check, ...] = (
     partition_adds_up,
     stages_have_components,
+    components_lie_in_turns,
     schedule_suits_method,
     one_stage_schedules_have_one_stage,
     micro_batches_suit_schedule,

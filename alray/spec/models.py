@@ -197,4 +197,4 @@ class Spec(Section):
     @property
     def virtual_stages(self) -> int:
         """The pipeline's virtual stages per stage, with null resolved."""
-        return self.pipeline.resolved_virtual_stages(SCHEDULES[self.schedule])
+        return self.pipeline.resolved_virtual_stages(SCHEDULES[self.schedule], self.model.num_components)

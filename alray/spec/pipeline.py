@@ -37,10 +37,10 @@ class Cost(Section):
 
 
 def _partition(value: Any) -> Any:
-    if isinstance(value, list | tuple) or value in ("auto", "uniform", "parameters"):
+    if isinstance(value, list | tuple) or value in ("auto", "uniform", "parameters", "cyclic"):
         return value
     raise refusal(
-        f"expected `auto`, `uniform`, `parameters` or a list, got {describe(value)}",
+        f"expected `auto`, `uniform`, `parameters`, `cyclic` or a list, got {describe(value)}",
         "a list holds the number of components of each stage, such as [2, 2]",
     )
 
@@ -67,16 +67,18 @@ class Pipeline(Section):
     """Order of work. `auto`: `streamed` for local losses; for backpropagation `single` on one stage, `1f1b` on
     several."""
     partition: Annotated[
-        Annotated[Counts, Tag("list")] | Annotated[Literal["auto", "uniform", "parameters"], Tag("name")],
+        Annotated[Counts, Tag("list")] | Annotated[Literal["auto", "uniform", "parameters", "cyclic"], Tag("name")],
         Discriminator(ByShape((list, tuple), "list", "name")),
         BeforeValidator(_partition),
     ] = "auto"
     """Components per stage. `auto`: the step is as short as possible. `uniform`: even numbers of
-    components. `parameters`: even numbers of parameters. A list: as given, `repeat` counted; with virtual
-    stages, one entry per virtual stage."""
+    components. `parameters`: even numbers of parameters. `cyclic`: components lie on the stages in turns, each of them
+    a virtual stage of its own. A list: as given, `repeat` counted; with virtual stages, one entry per virtual stage."""
     virtual_stages: PositiveInt | None = None
-    """Runs of components on each stage that do not follow each other, in the schedules interleaved_1f1b and
-    zero_bubble: stage s of S holds virtual stages s, s + S, and so on. null: 2 for interleaved_1f1b, otherwise 1."""
+    """Runs of components on each stage that do not follow each other, so that components lie on the stages in turns
+    (cyclic placement): stage s of S holds virtual stages s, s + S, and so on. All schedules of local losses have them,
+    and of backpropagation interleaved_1f1b and zero_bubble. null: 2 for interleaved_1f1b, otherwise 1; with
+    `partition: cyclic` as many as each stage has components."""
     stages: PositiveInt = Field(default_factory=_stages, json_schema_extra={"default": 1})
     """Number of device stages. Left out with a `partition` that is a list: the length of that list, over the
     virtual stages of each stage."""
@@ -121,6 +123,8 @@ class Pipeline(Section):
             return self.stages
         return self.micro_batches or schedule.default_micro_batches(self.stages, samples)
 
-    def resolved_virtual_stages(self, schedule: Schedule) -> int:
-        """Virtual stages of each stage, with null resolved."""
+    def resolved_virtual_stages(self, schedule: Schedule, components: int) -> int:
+        """Virtual stages of each stage, with null resolved. components: of the network."""
+        if self.virtual_stages is None and self.partition == "cyclic" and self.stages > 1:
+            return max(1, components // self.stages)
         return self.virtual_stages or schedule.default_virtual_stages

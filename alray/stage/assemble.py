@@ -225,7 +225,9 @@ def _stage(
 
         assert isinstance(replication, DataParallelReplication)
         return DataParallelStage(chain_of(components), actions, replication, slowdown)
-    return stage_of(components, actions, replication, slowdown, micro_batches=plan.micro_batches)
+    # On one stage virtual stages are run as one.
+    runs = [len(run) for run in plan.stage_plans[assignment.stage].runs] if plan.stages > 1 else []
+    return stage_of(components, actions, replication, slowdown, micro_batches=plan.micro_batches, runs=runs)
 
 
 def stage_of(
@@ -235,12 +237,16 @@ def stage_of(
     slowdown: Slowdown | None = None,
     *,
     micro_batches: int = 1,
+    runs: Sequence[int] = (),
 ) -> ActionStage:
-    """The stage that trains these components by a list of actions. Without a list it serves for inference."""
+    """The stage that trains these components by a list of actions. Without a list it serves for inference.
+
+    runs: how many components each of its virtual stages has, in order; (): there is one.
+    """
     replication = replication or Alone()
     local = [component for component in components if isinstance(component, LocalComponent)]
     if len(local) == len(components):
-        return LocalLossStage(local, actions, replication, slowdown)
+        return LocalLossStage(local, actions, replication, slowdown, runs=runs)
     return BackpropagationStage(
         chain_of(components),
         actions,

@@ -6,12 +6,12 @@ action only, because another stage of the same process may train between two act
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 
-from alray.channel.edge import Waiting
+from alray.channel.edge import Receiver, Sender, Waiting
 from alray.channel.message import Message, MessageKind
 from alray.data.batches import Batch
 from alray.nn.encoder import Tensors
@@ -19,7 +19,7 @@ from alray.schedules.evaluation import evaluation_actions
 from alray.stage.clock import Clock
 from alray.stage.evaluation import Evaluator
 from alray.stage.ports import Ports
-from alray.stage.stages.stage import RoundStage, Stage
+from alray.stage.stages.stage import Stage
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Inference:
     def run(self, stage: Stage) -> Waiting[None]:
         """All batches, in evaluation mode."""
         stage.evaluation_mode(True)
-        if isinstance(stage, RoundStage) and stage.virtual_stages > 1:
+        if stage.virtual_stages > 1:
             yield from self._in_rounds(stage)
         else:
             yield from self._by_actions(stage)
@@ -96,48 +96,91 @@ class Inference:
                     ports.from_below.release(received)
                     received = None
 
-    def _in_rounds(self, stage: RoundStage) -> Waiting[None]:
+    def _in_rounds(self, stage: Stage) -> Waiting[None]:
         """With virtual stages: as many batches as there are stages go round the ring of stages together.
 
-        Each stage runs its first virtual stage for all of them, then its next one, and so on. After the last one, the
-        scores go to stage 0. No more batches go round at once than there are stages, and every edge holds one, so
-        that no stage can wait for room that never comes.
+        Each stage runs E of its first virtual stage for all of them, then of its next one, and so on. Then routes come
+        down in the same way, from the last virtual stage to the first; where they need no decoding, the scores go
+        straight from the last stage to the first.
+
+        No two stages can wait for each other for ever. All stages would have to wait for room, because a stage that
+        waits for a message waits for one that waits for room. Then every edge of the ring would hold a batch and every
+        stage another one, which are more batches than go round at once.
         """
-        ports = self.ports
-        first, last = self.number == 0, self.number == self.stages - 1
         source = iter(self.evaluator) if self.evaluator is not None else None
         for begin in range(0, self.count, self.stages):
             together = range(begin, min(begin + self.stages, self.count))
-            for index in range(stage.virtual_stages):
-                for batch in together:
-                    received = None
-                    if source is not None and index == 0:
-                        incoming = self.inputs(next(source))
-                    else:
-                        received = yield from self._receive()
-                        incoming = received.tensors
-                    with self.clock.measure("E", f"{index * self.stages + self.number}E{batch}", self.step):
-                        outgoing = stage.infer_part(index, incoming, self.step, batch)
-                    end = ports.to_first if last else ports.to_above
-                    assert end is not None
-                    with self.clock.measure("send_wait", "send_wait", self.step):
-                        yield from end.send(Message(MessageKind.EVALUATE, batch, outgoing))
-                    del incoming, outgoing
-                    self._release(received)
-            if first:
-                assert self.evaluator is not None
-                for batch in together:
-                    received = yield from self._receive()
-                    self.evaluator.take(batch, [received.tensors["s"].clone()])
-                    self._release(received)
+            routes = yield from self._round_up(stage, together, source)
+            if stage.routes_come_down:
+                yield from self._round_down(stage, together, routes)
+            else:
+                yield from self._straight_down(stage, together, routes)
 
-    def _receive(self) -> Waiting[Message]:
-        end = self.ports.from_below or self.ports.from_last
-        assert end is not None
+    def _round_up(self, stage: Stage, together: range, source: Iterator[Batch] | None) -> Waiting[_Routes]:
+        """E of these batches. Returns the routes that turn here, by virtual stage and batch."""
+        ports = self.ports
+        routes: _Routes = {}
+        for own in range(stage.virtual_stages):
+            ends = self._is_end(stage, own)
+            for batch in together:
+                received = None
+                if source is not None and own == 0:
+                    incoming = self.inputs(next(source))
+                else:
+                    received = yield from self._receive(ports.before)
+                    incoming = received.tensors
+                with self.clock.measure("E", f"{own * self.stages + self.number}E{batch}", self.step):
+                    outgoing, routes[own, batch] = stage.infer_up(incoming, self.step, batch, own)
+                if not ends:
+                    yield from self._send(ports.behind, Message(MessageKind.EVALUATE, batch, outgoing))
+                del incoming, outgoing
+                if received is not None and ports.before is not None:
+                    ports.before.release(received)
+        return routes
+
+    def _round_down(self, stage: Stage, together: range, routes: _Routes) -> Waiting[None]:
+        """D of these batches."""
+        from_above, to_below = self.ports.from_above or self.ports.from_first, self.ports.to_below or self.ports.to_last
+        for own in reversed(range(stage.virtual_stages)):
+            for batch in together:
+                above: list[torch.Tensor] = []
+                if not self._is_end(stage, own):
+                    received = yield from self._receive(from_above)
+                    above = [route.clone() for route in received.tensors["route"].unbind(0)]
+                    if from_above is not None:
+                        from_above.release(received)
+                with self.clock.measure("D", f"{own * self.stages + self.number}D{batch}", self.step):
+                    found = routes.pop((own, batch)) + stage.infer_down(above, own)
+                    if self.evaluator is not None and own == 0:
+                        self.evaluator.take(batch, found)
+                if self.number > 0 or own > 0:
+                    message = Message(MessageKind.ROUTE, batch, {"route": torch.stack(found)})
+                    yield from self._send(to_below, message)
+
+    def _straight_down(self, stage: Stage, together: range, routes: _Routes) -> Waiting[None]:
+        """The class scores of these batches go from the last stage to the first."""
+        for batch in together:
+            if self._is_end(stage, stage.virtual_stages - 1):
+                (scores,) = routes[stage.virtual_stages - 1, batch]
+                yield from self._send(self.ports.to_first, Message(MessageKind.EVALUATE, batch, {"s": scores}))
+            elif self.evaluator is not None and self.ports.from_last is not None:
+                received = yield from self._receive(self.ports.from_last)
+                self.evaluator.take(batch, [received.tensors["s"].clone()])
+                self.ports.from_last.release(received)
+
+    def _is_end(self, stage: Stage, own: int) -> bool:
+        """Whether the stage's virtual stage `own` is the last one of all."""
+        return self.number == self.stages - 1 and own == stage.virtual_stages - 1
+
+    def _receive(self, end: Receiver | None) -> Waiting[Message]:
+        assert end is not None, "a ring has more than one stage"
         with self.clock.measure("receive_wait", "receive_wait", self.step):
             return (yield from end.receive())
 
-    def _release(self, received: Message | None) -> None:
-        end = self.ports.from_below or self.ports.from_last
-        if received is not None and end is not None:
-            end.release(received)
+    def _send(self, end: Sender | None, message: Message) -> Waiting[None]:
+        assert end is not None, "a ring has more than one stage"
+        with self.clock.measure("send_wait", "send_wait", self.step):
+            yield from end.send(message)
+
+
+_Routes = dict[tuple[int, int], list[torch.Tensor]]

@@ -17,7 +17,8 @@ from alray.stage.assignment import Assignment
 class Ports:
     """A stage's ends of the edges to its neighbours; None where there is no neighbour.
 
-    Where stages hold several virtual stages, one more edge goes from the last stage to the first.
+    Where stages hold several virtual stages, one more edge goes from the last stage to the first. With local losses
+    another one goes back, for the routes of inference.
     """
 
     from_below: Receiver | None = None
@@ -27,19 +28,32 @@ class Ports:
     barrier: Barrier | None = None
     to_first: Sender | None = None
     from_last: Receiver | None = None
+    to_last: Sender | None = None
+    from_first: Receiver | None = None
     wires: dict[int, Wire] = field(default_factory=dict)
     """Edges for messages that torch's pipelines order, by the number of the other stage. To a stage that is not among
     them, these messages go over the process group."""
 
     @property
+    def before(self) -> Receiver | None:
+        """The edge from the virtual stage before one that this stage holds."""
+        return self.from_below or self.from_last
+
+    @property
+    def behind(self) -> Sender | None:
+        """The edge to the virtual stage behind one that this stage holds."""
+        return self.to_above or self.to_first
+
+    @property
     def senders(self) -> tuple[Sender, ...]:
         """Every sending end."""
-        return tuple(end for end in (self.to_above, self.to_below, self.to_first) if end is not None)
+        ends = (self.to_above, self.to_below, self.to_first, self.to_last)
+        return tuple(end for end in ends if end is not None)
 
     def close(self) -> None:
         """Free what all ends hold. Call it when all stages have ended."""
-        ends = (*self.senders, self.from_below, self.from_above, self.from_last, self.barrier, *self.wires.values())
-        for end in ends:
+        receivers = (self.from_below, self.from_above, self.from_last, self.from_first)
+        for end in (*self.senders, *receivers, self.barrier, *self.wires.values()):
             if end is not None:
                 end.close()
 
@@ -58,40 +72,50 @@ class MessageSizes:
     assignment: Assignment
     network: Network
 
-    def up(self, after: int) -> int:
-        """Of a message that goes up from component `after` (counted from 0), in training and in evaluation."""
-        samples = self.assignment.spec.data.batch_size
-        if self.assignment.pipelined:
-            return self._up_pipelined(after)
-        return packed_bytes([shape.sample_bytes * samples for shape in self.network.edge(after).values()])
+    def up(self, source: int) -> int:
+        """Of a message from stage `source` to the next one, or from the last stage to the first, in training and in
+        evaluation."""
+        return max(map(self._up_pipelined if self.assignment.pipelined else self._up, self._ends(source)))
 
-    def labels_up(self, after: int) -> int:
-        """Of the second part of a training message that goes up from component `after`; 0: messages have one part."""
+    def labels_up(self, source: int) -> int:
+        """Of the second part of a training message as in `up`; 0: messages have one part."""
         if self.assignment.pipelined:
             return 0
         samples = self.assignment.spec.data.batch_size
-        labels = self.network.method.labels_out(after)
-        return packed_bytes([shape.sample_bytes * samples for shape in labels.values()])
+        return max(
+            packed_bytes([shape.sample_bytes * samples for shape in self.network.method.labels_out(end).values()])
+            for end in self._ends(source)
+        )
+
+    def _up(self, after: int) -> int:
+        """Of a message of local losses from component `after` (counted from 0)."""
+        samples = self.assignment.spec.data.batch_size
+        return packed_bytes([shape.sample_bytes * samples for shape in self.network.edge(after).values()])
 
     def _up_pipelined(self, after: int) -> int:
-        """A pipeline's edges carry labels in training, and s or class scores in evaluation.
-
-        With virtual stages an edge carries the messages of all of them.
-        """
+        """A pipeline's edges carry labels in training, and s or class scores in evaluation."""
         assignment, network = self.assignment, self.network
         samples = assignment.spec.data.batch_size
-        ends = [after] if assignment.plan.virtual_stages == 1 else self._part_ends
-        largest = max(network.encoders[end].output.sample_bytes for end in ends)
         scores_bytes = assignment.data.classes * network.dtype.itemsize
-        sizes = [samples * max(largest, scores_bytes, torch.int64.itemsize)]
+        sizes = [samples * max(network.encoders[after].output.sample_bytes, scores_bytes, torch.int64.itemsize)]
         if assignment.data.sample.words is not None:
             sizes.append(samples * assignment.data.sample[0])  # the mask
         return packed_bytes(sizes)
 
-    def down(self, above: int) -> int:
-        """Of a message that goes down from the stage that begins with component `above`: one tensor, of all routes."""
-        routes, samples = self.network.num_routes(above), self.assignment.spec.data.batch_size
-        return packed_bytes([routes * samples * self.network.route_shape(above).sample_bytes])
+    def down(self, source: int) -> int:
+        """Of a message from stage `source` to the one before it, or from the first stage to the last: one tensor, of
+        all routes."""
+        samples = self.assignment.spec.data.batch_size
+        begins = [run[0] for run in self.assignment.plan.stage_plans[source].runs if run[0] > 0]
+        return max(
+            packed_bytes([self.network.num_routes(begin) * samples * self.network.route_shape(begin).sample_bytes])
+            for begin in begins
+        )
+
+    def _ends(self, stage: int) -> list[int]:
+        """The last component of each virtual stage that the stage holds and that another one follows."""
+        last = len(self.assignment.plan.costs.components) - 1
+        return [run[-1] for run in self.assignment.plan.stage_plans[stage].runs if run[-1] < last]
 
     def wire(self) -> tuple[int, int]:
         """Of a micro-batch's output or gradient; and how many of these may wait at once.

@@ -100,10 +100,9 @@ class ReducedReplication(SeveralReplicas):
         weighted = any(optimizer.accumulates for optimizer in optimizers)
         self._reducers[component.index].start(gradients, weight, weighted=weighted)
 
-    def finish(self) -> Waiting[None]:
-        assert self._due.keys() == self._reducers.keys(), "`finish` comes after `start` of every component"
-        yield from self._all_done(self._reducers.values())
-        due, self._due = self._due, {}
+    def finish(self, components: Sequence[Component]) -> Waiting[None]:
+        due = {component.index: self._due.pop(component.index) for component in components}  # `start` came before
+        yield from self._all_done([self._reducers[index] for index in due])
         for index in (index for index in due if due[index]):
             for parameter, gradient in zip(self._parameters[index], self._reducers[index].wait(), strict=True):
                 parameter.grad = gradient
@@ -114,9 +113,10 @@ class ReducedReplication(SeveralReplicas):
             gather = self._gathers[component.index] = RowGather(self._all_reduce(), self._thread)
         gather.start(own, shares_of_part(self.shares, samples))
 
-    def gathered(self) -> Waiting[dict[int, torch.Tensor]]:
-        yield from self._all_done(self._gathers.values())
-        return {index: gather.wait() for index, gather in self._gathers.items()}
+    def gathered(self, components: Sequence[Component]) -> Waiting[dict[int, torch.Tensor]]:
+        begun = {component.index: self._gathers[component.index] for component in components}
+        yield from self._all_done(begun.values())
+        return {index: gather.wait() for index, gather in begun.items()}
 
     def average_weights(self, step: int) -> Waiting[None]:
         if step % self._average_every == 0:

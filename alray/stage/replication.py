@@ -93,16 +93,18 @@ class Replication(ABC):
         """
         return
 
-    def finish(self) -> Waiting[None]:
-        """Wait until every gradient that `start` began with is the average over all replicas, and put it in place."""
+    def finish(self, components: Sequence[Component]) -> Waiting[None]:
+        """Wait until the gradients of these components, each of which `start` began with, are the average over all
+        replicas, and put them in place."""
         yield from ()
 
     def start_gather(self, component: Component, own: torch.Tensor, samples: int) -> None:
         """Begin to gather `[N, D]` of every replica, one row for each of the `samples` of a mini-batch in all."""
         raise AssertionError("only replicas of stages gather")
 
-    def gathered(self) -> Waiting[dict[int, torch.Tensor]]:
-        """Wait for what `start_gather` began: by component, `[samples, D]` in the order of the mini-batch."""
+    def gathered(self, components: Sequence[Component]) -> Waiting[dict[int, torch.Tensor]]:
+        """Wait for what `start_gather` began for these components: by component, `[samples, D]` in the order of the
+        mini-batch."""
         yield from ()
         return {}
 

@@ -32,7 +32,7 @@ from .test_pipelines import MORE, pipeline, unbroken
 from .test_profile import profiled, ranges
 from .test_replicas import BP, SGD, SLOW, distance, replicas, replicated
 from .test_resume import stop_at, stopping
-from .test_same_bits import METHODS, PARTITIONS, of_family, reference_of, same
+from .test_same_bits import CYCLIC, METHODS, PARTITIONS, cyclic, of_family, reference_of, same
 
 pytestmark = pytest.mark.ray
 
@@ -101,6 +101,18 @@ def test_from_ray_to_inline_and_back(workshop, longer_reference, local_ray, stop
     assert (second.summary.status, second.summary.steps) == ("interrupted", 130)
     stopping(None)
     same(workshop.resume("pipeline.partition=[4]", inline=False), longer_reference)
+
+
+@pytest.mark.timeout(240)
+def test_a_stage_of_a_ring_is_killed(workshop, longer_reference, local_ray, victims) -> None:
+    """Components in turns on two stages: the ring is closed anew, and ends in the bits of one stage."""
+    watching = Striking(victims=victims, strikes=[(1, 17, signal.SIGKILL)])
+    run = workshop.run(*cyclic(*CYCLIC[0]), *LONG, "pipeline.in_flight=1", inline=False, watching=watching)
+    assert not watching.strikes, "the run was over before the stage was struck"
+    (failure,) = run.summary.failures
+    assert failure.message.startswith("stage 1 died")
+    same(run, longer_reference)
+    assert (run.summary.engine, run.summary.stages, run.summary.partition) == ("ray", 2, [1, 1, 1, 1])
 
 
 @pytest.mark.full  # test_profile.py has traces of one process and of several without Ray

@@ -15,6 +15,7 @@ from alray.inference.requests import evaluate_run
 from alray.orchestrate import Finished
 from alray.run_folder.records import read
 from alray.run_folder.store import checkpoint_folder
+from alray.stage.disturbance import Slowdown
 
 from .conftest import Watching, Workshop
 
@@ -330,3 +331,47 @@ def test_a_pipeline(replicated, one_process, processes) -> None:
     one = one_process(*ADAM[0], *BP)
     run = replicated.run(*ADAM[0], *pipeline, *replicas(2), inline=False)
     assert distance(run, one) <= ADAM[1]
+
+
+@pytest.mark.parametrize("method", ["associated_learning", "gather"])
+def test_virtual_stages(replicated, processes, method) -> None:
+    """Gradients, and projections, are exchanged by virtual stage; the bits are those of stages without any."""
+    overrides = [*SGD[0], *replicas(2, "replicas.shares=[22, 42]"), *(SCPL if method == "gather" else [])]
+    overrides += [
+        "model.components=[{block: mlp, widths: [24], activation: tanh, repeat: 4}]",
+        "pipeline.costs=[" + ", ".join(["{forward_s: 1, backward_s: 1, update_s: 0}"] * 4) + "]",
+    ]
+    blocked = replicated.run(*overrides, "pipeline.partition=[2,2]", name="blocked")
+    assert blocked.error is None, blocked.error
+    ring = [*overrides, "pipeline.partition=[1,1,1,1]", "pipeline.virtual_stages=2"]
+    for inline in (True, False):
+        run = replicated.run(*ring, inline=inline, name=f"ring-{inline}")
+        assert run.error is None, run.error
+        assert run.summary.weights_sha256 == blocked.summary.weights_sha256
+        assert run.summary.accuracy_per_depth == blocked.summary.accuracy_per_depth
+
+
+@pytest.mark.parametrize("kind", ["added_s: [0.4, 0.4]", "factor: 3.0"])
+def test_a_slowed_replica_of_virtual_stages_is_slowed_once(replicated, kind) -> None:
+    """A mini-batch has an update in each virtual stage; it is slowed as a whole."""
+    waits: list[tuple[int, float]] = []
+    original = Slowdown.wait
+
+    def wait(self, step: int, computed_s: float):
+        waits.append((step, computed_s))
+        yield from original(self, step, computed_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Slowdown, "wait", wait)
+        run = replicated.run(
+            *SGD[0],
+            *replicas(2, f"replicas.disturbance={{workers: [1], epochs: [1, 1], {kind}}}"),
+            "model.components=[{block: mlp, widths: [24], activation: tanh, repeat: 4}]",
+            "pipeline.costs=[" + ", ".join(["{forward_s: 1, backward_s: 1, update_s: 0}"] * 4) + "]",
+            "pipeline.partition=[1,1,1,1]",
+            "pipeline.virtual_stages=2",
+            "run={steps: 3}",
+        )
+    assert run.error is None, run.error
+    assert sorted(step for step, _ in waits) == sorted([1, 2, 3] * 4)  # once on each stage of each replica
+    assert all(computed_s > 0 for _, computed_s in waits)

@@ -11,7 +11,7 @@ from alray.errors import CheckpointError, SpecError
 from alray.run_folder.records import effective, read
 
 from .conftest import Asked, Watching
-from .test_same_bits import PARTITIONS, same
+from .test_same_bits import CYCLIC, PARTITIONS, cyclic, same
 
 WITH_A_WORKER = 14
 """For every stop a worker would take seconds to start; tests/data has one that begins in the middle of an epoch."""
@@ -66,6 +66,19 @@ def test_stopped_after_any_mini_batch(workshop, reference, stopping, step) -> No
     second = workshop.resume(f"pipeline.partition={chance.choice(PARTITIONS)}", f"data.workers={workers}")
     same(second, reference)
     assert second.summary.steps == 21
+
+
+@pytest.mark.parametrize("schedule", ["streamed", "parallel_backward"])
+def test_to_virtual_stages_and_back(workshop, reference, stopping, processes, schedule) -> None:
+    """Checkpoints are by component: those of a ring go on in a line, and the other way round."""
+    first = workshop.run(*cyclic(*CYCLIC[0]), f"pipeline.schedule={schedule}", asked=stopping(6))
+    assert (first.summary.status, first.summary.steps) == ("interrupted", 6)
+    second = workshop.resume("pipeline.partition=[1,3]", "pipeline.virtual_stages=null", asked=stopping(11))
+    assert (second.summary.status, second.summary.steps, second.summary.partition) == ("interrupted", 11, [1, 3])
+    stopping(None)
+    last = workshop.resume(*cyclic(*CYCLIC[0]), "pipeline.in_flight=1", inline=False)
+    same(last, reference)
+    assert last.summary.partition == [1, 1, 1, 1]
 
 
 def test_stopped_again_and_again(workshop, reference, stopping) -> None:

@@ -19,6 +19,7 @@ from alray.orchestrate import Finished, plan_spec
 
 from ..pairwise import all_pairs
 from .conftest import TINY, Watching, Workshop
+from .process_graph import in_processes
 
 pytestmark = pytest.mark.long
 
@@ -80,6 +81,18 @@ FAMILIES = {
 IN_FLIGHT = [1, 2, 7]
 """Mini-batches that may wait on an edge."""
 
+CYCLIC = [
+    # stages, partition, and how often the model's second entry is repeated
+    (2, [1, 1, 1, 1], 3),
+    (2, [2, 1, 1, 2], 5),
+    (2, [1, 2, 2, 1], 5),
+    (2, [1, 1, 1, 1, 1, 1], 5),
+    (3, [1, 1, 1, 1, 1, 1], 5),
+]
+"""Layouts with virtual stages, of four components and of six."""
+ROUNDS = all_pairs(SCHEDULES, list(FAMILIES), list(METHODS), IN_FLIGHT)
+DEEP = all_pairs(CYCLIC[1:], SCHEDULES, ["lstm", "transformer"], list(METHODS), IN_FLIGHT[:2])
+
 PAIRS = all_pairs(PARTITIONS, SCHEDULES, list(FAMILIES), list(METHODS), IN_FLIGHT)
 GRID = [row for row in itertools.product(PARTITIONS, SCHEDULES, FAMILIES, METHODS, IN_FLIGHT[:1]) if row not in PAIRS]
 
@@ -111,14 +124,23 @@ def of_family(workshop: Workshop, family: str) -> Workshop:
     return workshop
 
 
+def cyclic(stages: int, partition: list[int], repeat: int = 3) -> list[str]:
+    """The overrides of a layout of `CYCLIC`."""
+    cost = "{forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}"
+    deeper = [f"model.components.1.repeat={repeat}", f"pipeline.costs=[{', '.join([cost] * (repeat + 1))}]"]
+    layout = [f"pipeline.partition={partition}", f"pipeline.virtual_stages={len(partition) // stages}"]
+    return [*(deeper if repeat > 3 else []), *layout]
+
+
 @pytest.fixture(scope="session")
-def reference_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Finished]:
+def reference_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Finished]:
     """The run of a family by a method, sequential, on one stage: what every other way of running it must equal."""
 
     @cache
-    def run(family: str, method: str) -> Finished:
+    def run(family: str, method: str, repeat: int = 3) -> Finished:
         workshop = of_family(Workshop(tmp_path_factory.mktemp(family)), family)
-        return workshop.run(*METHODS[method], "pipeline.schedule=sequential", "pipeline.stages=1")
+        deep = cyclic(1, [repeat + 1], repeat)
+        return workshop.run(*METHODS[method], *deep, "pipeline.schedule=sequential")
 
     return run
 
@@ -142,6 +164,42 @@ def test_inline(workshop, reference_of, partition, schedule, family, method, in_
     same(run, reference_of(family, method))
     summary = run.summary
     assert (summary.method, summary.schedule, summary.partition) == (method, schedule, partition)
+
+
+@pytest.mark.parametrize(("schedule", "family", "method", "in_flight"), ROUNDS, ids=str)
+def test_cyclic_inline(workshop, reference_of, schedule, family, method, in_flight) -> None:
+    """Components in turns on two stages, with evaluations up and down the ring, and edges that hold little."""
+    layout = cyclic(*CYCLIC[0])
+    run = of_family(workshop, family).run(
+        *METHODS[method], *layout, f"pipeline.schedule={schedule}", f"pipeline.in_flight={in_flight}"
+    )
+    same(run, reference_of(family, method))
+    assert (run.summary.stages, run.summary.partition) == (2, [1, 1, 1, 1])
+
+
+@pytest.mark.parametrize(("layout", "schedule", "family", "method", "in_flight"), DEEP, ids=str)
+def test_deep_cyclic_inline(workshop, reference_of, layout, schedule, family, method, in_flight) -> None:
+    run = of_family(workshop, family).run(
+        *METHODS[method], *cyclic(*layout), f"pipeline.schedule={schedule}", f"pipeline.in_flight={in_flight}"
+    )
+    same(run, reference_of(family, method, layout[2]))
+
+
+@pytest.mark.parametrize("nodes", [(), ("one", "other")], ids=["shared memory", "gloo"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_cyclic_between_processes(workshop, reference, server, schedule, nodes) -> None:
+    """Edges of bounded buffers: no two stages wait for each other for ever."""
+    overrides = [*cyclic(*CYCLIC[0]), f"pipeline.schedule={schedule}", "pipeline.in_flight=1"]
+    with in_processes(server, nodes):
+        same(workshop.run(*overrides, inline=False), reference)
+
+
+@pytest.mark.parametrize("layout", CYCLIC[1:], ids=str)
+def test_deep_cyclic_between_processes(workshop, reference_of, processes, layout) -> None:
+    method = "associated_learning"
+    overrides = [*METHODS[method], *cyclic(*layout), "pipeline.in_flight=1"]
+    run = of_family(workshop, "lstm").run(*overrides, inline=False)
+    same(run, reference_of("lstm", method, layout[2]))
 
 
 @pytest.mark.parametrize("partition", PARTITIONS, ids=str)

@@ -78,7 +78,32 @@ def test_local_losses(costs: Costs) -> None:
             below = held[place - 1].output_bytes if place else 0  # which this component holds as its input
             totals.append(gradients - component.gradient_bytes + kept + below + backward(component, 1))
         totals += [gradients + component.update_peak_bytes + held[-1].output_bytes for component in held]
-        assert most(local_moments(), costs, 1, own) == pytest.approx(max(totals))
+        assert most(local_moments("streamed", 1, 3, 1), costs, 1, own) == pytest.approx(max(totals))
+
+
+@pytest.mark.parametrize("schedule", ["streamed", "parallel_backward"])
+def test_local_losses_in_virtual_stages(costs: Costs, schedule: str) -> None:
+    """A mini-batch is done in one virtual stage before it comes to the next; with all backwards at once it is not."""
+    own = [range(0, 2), range(3, 6)]
+    held = [[costs.components[index] for index in one] for one in own]
+    gradients = sum(component.gradient_bytes for one in held for component in one)
+    left = [sum(component.activation_bytes for component in one) for one in held]
+    totals, others = [], 0.0
+    for place, one in enumerate(held):
+        kept = others
+        for component in one:
+            totals.append(gradients + kept + forward(component, 1))
+            kept += component.activation_bytes
+        others += left[place] if schedule == "parallel_backward" else 0.0
+    for place, one in enumerate(held):
+        others = sum(left[place + 1 :]) if schedule == "parallel_backward" else 0.0
+        kept = others + left[place]
+        for number, component in enumerate(one):
+            kept -= component.activation_bytes
+            below = one[number - 1].output_bytes if number else 0
+            totals.append(gradients - component.gradient_bytes + kept + below + backward(component, 1))
+        totals += [gradients + others + component.update_peak_bytes + one[-1].output_bytes for component in one]
+    assert most(local_moments(schedule, 0, 2, 2), costs, 1, *own) == pytest.approx(max(totals))
 
 
 @pytest.mark.parametrize("parts", [1, 4])
@@ -136,5 +161,5 @@ def test_uncounted_costs_hold_what_forwards_leave(make_costs: Make) -> None:
     costs = make_costs()
     gradients = sum(component.gradient_bytes for component in costs.components)
     activations = sum(component.activation_bytes for component in costs.components)
-    assert most(local_moments(), costs, 1, range(4)) == gradients + activations
+    assert most(local_moments("streamed", 1, 3, 1), costs, 1, range(4)) == gradients + activations
     assert most(turn_moments(1), costs, 1, range(4)) == gradients + activations

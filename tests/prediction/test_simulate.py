@@ -287,3 +287,31 @@ def test_the_simulation_agrees_with_a_naive_one(
     program = Program.of_schedule(schedule, len(times), 8)
     found = {bar.action: (bar.start_s, bar.end_s) for bar in simulate(program, durations, in_flight=in_flight).bars()}
     assert found == simulate_naively(program, durations, in_flight)
+
+
+@given(
+    schedule=st.sampled_from(LOCAL),
+    stages=st.integers(2, 4),
+    virtual=st.integers(1, 4),
+    in_flight=st.integers(1, 2),
+    data=st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_local_losses_in_virtual_stages_never_wait_for_each_other(
+    schedule: str, stages: int, virtual: int, in_flight: int, data: st.DataObject
+) -> None:
+    """Whatever actions and messages take, and however little an edge holds; and no step is below the bound."""
+    number = stages * virtual
+    seconds = st.floats(0.0, 1.0)
+    each = st.lists(seconds, min_size=number, max_size=number)
+    messages = st.lists(seconds, min_size=number - 1, max_size=number - 1)
+    durations = Durations(
+        *(data.draw(each) for _ in range(3)),
+        label_s=data.draw(each),
+        up_s=data.draw(messages),
+        labels_up_s=data.draw(messages),
+    )
+    program = Program.of_schedule(schedule, stages, 9, virtual_stages=virtual)
+    timeline = simulate(program, durations, in_flight=in_flight)
+    bound_s = SCHEDULES[schedule].bound(durations, stages, 1)
+    assert timeline.step_time_s >= bound_s - 1e-9

@@ -75,7 +75,7 @@ def test_a_schedule_with_an_empty_part_is_refused(part: str) -> None:
     [
         ("gpipe", {"torch_class": None}, "`gpipe` needs a torch_class if it is a pipeline"),
         ("streamed", {"torch_class": "ScheduleGPipe"}, "`streamed` needs a torch_class if it is a pipeline, and only"),
-        ("streamed", {"fewest_virtual_stages": 1}, "`streamed` is no pipeline, so it has no micro-batches or virtual"),
+        ("single", {"fewest_virtual_stages": 1}, "`single` runs on one stage, so it has no virtual stages"),
         ("single", {"demand": SCHEDULES["gpipe"].demand}, "`single` is no pipeline, so it has no micro-batches"),
     ],
 )

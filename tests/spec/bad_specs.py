@@ -279,6 +279,22 @@ BAD_SPECS = (
     bad(
         "9 pipeline.partition",
         method="{kind: backpropagation}",
+        pipeline="{schedule: 1f1b, stages: 2, partition: cyclic, micro_batch_norm: accept}",
+        second="{block: linear, width: 4, repeat: 3}",
+    ),
+    bad(
+        "9 pipeline.partition",
+        pipeline="{stages: 2, partition: cyclic}",
+        second="{block: linear, width: 4, repeat: 2}",
+    ),
+    bad(
+        "9 pipeline.virtual_stages",
+        pipeline="{stages: 2, partition: cyclic, virtual_stages: 1}",
+        second="{block: linear, width: 4, repeat: 3}",
+    ),
+    bad(
+        "9 pipeline.partition",
+        method="{kind: backpropagation}",
         pipeline="{schedule: interleaved_1f1b, stages: 2, partition: [1, 1], micro_batch_norm: accept}",
     ),
     bad(

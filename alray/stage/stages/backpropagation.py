@@ -33,16 +33,16 @@ class WholeNetworkStage(ActionStage, ABC):
         self._chain = list(components)
         self._pending: torch.Tensor | None = None  # the loss between F and B
 
-    def update(self, lr: float, label_lr: float) -> None:
+    def update(self, lr: float, label_lr: float, own: int = 0) -> None:
         step_optimizers(self._chain, lr)
 
     @torch.no_grad()
-    def infer_up(self, incoming: Tensors, step: int, batch: int) -> tuple[Tensors, list[torch.Tensor]]:
+    def infer_up(self, incoming: Tensors, step: int, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
         """Backpropagation has one route: the whole network."""
         return incoming, [class_scores(self._chain, incoming, step, "evaluation", batch)]
 
     @torch.no_grad()
-    def infer_down(self, routes: list[torch.Tensor]) -> list[torch.Tensor]:
+    def infer_down(self, routes: list[torch.Tensor], own: int = 0) -> list[torch.Tensor]:
         return routes
 
 

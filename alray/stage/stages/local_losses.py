@@ -25,71 +25,74 @@ class LocalLossStage(ActionStage):
         actions: Sequence[Action],
         replication: Replication,
         slowdown: Slowdown | None = None,
+        *,
+        runs: Sequence[int] = (),
     ) -> None:
-        super().__init__(components, actions, replication, slowdown)
-        self._local = list(components)
+        super().__init__(components, actions, replication, slowdown, runs=runs)
+        self._local = [list(components[run]) for run in self._runs]
 
     def forward(self, batch: MiniBatch, micro_batch: int = 0) -> None:
         tensors = batch.incoming
-        for component in self._local:
+        for component in self._local[batch.own]:
             tensors = component.encoder_step(tensors, batch.step)
         batch.outgoing.update(tensors)
 
     def gather(self, batch: MiniBatch, clock: Clock, text: str) -> Waiting[None]:
         replication = self._replication
-        if replication.count == 1 or not any(component.gathers for component in self._local):
+        gathering = [component for component in self._local[batch.own] if component.gathers]
+        if replication.count == 1 or not gathering:
             return
         with clock.measure("L", text, batch.step):
-            for component in self._local:
-                if component.gathers:
-                    replication.start_gather(component, component.to_gather(batch.incoming), batch.samples)
+            for component in gathering:
+                replication.start_gather(component, component.to_gather(batch.incoming), batch.samples)
         with clock.measure("all_reduce", f"gather {batch.step - 1}", batch.step):
-            gathered = yield from replication.gathered()
-        for component in self._local:
-            if component.gathers:
-                component.take_gathered(gathered[component.index], replication.first_sample(batch.samples))
+            gathered = yield from replication.gathered(gathering)
+        for component in gathering:
+            component.take_gathered(gathered[component.index], replication.first_sample(batch.samples))
 
     def label(self, batch: MiniBatch) -> None:
         tensors = batch.incoming
-        for component in self._local:
+        for component in self._local[batch.own]:
             tensors = component.label_step(tensors)
         batch.outgoing.update(tensors)
 
     def backward(self, batch: MiniBatch) -> Mapping[int, Tensors]:
         losses = {}
-        for component in self._local:
+        for component in self._local[batch.own]:
             own = losses[component.index] = component.backward_step()
             if self._averages_in_backward and all_finite(own.values()):
                 self._replication.start(component, batch.samples)
         return losses
 
-    def update(self, lr: float, label_lr: float) -> None:
-        for component in self._local:
+    def update(self, lr: float, label_lr: float, own: int = 0) -> None:
+        for component in self._local[own]:
             component.update_step(lr, label_lr)
 
     @torch.no_grad()
-    def infer_up(self, incoming: Tensors, step: int, batch: int) -> tuple[Tensors, list[torch.Tensor]]:
-        """The list holds, for each route that turns here, its code decoded down to this stage's first component."""
+    def infer_up(self, incoming: Tensors, step: int, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
+        """The list holds, for each route that turns here, its code decoded down to the first component of this virtual
+        stage."""
         routes: list[torch.Tensor] = []
-        for index, component in enumerate(self._local):
+        run = self._local[own]
+        for index, component in enumerate(run):
             incoming = component.infer(incoming, step, "evaluation", batch)
             if not component.ends_route:
                 continue
             t = component.code(incoming)
-            for below in reversed(self._local[: index + 1]):
+            for below in reversed(run[: index + 1]):
                 t = below.decode(t)
             routes.append(t)
         return incoming, routes
 
     @torch.no_grad()
-    def infer_down(self, routes: list[torch.Tensor]) -> list[torch.Tensor]:
+    def infer_down(self, routes: list[torch.Tensor], own: int = 0) -> list[torch.Tensor]:
         """Decode each route by itself, in the batch's own shape.
 
         Stacked routes would change the bits of a matrix product, and now and then an accuracy.
         """
         decoded = []
         for t in routes:
-            for component in reversed(self._local):
+            for component in reversed(self._local[own]):
                 t = component.decode(t)
             decoded.append(t)
         return decoded

@@ -37,7 +37,7 @@ from alray.stage.disturbance import Slowdown
 from alray.stage.ports import Ports
 from alray.stage.replication import Replication
 from alray.stage.stages.backpropagation import class_scores, draw_purpose, step_optimizers, through, zero_gradients
-from alray.stage.stages.stage import LossValues, MiniBatch, RoundStage, finite_values
+from alray.stage.stages.stage import LossValues, MiniBatch, Stage, finite_values
 from alray.user_code import FAULTS_OF_USER_CODE
 
 _HOST = torch.device("cpu")
@@ -78,8 +78,10 @@ def _without_torch() -> Iterator[None]:
         raise cause from cause.__cause__
 
 
-class PipelinedStage(RoundStage):
+class PipelinedStage(Stage):
     """The components of one stage, in one separate run for each virtual stage."""
+
+    routes_come_down = False
 
     def __init__(
         self,
@@ -153,7 +155,7 @@ class PipelinedStage(RoundStage):
                 goes_up: Tensors = {name: incoming[name] for name in ("labels", "mask") if name in incoming}
                 yield from ports.to_above.send(Message(MessageKind.TRAIN, step, goes_up))
         losses = finite_values(self.train(incoming, step, clock), step)
-        yield from self._average_gradients(batch, clock, began_s)
+        yield from self._average_gradients(self.components, batch, clock, began_s)
         with clock.measure("U", f"{self._stage}U{step - 1}", step):
             self.update(batch.lr)
         return losses
@@ -204,20 +206,15 @@ class PipelinedStage(RoundStage):
         step_optimizers(self._chain, lr)
 
     @torch.no_grad()
-    def infer_up(self, incoming: Tensors, step: int, batch: int) -> tuple[Tensors, list[torch.Tensor]]:
-        """E where each stage has one virtual stage: the last stage has the class scores."""
-        outgoing = self.infer_part(0, incoming, step, batch)
-        return outgoing, [outgoing["s"]] if self.holds_loss else []
-
-    @torch.no_grad()
-    def infer_part(self, index: int, incoming: Tensors, step: int, batch: int) -> Tensors:
-        part = self._parts[index]
+    def infer_up(self, incoming: Tensors, step: int, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
+        """E: the last virtual stage has the class scores `[N, classes]`."""
+        part = self._parts[own]
         if part.ends_in_loss:
-            return {"s": class_scores(part.held, incoming, step, "evaluation", batch)}
-        return through(part.held, incoming, step, "evaluation", batch)
+            return {}, [class_scores(part.held, incoming, step, "evaluation", batch)]
+        return through(part.held, incoming, step, "evaluation", batch), []
 
     @torch.no_grad()
-    def infer_down(self, routes: list[torch.Tensor]) -> list[torch.Tensor]:
+    def infer_down(self, routes: list[torch.Tensor], own: int = 0) -> list[torch.Tensor]:
         return routes
 
 

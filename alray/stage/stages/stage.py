@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 
 from alray.channel.edge import Waiting
 from alray.channel.message import Message, MessageKind
-from alray.errors import NonFiniteLoss
+from alray.errors import ChannelError, NonFiniteLoss
 from alray.nn.component import Component
 from alray.nn.encoder import Tensors
 from alray.schedules.actions import Action
@@ -41,6 +43,8 @@ class MiniBatch:
     """The message that brought `incoming`. None on stage 0, which reads the data itself."""
     outgoing: Tensors = field(default_factory=dict)
     """The input of the next stage, by name, as far as it is computed."""
+    own: int = 0
+    """The stage's virtual stage that it is in, of those that the stage holds, counted from 0."""
 
 
 class Stage(ABC):
@@ -48,6 +52,9 @@ class Stage(ABC):
 
     virtual_stages = 1
     """Separate runs of components that this stage holds."""
+    routes_come_down = True
+    """Whether each stage decodes the routes of inference that turn above it. If not, the last virtual stage has the
+    class scores."""
 
     def __init__(
         self, components: Sequence[Component], replication: Replication, slowdown: Slowdown | None = None
@@ -65,15 +72,16 @@ class Stage(ABC):
         """
 
     @abstractmethod
-    def infer_up(self, incoming: Tensors, step: int, batch: int) -> tuple[Tensors, list[torch.Tensor]]:
-        """E: run the encoders in evaluation mode.
+    def infer_up(self, incoming: Tensors, step: int, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
+        """E: run the encoders of the stage's virtual stage `own` in evaluation mode.
 
-        Returns what the next stage gets, and one tensor for each route of inference that turns on this stage.
+        Returns what the next virtual stage gets, and one tensor for each route of inference that turns on this one.
         """
 
     @abstractmethod
-    def infer_down(self, routes: list[torch.Tensor]) -> list[torch.Tensor]:
-        """D: decode the routes that come from the stage above down to this stage's first component."""
+    def infer_down(self, routes: list[torch.Tensor], own: int = 0) -> list[torch.Tensor]:
+        """D: decode the routes that come from the virtual stage above down to the first component of virtual stage
+        `own`."""
 
     def evaluation_mode(self, on: bool) -> None:
         """Switch every module to evaluation mode, or back to training mode."""
@@ -89,21 +97,25 @@ class Stage(ABC):
         """Whether gradients are averaged while the backward pass continues. A slowed replica averages after it."""
         return self._replication.averages_gradients and self._slowdown is None
 
-    def _average_gradients(self, batch: MiniBatch, clock: Clock, began_s: float) -> Waiting[None]:
-        """Between B and U: slow this replica where the spec says so, and wait for the gradients of all replicas.
+    def _average_gradients(
+        self, components: Sequence[Component], batch: MiniBatch, clock: Clock, began_s: float, *, last: bool = True
+    ) -> Waiting[None]:
+        """Between B and U of these components: slow this replica where the spec says so, and wait for the gradients of
+        all replicas.
 
-        began_s: `clock.by_samples_s` when the mini-batch began.
+        began_s: `clock.by_samples_s` when the mini-batch began. last: whether these are the last components of the
+        mini-batch on this stage, before whose U a replica is slowed.
         """
-        if self._slowdown is not None:
+        if self._slowdown is not None and last:
             with clock.measure("B", "disturbance", batch.step):
                 yield from self._slowdown.wait(batch.step, clock.by_samples_s - began_s)
         if not self._replication.averages_gradients:
             return
         if not self._averages_in_backward:
-            for component in self.components:
+            for component in components:
                 self._replication.start(component, batch.samples)
         with clock.measure("all_reduce", f"all_reduce {batch.step - 1}", batch.step):
-            yield from self._replication.finish()
+            yield from self._replication.finish(components)
 
 
 class ActionStage(Stage, ABC):
@@ -115,13 +127,22 @@ class ActionStage(Stage, ABC):
         actions: Sequence[Action],
         replication: Replication,
         slowdown: Slowdown | None = None,
+        *,
+        runs: Sequence[int] = (),
     ) -> None:
-        """actions: those of mini-batch 0 on this stage; every other mini-batch has the same."""
+        """actions: those of mini-batch 0 on this stage; every other mini-batch has the same. runs: how many components
+        each virtual stage has, in order; (): there is one."""
         super().__init__(components, replication, slowdown)
-        self._actions: list[tuple[Action, str, str]] = []  # with what stands before and behind the mini-batch's number
-        for action in actions:
+        self.virtual_stages = len(runs) or 1
+        ends = [*accumulate(runs)] or [len(self.components)]
+        self._runs = [slice(first, end) for first, end in zip([0, *ends[:-1]], ends, strict=True)]
+        self._actions: list[_Listed] = []
+        virtual = sorted({action.stage for action in actions})
+        for place, action in enumerate(actions):
             before, behind = str(action).split(f"{action.kind}0", 1)
-            self._actions.append((action, f"{before}{action.kind}", behind))
+            own = virtual.index(action.stage)
+            again = any(later.stage == action.stage and later.kind != "W" for later in actions[place + 1 :])
+            self._actions.append(_Listed(action, f"{before}{action.kind}", behind, own, last=not again))
 
     @abstractmethod
     def forward(self, batch: MiniBatch, micro_batch: int) -> None:
@@ -143,54 +164,91 @@ class ActionStage(Stage, ABC):
         """B: compute gradients. Returns the losses that are complete now, by component and name, as scalars."""
 
     @abstractmethod
-    def update(self, lr: float, label_lr: float) -> None:
-        """U: one step of the optimizers of every component."""
+    def update(self, lr: float, label_lr: float, own: int = 0) -> None:
+        """U: one step of the optimizers of every component of the stage's virtual stage `own`."""
 
     def mini_batch(self, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[LossValues]:
+        """R of the first virtual stage is done: only by receiving the message did the loop learn what comes."""
         began_s, step = clock.by_samples_s, batch.step
         losses: LossValues = {}
-        for number, (action, before, behind) in enumerate(self._actions, start=1):
+        under_way = {0: batch}  # by virtual stage
+        for number, (action, before, behind, own, last) in enumerate(self._actions, start=1):
             text = f"{before}{step - 1}{behind}"
+            if action.kind == "R" and action.part == 0 and own > 0:
+                under_way[own] = yield from _receive_round(own, batch, ports, clock)
+            part = under_way[own] if action.kind != "W" else batch
             match action.kind:
                 case "F":
                     with clock.measure("F", text, step):
-                        self.forward(batch, action.part)
+                        self.forward(part, action.part)
                 case "L":
-                    yield from self.gather(batch, clock, text)
+                    yield from self.gather(part, clock, text)
                     with clock.measure("L", text, step):
-                        self.label(batch)
+                        self.label(part)
                 case "B":
                     with clock.measure("B", text, step):
-                        losses |= finite_values(self.backward(batch), step)
+                        losses |= finite_values(self.backward(part), step)
                 case "U":
-                    yield from self._average_gradients(batch, clock, began_s)
+                    components = self.components[self._runs[own]]
+                    ends = own == self.virtual_stages - 1
+                    yield from self._average_gradients(components, part, clock, began_s, last=ends)
                     with clock.measure("U", text, step):
-                        self.update(batch.lr, batch.label_lr)
-                case "R":
-                    yield from _receive(action, batch, ports, clock)
+                        self.update(part.lr, part.label_lr, own)
+                case "R" if action.part == 1:
+                    yield from _receive_labels(part, ports, clock)
                 case "S":
-                    yield from _send(action, batch, ports, clock)
+                    yield from _send(action, part, ports, clock)
                 case "W":
                     yield from _wait(number == len(self._actions), ports, clock, step)
-        if batch.message is not None and ports.from_below is not None:
-            ports.from_below.release(batch.message)  # autograd and the sends are done with its buffer
+            if last and action.kind != "W":
+                del under_way[own]
+                if own < self.virtual_stages - 1:
+                    part.outgoing = {}  # its memory is free for the next virtual stage
+                if part.message is not None and ports.before is not None:
+                    ports.before.release(part.message)  # autograd and the sends are done with its buffer
         return losses
 
 
-def _receive(action: Action, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[None]:
-    """R.1: wait for the labels of a mini-batch. R is done: only by receiving it did the loop learn what comes."""
-    if action.part == 1:
-        assert ports.from_below is not None and batch.message is not None, "stage 0 receives nothing"
-        with clock.measure("receive_wait", "receive_wait", batch.step):
-            yield from ports.from_below.complete(batch.message)
+class _Listed(NamedTuple):
+    """An action of a stage's list, with what stands before and behind the mini-batch's number in its text.
+
+    own: the virtual stage, of those that the stage holds. last: whether no computation or message of it comes after.
+    """
+
+    action: Action
+    before: str
+    behind: str
+    own: int
+    last: bool
+
+
+def _receive_round(own: int, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[MiniBatch]:
+    """R of a further virtual stage: the mini-batch comes round again, in the order in which it was sent on."""
+    assert ports.before is not None, "a stage alone receives nothing"
+    with clock.measure("receive_wait", "receive_wait", batch.step):
+        message = yield from ports.before.receive()
+    if message.kind is not MessageKind.TRAIN or message.step != batch.step:
+        raise ChannelError(
+            f"edge {ports.before.edge}: {message.kind.name.lower()} {message.step} came where mini-batch {batch.step} "
+            "comes round",
+            hint="report this as a fault of alray",
+        )
+    return replace(batch, incoming=message.tensors, message=message, outgoing={}, own=own)
+
+
+def _receive_labels(batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[None]:
+    """R.1: wait for the labels of a mini-batch."""
+    assert ports.before is not None and batch.message is not None, "the first virtual stage receives nothing"
+    with clock.measure("receive_wait", "receive_wait", batch.step):
+        yield from ports.before.complete(batch.message)
 
 
 def _send(action: Action, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[None]:
     """S: the samples go up, so that the stage above can begin. S.1: the labels follow, which completes the message."""
-    assert ports.to_above is not None, "the last stage sends nothing"
+    assert ports.behind is not None, "the last virtual stage sends nothing"
     message = Message(MessageKind.TRAIN, batch.step, batch.outgoing)
     with clock.measure("send_wait", "send_wait", batch.step):
-        yield from ports.to_above.begin(message) if action.part == 0 else ports.to_above.send(message)
+        yield from ports.behind.begin(message) if action.part == 0 else ports.behind.send(message)
 
 
 def _wait(last: bool, ports: Ports, clock: Clock, step: int) -> Waiting[None]:
@@ -202,17 +260,6 @@ def _wait(last: bool, ports: Ports, clock: Clock, step: int) -> Waiting[None]:
     assert ports.barrier is not None, "a stage alone waits for nobody"
     with clock.measure("barrier", "receive_wait", step):
         yield from ports.barrier.gather() if last else ports.barrier.wait()
-
-
-class RoundStage(Stage, ABC):
-    """A stage that may hold several virtual stages, so that inference goes round all stages more than once."""
-
-    @abstractmethod
-    def infer_part(self, index: int, incoming: Tensors, step: int, batch: int) -> Tensors:
-        """E of this stage's virtual stage `index`, counted from 0.
-
-        Returns the input of the next virtual stage; the last one returns the class scores `[N, classes]` as `s`.
-        """
 
 
 def finite_values(losses: Mapping[int, Mapping[str, torch.Tensor]], step: int) -> LossValues:
