@@ -17,6 +17,7 @@ from alray.nn.network import Network
 from alray.nn.shape import Shape
 from alray.run_folder.data_identity import DataIdentity
 from alray.schedules.table import SCHEDULES
+from alray.spec.duration import Duration
 from alray.spec.models import Spec
 from alray.spec.replica_checks import last_batch_fault
 from alray.user_code import UserCode
@@ -52,6 +53,13 @@ class DataFacts:
         """Number of mini-batches needed to see this many samples."""
         epochs, rest = divmod(samples, self.samples_per_epoch)
         return epochs * self.steps_per_epoch + -(-rest // batch_size)
+
+    def mini_batches(self, duration: Duration, batch_size: int) -> int:
+        """Number of mini-batches in a duration, which is not one in seconds; parts of an epoch are rounded."""
+        if duration.unit == "samples":
+            return self.steps(int(duration.count), batch_size)
+        assert duration.unit != "s", "how many mini-batches fit into a second is not known"
+        return round(duration.count * (self.steps_per_epoch if duration.unit == "epochs" else 1))
 
 
 @dataclass(frozen=True)

@@ -362,6 +362,13 @@ BAD_SPECS = (
         replicas="{count: 2, disturbance: {workers: [0, 2], factor: 2, epochs: [1, 3]}}",
     ),
     bad("11 lr_schedule.scale_with_batch", lr_schedule="{scale_with_batch: linear}"),
+    bad("11 lr_schedule.every", lr_schedule="{kind: step, every: 30 s}"),
+    bad("11 lr_schedule.every", lr_schedule="{kind: step}"),
+    bad("11 lr_schedule.at", lr_schedule="{kind: multi_step, at: []}"),
+    bad("11 lr_schedule.at[1]", lr_schedule="{kind: multi_step, at: [1 epoch, 3]}"),
+    bad("11 lr_schedule.rise", lr_schedule="{kind: one_cycle, rise: 1}"),
+    bad("11 lr_schedule.warmup_epochs", lr_schedule="{kind: one_cycle, warmup_epochs: 1}"),
+    bad("11 lr_schedule.warmup_epochs", lr_schedule="{kind: rising, warmup_epochs: 1}"),
     # Overrides.
     bad("command line optimizer.lrr", overrides=("optimizer.lrr=1",)),
     bad("command line optimiser", overrides=("optimiser.lr=1",)),
