@@ -119,10 +119,16 @@ class Workload:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences that the user should read before the run: how learning rates follow updates of several
-        mini-batches, and where replicas do not give the result of one process."""
+        """Sentences that the user should read before the run: which parameters Muon does not update, how learning rates
+        follow updates of several mini-batches, and where replicas do not give the result of one process."""
         spec, encoders = self.spec, self.network.encoders
         notes = []
+        if spec.optimizer.kind == "muon":
+            elements = self.network.updated_elements()
+            notes.append(
+                f"Muon updates {elements['Muon']:,} parameters, in weights of two dimensions; AdamW updates the other "
+                f"{elements['AdamW']:,}"
+            )
         together = spec.optimizer.accumulate
         if together > 1 and (spec.lr_schedule.kind != "constant" or spec.lr_schedule.warmup_epochs):
             notes.append(

@@ -92,6 +92,14 @@ RECIPES = {
     "multi_step": ("lr_schedule={kind: multi_step, at: [1 epoch, 10 steps, 200 samples], warmup_epochs: 0.5}",),
     "rising": ("lr_schedule={kind: rising, first_factor: 0.1, final_factor: 3}",),
     "one_cycle": ("lr_schedule=one_cycle", "optimizer={kind: sgd, lr: 0.5, momentum: 0.9, accumulate: 2}"),
+    "rmsprop": ("optimizer={kind: rmsprop, lr: 3e-3, centered: true, decay: weights, weight_decay: 0.01}",),
+    "lamb": ("optimizer={kind: lamb, lr: 0.01, weight_decay: 0.01}",),
+    "muon": ("optimizer={kind: muon, lr: 0.01, rate_factors: {b: 2, h: 0.5}}",),
+    "muon, backpropagation": (
+        "optimizer={kind: muon, lr: 0.01, rate_factors: {head: 2}}",
+        "method=backpropagation",
+        "pipeline.schedule=naive",
+    ),
 }
 
 
