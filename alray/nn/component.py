@@ -13,7 +13,7 @@ from torch import nn
 
 from alray.errors import AlrayError
 from alray.nn.encoder import Encoder, Tensors, stopped
-from alray.nn.optimizers import ComponentOptimizer
+from alray.nn.optimizers import ComponentOptimizer, Role
 from alray.randomness.generators import seed_all
 from alray.user_code import FAULTS_OF_USER_CODE, named, named_error
 
@@ -44,11 +44,23 @@ class Component(nn.Module, ABC):
         """Make one optimizer for each group of parts; the group's name is the optimizer's.
 
         optimizer: the section of the spec. Names are kept in checkpoints. The group `label` trains at the rate
-        `optimizer.label_lr`, every other one at `optimizer.lr`.
+        `optimizer.label_lr`, every other one at `optimizer.lr`, times the factor of its part in
+        `optimizer.rate_factors`.
         """
+        embeddings = {
+            parameter
+            for module in self.modules()
+            if isinstance(module, nn.Embedding | nn.EmbeddingBag)
+            for parameter in module.parameters()
+        }
+        roles = {
+            parameter: Role(part, hidden=part != "head" and parameter not in embeddings)
+            for part, module in self.named_children()
+            for parameter in module.parameters()
+        }
         for name, group in parts.items():
             parameters = [parameter for part in group for parameter in part.parameters()]
-            self._optimizers[name] = ComponentOptimizer(parameters, optimizer)
+            self._optimizers[name] = ComponentOptimizer(parameters, optimizer, roles)
 
     def optimizers(self) -> dict[str, ComponentOptimizer]:
         """The component's optimizers by name."""

@@ -28,7 +28,7 @@ class Lars(torch.optim.Optimizer):
 
     def __init__(
         self,
-        params: Iterable[nn.Parameter],
+        params: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
         *,
         lr: float,
         momentum: float = 0.9,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
@@ -24,6 +25,7 @@ from alray.randomness.generators import put_back, seed_all
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 from alray.spec.own_code import OwnCode
+from alray.spec.section import listed
 from alray.user_code import FAULTS_OF_USER_CODE, own_problem
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bf16": torch.float32}
@@ -149,6 +151,28 @@ class Network:
         """The weights of the whole model that `model.from` names, under its own names, with those of these parts of it;
         None where the components are blocks."""
         return self._chain.state_dict(parts)
+
+    def require_parts(self, names: Collection[str]) -> None:
+        """Raise SpecError if `optimizer.rate_factors` names a part that no component has."""
+        known = (
+            {part: None for index in range(len(self)) for part in self.component(index, "meta").part_parameters()}
+            if names
+            else {}
+        )
+        for name in names:
+            if name not in known:
+                raise SpecError(
+                    f"no component has a part `{name}`",
+                    key=f"optimizer.rate_factors.{name}",
+                    hint=f"the parts are {listed(list(known), 'and')}",
+                )
+
+    def updated_elements(self) -> Counter[str]:
+        """Number of elements of the parameters that each of torch's optimizers updates, by the optimizer's name."""
+        optimizers = (
+            optimizer for index in range(len(self)) for optimizer in self.component(index, "meta").optimizers().values()
+        )
+        return sum((optimizer.elements_of() for optimizer in optimizers), Counter())
 
     def alike(self, index: int) -> str:
         """A key that is the same for components that differ in their weights only, and so cost the same."""

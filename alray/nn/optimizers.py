@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from alray.nn.lamb import Lamb
 from alray.nn.lars import Lars
+
+
+class Role(NamedTuple):
+    """The place of a parameter in its component."""
+
+    part: str = ""
+    """Name of the part: f, head, ..."""
+    hidden: bool = True
+    """Whether it belongs to a hidden layer, and neither to an embedding nor to a classifier."""
 
 
 class Accumulation:
@@ -93,13 +104,22 @@ class ComponentOptimizer:
     `step` updates, by the mean of n gradients. Replicas that average gradients call `gather` before `step`.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], optimizer: Any) -> None:
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], optimizer: Any, roles: Mapping[nn.Parameter, Role] | None = None
+    ) -> None:
+        """optimizer: the section of the spec. roles: of the parameters; None: all are of hidden layers."""
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self.kind: str = optimizer.kind
         self.clip_norm: float | None = optimizer.clip_norm
         self.accumulation = Accumulation(self.parameters, optimizer.accumulate)
         self._due: bool | None = None  # whether the gathered mini-batch completes an update; None: not gathered yet
-        self._optimizer = _build(self.parameters, optimizer) if self.parameters else None
+        self._optimizers = _build(self.parameters, optimizer, roles or {})
+        # Optimizers number parameters by groups; checkpoints, by their order in the component.
+        numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
+        self._numbers = [
+            [[numbers[parameter] for parameter in group["params"]] for group in each.param_groups]
+            for each in self._optimizers
+        ]
 
     def zero_grad(self) -> None:
         for parameter in self.parameters:
@@ -124,29 +144,43 @@ class ComponentOptimizer:
     def step(self, lr: float) -> None:
         """Update at this rate if the mini-batch completes an update; gradients are clipped to `clip_norm` first."""
         due, self._due = self.gather(), None
-        if not due or self._optimizer is None:
+        if not due or not self._optimizers:
             return
         if self.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.clip_norm, foreach=False)
-        for group in self._optimizer.param_groups:
-            group["lr"] = lr
-        self._optimizer.step()
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = lr * group["rate_factor"]
+            optimizer.step()
 
     def update_as_on(self, device: torch.device) -> None:
         """Update as an optimizer does that was made on this device.
 
         A GPU updates many parameters with one kernel, for which Adam takes memory of the size of all of them.
         """
-        for group in self._optimizer.param_groups if self._optimizer is not None else ():
+        for group in (group for optimizer in self._optimizers for group in optimizer.param_groups):
             if "foreach" in group:
-                group["foreach"] = device.type == "cuda" and not group["fused"]
+                group["foreach"] = device.type == "cuda" and not group.get("fused")
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the optimizer, with its kind; empty without parameters."""
-        if self._optimizer is None:
+        """The state of the optimizer, with its kind; empty without parameters. Parameters are numbered in their order
+        in the component, however they are grouped."""
+        if not self._optimizers:
             return {}
+        state: dict[int, Any] = {}
+        groups = []
+        for optimizer, numbers in zip(self._optimizers, self._numbers, strict=True):
+            held = optimizer.state_dict()
+            in_order = [number for group in numbers for number in group]
+            state |= {in_order[index]: value for index, value in held["state"].items()}
+            groups += [{**group, "params": its} for group, its in zip(held["param_groups"], numbers, strict=True)]
         waiting = self.accumulation.state_dict()
-        return {"kind": self.kind, **self._optimizer.state_dict(), **({"accumulation": waiting} if waiting else {})}
+        return {
+            "kind": self.kind,
+            "state": dict(sorted(state.items())),
+            "param_groups": groups,
+            **({"accumulation": waiting} if waiting else {}),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` gave: moments, step counts, gradients that wait for their update.
@@ -154,26 +188,58 @@ class ComponentOptimizer:
         Rate, decay and other settings stay those of the spec, which a resume may have changed; `foreach` stays that of
         this device. Raises ValueError if the state is of another kind of optimizer, or of other parameters.
         """
-        if self._optimizer is None:
+        if not self._optimizers:
             return
         if state.get("kind") != self.kind:
             raise ValueError(f"the state is that of {state.get('kind')}, the optimizer is {self.kind}")
-        own = self._optimizer.state_dict()["param_groups"]
-        groups = [{**mine, "params": saved["params"]} for mine, saved in zip(own, state["param_groups"], strict=True)]
-        self._optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
+        saved = sum(len(group["params"]) for group in state["param_groups"])
+        if saved != len(self.parameters):
+            raise ValueError(f"the state is that of {saved} parameters, the optimizer has {len(self.parameters)}")
+        for optimizer, numbers in zip(self._optimizers, self._numbers, strict=True):
+            own = {number for group in numbers for number in group}
+            groups = [
+                {**group, "params": its}
+                for group, its in zip(optimizer.state_dict()["param_groups"], numbers, strict=True)
+            ]
+            of_own = {number: value for number, value in state["state"].items() if number in own}
+            optimizer.load_state_dict({"state": of_own, "param_groups": groups})
         self.accumulation.load_state_dict(state.get("accumulation", {}))
 
-    def state_bytes_per_parameter(self) -> int:
-        """Number of values the optimizer keeps for each parameter: 2 for Adam, 1 for momentum, 0 for plain SGD.
+    def state_bytes(self) -> int:
+        """Bytes that the optimizer keeps between two updates, without the counts of steps: for each value of a
+        parameter two values with Adam, one with momentum, none with plain SGD; and gradients that wait for their
+        update."""
+        waiting = sum(_bytes(parameter) for parameter in self.parameters) if self.accumulates else 0
+        return waiting + sum(
+            _values_kept(optimizer, group) * sum(map(_bytes, group["params"]))
+            for optimizer in self._optimizers
+            for group in optimizer.param_groups
+        )
 
-        There is one more if gradients wait for their update.
-        """
-        if self._optimizer is None:
-            return 0
-        waiting = 1 if self.accumulation.mini_batches > 1 else 0
-        if isinstance(self._optimizer, torch.optim.Adam | torch.optim.AdamW):
-            return waiting + 2
-        return waiting + (1 if self._optimizer.param_groups[0]["momentum"] else 0)
+    def elements_of(self) -> Counter[str]:
+        """Number of elements of the parameters that each of torch's optimizers updates, by the optimizer's name."""
+        return Counter(
+            {
+                type(optimizer).__name__: sum(
+                    parameter.numel() for group in optimizer.param_groups for parameter in group["params"]
+                )
+                for optimizer in self._optimizers
+            }
+        )
+
+
+def _bytes(parameter: nn.Parameter) -> int:
+    return parameter.numel() * parameter.element_size()
+
+
+def _values_kept(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> int:
+    """Number of values that an optimizer keeps for each value of the parameters of a group."""
+    if isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW | Lamb):
+        return 2
+    if isinstance(optimizer, torch.optim.Muon):
+        return 1
+    momentum = 1 if group["momentum"] else 0
+    return 1 + momentum + group["centered"] if isinstance(optimizer, torch.optim.RMSprop) else momentum
 
 
 @cache
@@ -189,36 +255,61 @@ def _without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.
     return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
 
 
-def _build(parameters: list[nn.Parameter], spec: Any) -> torch.optim.Optimizer:
+def _build(
+    parameters: list[nn.Parameter], spec: Any, roles: Mapping[nn.Parameter, Role]
+) -> list[torch.optim.Optimizer]:
+    """The optimizers of these parameters: none without parameters, two with Muon, else one."""
+    if not parameters:
+        return []
     device = parameters[0].device.type
-    fused = spec.kind != "lars" and spec.fused and device != "meta"  # on the meta device, torch fuses nothing
-    foreach = device == "cuda" and not fused
+    make = partial(_made, spec=spec, roles=roles)
+    settings: dict[str, Any]
+    kernels: dict[str, Any] = {"foreach": device == "cuda"}
+    match spec.kind:
+        case "lars":
+            settings = {"momentum": spec.momentum, "trust_coefficient": spec.trust_coefficient, "eps": spec.eps}
+            return make(Lars, parameters, **settings)
+        case "lamb":
+            return make(Lamb, parameters, betas=tuple(spec.betas), eps=spec.eps)
+        case "rmsprop":
+            settings = {"alpha": spec.alpha, "eps": spec.eps, "momentum": spec.momentum, "centered": spec.centered}
+            return make(torch.optim.RMSprop, parameters, **settings, **kernels)
+        case "muon":
+            matrices = [each for each in parameters if each.ndim == 2 and roles.get(each, Role()).hidden]
+            chosen = set(matrices)
+            others = [each for each in parameters if each not in chosen]
+            settings = {"momentum": spec.momentum, "nesterov": spec.nesterov, "ns_steps": spec.iterations}
+            settings["adjust_lr_fn"] = "match_rms_adamw" if spec.step_size == "adamw" else "original"
+            rate_factor = 1.0 if spec.other_lr is None else spec.other_lr / spec.lr
+            adamw: dict[str, Any] = {"betas": tuple(spec.betas), "eps": spec.eps, **kernels}
+            return [
+                *make(torch.optim.Muon, matrices, **settings),
+                *make(torch.optim.AdamW, others, rate_factor=rate_factor, **adamw),
+            ]
+    fused = spec.fused and device != "meta"  # on the meta device, torch fuses nothing
+    kernels = {"foreach": device == "cuda" and not fused, "fused": fused}
     if spec.kind == "sgd":
-        return _without_compiler(torch.optim.SGD)(
-            parameters,
-            lr=spec.lr,
-            momentum=spec.momentum,
-            nesterov=spec.nesterov,
-            weight_decay=spec.weight_decay,
-            foreach=foreach,
-            fused=fused,
-        )
-    if spec.kind == "lars":
-        return _without_compiler(Lars)(
-            parameters,
-            lr=spec.lr,
-            momentum=spec.momentum,
-            weight_decay=spec.weight_decay,
-            trust_coefficient=spec.trust_coefficient,
-            eps=spec.eps,
-        )
-    kind = _without_compiler(torch.optim.Adam if spec.kind == "adam" else torch.optim.AdamW)
-    return kind(
-        parameters,
-        lr=spec.lr,
-        betas=tuple(spec.betas),
-        eps=spec.eps,
-        weight_decay=spec.weight_decay,
-        foreach=foreach,
-        fused=fused,
-    )
+        return make(torch.optim.SGD, parameters, momentum=spec.momentum, nesterov=spec.nesterov, **kernels)
+    kind = torch.optim.Adam if spec.kind == "adam" else torch.optim.AdamW
+    return make(kind, parameters, betas=tuple(spec.betas), eps=spec.eps, **kernels)
+
+
+def _made(
+    kind: Any,
+    parameters: list[nn.Parameter],
+    *,
+    spec: Any,
+    roles: Mapping[nn.Parameter, Role],
+    rate_factor: float = 1.0,
+    **settings: Any,
+) -> list[torch.optim.Optimizer]:
+    """One optimizer, with a group for parameters of the same rate and weight decay; none without parameters."""
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for parameter in parameters:
+        factor = rate_factor * spec.rate_factors.get(roles.get(parameter, Role()).part, 1.0)
+        decay = 0.0 if spec.decay == "weights" and parameter.ndim < 2 else spec.weight_decay
+        groups.setdefault((factor, decay), []).append(parameter)
+    described = [
+        {"params": those, "rate_factor": factor, "weight_decay": decay} for (factor, decay), those in groups.items()
+    ]
+    return [_without_compiler(kind)(described, lr=spec.lr, **settings)] if described else []

@@ -89,6 +89,7 @@ class Planner:
         spec = with_micro_batches(spec, workload.network)
         require_whole_norms(spec, workload.network)
         _require_samples_to_normalise(spec, workload)
+        workload.network.require_parts(spec.optimizer.rate_factors)
         for line in workload.notes:
             note(line)
         return cls(replace(workload, spec=spec))

@@ -81,11 +81,7 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
     parameters = [parameter for parameter in component.parameters() if parameter.requires_grad]
     parameter_bytes = sum(value.numel() * value.element_size() for value in weights.values())
     gradient_bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
-    optimizer_bytes = sum(
-        optimizer.state_bytes_per_parameter() * parameter.numel() * parameter.element_size()
-        for optimizer in component.optimizers().values()
-        for parameter in optimizer.parameters
-    )
+    optimizer_bytes = sum(optimizer.state_bytes() for optimizer in component.optimizers().values())
     s_bytes = batch_size * sum(shape.sample_bytes for shape in facts.gives.values())
     edge = network.edge(index)
     output_bytes = batch_size * sum(shape.sample_bytes for shape in edge.values())

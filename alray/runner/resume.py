@@ -343,8 +343,7 @@ def _has_text(spec: Spec) -> bool:
 def _free(key: str, spec: Spec) -> bool:
     if key in _LENGTH:
         # A decay that ends with the run would take another course.
-        schedule = spec.lr_schedule
-        return schedule.kind == "constant" or (schedule.kind == "linear" and schedule.decay_steps is not None)
+        return not spec.lr_schedule.ends_with_run
     return any(key == free or key.startswith(free.rstrip(".") + ".") for free in (*_FREE, *_file_keys(spec)))
 
 

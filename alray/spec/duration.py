@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, PlainSerializer, PlainValidator, WithJsonSchema
 
 from alray.spec.section import describe, refusal
 
@@ -75,3 +75,26 @@ SpecDuration = Annotated[
     ),
 ]
 """A `Duration` as a field of the spec."""
+
+
+def _counted(duration: Duration) -> Duration:
+    if duration.unit == "s":
+        raise refusal(
+            f"expected a number of mini-batches, samples or epochs, got `{duration}`",
+            "write `N steps`, `N samples` or `N epochs`",
+        )
+    return duration
+
+
+CountedDuration = Annotated[
+    SpecDuration,
+    AfterValidator(_counted),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": _PATTERN.replace("|s)", ")"),
+            "examples": ["30 epochs", "500 steps", "10000 samples"],
+        }
+    ),
+]
+"""A `Duration` that does not depend on the clock."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
@@ -32,9 +32,21 @@ class OptimizerSection(Section):
     the update equals that of one mini-batch of all these samples. If a run ends between two updates, its
     checkpoint contains the gradients so far, and a resume continues with them. Replicas average gradients once an
     update. Default: 1."""
+    rate_factors: dict[str, PositiveFloat] = Field(default_factory=dict)
+    """Factors by which the rates of parts are multiplied, by the name of the part, such as {head: 10}. Parts are `f`
+    (the encoder), `b`, `g` and `h` in Associated Learning, `p` (the projection) and `head` in the other methods.
+    Default: none."""
 
 
-class Sgd(OptimizerSection):
+class DecayingSection(OptimizerSection):
+    """The keys of optimizers whose weight decay may leave parameters out."""
+
+    decay: Literal["all", "weights"] = "all"
+    """Parameters that weight decay applies to. `all`: every parameter. `weights`: parameters of two dimensions or
+    more, so neither biases nor norms. Default: all."""
+
+
+class Sgd(DecayingSection):
     """Stochastic gradient descent."""
 
     kind: Literal["sgd"]
@@ -48,7 +60,7 @@ class Sgd(OptimizerSection):
     false."""
 
 
-class Adam(OptimizerSection):
+class Adam(DecayingSection):
     """Adam. Weight decay is added to the gradient."""
 
     kind: Literal["adam"] = "adam"
@@ -64,7 +76,7 @@ class Adam(OptimizerSection):
     false."""
 
 
-class AdamW(OptimizerSection):
+class AdamW(DecayingSection):
     """Adam with decoupled weight decay."""
 
     kind: Literal["adamw"]
@@ -89,6 +101,8 @@ class Lars(OptimizerSection):
     dimension (biases, norms) have the rate `lr` and no weight decay.
     """
 
+    decay: ClassVar = "all"  # it leaves biases and norms out by itself
+
     kind: Literal["lars"]
     """`lars`."""
     momentum: Decay = 0.9
@@ -99,10 +113,80 @@ class Lars(OptimizerSection):
     """Constant that is added to the denominator. Default: 1e-8."""
 
 
+class Lamb(OptimizerSection):
+    """LAMB: layer-wise adaptive rates for large batches, on Adam (You et al. 2020, arXiv 1904.00962).
+
+    Adam's update with decoupled weight decay is scaled to the norm of its weight tensor. Parameters of one dimension
+    (biases, norms) are updated as by Adam, without weight decay.
+    """
+
+    decay: ClassVar = "all"  # it leaves biases and norms out by itself
+
+    kind: Literal["lamb"]
+    """`lamb`."""
+    lr: PositiveFloat = 1e-3
+    """Learning rate. Default: 0.001."""
+    betas: Annotated[tuple[Decay, Decay], Field(strict=False)] = (0.9, 0.999)
+    """Decay rates of the running means of the gradient and its square. Default: [0.9, 0.999]."""
+    eps: PositiveFloat = 1e-6
+    """Constant that is added to the denominator. Default: 1e-6."""
+
+
+class RmsProp(DecayingSection):
+    """RMSprop. Weight decay is added to the gradient."""
+
+    kind: Literal["rmsprop"]
+    """`rmsprop`."""
+    lr: PositiveFloat = 1e-2
+    """Learning rate. Default: 0.01."""
+    alpha: Decay = 0.99
+    """Decay rate of the running mean of the squared gradient. Default: 0.99."""
+    momentum: Decay = 0.0
+    """Momentum. Default: 0."""
+    centered: bool = False
+    """Whether the gradient is divided by its standard deviation instead of its root mean square. Default: false."""
+    eps: PositiveFloat = 1e-8
+    """Constant that is added to the denominator. Default: 1e-8."""
+
+
+class Muon(DecayingSection):
+    """Muon: momentum whose matrices are orthogonalised (Jordan et al. 2024), as torch has it.
+
+    It updates weights of two dimensions. AdamW updates all other parameters, among them biases, norms, convolutions,
+    embeddings and classifiers (the part `head`). The plan says how many parameters each of the two updates.
+    """
+
+    kind: Literal["muon"]
+    """`muon`."""
+    lr: PositiveFloat = 1e-3
+    """Learning rate. Default: 0.001."""
+    other_lr: PositiveFloat | None = None
+    """Learning rate of the parameters that AdamW updates. It follows `lr_schedule` and `label_lr` in the same
+    proportion as `lr` does. null: the value of `lr`."""
+    weight_decay: NonNegativeFloat = 0.1
+    """Weight decay, applied directly to the weights. Default: 0.1."""
+    momentum: Decay = 0.95
+    """Momentum. Default: 0.95."""
+    nesterov: bool = True
+    """Whether to use Nesterov momentum. Default: true."""
+    iterations: Annotated[int, Field(ge=1, le=99)] = 5
+    """Number of Newton-Schulz iterations that orthogonalise a matrix. Default: 5."""
+    step_size: Literal["adamw", "original"] = "adamw"
+    """Factor of the rate of a matrix of r rows and c columns. `adamw`: 0.2 sqrt(max(r, c)), with which rates that suit
+    AdamW suit Muon (Liu et al. 2025, arXiv 2502.16982). `original`: sqrt(max(1, r / c)). Default: adamw."""
+    betas: Annotated[tuple[Decay, Decay], Field(strict=False)] = (0.9, 0.999)
+    """Decay rates of the running means of AdamW. Default: [0.9, 0.999]."""
+    eps: PositiveFloat = 1e-8
+    """Constant that AdamW adds to the denominator. Default: 1e-8."""
+
+
 Optimizer = Annotated[
     Annotated[Sgd, Tag("sgd")]
     | Annotated[Adam, Tag("adam")]
     | Annotated[AdamW, Tag("adamw")]
-    | Annotated[Lars, Tag("lars")],
+    | Annotated[RmsProp, Tag("rmsprop")]
+    | Annotated[Lars, Tag("lars")]
+    | Annotated[Lamb, Tag("lamb")]
+    | Annotated[Muon, Tag("muon")],
     Discriminator(Choice("kind", default="adam")),
 ]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
 
 from alray.errors import PlanError
+from alray.spec.duration import Duration
 from alray.spec.models import Spec
+from alray.stage.workload import DataFacts
 
 
-def rates(spec: Spec, step: int, *, steps_per_epoch: int, total_steps: int) -> tuple[float, float]:
+def rates(spec: Spec, step: int, *, data: DataFacts, total_steps: int) -> tuple[float, float]:
     """Learning rates of mini-batch `step`, counted from 1: of the encoders, and of the label chain."""
 
     def rate(base: float) -> float:
@@ -17,7 +21,7 @@ def rates(spec: Spec, step: int, *, steps_per_epoch: int, total_steps: int) -> t
             base,
             spec.lr_schedule,
             step - 1,
-            steps_per_epoch=steps_per_epoch,
+            mini_batches=partial(data.mini_batches, batch_size=spec.data.batch_size),
             total_steps=total_steps,
             batch_size=spec.data.batch_size,
             accumulate=spec.optimizer.accumulate,
@@ -32,7 +36,7 @@ def learning_rate(
     schedule: Any,
     step: int,
     *,
-    steps_per_epoch: int,
+    mini_batches: Callable[[Duration], int],
     total_steps: int | None,
     batch_size: int | None = None,
     accumulate: int = 1,
@@ -45,17 +49,24 @@ def learning_rate(
         cosine     half a cosine from the full rate at the end of warm-up to `final_lr` at `total_steps`
         linear     straight from the full rate at the end of warm-up to `final_factor` times it `decay_steps`
                    mini-batches later (null: at `total_steps`), then constant
+        step       the full rate times `factor` for each `every` that has passed since the start of the run
+        multi_step the full rate times `factor` for each entry of `at` that has passed since the start of the run
+        rising     straight from `first_factor` to `final_factor` times the full rate, over `length` (null: until
+                   `total_steps`), then constant
+        one_cycle  from `first_factor` times the full rate up to it, over the share `rise` of `length` (null: of
+                   `total_steps`), then down to `final_factor` times it (Smith and Topin 2018, arXiv 1708.07120)
     Over the first `warmup_epochs` epochs the rate rises in equal steps, one a mini-batch: from zero (`warmup_from`),
     so that the last mini-batch has the full rate, or from `base`, which the first one has, so that the first one after
     the warm-up has the full rate (Goyal et al. 2017, arXiv 1706.02677, section 2.2).
 
-    batch_size: samples of a mini-batch over all replicas, needed where the rate is scaled. accumulate: mini-batches of
-    an update; they share one rate, that of the same update in a run with mini-batches so many times as large.
+    mini_batches: the number of mini-batches in a duration. batch_size: samples of a mini-batch over all replicas,
+    needed where the rate is scaled. accumulate: mini-batches of an update; they share one rate, that of the same update
+    in a run with mini-batches so many times as large.
     Raises PlanError where the end of a decay is needed and the run has no number of steps, and where the rate cannot be
     scaled for want of a batch size.
     """
     full = base * batch_factor(schedule, None if batch_size is None else batch_size * accumulate)
-    warm_up: int = round(schedule.warmup_epochs * steps_per_epoch)
+    warm_up: int = mini_batches(Duration(schedule.warmup_epochs, "epochs"))
     begun = step // accumulate * accumulate  # mini-batches before those of this update
     if begun < warm_up:
         if schedule.warmup_from == "base":
@@ -64,16 +75,33 @@ def learning_rate(
     if schedule.kind == "constant":
         return full
     if schedule.kind == "cosine":
-        share = _share(begun - warm_up, _decay_steps(schedule.kind, None, warm_up, total_steps))
-        return _between(float(schedule.final_lr), full, (1.0 + math.cos(math.pi * share)) / 2.0)
+        share = _share(begun - warm_up, _length(schedule, None, total_steps) - warm_up)
+        return _between(float(schedule.final_lr), full, _cosine(share))
     if schedule.kind == "linear":
-        share = _share(begun - warm_up, _decay_steps(schedule.kind, schedule.decay_steps, warm_up, total_steps))
-        return full * _between(1.0, float(schedule.final_factor), share)
-    raise PlanError(
-        f"unknown lr_schedule `{schedule.kind}`",
-        hint="choose constant, cosine or linear",
-        key="lr_schedule.kind",
-    )
+        decay = schedule.decay_steps or _length(schedule, None, total_steps) - warm_up
+        return full * _between(1.0, float(schedule.final_factor), _share(begun - warm_up, decay))
+    if schedule.kind == "step":
+        return full * float(schedule.factor) ** (begun // max(1, mini_batches(schedule.every)))
+    if schedule.kind == "multi_step":
+        return full * float(schedule.factor) ** sum(begun >= mini_batches(each) for each in schedule.at)
+    length = _length(schedule, None if schedule.length is None else mini_batches(schedule.length), total_steps)
+    if schedule.kind == "rising":
+        return full * _between(schedule.first_factor, schedule.final_factor, _share(begun, length))
+    assert schedule.kind == "one_cycle", "the grammar has no other kinds"
+    return full * _cycle(schedule, begun, length, accumulate)
+
+
+def _cycle(schedule: Any, begun: int, length: int, accumulate: int) -> float:
+    """The factor of a cycle. As in torch's OneCycleLR, an update has the peak and the last one the end, not the one
+    after them."""
+    peak, end = schedule.rise * length - accumulate, length - accumulate
+    if begun <= peak:
+        return _annealed(schedule.anneal, schedule.first_factor, 1.0, _share(begun, peak))
+    return _annealed(schedule.anneal, 1.0, schedule.final_factor, _share(begun - peak, end - peak))
+
+
+def _annealed(how: Literal["cosine", "linear"], first: float, last: float, share: float) -> float:
+    return _between(last, first, _cosine(share)) if how == "cosine" else _between(first, last, share)
 
 
 def batch_factor(schedule: Any, samples: int | None) -> float:
@@ -108,17 +136,23 @@ def _between(first: float, last: float, share: float) -> float:
     return first * (1.0 - share) + last * share
 
 
-def _decay_steps(kind: str, given: int | None, warm_up: int, total_steps: int | None) -> int:
+def _cosine(share: float) -> float:
+    """Half a cosine, from 1 at 0 to 0 at 1."""
+    return (1.0 + math.cos(math.pi * share)) / 2.0
+
+
+def _length(schedule: Any, given: int | None, total_steps: int | None) -> int:
+    """The length of a schedule in mini-batches: the given one, or that of the run."""
     if given is not None:
         return given
     if total_steps is None:
         raise PlanError(
-            f"lr_schedule `{kind}` needs to know where the run ends",
+            f"lr_schedule `{schedule.kind}` needs to know where the run ends",
             hint="give run.epochs, run.steps or run.samples",
             key="lr_schedule.kind",
         )
-    return total_steps - warm_up
+    return total_steps
 
 
-def _share(done: int, steps: int) -> float:
+def _share(done: float, steps: float) -> float:
     return min(1.0, done / steps) if steps > 0 else 1.0

@@ -130,12 +130,7 @@ class StageLoop:
     def _train(self, step: int, tensors: Tensors, message: Message | None) -> Waiting[None]:
         """One mini-batch; message: what brought `tensors`, None on stage 0."""
         assignment, profiler = self._assignment, self._profiler
-        lr, label_lr = rates(
-            assignment.spec,
-            step,
-            steps_per_epoch=assignment.data.steps_per_epoch,
-            total_steps=assignment.total_steps,
-        )
+        lr, label_lr = rates(assignment.spec, step, data=assignment.data, total_steps=assignment.total_steps)
         samples = assignment.samples(step)
         batch = MiniBatch(step, tensors, lr, label_lr, samples, message)
         traced = profiler.mini_batch(step, self._stage.components, self.clock) if profiler else nullcontext()

@@ -17,6 +17,7 @@ from alray.nn.network import Network
 from alray.nn.shape import Shape
 from alray.run_folder.data_identity import DataIdentity
 from alray.schedules.table import SCHEDULES
+from alray.spec.duration import Duration
 from alray.spec.models import Spec
 from alray.spec.replica_checks import last_batch_fault
 from alray.user_code import UserCode
@@ -52,6 +53,13 @@ class DataFacts:
         """Number of mini-batches needed to see this many samples."""
         epochs, rest = divmod(samples, self.samples_per_epoch)
         return epochs * self.steps_per_epoch + -(-rest // batch_size)
+
+    def mini_batches(self, duration: Duration, batch_size: int) -> int:
+        """Number of mini-batches in a duration, which is not one in seconds; parts of an epoch are rounded."""
+        if duration.unit == "samples":
+            return self.steps(int(duration.count), batch_size)
+        assert duration.unit != "s", "how many mini-batches fit into a second is not known"
+        return round(duration.count * (self.steps_per_epoch if duration.unit == "epochs" else 1))
 
 
 @dataclass(frozen=True)
@@ -112,10 +120,16 @@ class Workload:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences that the user should read before the run: how learning rates follow updates of several
-        mini-batches, and where replicas do not give the result of one process."""
+        """Sentences that the user should read before the run: which parameters Muon does not update, how learning rates
+        follow updates of several mini-batches, and where replicas do not give the result of one process."""
         spec, encoders = self.spec, self.network.encoders
         notes = list(self.data.notes)
+        if spec.optimizer.kind == "muon":
+            elements = self.network.updated_elements()
+            notes.append(
+                f"Muon updates {elements['Muon']:,} parameters, in weights of two dimensions; AdamW updates the other "
+                f"{elements['AdamW']:,}"
+            )
         together = spec.optimizer.accumulate
         if together > 1 and (spec.lr_schedule.kind != "constant" or spec.lr_schedule.warmup_epochs):
             notes.append(

@@ -100,6 +100,40 @@ def test_a_fused_optimizer_continues_in_the_same_bits(workshop, stopping) -> Non
     same(workshop.resume("pipeline.stages=1"), whole)
 
 
+RECIPES = {
+    "step": ("lr_schedule={kind: step, every: 40 samples, factor: 0.5}",),
+    "multi_step": ("lr_schedule={kind: multi_step, at: [1 epoch, 10 steps, 200 samples], warmup_epochs: 0.5}",),
+    "rising": ("lr_schedule={kind: rising, first_factor: 0.1, final_factor: 3}",),
+    "one_cycle": ("lr_schedule=one_cycle", "optimizer={kind: sgd, lr: 0.5, momentum: 0.9, accumulate: 2}"),
+    "rmsprop": ("optimizer={kind: rmsprop, lr: 3e-3, centered: true, decay: weights, weight_decay: 0.01}",),
+    "lamb": ("optimizer={kind: lamb, lr: 0.01, weight_decay: 0.01}",),
+    "muon": ("optimizer={kind: muon, lr: 0.01, rate_factors: {b: 2, h: 0.5}}",),
+    "muon, backpropagation": (
+        "optimizer={kind: muon, lr: 0.01, rate_factors: {head: 2}}",
+        "method=backpropagation",
+        "pipeline.schedule=naive",
+    ),
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_a_recipe_continues_in_the_same_bits_on_other_stages(workshop, stopping, recipe) -> None:
+    whole = workshop.run(*recipe, "pipeline.stages=1", name="whole")
+    workshop.run(*recipe, "pipeline.partition=[3,1]", asked=stopping(9))
+    stopping(None)
+    same(workshop.resume("pipeline.partition=[1,3]"), whole)
+
+
+@pytest.mark.parametrize(("schedule", "free"), [("{kind: step, every: 1 epoch}", True), ("one_cycle", False)])
+def test_only_a_schedule_that_does_not_end_with_the_run_lets_it_grow(workshop, schedule, free) -> None:
+    workshop.run(f"lr_schedule={schedule}", "run.epochs=1")
+    if free:
+        assert workshop.resume("run.epochs=2").summary.steps == 14
+    else:
+        with pytest.raises(SpecError, match=r"run\.epochs"):
+            workshop.resume("run.epochs=2")
+
+
 def test_losses_of_a_resumed_run_are_those_of_an_unbroken_one(workshop, reference, stopping) -> None:
     def losses(run):
         records = effective(read(Path(run.summary.run_dir) / "records.jsonl"))

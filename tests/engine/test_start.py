@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from alray.options import Options
 from alray.orchestrate import plan_spec
 from alray.run_folder.store import mark
@@ -34,9 +36,10 @@ print(status.step, [name for name in heavy if name in sys.modules], file=sys.__s
 """A stage as its process runs it, to its end."""
 
 
-def test_a_stage_of_local_losses_does_not_load_torchs_compiler(workshop) -> None:
+@pytest.mark.parametrize("optimizer", ["adam", "muon", "lamb", "rmsprop"])
+def test_a_stage_of_local_losses_does_not_load_torchs_compiler(workshop, optimizer) -> None:
     """It would take every stage more than a second."""
-    overrides = ["run.steps=9", "data={source: digits, batch_size: 16}"]
+    overrides = ["run.steps=9", "data={source: digits, batch_size: 16}", f"optimizer={optimizer}"]
     workload, plan = plan_spec(workshop.spec, overrides, probe=False, options=Options(), observer=Watching())
     folder: Path = workshop.folder / "run"
     folder.mkdir()

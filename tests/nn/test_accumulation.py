@@ -25,6 +25,8 @@ def spec(kind: str, accumulate: int, **values: Any) -> SimpleNamespace:
             "kind": kind,
             "accumulate": accumulate,
             "fused": False,
+            "decay": "all",
+            "rate_factors": {},
             "weight_decay": 0.01,
             "clip_norm": None,
             **VALUES[kind],
@@ -141,5 +143,5 @@ def test_more_gathered_than_an_update_takes_is_refused() -> None:
 @pytest.mark.parametrize(("kind", "number"), [("sgd", 2), ("adam", 3), ("lars", 2)])
 def test_the_memory_of_waiting_gradients_is_counted(kind: str, number: int) -> None:
     weight = nn.Parameter(torch.zeros(1))
-    assert ComponentOptimizer([weight], spec(kind, 2)).state_bytes_per_parameter() == number
-    assert ComponentOptimizer([weight], spec(kind, 1)).state_bytes_per_parameter() == number - 1
+    assert ComponentOptimizer([weight], spec(kind, 2)).state_bytes() == 4 * number
+    assert ComponentOptimizer([weight], spec(kind, 1)).state_bytes() == 4 * (number - 1)

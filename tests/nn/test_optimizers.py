@@ -10,15 +10,17 @@ import pytest
 import torch
 from torch import nn
 
+from alray.nn.lamb import Lamb
 from alray.nn.lars import Lars
-from alray.nn.optimizers import ComponentOptimizer
+from alray.nn.optimizers import ComponentOptimizer, Role
 
 from ..mini_batches import forward_step
 
 
 def spec(kind: str, **values: Any) -> SimpleNamespace:
     defaults = {"lr": 0.1, "weight_decay": 0.0, "clip_norm": None, "momentum": 0.0, "nesterov": False, "accumulate": 1}
-    defaults |= {"trust_coefficient": 1e-3, "fused": False}
+    defaults |= {"trust_coefficient": 1e-3, "fused": False, "decay": "all", "rate_factors": {}}
+    defaults |= {"alpha": 0.99, "centered": False, "other_lr": None, "iterations": 5, "step_size": "adamw"}
     return SimpleNamespace(kind=kind, **{**defaults, "betas": (0.9, 0.999), "eps": 1e-8, **values})
 
 
@@ -48,6 +50,13 @@ def test_the_rate_of_a_step_is_the_one_given():
     assert one.item() == -0.75
 
 
+def test_rmsprop_has_a_kernel_for_all_parameters_on_a_gpu_alone():
+    optimizer = ComponentOptimizer([parameter(0.0, gradient=(1.0,))], spec("rmsprop"))
+    for device, foreach in (("cuda", True), ("cpu", False)):
+        optimizer.update_as_on(torch.device(device))
+        assert optimizer.state_dict()["param_groups"][0]["foreach"] is foreach
+
+
 @pytest.mark.parametrize("kind", ["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("fused", [False, True])
 def test_how_it_computes_is_fixed(kind, fused):
@@ -67,6 +76,9 @@ def test_how_it_computes_is_fixed(kind, fused):
         ("adam", {"weight_decay": 0.1, "betas": (0.5, 0.9), "eps": 1e-3}, torch.optim.Adam),
         ("adamw", {"weight_decay": 0.1}, torch.optim.AdamW),
         ("lars", {"momentum": 0.5, "weight_decay": 0.1, "trust_coefficient": 0.1, "eps": 0.2}, Lars),
+        ("lamb", {"weight_decay": 0.1, "betas": (0.5, 0.9), "eps": 1e-3}, Lamb),
+        ("rmsprop", {"alpha": 0.5, "weight_decay": 0.1, "eps": 1e-3, "momentum": 0.9}, torch.optim.RMSprop),
+        ("rmsprop", {"centered": True}, torch.optim.RMSprop),
     ],
 )
 def test_every_value_of_the_spec_reaches_torch(kind, values, expected):
@@ -88,6 +100,11 @@ def test_every_value_of_the_spec_reaches_torch(kind, values, expected):
         ("adamw", {}, 2),
         ("lars", {"momentum": 0.9}, 1),
         ("lars", {}, 0),
+        ("lamb", {}, 2),
+        ("rmsprop", {}, 1),
+        ("rmsprop", {"momentum": 0.9}, 2),
+        ("rmsprop", {"momentum": 0.9, "centered": True}, 3),
+        ("muon", {"momentum": 0.9}, 2),
     ],
 )
 def test_the_state_kept_for_each_parameter_is_counted(kind, values, number):
@@ -96,8 +113,8 @@ def test_the_state_kept_for_each_parameter_is_counted(kind, values, number):
     optimizer = ComponentOptimizer([one], spec(kind, **values))
     optimizer.step(0.1)
     state = optimizer.state_dict()["state"].get(0, {})
-    assert sum(value.numel() == 10 for value in state.values() if value is not None) == number
-    assert optimizer.state_bytes_per_parameter() == number
+    assert sum(value.numel() == 10 for value in state.values() if isinstance(value, torch.Tensor)) == number
+    assert optimizer.state_bytes() == number * 10 * 4
 
 
 def test_state_is_taken_over_but_the_values_of_the_spec_are_not():
@@ -119,8 +136,157 @@ def test_the_state_of_another_kind_or_of_other_parameters_is_refused():
     with pytest.raises(ValueError, match="the state is that of sgd, the optimizer is adam"):
         adam.load_state_dict(ComponentOptimizer([parameter(0.0, gradient=(1.0,))], spec("sgd")).state_dict())
     two = [parameter(0.0, gradient=(1.0,)) for _ in range(2)]
-    with pytest.raises(ValueError, match="size of optimizer's group"):
+    with pytest.raises(ValueError, match="the state is that of 2 parameters, the optimizer has 1"):
         adam.load_state_dict(ComponentOptimizer(two, spec("adam")).state_dict())
+
+
+def trained(optimize: Any, *shapes: tuple[int, ...], steps: int = 4) -> list[torch.Tensor]:
+    """Parameters in float64 after some steps. optimize: takes them to a function that makes one step."""
+    generator = torch.Generator().manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64)) for shape in shapes]
+    step = optimize(parameters)
+    for number in range(steps):
+        for one in parameters:
+            one.grad = torch.cos(one.detach() * (number + 1))
+        step()
+    return [one.detach() for one in parameters]
+
+
+def by_component(kind: str, roles: Any = lambda parameters: None, **values: Any) -> Any:
+    def optimize(parameters: list[nn.Parameter]) -> Any:
+        optimizer = ComponentOptimizer(parameters, spec(kind, **values), roles(parameters))
+        return lambda: optimizer.step(0.1)
+
+    return optimize
+
+
+def by_torch(*optimizers: Any) -> Any:
+    def optimize(parameters: list[nn.Parameter]) -> Any:
+        made = [make(parameters) for make in optimizers]
+        return lambda: [each.step() for each in made]
+
+    return optimize
+
+
+MATRIX, BIAS, FILTERS, TABLE, HEAD = (4, 3), (4,), (2, 3, 3, 3), (5, 3), (2, 4)
+SHAPES = (MATRIX, BIAS, FILTERS, TABLE, HEAD)
+
+
+@pytest.mark.parametrize(("step_size", "adjust"), [("adamw", "match_rms_adamw"), ("original", "original")])
+@pytest.mark.parametrize(("decay", "of_biases"), [("all", 0.3), ("weights", 0.0)])
+def test_muon_updates_hidden_matrices_and_adamw_the_rest(step_size, adjust, decay, of_biases):
+    def roles(parameters: list[nn.Parameter]) -> dict[nn.Parameter, Role]:
+        return {parameters[3]: Role("f", hidden=False), parameters[4]: Role("head", hidden=False)}
+
+    values = {"momentum": 0.9, "nesterov": True, "iterations": 4, "weight_decay": 0.3, "betas": (0.5, 0.9)}
+    mine = by_component("muon", roles, other_lr=0.05, step_size=step_size, decay=decay, **values)
+    theirs = by_torch(
+        lambda those: torch.optim.Muon(
+            those[:1], lr=0.1, momentum=0.9, nesterov=True, ns_steps=4, weight_decay=0.3, adjust_lr_fn=adjust
+        ),
+        lambda those: torch.optim.AdamW(
+            [{"params": those[1:2], "weight_decay": of_biases}, {"params": those[2:], "weight_decay": 0.3}],
+            lr=0.05,
+            betas=(0.5, 0.9),
+        ),
+    )
+    for one, other in zip(trained(mine, *SHAPES), trained(theirs, *SHAPES), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_a_component_says_to_muon_what_its_matrices_are_for(make_network):
+    overrides = ["method=backpropagation", "optimizer=muon", "model.components=[{block: mlp, widths: [6, 5]}]"]
+    component = make_network(*overrides).component(0, "cpu")
+    (optimizer,) = component.optimizers().values()
+    weights = {name: value.numel() for name, value in component.named_parameters()}
+    hidden = sum(count for name, count in weights.items() if name.startswith("f.") and name.endswith("weight"))
+    assert optimizer.elements_of() == {"Muon": hidden, "AdamW": sum(weights.values()) - hidden}
+    assert optimizer.state_bytes() == 4 * (hidden + 2 * (sum(weights.values()) - hidden))
+
+
+@pytest.mark.parametrize(
+    ("kind", "torchs"),
+    [
+        ("sgd", torch.optim.SGD),
+        ("adam", torch.optim.Adam),
+        ("adamw", torch.optim.AdamW),
+        ("rmsprop", torch.optim.RMSprop),
+    ],
+)
+def test_weight_decay_of_weights_leaves_biases_and_norms_alone(kind, torchs):
+    mine = by_component(kind, weight_decay=0.3, decay="weights")
+    theirs = by_torch(
+        lambda those: torchs(
+            [{"params": those[::2], "weight_decay": 0.3}, {"params": those[1::2]}], lr=0.1, weight_decay=0
+        )
+    )
+    shapes = (MATRIX, BIAS, FILTERS, ())
+    for one, other in zip(trained(mine, *shapes), trained(theirs, *shapes), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-13, atol=0)
+
+
+def test_parts_have_rates_of_their_own(make_network):
+    """By plain SGD, a part moves as many times as far."""
+    values = "optimizer={kind: sgd, lr: 0.1, rate_factors: {b: 10, h: 0.5}}"
+    moved = []
+    for overrides in ("optimizer={kind: sgd, lr: 0.1}", values):
+        component = make_network(overrides, "run.precision=float64").component(0, "cpu")
+        before = {name: value.detach().clone() for name, value in component.named_parameters()}
+        generator = torch.Generator().manual_seed(1)
+        samples = torch.randn(4, 2, 8, 8, generator=generator, dtype=torch.float64)
+        forward_step(component, {"s": samples, "labels": torch.arange(4)}, 1)
+        component.backward_step()
+        component.update_step(0.1, 0.01)
+        moved.append({name: value.detach() - before[name] for name, value in component.named_parameters()})
+    plain, scaled = moved
+    for name, change in plain.items():
+        factor = {"b": 10.0, "h": 0.5}.get(name[0], 1.0)
+        torch.testing.assert_close(scaled[name], factor * change, rtol=1e-9, atol=1e-15)
+    assert any(change.abs().max() > 0 for change in plain.values())
+
+
+def test_state_follows_its_parameters_into_other_groups():
+    """A resume may change which parameters decay, and the rates of parts."""
+
+    def optimizer_of(parameters: list[nn.Parameter], **values: Any) -> ComponentOptimizer:
+        return ComponentOptimizer(parameters, spec("adam", weight_decay=0.1, **values))
+
+    def made() -> list[nn.Parameter]:
+        return [nn.Parameter(torch.full(shape, 2.0)) for shape in ((2,), (2, 2), (3,))]
+
+    one, other = made(), made()
+    before, after = optimizer_of(one), optimizer_of(other, decay="weights")
+    for number, each in enumerate(one):
+        each.grad = torch.full_like(each, number + 1.0)
+    before.step(0.1)
+    after.load_state_dict(copy.deepcopy(before.state_dict()))
+    state = after.state_dict()["state"]
+    assert [tuple(state[number]["exp_avg"].shape) for number in range(3)] == [(2,), (2, 2), (3,)]
+    back = optimizer_of(made())
+    back.load_state_dict(copy.deepcopy(after.state_dict()))
+    for number in range(3):
+        assert torch.equal(
+            back.state_dict()["state"][number]["exp_avg"], before.state_dict()["state"][number]["exp_avg"]
+        )
+
+
+@pytest.mark.parametrize("kind", ["lamb", "rmsprop", "muon"])
+def test_going_on_from_a_state_is_exact(kind):
+    values = {"weight_decay": 0.1, "momentum": 0.9, "decay": "weights"}
+
+    def stopped(parameters: list[nn.Parameter]) -> Any:
+        held = [ComponentOptimizer(parameters, spec(kind, **values))]
+
+        def step() -> None:
+            held[0].step(0.1)
+            state = copy.deepcopy(held[0].state_dict())
+            held[0] = ComponentOptimizer(parameters, spec(kind, **values))
+            held[0].load_state_dict(state)
+
+        return step
+
+    for one, other in zip(trained(stopped, *SHAPES), trained(by_component(kind, **values), *SHAPES), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_the_state_of_lars_is_taken_over_by_its_kind():
@@ -141,7 +307,7 @@ def test_without_parameters_there_is_nothing_to_do():
     optimizer.zero_grad()
     optimizer.step(0.1)
     optimizer.load_state_dict(optimizer.state_dict())
-    assert optimizer.state_dict() == {} and optimizer.state_bytes_per_parameter() == 0
+    assert optimizer.state_dict() == {} and optimizer.state_bytes() == 0
 
 
 def test_label_lr_is_the_rate_of_the_label_chain_alone(make_network):

@@ -87,6 +87,23 @@ def test_optimizer_bytes_follow_the_optimizer(make_workload, optimizer):
     assert first.optimizer_bytes == (4 * first.parameters if "momentum" in optimizer else 0)
 
 
+@pytest.mark.parametrize("kind", ["rmsprop", "lamb", "muon"])
+def test_optimizer_bytes_are_those_that_updates_make(make_workload, kind):
+    """Without the counts of steps, which are a few bytes for each parameter."""
+    workload = make_workload(f"optimizer={kind}")
+    (first, _) = estimate(workload).components
+    component = workload.network.component(0, "cpu")
+    for optimizer in component.optimizers().values():
+        for parameter in optimizer.parameters:
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step(0.1)
+    states = [
+        state for optimizer in component.optimizers().values() for state in optimizer.state_dict()["state"].values()
+    ]
+    held = [value for state in states for value in state.values() if isinstance(value, torch.Tensor) and value.ndim]
+    assert first.optimizer_bytes == sum(value.nbytes for value in held)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("fails", [False, True])
 def test_probing_leaves_the_process_as_it_was(make_workload, monkeypatch, threads, fails):
