@@ -23,6 +23,15 @@ def _is_override(text: str) -> str:
     return text
 
 
+class SkippedPoint(BaseModel):
+    """A point that is no possible run, and why. The study has no trials of it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    point: dict[str, Any]  # axis -> value, for a variant its name
+    reason: str
+
+
 class Begun(BaseModel):
     """`trials.json`: what a study consists of. It may grow: further trials come after those that there are."""
 
@@ -39,6 +48,7 @@ class Begun(BaseModel):
     base: str
     spec: dict[str, Any] | None = None  # the study itself; None in folders of alray 0.1
     points: list[Point]
+    skipped: list[SkippedPoint] = []
     trials: list[Trial]
 
 
@@ -124,6 +134,7 @@ class StudySummary(BaseModel):
     status: Literal["finished", "interrupted", "unfinished"]  # `unfinished`: what has not ended was lost
     study_dir: str
     points: int
+    skipped: list[SkippedPoint] = []  # further combinations of the axes, which are no possible runs
     trials: int
     statuses: dict[TrialStatus, int]  # of the trials that have ended
     lost: int = 0  # trials that a resume runs again

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from alray import __version__
 from alray.loading.study.load import dump_study
+from alray.loading.study.points import label_of
 from alray.report import figure
 from alray.report.figure import TABLES, Exhibit, write_exhibits, write_table
 from alray.report.html import render_page
@@ -17,7 +18,7 @@ from alray.storage.location import require_no_links
 from alray.studies.figures import exhibits_of, warnings_of
 from alray.studies.folder import MARKDOWN, REPORT, SUMMARY, StudyFolder
 from alray.studies.markdown import made_with, markdown_of
-from alray.studies.records import Answer, StudySummary, TrialRecord
+from alray.studies.records import Answer, SkippedPoint, StudySummary, TrialRecord
 from alray.studies.results import Results
 from alray.studies.table import table_of, trials_table
 from alray.studies.verdicts import answers_of, verdicts
@@ -42,6 +43,7 @@ def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyRepor
     table = table_of(results.rows, target=results.study.target is not None, columns=columns)
     answers = answers_of(results)
     exhibits = [*figure.exhibits_of(answers, (verdicts,)), *exhibits_of(results)]
+    exhibits += figure.exhibits_of(folder.begun.skipped, (skipped_points,))
     summary = _summary(folder, results, lost, exhibits, warnings_of(results), answers)
     write_exhibits(exhibits, folder.path)
     write_table("points", table, folder.path / TABLES)
@@ -50,6 +52,15 @@ def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyRepor
     replace_file(folder.path / REPORT, _page(results, lost, summary, table, exhibits))
     replace_file(folder.path / MARKDOWN, markdown_of(results, summary, table, exhibits))
     return StudyReport(summary, table)
+
+
+def skipped_points(skipped: Sequence[SkippedPoint]) -> Exhibit | None:
+    """Combinations of the axes whose values do not fit together. The study left them out (`impossible: skip`): no trial
+    of them ran, and no figure has them."""
+    if not skipped:
+        return None
+    table = Table(("point", "reason"), tuple((label_of(each.point), each.reason) for each in skipped))
+    return Exhibit("Skipped points", (), tables={"skipped_points": table})
 
 
 def _summary(
@@ -68,6 +79,7 @@ def _summary(
         status="finished" if left == 0 else "unfinished" if left == len(lost) else "interrupted",
         study_dir=str(folder.path),
         points=len(begun.points),
+        skipped=begun.skipped,
         trials=len(begun.trials),
         statuses=dict(Counter(record.status for record in records)),
         lost=len(lost),

@@ -220,6 +220,10 @@ class Study(Section):
     follow: Annotated[dict[str, str], AfterValidator(_has_keys)] = Field(default_factory=dict)
     """Keys of the base spec that have the value of an axis at every point. For example n layers on n stages:
     {model.components.1.repeat: pipeline.stages}."""
+    impossible: Literal["refuse", "skip"] = "refuse"
+    """What happens to points whose values do not fit together, such as two components on four stages. `refuse`: the
+    study is refused. `skip`: they are left out, and the listing and the report say which and why. A value that fits at
+    no point is refused in any case."""
     repeats: PositiveInt = 1
     """Number of seeds of every trial: the seed of the spec and those after it. Default: 1."""
     search: AnySearch | None = None
