@@ -17,7 +17,7 @@ from alray.run_folder.records import replace_file, write_json
 from alray.storage.location import require_no_links
 from alray.studies.figures import exhibits_of, warnings_of
 from alray.studies.folder import MARKDOWN, REPORT, SUMMARY, StudyFolder
-from alray.studies.markdown import made_with, markdown_of
+from alray.studies.markdown import TIMES_ONLY, made_with, markdown_of
 from alray.studies.records import Answer, SkippedPoint, StudySummary, TrialRecord
 from alray.studies.results import Results
 from alray.studies.table import table_of, trials_table
@@ -39,8 +39,10 @@ def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyRepor
     RequestError if there is no such column.
     """
     require_no_links(folder.path)
-    results, lost = Results(folder.study, folder.records(), folder.trial_dir), folder.lost()
-    table = table_of(results.rows, target=results.study.target is not None, columns=columns)
+    study, records, lost = folder.study, folder.records(), folder.lost()
+    times_only = study.measures == "times"
+    results = Results(study, [each.without_accuracies for each in records] if times_only else records, folder.trial_dir)
+    table = table_of(results.rows, target=study.target is not None, times_only=times_only, columns=columns)
     answers = answers_of(results)
     exhibits = [*figure.exhibits_of(answers, (verdicts,)), *exhibits_of(results)]
     exhibits += figure.exhibits_of(folder.begun.skipped, (skipped_points,))
@@ -105,6 +107,7 @@ def _page(
         title=f"{results.study.study} · alray",
         version=__version__,
         study=results.study,
+        times_only=TIMES_ONLY if results.study.measures == "times" else None,
         spec=dump_study(results.study),
         made_with=made_with(results),
         summary=summary,

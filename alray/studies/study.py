@@ -306,7 +306,8 @@ def _run_trials(
         ended_s.append(time.monotonic())
         total, missing = len(loaded.trials), len(left) - len(ended_s)
         left_s = seconds_left(ended_s, at_once, missing)
-        watcher.progress(StudyProgress(record, trial.label, total - missing, total, left_s))
+        shown = record.without_accuracies if study.measures == "times" else record
+        watcher.progress(StudyProgress(shown, trial.label, total - missing, total, left_s))
 
     run_trials(
         orders,
