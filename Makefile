@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all crash-states chaos gpu publish bench schedules all-reduce replicas accuracy studies clean
+.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all crash-states chaos gpu publish bench schedules all-reduce replicas accuracy studies findings clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -124,6 +124,10 @@ replicas: $(INSTALLED)
 
 accuracy: $(INSTALLED)
 	$(BIN)/python -m benchmarks.accuracy
+
+# docs/findings.md, from the verdicts in docs/studies.
+findings: $(INSTALLED)
+	$(BIN)/python -m benchmarks.findings_page
 
 # Some two hours on two cores, as estimated in docs/studies.md. A study that has a report in docs/studies is left out: delete it to run it again.
 studies: $(INSTALLED)

@@ -1,4 +1,4 @@
-"""Run the studies of laptop size and keep their reports in docs/studies.
+"""Run the studies of laptop size, keep their reports in docs/studies, and write docs/findings.md of them.
 
 python -m benchmarks.studies [NAME ...]     without names: all of them, as long as they have no report
 """
@@ -11,6 +11,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+from alray.loading.study.load import read_study_file
+from benchmarks import findings_page
 
 ROOT = Path(__file__).parents[1]
 SPECS = ROOT / "specs" / "studies" / "laptop"
@@ -34,6 +37,9 @@ def keep(name: str, minutes: float) -> None:
     shutil.rmtree(kept, ignore_errors=True)
     for part in ("figures", "tables"):
         shutil.copytree(folder / part, kept / part, ignore=shutil.ignore_patterns("*.pdf"))
+    summary = json.loads((folder / "study.json").read_text(encoding="utf-8"))
+    answers = findings_page.kept(read_study_file(folder / "study.yaml"), summary)
+    (kept / findings_page.KEPT).write_text(json.dumps(answers, indent=1) + "\n", encoding="utf-8")
     title, rest = (folder / "report.md").read_text(encoding="utf-8").split("\n", 1)
     spec = f"../../../specs/studies/laptop/{name}.yaml"
     how = f"`alray study specs/studies/laptop/{name}.yaml` ran [this study]({spec}) in {minutes:.1f} minutes."
@@ -47,6 +53,7 @@ def main(names: list[str]) -> None:
         if status != "finished":
             raise SystemExit(f"the study {name} was {status}; the same command goes on with it")
         keep(name, seconds / 60)
+        findings_page.main()
 
 
 if __name__ == "__main__":

@@ -184,6 +184,7 @@ def _checked(
                 _plan(loaded, streams, allow_code, read)
         points, trials = len(study.points), len(study.trials)
         said = {"file": str(path), "study": study.study.study, "points": points, "trials": trials}
+        said |= {"skipped": len(study.skipped)} if study.skipped else {}
         return {**said, **({"text": _commented(path, (), dump_study(study.study))} if show else {})}
     loaded = load_with_inputs(path, overrides, allow_elsewhere=allow_code)
     spec = loaded.spec
@@ -240,7 +241,8 @@ def _plan(loaded: LoadedSpec, streams: Terminal, allow_code: bool, read: set[str
 def _described(said: dict[str, Any]) -> str:
     """Describe a spec or a study in words."""
     if "study" in said:
-        return f"a study of {counted(said['points'], 'point')} and {counted(said['trials'], 'trial')}"
+        skipped = f"; {counted(said['skipped'], 'point')} skipped" if "skipped" in said else ""
+        return f"a study of {counted(said['points'], 'point')} and {counted(said['trials'], 'trial')}{skipped}"
     samples = f", {said['samples']:,} training samples" if "samples" in said else ""
     number = said["components"]
     components = "a component for each unit of the model" if number is None else counted(number, "component")

@@ -124,6 +124,8 @@ def study_text(report: StudyReport, page: Page) -> str:
     counts = f"{counted(summary.points, 'point')}, {counted(summary.trials, 'trial')}"
     table = f"{page.heading(f'{summary.study}: {counts}, {summary.outcome}')}\n{page.table(report.table)}"
     found = [f"{each.answer}: {each.claim}" for each in summary.verdicts]
+    if summary.skipped:
+        found.append(f"skipped: {counted(len(summary.skipped), 'point')}; the report says which and why")
     found += [*summary.findings, *(f"warning: {warning}" for warning in summary.warnings)]
     results = [("study folder", unbroken(shown(summary.study_dir))), ("report", unbroken(shown(str(summary.report))))]
     parts = [table, "\n".join(map(page.sentence, found)), page.fields(results)]
@@ -139,7 +141,9 @@ def _dry_run(streams: Terminal, spec: Path, overrides: list[str]) -> None:
     found = forecasts(loaded)
     if streams.as_json:
         trials = [{"number": each.number, "label": each.label, "overrides": each.overrides} for each in loaded.trials]
-        streams.answer({"study": loaded.study.study, "points": [asdict(one) for one in found], "trials": trials})
+        skipped = [{"point": each.point.label, "reason": each.reason} for each in loaded.skipped]
+        points = [asdict(one) for one in found]
+        streams.answer({"study": loaded.study.study, "points": points, "skipped": skipped, "trials": trials})
         return
     from alray.report.table import Table
 
@@ -151,4 +155,7 @@ def _dry_run(streams: Terminal, spec: Path, overrides: list[str]) -> None:
     page = streams.page
     heading = page.heading(f"{loaded.study.study}: {counted(len(found), 'point')}")
     streams.put(f"{heading}\n{page.table(table)}\n")
+    if loaded.skipped:
+        left_out = Table(("skipped", "reason"), tuple((each.point.label, each.reason) for each in loaded.skipped))
+        streams.put(f"{page.table(left_out)}\n")
     streams.say(f"{counted(len(loaded.trials), 'trial')}; the study says how long they take once some have ended")

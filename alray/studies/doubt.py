@@ -17,10 +17,10 @@ from alray.studies.batch_size import Regimes, at_the_edge, regimes
 from alray.studies.confidence import Confidence, noise_of_means, of_best, of_mean, spread_out
 from alray.studies.records import TrialRecord
 from alray.studies.results import BATCH_SIZE, Results
-from alray.studies.table import PointRow, value_of
+from alray.studies.table import PointRow, collapsed, value_of
 
 DRAWS = 1_000
-_BY_AMOUNTS = ("validation", "test", "bubble")
+_BY_AMOUNTS = ("validation", "test", "bubble", "exit_time")
 """Figures in 0..1: seeds differ by amounts. In all other figures they differ by factors."""
 
 
@@ -44,6 +44,8 @@ def of_point(results: Results, row: PointRow, name: str) -> Doubted:
     reasons = []
     if (lacking := row.tried - len(row.best)) > 0:
         reasons.append(f"{counted(lacking, 'seed')} of {row.tried} did not come to an end")
+    if (lost := collapsed(row)) and name in ("validation", "test"):
+        reasons.append(f"{counted(lost, 'seed')} of {row.tried} learned next to nothing")
     to_target = name.endswith("_to_target")
     if to_target and results.study.search is not None:
         confidence, reason = _of_search(results, row, name)

@@ -22,7 +22,7 @@ from alray.storage.location import names_a_scheme
 from alray.storage.lock import LOCK
 from alray.studies.records import Begun, TrialRecord, read_trial
 
-_MAY_CHANGE = ("search.trials", "repeats", "axes.", "max_concurrent", "verdicts")
+_MAY_CHANGE = ("search.trials", "repeats", "axes.", "max_concurrent", "verdicts", "impossible")
 """Keys of a study that a resume may change, as long as every trial stays what it is."""
 STUDY = "study.yaml"
 TRIALS = "trials.json"
@@ -211,7 +211,14 @@ def _begun(loaded: LoadedStudy) -> Begun:
         {"number": trial.number, "point": trial.point.number, "overrides": trial.overrides} for trial in loaded.trials
     ]
     spec = loaded.study.model_dump(mode="json")
-    of = {"study": loaded.study.study, "base": str(loaded.study.base), "spec": spec, "points": points, "trials": trials}
+    of = {
+        "study": loaded.study.study,
+        "base": str(loaded.study.base),
+        "spec": spec,
+        "points": points,
+        "skipped": [{"point": dict(each.point.values), "reason": each.reason} for each in loaded.skipped],
+        "trials": trials,
+    }
     return Begun.model_validate_json(json.dumps(of))
 
 

@@ -12,6 +12,8 @@ from alray.run_folder.records import read_environment
 from alray.studies.records import StudySummary
 from alray.studies.results import Results
 
+TIMES_ONLY = "This study measures times only: its trials are too short to learn anything, so it shows no accuracies."
+
 
 def markdown_of(results: Results, summary: StudySummary, table: Table, exhibits: Sequence[Exhibit]) -> str:
     """The text of `report.md`. It names the files of the figures relative to its own folder."""
@@ -22,6 +24,7 @@ def markdown_of(results: Results, summary: StudySummary, table: Table, exhibits:
         f"# {summary.study}",
         f"{summary.outcome}: {counted(summary.points, 'point')}, {ended} of {counted(summary.trials, 'trial')} "
         f"({statuses}), {seconds(summary.trials_s)} of trials{lost}",
+        *([TIMES_ONLY] if results.study.measures == "times" else []),
         *(f"**{warning}**" for warning in summary.warnings),
         *(part for exhibit in exhibits for part in _shown(exhibit)),
         "## Points",

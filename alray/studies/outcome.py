@@ -1,4 +1,5 @@
-"""How a trial came out, computed from the records of its run: its way to the target, and whether it diverged."""
+"""How a trial came out, computed from the records of its run: its way to the target, what it took, and whether it
+diverged."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ import math
 from collections.abc import Sequence
 
 from alray.report.training_time import training_s
-from alray.run_folder.records import EvaluationRecord, Record, StepRecord
-from alray.studies.records import Reached
+from alray.run_folder.records import EvaluationRecord, Record, StageRecord, StepRecord
+from alray.studies.records import Reached, Times
 
 _GROWN = 10.0
 """A trial whose losses end above this many times those of its first mini-batch has diverged."""
@@ -29,6 +30,32 @@ def first_reached(effective_records: Sequence[Record], accuracy: float) -> Reach
             seconds = training_s(effective_records, evaluation)
             return Reached(step=evaluation.step, samples=evaluation.samples, training_s=seconds)
     return None
+
+
+def times(effective_records: Sequence[Record], epochs: float) -> Times:
+    """What a run took. epochs: that it trained."""
+    evaluations = [record for record in effective_records if isinstance(record, EvaluationRecord)]
+    last = max(evaluations, key=lambda record: (record.step, record.time_s), default=None)
+    trained_s = training_s(effective_records, last) if last is not None else None
+    stages: dict[int, list[StageRecord]] = {}
+    for record in effective_records:
+        if isinstance(record, StageRecord) and not record.warm_up and record.steps:
+            stages.setdefault(record.stage, []).append(record)
+
+    def part_s(name: str) -> float | None:
+        of_stages = (
+            sum(getattr(each, name) for each in records) / sum(each.steps for each in records)
+            for records in stages.values()
+        )
+        return sum(of_stages) if stages else None
+
+    return Times(
+        training_s=trained_s,
+        epoch_s=trained_s / epochs if trained_s is not None and epochs > 0 else None,
+        forward_s=part_s("forward_s"),
+        backward_s=part_s("backward_s"),
+        update_s=part_s("update_s"),
+    )
 
 
 def divergence(effective_records: Sequence[Record]) -> str | None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt
 
-from alray.run_folder.records import Exit, Summary
+from alray.run_folder.records import Accuracy, Exit, Summary
 from alray.storage.json_file import read_json
 
 TrialStatus = Literal["finished", "reached", "stopped", "diverged", "failed", "lost"]
@@ -21,6 +21,15 @@ def _is_override(text: str) -> str:
     """Raises ValueError unless the text is `key=` and a value as JSON, which `override_text` writes."""
     json.loads(text.partition("=")[2])
     return text
+
+
+class SkippedPoint(BaseModel):
+    """A point that is no possible run, and why. The study has no trials of it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    point: dict[str, Any]  # axis -> value, for a variant its name
+    reason: str
 
 
 class Begun(BaseModel):
@@ -39,6 +48,7 @@ class Begun(BaseModel):
     base: str
     spec: dict[str, Any] | None = None  # the study itself; None in folders of alray 0.1
     points: list[Point]
+    skipped: list[SkippedPoint] = []
     trials: list[Trial]
 
 
@@ -65,6 +75,22 @@ class Segment(BaseModel):
     values: dict[str, Any]
 
 
+class Times(BaseModel):
+    """What a trial took, from the records of its run: the time of all its training, and the parts of a mini-batch.
+
+    The parts are means over the mini-batches after warm-up and over replicas, and sums over the stages: what the
+    devices compute for one mini-batch, side by side or one after another.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    training_s: float | None  # without start-up and evaluations; None if the run was a single mini-batch
+    epoch_s: float | None  # training_s divided by the epochs
+    forward_s: float | None  # this and the next two: None if no mini-batch came after warm-up
+    backward_s: float | None  # losses and label chain included
+    update_s: float | None
+
+
 class TrialRecord(BaseModel):
     """`trial.json`: one trial that has ended. The source of every table of the study."""
 
@@ -82,7 +108,16 @@ class TrialRecord(BaseModel):
     reason: str | None = None  # of `stopped`, `diverged`, `failed` and `lost`
     reached: Reached | None = None
     exits: list[Exit] = Field(default_factory=list)  # of `early_exit`: every depth, then every threshold
+    times: Times | None = None  # None if the trial failed, and in folders of alray 0.1
     summary: Summary | None = None  # as in the run folder; None if the trial failed before it could run
+
+    @property
+    def without_accuracies(self) -> TrialRecord:
+        """The record without what it says of accuracies, for studies that measure times only."""
+        if self.summary is None:
+            return self
+        silent = self.summary.model_copy(update={"accuracy": Accuracy(), "best": None, "accuracy_per_depth": []})
+        return self.model_copy(update={"summary": silent})
 
 
 class Compared(BaseModel):
@@ -107,6 +142,7 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     claim: str
+    source: str | None = None  # the publication that makes the claim
     figure: str
     bound: str
     answer: Literal["holds", "does not hold", "not decided by this study"]
@@ -124,6 +160,7 @@ class StudySummary(BaseModel):
     status: Literal["finished", "interrupted", "unfinished"]  # `unfinished`: what has not ended was lost
     study_dir: str
     points: int
+    skipped: list[SkippedPoint] = []  # further combinations of the axes, which are no possible runs
     trials: int
     statuses: dict[TrialStatus, int]  # of the trials that have ended
     lost: int = 0  # trials that a resume runs again

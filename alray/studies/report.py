@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from alray import __version__
 from alray.loading.study.load import dump_study
+from alray.loading.study.points import label_of
 from alray.report import figure
 from alray.report.figure import TABLES, Exhibit, write_exhibits, write_table
 from alray.report.html import render_page
@@ -16,8 +17,8 @@ from alray.run_folder.records import replace_file, write_json
 from alray.storage.location import require_no_links
 from alray.studies.figures import exhibits_of, warnings_of
 from alray.studies.folder import MARKDOWN, REPORT, SUMMARY, StudyFolder
-from alray.studies.markdown import made_with, markdown_of
-from alray.studies.records import Answer, StudySummary, TrialRecord
+from alray.studies.markdown import TIMES_ONLY, made_with, markdown_of
+from alray.studies.records import Answer, SkippedPoint, StudySummary, TrialRecord
 from alray.studies.results import Results
 from alray.studies.table import table_of, trials_table
 from alray.studies.verdicts import answers_of, verdicts
@@ -38,10 +39,13 @@ def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyRepor
     RequestError if there is no such column.
     """
     require_no_links(folder.path)
-    results, lost = Results(folder.study, folder.records(), folder.trial_dir), folder.lost()
-    table = table_of(results.rows, target=results.study.target is not None, columns=columns)
+    study, records, lost = folder.study, folder.records(), folder.lost()
+    times_only = study.measures == "times"
+    results = Results(study, [each.without_accuracies for each in records] if times_only else records, folder.trial_dir)
+    table = table_of(results.rows, target=study.target is not None, times_only=times_only, columns=columns)
     answers = answers_of(results)
     exhibits = [*figure.exhibits_of(answers, (verdicts,)), *exhibits_of(results)]
+    exhibits += figure.exhibits_of(folder.begun.skipped, (skipped_points,))
     summary = _summary(folder, results, lost, exhibits, warnings_of(results), answers)
     write_exhibits(exhibits, folder.path)
     write_table("points", table, folder.path / TABLES)
@@ -50,6 +54,15 @@ def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyRepor
     replace_file(folder.path / REPORT, _page(results, lost, summary, table, exhibits))
     replace_file(folder.path / MARKDOWN, markdown_of(results, summary, table, exhibits))
     return StudyReport(summary, table)
+
+
+def skipped_points(skipped: Sequence[SkippedPoint]) -> Exhibit | None:
+    """Combinations of the axes whose values do not fit together. The study left them out (`impossible: skip`): no trial
+    of them ran, and no figure has them."""
+    if not skipped:
+        return None
+    table = Table(("point", "reason"), tuple((label_of(each.point), each.reason) for each in skipped))
+    return Exhibit("Skipped points", (), tables={"skipped_points": table})
 
 
 def _summary(
@@ -68,6 +81,7 @@ def _summary(
         status="finished" if left == 0 else "unfinished" if left == len(lost) else "interrupted",
         study_dir=str(folder.path),
         points=len(begun.points),
+        skipped=begun.skipped,
         trials=len(begun.trials),
         statuses=dict(Counter(record.status for record in records)),
         lost=len(lost),
@@ -93,6 +107,7 @@ def _page(
         title=f"{results.study.study} · alray",
         version=__version__,
         study=results.study,
+        times_only=TIMES_ONLY if results.study.measures == "times" else None,
         spec=dump_study(results.study),
         made_with=made_with(results),
         summary=summary,

@@ -138,6 +138,9 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     """begun: the folder of a study that continues; None: a new one is made once it is clear that the study can run."""
     if begun is not None and all(begun.has_ended(trial.number) for trial in loaded.trials):
         return write_report(begun)
+    if loaded.skipped:
+        of, first = counted(len(loaded.skipped), "point"), loaded.skipped[0]
+        watcher.note(f"{of} skipped, which the report lists; {first.point.label}: {first.reason}")
     known = begun is not None and _is_known(loaded, begun, allowed=options.allow_code)
     own = _own_classes(loaded.study, allow=options.allow_code)
     specs = [loaded.spec_of(trial) for trial in loaded.trials]
@@ -303,7 +306,8 @@ def _run_trials(
         ended_s.append(time.monotonic())
         total, missing = len(loaded.trials), len(left) - len(ended_s)
         left_s = seconds_left(ended_s, at_once, missing)
-        watcher.progress(StudyProgress(record, trial.label, total - missing, total, left_s))
+        shown = record.without_accuracies if study.measures == "times" else record
+        watcher.progress(StudyProgress(shown, trial.label, total - missing, total, left_s))
 
     run_trials(
         orders,

@@ -45,6 +45,35 @@ def _to_reach(name: str) -> ReadFigure:
     return lambda record: getattr(record.reached, name) if record.reached is not None else None
 
 
+def _took(name: str) -> ReadFigure:
+    """A figure of what the trial took."""
+    return lambda record: getattr(record.times, name) if record.times is not None else None
+
+
+def _bytes_between_replicas(record: TrialRecord) -> float | None:
+    """For one mini-batch; None with one replica."""
+    summary = record.summary
+    if summary is None or summary.replicas < 2 or not summary.steps:
+        return None
+    return summary.all_reduce_bytes / summary.steps
+
+
+_WITHIN = 0.01
+"""An early exit may lose this much accuracy, in 0..1."""
+
+
+def _time_of_an_exit(record: TrialRecord) -> float | None:
+    """The time of the fastest early exits that lose at most one point of accuracy, as a share of the time of
+    predictions at the full depth."""
+    known = [(each.test if each.validation is None else each.validation, each) for each in record.exits]
+    exits = [(accuracy, each) for accuracy, each in known if accuracy is not None]
+    full = max((pair for pair in exits if pair[1].threshold is None), key=lambda pair: pair[1].depth, default=None)
+    if full is None:
+        return None
+    fast = min(each.s_per_sample for accuracy, each in exits if accuracy >= full[0] - _WITHIN)
+    return fast / full[1].s_per_sample
+
+
 ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
     column.name: (replace(column, spread=True), figure)
     for column, figure in (
@@ -54,6 +83,14 @@ ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
         (Column("predicted_step_time_s", "predicted", seconds, "seconds"), _measured("predicted_step_time_s")),
         (Column("samples_per_s", "samples/s", whole, best="largest"), _measured("samples_per_s")),
         (Column("bubble", "bubble", share, "share", "smallest"), _measured("bubble")),
+        (Column("training_s", "training time", seconds, "seconds", "smallest"), _took("training_s")),
+        (Column("epoch_s", "epoch", seconds, "seconds", "smallest"), _took("epoch_s")),
+        (Column("forward_s", "forward", seconds, "seconds", "smallest"), _took("forward_s")),
+        (Column("backward_s", "backward", seconds, "seconds", "smallest"), _took("backward_s")),
+        (Column("update_s", "update", seconds, "seconds", "smallest"), _took("update_s")),
+        (Column("parameters", "parameters", whole, best="smallest"), _measured("parameters")),
+        (Column("all_reduce_bytes", "bytes between replicas", whole, best="smallest"), _bytes_between_replicas),
+        (Column("exit_time", "time of early exits", share, "share", "smallest"), _time_of_an_exit),
         (Column("steps_to_target", "steps to target", number, best="smallest"), _to_reach("step")),
         (Column("samples_to_target", "samples to target", number, best="smallest"), _to_reach("samples")),
         (Column("seconds_to_target", "time to target", seconds, "seconds", "smallest"), _to_reach("training_s")),
@@ -62,6 +99,12 @@ ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
 """Each figure of a row: its column, and how it is read from a trial."""
 
 _TO_TARGET = tuple(name for name in ROW_FIGURES if name.endswith("_to_target"))
+_ACCURACIES = ("validation", "test")
+_PARTS = ("forward_s", "backward_s", "update_s")
+"""Of a mini-batch: columns of studies that measure times only."""
+_OF_ALL_TRAINING = ("training_s", "epoch_s")
+_IF_KNOWN = (*_OF_ALL_TRAINING, *_PARTS, "exit_time")
+_IF_DIFFERENT = ("parameters", "all_reduce_bytes")
 _GAINS = (
     Column("speed_up", "speed-up", number, best="largest", spread=True),
     Column("efficiency", "efficiency", share, "share", "largest", spread=True),
@@ -108,6 +151,13 @@ class PointRow:
         return {**values, "best": numbers, "seeds": self.seeds, "reached": self.reached}
 
 
+def collapsed(row: PointRow) -> int:
+    """The number of seeds of a point that came to their end and learned next to nothing: their validation accuracy is
+    less than half of that of the best seed. A mean over them describes none of the seeds."""
+    found = [accuracy for record in row.best if (accuracy := value_of(record, "validation")) is not None]
+    return sum(accuracy < max(found) / 2 for accuracy in found)
+
+
 def value_of(record: TrialRecord, name: str) -> float | None:
     """A figure of a trial, by its name in `ROW_FIGURES`; None if the trial did not come to its end."""
     return ROW_FIGURES[name][1](record) if _came_to_an_end(record) else None
@@ -121,16 +171,17 @@ def rows_of(records: Sequence[TrialRecord], *, target: bool) -> list[PointRow]:
     return [_row(trials, target) for trials in by_point.values()]
 
 
-def table_of(rows: Sequence[PointRow], *, target: bool, columns: Sequence[str] = ()) -> Table:
+def table_of(rows: Sequence[PointRow], *, target: bool, times_only: bool = False, columns: Sequence[str] = ()) -> Table:
     """The rows for the terminal and the page, and their values for the files.
 
-    columns: the names of those to show, as the CSV has them, which always has all; none: those that suit the study.
-    Raises RequestError if there is no such column.
+    times_only: no accuracies, and the parts of a mini-batch instead of the time of the whole training. columns: the
+    names of those to show, as the CSV has them, which always has all; none: those that suit the study. Raises
+    RequestError if there is no such column.
     """
     axes = list(dict.fromkeys(axis for row in rows for axis in row.point))
     keys = list(dict.fromkeys(key for row in rows for key in row.settings))
     gains = [column.name for column in _GAINS if any(row.speed_up is not None for row in rows)]
-    measured = [name for name in ROW_FIGURES if target or name not in _TO_TARGET]
+    measured = [name for name in ROW_FIGURES if _is_shown(name, rows, target, times_only)]
     whole_row = (*map(_setting_column, axes), *map(_setting_column, keys), *_COUNTS, *_figures(), *_GAINS)
     cells = [_cells(row) for row in rows]
     chosen = columns or [*axes, *keys, "seeds", *(["reached", "tried"] if target else []), *measured, *gains]
@@ -141,13 +192,23 @@ def table_of(rows: Sequence[PointRow], *, target: bool, columns: Sequence[str] =
     return replace(_numbers((*whole_row, *_TEXTS), cells).only(texts).texts, numbers=values)
 
 
+def _is_shown(name: str, rows: Sequence[PointRow], target: bool, times_only: bool) -> bool:
+    """Whether a figure has a column if the user chose none."""
+    unsuited = {*(_ACCURACIES if times_only else _PARTS), *(_OF_ALL_TRAINING if target or times_only else ())}
+    if name in (unsuited if target else unsuited.union(_TO_TARGET)):
+        return False
+    means = {found.mean for row in rows if (found := row.figures[name]) is not None}
+    return (name not in _IF_KNOWN or bool(means)) and (name not in _IF_DIFFERENT or len(means) > 1)
+
+
 def trials_table(records: Sequence[TrialRecord]) -> Table:
     """Every trial that has ended, one row each."""
     axes = list(dict.fromkeys(axis for record in records for axis in record.point))
     keys = list(dict.fromkeys(key for record in records for key in record.values))
     columns = (Column("trial", "trial", kind="setting"), *map(_setting_column, [*axes, *keys]), *_OF_TRIALS)
     cells = [_cells_of(record) for record in records]
-    names = ("trial", "point", "settings", "seed", "status", "steps", "steps_to_target", "validation", "test", "reason")
+    known = [name for name in _ACCURACIES if any(ROW_FIGURES[name][1](each) is not None for each in records)]
+    names = ("trial", "point", "settings", "seed", "status", "steps", "steps_to_target", *known, "reason")
     texts = _numbers((*columns, *_TEXTS_OF_TRIALS), cells).only(names).texts
     return replace(texts, numbers=_numbers(columns, cells))
 

@@ -23,7 +23,7 @@ from alray.prediction.plan import Plan
 from alray.run_folder.records import CheckpointRecord, EvaluationRecord, Exit, Record, StepRecord, effective, read
 from alray.stage.telemetry import StageStatus
 from alray.studies.folder import StudyFolder
-from alray.studies.outcome import divergence, first_reached
+from alray.studies.outcome import divergence, first_reached, times
 from alray.studies.records import Segment, TrialRecord, TrialStatus
 from alray.system_errors import system_faults
 from alray.user_code import UserCode
@@ -235,5 +235,7 @@ def _ended(order: TrialOrder, finished: Finished, run_dir: Path) -> TrialRecord:
         status = "diverged"
     else:
         reason = None
-    found = {"reached": reached, "summary": finished.summary}
+    summary = finished.summary
+    took = times(effective_records, summary.epochs) if finished.error is None and summary is not None else None
+    found = {"reached": reached, "times": took, "summary": summary}
     return record_of(order.trial, status, reason).model_copy(update=found)

@@ -42,11 +42,19 @@ def verdicts(answers: Sequence[Answer]) -> Exhibit | None:
     if not answers:
         return None
     rows: list[tuple[CellValue, ...]] = [
-        (each.claim, each.answer, f"{each.figure}, {each.bound}", "; ".join(map(_compared_text, each.compared)) or None)
+        (
+            each.claim,
+            each.answer,
+            f"{each.figure}, {each.bound}",
+            "; ".join(map(compared_text, each.compared)) or None,
+            each.source,
+        )
         for each in answers
     ]
+    has_source = any(each.source for each in answers)
+    numbers = Numbers(_COLUMNS, tuple(rows)) if has_source else Numbers(_COLUMNS[:-1], tuple(row[:-1] for row in rows))
     doubts = tuple(f"{each.claim}: {doubt}" for each in answers for doubt in each.doubts)
-    return Exhibit("Verdicts", (), doubts, tables={"verdicts": Numbers(_COLUMNS, tuple(rows)).texts})
+    return Exhibit("Verdicts", (), doubts, tables={"verdicts": numbers.texts})
 
 
 _COLUMNS = (
@@ -54,10 +62,12 @@ _COLUMNS = (
     Column("answer", "verdict"),
     Column("figure", "decided by"),
     Column("numbers", "numbers"),
+    Column("source", "claimed by"),
 )
 
 
-def _compared_text(each: Compared) -> str:
+def compared_text(each: Compared) -> str:
+    """The numbers that decide a claim at one point: `pipeline.stages=2: 0.53 (0.51 to 0.55)`."""
     where = f"{each.point}: " if each.point else ""
     value, low, high = ("none" if number is None else f"{number:.3g}" for number in (each.value, each.low, each.high))
     return f"{where}{value} ({low} to {high})"
@@ -88,6 +98,7 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
         answer = "holds"
     return Answer(
         claim=verdict.claim,
+        source=verdict.source,
         figure=_decided_by(verdict),
         bound=f"{'above' if verdict.above is not None else 'below'} {bound:g}",
         answer=answer,

@@ -70,6 +70,33 @@ def test_a_dry_run_lists_points_and_says_no_time(alray: Callable[..., Any], stud
     assert not Path("studies").exists()
 
 
+def test_points_that_are_skipped_are_named_in_the_listing_and_in_the_report(
+    alray: Callable[..., Any], study: Path, one_thread: None
+) -> None:
+    """The tiny spec has three components. The study can grow by values that fit at some points only."""
+    study.write_text(
+        "study: a\nbase: x.yaml\nset: {pipeline.costs: null}\nimpossible: skip\naxes:\n  pipeline.stages: [1, 2]\n"
+        "  variant: {all: {}, two: {model.components: [{block: vgg, channels: [2]}, {block: vgg, channels: [2]}]}}\n"
+    )
+    assert alray("study", study, "--dry-run", "--json").json["skipped"] == []
+    wider = ("axes.pipeline.stages=[1,3]",)
+    assert "pipeline.stages=3, variant=two" in alray("study", study, *wider, "--dry-run").out
+    (skipped,) = alray("study", study, *wider, "--dry-run", "--json").json["skipped"]
+    assert skipped["point"] == "pipeline.stages=3, variant=two" and "only 2 components" in skipped["reason"]
+    assert "3 trials; 1 point skipped" in alray("validate", study, *wider).out
+    folder = StudyFolder.make(load_study(study, wider), Path("out"))
+    for number in range(3):
+        loaded = load_study(study, wider)
+        run_trial(TrialOrder(loaded.trials[number], folder, loaded.study.base, True, False, None, None, False))
+    said = alray("study", "--resume", "out", "--json")
+    (told,) = said.json["skipped"]
+    assert told["point"] == {"pipeline.stages": 3, "variant": "two"} and len(said.json["rows"]) == 3
+    for name in ("report.html", "report.md", "tables/skipped_points.csv"):
+        assert "pipeline.stages=3, variant=two" in Path("out", name).read_text(encoding="utf-8"), name
+    grown = folder.grown(load_study(Path("out/study.yaml"), ["axes.pipeline.stages=[1,2,3]"]))
+    assert [trial.number for trial in grown.trials] == [0, 1, 2, 3, 4] and len(grown.skipped) == 1
+
+
 def test_wrong_requests_are_refused(alray: Callable[..., Any], study: Path, spec: Path) -> None:
     assert alray("study").code == 2
     assert alray("study", study, "--resume", "there").code == 2

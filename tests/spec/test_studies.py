@@ -96,6 +96,38 @@ def test_a_key_follows_an_axis(load: Callable[..., Any]) -> None:
     assert loaded.points[2].values == {"pipeline.stages": 2, "variant": "streamed"}
 
 
+GRID = """\
+study: grid
+base: base.yaml
+axes: {model.components.1.repeat: [1, 2, 3], pipeline.stages: [1, 2, 4]}
+"""
+
+
+def test_a_grid_without_its_impossible_points_is_a_study(load: Callable[..., Any]) -> None:
+    """The network has one component and those that are repeated. Numbers stay without gaps: trials find their spec."""
+    loaded = load(GRID + "impossible: skip\n")
+    assert [tuple(point.values.values()) for point in loaded.points] == [
+        (1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2), (3, 4),
+    ]  # fmt: skip
+    assert [trial.point.number for trial in loaded.trials] == list(range(7))
+    last = loaded.spec_of(loaded.trials[-1])
+    assert (last.model.num_components, last.pipeline.stages) == (4, 4)
+    assert [tuple(each.point.values.values()) for each in loaded.skipped] == [(1, 4), (2, 4)]
+    assert all(each.reason.startswith("pipeline.stages: 4 stages, but the model has") for each in loaded.skipped)
+
+
+def test_a_value_that_fits_at_no_point_is_a_mistake_also_where_points_are_skipped(
+    told: Callable[..., list[str]],
+) -> None:
+    refused = "model.components.1.repeat={}, pipeline.stages={})"
+    assert {each.partition(" (at ")[2] for each in told(GRID)} == {refused.format(1, 4), refused.format(2, 4)}
+    too_many = told(GRID + "impossible: skip\n", "axes.pipeline.stages=[1,4,5]")
+    assert {each.partition(" (at ")[2] for each in too_many} == {refused.format(count, 5) for count in (1, 2, 3)}
+    assert [each.split()[1] for each in told(GRID + "impossible: skip\nset: {optimizer.lr: none}\n")] == [
+        "set.optimizer.lr"
+    ]
+
+
 def test_a_dumped_study_is_the_same_one(load: Callable[..., Any]) -> None:
     loaded = load(STUDY + SEARCH + "target: {metric: validation_error, below: 0.1}\n")
     Path("copy.yaml").write_text(dump_study(loaded.study), encoding="utf-8")
@@ -235,6 +267,8 @@ def search(space: str, rest: str = "trials: 2") -> str:
          ["4 verdicts[0]"]),
         (study(verdicts="[{claim: a, figure: test}, {claim: a, figure: best, below: 1}]"),
          ["3 verdicts[0]", "3 verdicts[1].figure"]),
+        (study(measures="times", early_exit="{}", verdicts="[{claim: a, figure: test, above: 1}]"),
+         ["4 early_exit", "5 verdicts[0].figure"]),
         *((search(f"{key}: {{choice: [1]}}", "kind: optuna, trials: 2"), [f"3 search.space.{key}"])
           for key in ("pipeline", "replicas.count", "resources.per_stage", "resources")),
         # Its points.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from alray.loading.study.load import dump_study
-from alray.run_folder.records import Accuracy, Best, EvaluationRecord, StepRecord, Summary
+from alray.run_folder.records import Accuracy, Best, EvaluationRecord, StageRecord, StepRecord, Summary
 from alray.spec.study.section import Study
 from alray.studies.folder import StudyFolder
 from alray.studies.records import Begun, Reached, TrialRecord
@@ -28,6 +28,31 @@ def evaluation(number: int, time_s: float, validation: float | None, duration_s:
     """An evaluation that ended at this time."""
     place = {"time_s": time_s, "step": number, "epoch": number / 10, "samples": number * BATCH}
     return EvaluationRecord(**place, validation=validation, per_depth=[], duration_s=duration_s)
+
+
+def staged(number: int, stage: int, steps: int, seconds: float, *, warm_up: bool = False) -> StageRecord:
+    """The record of a stage that took these seconds forward, twice as many backward, and half as many for updates."""
+    return StageRecord(
+        time_s=float(number),
+        step=number,
+        epoch=number / 10,
+        samples=number * BATCH,
+        stage=stage,
+        replica=0,
+        steps=steps,
+        warm_up=warm_up,
+        forward_s=seconds,
+        backward_s=2 * seconds,
+        update_s=seconds / 2,
+        compute_s=3.5 * seconds,
+        send_wait_s=0.0,
+        receive_wait_s=0.0,
+        idle_s=0.0,
+        evaluation_s=0.0,
+        step_times_s=[],
+        bytes_sent={},
+        peak_memory_bytes=None,
+    )
 
 
 def trial(number: int, point: dict[str, Any], **fields: Any) -> TrialRecord:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from alray.run_folder.records import EventRecord
-from alray.studies.outcome import divergence, first_reached
+from alray.studies.outcome import divergence, first_reached, times
 
-from .conftest import evaluation, step
+from .conftest import evaluation, staged, step
 
 STEPS = [step(number, 5.0 + 0.5 * number) for number in range(1, 9)]
 """Five seconds of start-up, then a mini-batch every half a second."""
@@ -48,6 +48,17 @@ def test_neither_start_up_nor_evaluations_are_training() -> None:
     reached = first_reached(kept, 0.9)
     assert reached is not None
     assert reached.training_s == pytest.approx(6 * 0.5)
+
+
+def test_a_trial_took_the_time_of_its_training_and_of_the_parts_of_a_mini_batch() -> None:
+    """Stage 0 computes forward in 0.2 s, stage 1 in 0.1 s; the warm-up is left out."""
+    stages = [staged(2, 0, 2, 9.0, warm_up=True), staged(6, 0, 4, 0.8), staged(8, 0, 2, 0.4), staged(8, 1, 6, 0.6)]
+    took = times([*STEPS, *stages, evaluation(4, 7.0, 0.7), evaluation(8, 11.0, 0.9)], epochs=0.8)
+    # The last evaluation began at 10 s, 4.5 s after the first mini-batch; another one of a second lies between.
+    assert (took.training_s, took.epoch_s) == pytest.approx((3.5 * 8 / 7, 3.5 * 8 / 7 / 0.8))
+    assert (took.forward_s, took.backward_s, took.update_s) == pytest.approx((0.3, 0.6, 0.15))
+    unknown = times([step(1, 1.0)], epochs=0.1)
+    assert set(unknown.model_dump().values()) == {None}
 
 
 def test_the_first_mini_batch_has_no_time_of_its_own() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from alray.errors import RequestError
 from alray.report.figure import file_name
+from alray.studies.records import Times
 from alray.studies.report import write_report
 from alray.studies.results import Results
 
@@ -65,6 +66,20 @@ def test_a_report_has_its_files_and_can_be_made_again(tmp_path: Path) -> None:
     (folder.path / "figures/of_an_older_report.svg").touch()
     write_report(folder)
     assert written() == before
+
+
+def test_a_study_of_times_shows_no_accuracy(tmp_path: Path) -> None:
+    took = Times(training_s=1.0, epoch_s=0.5, forward_s=0.011, backward_s=0.022, update_s=0.003)
+    trials = [trial(n, {"pipeline.stages": n % 2 + 1}, seed=n // 2, validation=0.777, times=took) for n in range(4)]
+    folder = write(results(trials, measures="times"), tmp_path)
+    for file in folder.rglob("*.*"):
+        if file.suffix in (".html", ".md", ".csv", ".tex") or file.name == "study.json":
+            assert "0.777" not in file.read_text(encoding="utf-8"), file
+    text = (folder / "report.md").read_text(encoding="utf-8")
+    assert "measures times only" in text and "measures times only" in page_of(folder)[0]
+    (head,) = re.findall(r"^\| point .*\|$", text, re.MULTILINE)
+    assert "validation" not in head and "forward | backward | update" in head
+    assert "11.0 ms ± 0 s" in text and not list(folder.glob("figures/*accuracy*"))
 
 
 def test_the_latex_table_is_one_for_a_paper(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import io
 
 import pytest
 
+from alray.run_folder.records import Exit
 from alray.studies.records import Reached
-from alray.studies.table import rows_of, table_of, trials_table
+from alray.studies.table import collapsed, rows_of, table_of, trials_table
 
 from .conftest import trial
 
@@ -63,6 +64,36 @@ def test_without_a_target_the_best_validation_accuracy_chooses() -> None:
     records = [trial(number, ONE, index=number, values={"a": number}, validation=0.1 * number) for number in (3, 1, 2)]
     (row,) = rows_of(records, target=False)
     assert row.settings == {"a": 3}
+
+
+def test_early_exits_count_where_they_lose_at_most_a_point() -> None:
+    exits = [
+        Exit(depth=1, threshold=None, validation=0.70, s_per_sample=0.001),
+        Exit(depth=2, threshold=None, validation=0.90, s_per_sample=0.004),
+        Exit(depth=1.2, threshold=0.5, validation=0.88, s_per_sample=0.002),
+        Exit(depth=1.6, threshold=0.9, validation=0.895, s_per_sample=0.003),
+    ]
+    (row,) = rows_of([trial(0, ONE, exits=exits)], target=False)
+    assert row.figures["exit_time"] is not None and row.figures["exit_time"].mean == pytest.approx(0.75)
+    assert "time of early exits" in table_of([row], target=False).head
+    assert "time of early exits" not in table_of(rows_of([trial(0, ONE)], target=False), target=False).head
+
+
+def test_bytes_between_replicas_and_parameters_have_columns_where_they_differ() -> None:
+    sent = [trial(n, {"a": n}, ran={"replicas": 2, "all_reduce_bytes": 1_000 * (n + 1)}) for n in range(2)]
+    table = table_of(rows_of(sent, target=False), target=False)
+    assert [row[table.head.index("bytes between replicas")] for row in table.rows] == ["100", "200"]
+    assert "parameters" not in table.head
+    sizes = [trial(n, {"a": n}, ran={"parameters": n + 5}) for n in range(2)]
+    head = table_of(rows_of(sizes, target=False), target=False).head
+    assert "parameters" in head and "bytes between replicas" not in head
+
+
+def test_seeds_that_learned_next_to_nothing_are_counted() -> None:
+    (row,) = rows_of([trial(n, ONE, seed=n, validation=v) for n, v in enumerate((0.92, 0.1, 0.9))], target=False)
+    assert collapsed(row) == 1
+    (row,) = rows_of([trial(n, ONE, seed=n, validation=v) for n, v in enumerate((0.92, 0.6))], target=False)
+    assert collapsed(row) == 0
 
 
 def test_the_csv_holds_every_figure_as_a_number() -> None:

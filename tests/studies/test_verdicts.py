@@ -61,6 +61,13 @@ def test_a_seed_that_is_missing_is_a_doubt() -> None:
     assert any("1 seed of 3 did not come to an end" in doubt for doubt in found.doubts)
 
 
+def test_a_seed_that_learned_nothing_is_a_doubt_about_accuracies() -> None:
+    trials = [trial(n, {"variant": "al"}, seed=n, validation=v) for n, v in enumerate((0.9, 0.91, 0.1))]
+    claim = {"claim": "good", "figure": "validation", "above": 0.5, "source": "Ours, 1"}
+    (found,) = answers_of(results(trials, verdicts=[claim]))
+    assert (found.source, found.doubts) == ("Ours, 1", ["variant=al: 1 seed of 3 learned next to nothing"])
+
+
 def test_a_claim_without_results_is_not_decided() -> None:
     trials = timed(streamed=[0.010, 0.011], naive=[0.02, 0.021])
     (found,) = answers_of(results(trials, verdicts=[{**FASTER, "of": {}, "over": [{"variant": "gpipe"}]}]))

@@ -152,6 +152,21 @@ def claims_name_values_of_axes(study: Study) -> Iterator[Finding]:
             yield ("verdicts", number, "figure"), message, "add `target`, or decide by another figure"
 
 
+def times_tell_no_accuracy(study: Study) -> Iterator[Finding]:
+    """A study that measures times only has neither a goal for accuracies nor claims about them."""
+    if study.measures == "all":
+        return
+    wants: dict[Path, object] = {("target",): study.target, ("search",): study.search}
+    wants[("early_exit",)] = study.early_exit
+    for path, wanted in wants.items():
+        if wanted is not None:
+            yield path, "`measures: times` leaves out accuracies, which this needs", "remove one of the two"
+    for number, verdict in enumerate(study.verdicts):
+        if verdict.figure in ("validation", "test"):
+            message = "`measures: times` leaves out accuracies"
+            yield ("verdicts", number, "figure"), message, "decide by a time, or write measures: all"
+
+
 def halving_needs_a_search(study: Study) -> Iterator[Finding]:
     """ASHA compares the trials of one point, which differ only by their search."""
     if study.trial_scheduler.kind == "asha" and study.search is None:
@@ -227,6 +242,7 @@ CHECKS: tuple[StudyCheck, ...] = (
     a_key_is_set_once,
     searched_variants_exist,
     claims_name_values_of_axes,
+    times_tell_no_accuracy,
     halving_needs_a_search,
     resources_are_known,
     own_searchers_know_the_space,

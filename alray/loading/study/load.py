@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -39,14 +40,24 @@ AlsoCheck = Callable[[pathlib.Path], Sequence[Check]]
 
 
 @dataclass(frozen=True)
+class Skipped:
+    """A point that is no possible run. reason: what the messages about its spec say, in one line."""
+
+    point: Point
+    reason: str
+
+
+@dataclass(frozen=True)
 class LoadedStudy:
-    """A study, its points with the spec of each, its trials in order, and notes for the user."""
+    """A study, its points with the spec of each, its trials in order, notes for the user, and the points that it
+    skips."""
 
     study: Study
     points: tuple[Point, ...]
     specs: tuple[Spec, ...]
     trials: tuple[Trial, ...]
     notes: tuple[str, ...]
+    skipped: tuple[Skipped, ...] = ()
 
     def spec_of(self, trial: Trial) -> Spec:
         """The spec of a trial, with the values that were drawn for it."""
@@ -92,7 +103,8 @@ def load_study(
             tuple(sorted(dict.fromkeys(loader.problems), key=lambda one: (one.file != locations.file, one.line or 0)))
         )
     trials = tuple(trials_of(study, loader.points, [spec.seed for spec in loader.specs]))
-    return LoadedStudy(study, tuple(loader.points), tuple(loader.specs), trials, tuple(loader.notes))
+    notes, skipped = tuple(loader.notes), tuple(loader.skipped)
+    return LoadedStudy(study, tuple(loader.points), tuple(loader.specs), trials, notes, skipped)
 
 
 def _read(source: Source, overrides: Sequence[str], checks: Iterable[StudyCheck]) -> tuple[Study, SourceLocations]:
@@ -138,6 +150,7 @@ class _Loader:
         self._found: dict[tuple[object, ...], _Found] = {}
         self.points: list[Point] = []
         self.specs: list[Spec] = []
+        self.skipped: list[Skipped] = []
         self.notes: dict[str, None] = {}
         self.problems: list[Problem] = []
 
@@ -147,17 +160,45 @@ class _Loader:
         if too_much := list(self._too_much(points)):
             self.problems = too_much
             return
+        impossible: set[int] = set()
         for point in points:
             self.points.append(point)
             spec = self._spec(point, point.settings)
             if spec is None:
+                impossible.add(point.number)
                 continue
             self.specs.append(spec)
             for drawn in settings_at_the_ends(self._study.search, point) if self._study.search is not None else ():
                 self._spec(point, merged(point.settings, drawn))
+        if self._study.impossible == "skip":
+            self._skip(impossible)
         self.problems = [self._located(found) for found in self._found.values()]
         if not self.problems:
+            self.points = [replace(point, number=number) for number, point in enumerate(self.points)]
             self.problems = list(self._equal_points())
+
+    def _skip(self, impossible: set[int]) -> None:
+        """Leave out the points with these numbers, and the problems that they alone have. Those with a value that fits
+        at no point stay, and so do their problems: such a value is a mistake."""
+        fitting = {value for point in self.points if point.number not in impossible for value in _values_of(point)}
+        reasons: dict[int, list[str]] = {
+            point.number: []
+            for point in self.points
+            if point.number in impossible and fitting and fitting.issuperset(_values_of(point))
+        }
+        for found in self._found.values():
+            said = found.problem
+            for point in found.points:
+                if point.number in reasons:
+                    reasons[point.number].append(f"{said.key}: {said.message}" if said.key else said.message)
+            found.points = [point for point in found.points if point.number not in reasons]
+        self._found = {key: found for key, found in self._found.items() if found.points}
+        self.skipped = [
+            Skipped(point, "; ".join(dict.fromkeys(reasons[point.number])))
+            for point in self.points
+            if point.number in reasons
+        ]
+        self.points = [point for point in self.points if point.number not in reasons]
 
     def _too_much(self, points: Sequence[Point]) -> Iterable[Problem]:
         """A problem where the specs are so large, and so many, that to check them would take minutes.
@@ -236,6 +277,11 @@ class _Loader:
             if other is not point:
                 message = f"the points `{other.label}` and `{point.label}` are the same run"
                 yield problem(self._locations, ("axes",), message, "a later axis replaces what an earlier one sets")
+
+
+def _values_of(point: Point) -> set[tuple[str, str]]:
+    """The axes of a point with its values, as texts."""
+    return {(axis, json.dumps(value, sort_keys=True)) for axis, value in point.values.items()}
 
 
 def _values_in(value: Any) -> int:

@@ -122,12 +122,22 @@ class Verdict(Section):
 
     claim: str
     """The claim in plain words."""
+    source: str | None = None
+    """The publication that makes the claim, such as `Shallue et al. 2019, 4.3`. null: it is the study's own."""
     figure: Literal[
         "validation",
         "test",
         "step_time_s",
         "samples_per_s",
         "bubble",
+        "training_s",
+        "epoch_s",
+        "forward_s",
+        "backward_s",
+        "update_s",
+        "parameters",
+        "all_reduce_bytes",
+        "exit_time",
         "steps_to_target",
         "samples_to_target",
         "seconds_to_target",
@@ -220,6 +230,13 @@ class Study(Section):
     follow: Annotated[dict[str, str], AfterValidator(_has_keys)] = Field(default_factory=dict)
     """Keys of the base spec that have the value of an axis at every point. For example n layers on n stages:
     {model.components.1.repeat: pipeline.stages}."""
+    impossible: Literal["refuse", "skip"] = "refuse"
+    """What happens to points whose values do not fit together, such as two components on four stages. `refuse`: the
+    study is refused. `skip`: they are left out, and the listing and the report say which and why. A value that fits at
+    no point is refused in any case."""
+    measures: Literal["all", "times"] = "all"
+    """`times`: the trials are too short to learn anything. The report says so, and shows no accuracy. `all`:
+    everything."""
     repeats: PositiveInt = 1
     """Number of seeds of every trial: the seed of the spec and those after it. Default: 1."""
     search: AnySearch | None = None

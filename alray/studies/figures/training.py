@@ -31,8 +31,8 @@ def race(results: Results) -> Exhibit | None:
     the band is the sample standard deviation. The seconds, a mean as well, count training only: no start-up and no
     evaluations. With a search, the curves are those of the best settings.
     Source: the evaluations in `records.jsonl` of each trial, of which at most about 2,000 are drawn. Studies of more
-    than 24 points have no such figure."""
-    if len(results.rows) > MOST_POINTS:
+    than 24 points, and those that measure times only, have no such figure."""
+    if len(results.rows) > MOST_POINTS or results.study.measures == "times":
         return None
     most = _MOST_EVALUATIONS // max(1, len(results.rows)) + 1
     rows = [each for row in results.rows for each in _evaluations(results, row, most)]
@@ -63,10 +63,11 @@ def losses(results: Results) -> Exhibit | None:
     """The sum of all losses of all components during training: the mean over the seeds of each point, as far as all of
     them trained; the band is the sample standard deviation. Local losses and those of backpropagation cannot be
     compared; their shapes can. Source: the losses in `records.jsonl` of each trial, as at most about 2,000 means over
-    neighbouring mini-batches. Studies of more than 24 points, of scaling, with a search or with a target have no such
-    figure."""
+    neighbouring mini-batches. Studies of more than 24 points, of scaling, with a search or with a target, and those
+    that measure times only, have no such figure."""
     study = results.study
-    if len(results.rows) > MOST_POINTS or results.scaling is not None or study.search or study.target:
+    unsuited = results.scaling is not None or study.search or study.target or study.measures == "times"
+    if len(results.rows) > MOST_POINTS or unsuited:
         return None
     most = _MOST_EVALUATIONS // max(1, len(results.rows)) + 1
     rows = [each for row in results.rows for each in _losses(results, row, most)]

@@ -1,0 +1,214 @@
+"""Write docs/findings.md: what the studies of laptop size say of each claim of the publications that alray reproduces.
+
+    python -m benchmarks.findings_page
+
+The claims are the `verdicts` of specs/studies/laptop/*.yaml, and the answers those of docs/studies/NAME/verdicts.json,
+which `make studies` keeps. An answer counts for a claim if the same figure decided it, at the same points and bound.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from alray.loading.study.load import read_study_file
+from alray.spec.study.section import Study, Verdict
+from alray.studies.records import Answer
+from alray.studies.verdicts import compared_text
+
+ROOT = Path(__file__).parents[1]
+SPECS = ROOT / "specs" / "studies" / "laptop"
+REPORTS = ROOT / "docs" / "studies"
+PAGE = ROOT / "docs" / "findings.md"
+KEPT = "verdicts.json"
+NOT_RUN = "not run yet"
+_QUESTION = ("figure", "of", "over", "minus", "above", "below")
+"""Keys of a verdict that decide what is asked. The claim and its source are words."""
+
+INTRODUCTION = """\
+# Findings
+
+Written by `make findings` from the verdicts of the studies. It says of each claim of the publications that alray
+reproduces whether it holds here, on two processor cores, with small networks and data sets. Nothing on this page says
+what holds on GPUs or at the size of the publications.
+
+A claim *holds*, or *does not hold*, where at least 95 % of the draws from the distributions of its figure agree;
+otherwise the study has *not decided* it. In brackets are the ends of 90 % intervals.
+[Studies](studies.md#claims-and-verdicts) says how they are made. A claim whose study has no report with it yet is *not
+run yet*."""
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A line of publications. sources: how the `source` of a verdict about it begins. open: claims that no study of
+    laptop size examines, each with the reason."""
+
+    title: str
+    about: str
+    sources: tuple[str, ...]
+    open: tuple[tuple[str, str], ...] = ()
+
+
+SEEDS = (
+    Seed(
+        "Associated Learning and its pipeline",
+        "Kao & Chen 2021 (Neural Computation 33(1)), Wu et al. 2022 (ICLR), T.-H. Lin 2023 (thesis, National Central "
+        "University).",
+        ("Kao & Chen 2021", "Wu et al. 2022", "Lin 2023"),
+        (
+            (
+                "AL is more accurate than BP on AG News, DBpedia and IMDb, and less accurate on CIFAR-10, CIFAR-100 "
+                "and Tiny-ImageNet (Lin 2023, 4.2)",
+                "needs GPUs and these data sets: `specs/studies/methods.yaml`",
+            ),
+            (
+                "An epoch of 12 layers on AG News gets shorter with more GPUs by AL, and longer by naive BP (Lin 2023, "
+                "4.4; there AL's speed-up on 1, 2, 3, 4 and 6 GPUs is 1, 1.01, 1.19, 1.30 and 1.09)",
+                "needs GPUs: `specs/studies/strong_scaling.yaml`",
+            ),
+        ),
+    ),
+    Seed(
+        "Batch size and steps to a target",
+        "Shallue et al. 2019 (JMLR 20(112)).",
+        ("Shallue et al. 2019",),
+        (
+            (
+                "Three regimes, and a largest useful batch size that differs, on the workloads of the paper",
+                "needs GPUs and CIFAR-10: `specs/studies/batch_size.yaml`",
+            ),
+        ),
+    ),
+    Seed(
+        "Dynamic batch size (DBS)",
+        "Ye et al. 2020 (arXiv 2007.11831).",
+        ("Ye et al. 2020",),
+        (
+            (
+                "The same with 4 and 8 workers, CNNs and CIFAR-10",
+                "needs more processors: `specs/studies/dynamic_batch_size.yaml`",
+            ),
+        ),
+    ),
+    Seed(
+        "Synchronous SGD with large batches",
+        "Goyal et al. 2017 (arXiv 1706.02677), ISCV 2022 (Reducing the training time of deep learning models using "
+        "synchronous SGD and large batch size), Vogels et al. 2019 (PowerSGD).",
+        ("Goyal et al. 2017", "ISCV 2022", "Vogels et al. 2019"),
+        (
+            (
+                "Time and accuracy on Dogs vs Cats over 8 workers (ISCV 2022)",
+                "needs more processors and this data set: `specs/studies/large_batch.yaml`",
+            ),
+        ),
+    ),
+)
+OWN = Seed("Claims of this project", "They have no publication.", ())
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim with what its study says of it. answer: None if it was not run. earlier: the study has changed since."""
+
+    verdict: Verdict
+    study: str
+    answer: Answer | None
+    earlier: bool = False
+
+    @property
+    def says(self) -> str:
+        return self.answer.answer if self.answer is not None else NOT_RUN
+
+
+def kept(study: Study, summary: dict[str, Any]) -> dict[str, Any]:
+    """What `make studies` keeps of a study for this page: the study without the path of its base, and its answers.
+
+    summary: its `study.json`.
+    """
+    return {"study": _asked(study), "verdicts": summary["verdicts"]}
+
+
+def findings(specs: Path, reports: Path) -> list[Finding]:
+    """Every claim of the studies in a folder, with the answers that are kept in another one."""
+    return [found for file in sorted(specs.glob("*.yaml")) for found in _of_study(read_study_file(file), reports)]
+
+
+def _of_study(study: Study, reports: Path) -> Iterator[Finding]:
+    file = reports / study.study / KEPT
+    if not file.is_file():
+        yield from (Finding(verdict, study.study, None) for verdict in study.verdicts)
+        return
+    of = json.loads(file.read_text(encoding="utf-8"))
+    answers = [Answer.model_validate(each) for each in of["verdicts"]]
+    asked = [_question(each) for each in of["study"]["verdicts"]]
+    now = _asked(study)
+    earlier = {**of["study"], "verdicts": None} != {**now, "verdicts": None}
+    for verdict, question in zip(study.verdicts, now["verdicts"], strict=True):
+        same = [answer for answer, other in zip(answers, asked, strict=True) if other == _question(question)]
+        yield Finding(verdict, study.study, same[0] if same else None, earlier and bool(same))
+
+
+def _asked(study: Study) -> dict[str, Any]:
+    """A study as JSON holds it, without the path of its base."""
+    values: dict[str, Any] = study.model_dump(mode="json")
+    del values["base"]
+    return values
+
+
+def _question(verdict: dict[str, Any]) -> dict[str, Any]:
+    return {key: verdict[key] for key in _QUESTION}
+
+
+def page(found: Sequence[Finding]) -> str:
+    """The page's text."""
+    counts = Counter(each.says for each in found)
+    told = ", ".join(f"{count} {says}" for says, count in sorted(counts.items()))
+    parts = [INTRODUCTION, f"Of {len(found)} claims: {told}."]
+    for seed in (*SEEDS, OWN):
+        own = [each for each in found if _seed_of(each.verdict) is seed]
+        rows = [_row(each) for each in own] + [(claim, "–", "no study here", why, "–") for claim, why in seed.open]
+        parts += [f"## {seed.title}", seed.about, _table(rows)]
+        doubts = [f"- {each.verdict.claim}: {doubt}" for each in own if each.answer for doubt in each.answer.doubts]
+        if doubts:
+            parts += ["What makes these verdicts doubtful:", "\n".join(doubts)]
+    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def _seed_of(verdict: Verdict) -> Seed:
+    """The seed that a claim belongs to. Raises ValueError for a source that none has."""
+    if verdict.source is None:
+        return OWN
+    for seed in SEEDS:
+        if verdict.source.startswith(seed.sources):
+            return seed
+    raise ValueError(f"no seed has the source `{verdict.source}` of the claim `{verdict.claim}`")
+
+
+def _row(found: Finding) -> tuple[str, ...]:
+    numbers = "–"
+    if found.answer is not None:
+        numbers = "; ".join(map(compared_text, found.answer.compared)) or "–"
+        numbers = f"{found.answer.figure}, {found.answer.bound}: {numbers}"
+    report = f"studies/{found.study}/README.md"
+    where = f"[{found.study}]({report})" if found.answer is not None else f"`{found.study}`"
+    earlier = ", run in an earlier form" if found.earlier else ""
+    return found.verdict.claim, found.verdict.source or "–", found.says, numbers, where + earlier
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
+    """Links stay links, so the texts are not escaped as those of a user's table are."""
+    head = ("claim", "claimed by", "verdict", "decided by", "study")
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def main() -> None:
+    PAGE.write_text(page(findings(SPECS, REPORTS)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

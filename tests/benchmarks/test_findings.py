@@ -1,0 +1,88 @@
+"""The page of findings: claims of studies with the answers that are kept of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from alray.loading.study.load import read_study_file
+from benchmarks import findings_page
+from benchmarks.findings_page import NOT_RUN, Finding, findings, kept, page
+
+STUDY = """\
+study: scaling
+base: ../base.yaml
+axes: {variant: {al: {}, bp: {method: backpropagation}}}
+verdicts:
+  - {claim: AL is faster, source: "Lin 2023, 4.4", figure: step_time_s,
+     of: {variant: al}, over: [{variant: bp}], below: 1.0}
+  - {claim: AL is quick, figure: step_time_s, of: {variant: al}, below: 0.1}
+"""
+ANSWER = {
+    "claim": "AL is faster",
+    "figure": "step time of variant=al, divided by that of variant=bp",
+    "bound": "below 1",
+    "answer": "holds",
+    "compared": [{"point": "", "value": 0.5, "low": 0.4567, "high": 0.6, "share": 1.0}],
+    "doubts": ["one doubt"],
+}
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """A study with two claims, of which a report answers the first one: of its one answer the second has nothing."""
+    (tmp_path / "base.yaml").touch()
+    file, before = tmp_path / "specs/scaling.yaml", tmp_path / "before.yaml"
+    file.parent.mkdir()
+    file.write_text(STUDY, encoding="utf-8")
+    before.write_text(STUDY.replace("../", "").rsplit("  - ", 1)[0], encoding="utf-8")
+    answers = kept(read_study_file(before), {"verdicts": [ANSWER]})
+    report = tmp_path / "docs/scaling"
+    report.mkdir(parents=True)
+    (report / findings_page.KEPT).write_text(json.dumps(answers), encoding="utf-8")
+    return file
+
+
+def found_of(study: Path) -> list[Finding]:
+    return findings(study.parent, study.parents[1] / "docs")
+
+
+def test_the_page_is_current() -> None:
+    """`make findings`."""
+    made = page(findings(findings_page.SPECS, findings_page.REPORTS))
+    assert findings_page.PAGE.read_text(encoding="utf-8") == made
+
+
+def test_a_claim_has_the_answer_to_its_own_question(study: Path) -> None:
+    first, second = found_of(study)
+    assert (first.says, first.earlier, second.says) == ("holds", False, NOT_RUN)
+    text = page([first, second])
+    heading, (row,) = "## Associated Learning", [line for line in text.split("\n") if line.startswith("| AL is faster")]
+    assert text.index(heading) < text.index(row) < text.index("## Claims of this project") < text.index("| AL is quick")
+    assert "holds" in row and "0.5 (0.457 to 0.6)" in row and "](studies/scaling/README.md)" in row
+    assert "- AL is faster: one doubt" in text
+
+
+@pytest.mark.parametrize("change", [("below: 1.0", "below: 0.9"), ("of: {variant: al}, over", "of: {}, over")])
+def test_an_answer_to_another_question_does_not_count(study: Path, change: tuple[str, str]) -> None:
+    study.write_text(STUDY.replace(*change), encoding="utf-8")
+    assert [each.says for each in found_of(study)] == [NOT_RUN, NOT_RUN]
+
+
+def test_other_words_are_the_same_question_and_other_trials_are_told(study: Path) -> None:
+    study.write_text(STUDY.replace("AL is faster", "AL wins") + "repeats: 3\n", encoding="utf-8")
+    first, _ = found_of(study)
+    assert (first.says, first.earlier) == ("holds", True)
+    assert "AL wins" in page([first]) and "earlier form" in page([first])
+
+
+def test_no_path_of_this_machine_is_kept(study: Path) -> None:
+    assert str(study.parents[1]) not in json.dumps(kept(read_study_file(study), {"verdicts": []}))
+
+
+def test_a_source_that_no_seed_has_is_refused(study: Path) -> None:
+    study.write_text(STUDY.replace("Lin 2023", "Somebody 2023"), encoding="utf-8")
+    with pytest.raises(ValueError, match="Somebody 2023"):
+        page(found_of(study))
