@@ -51,7 +51,16 @@ def stages_have_components(spec: Spec) -> Iterator[Finding]:
 def components_lie_in_turns(spec: Spec) -> Iterator[Finding]:
     """With cyclic placement every stage has as many components, each of them a virtual stage."""
     pipeline, components = spec.pipeline, spec.model.num_components
-    if pipeline.partition != "cyclic" or pipeline.stages == 1 or pipeline.stages > components:
+    if pipeline.partition != "cyclic" or pipeline.stages == 1:
+        return
+    if components is None:
+        yield (
+            ("pipeline", "partition"),
+            "cyclic placement needs a known number of components, and the model decides it",
+            "give model.components as a number, or model.cut",
+        )
+        return
+    if pipeline.stages > components:
         return
     each, left = divmod(components, pipeline.stages)
     if left:

@@ -123,8 +123,9 @@ class Pipeline(Section):
             return self.stages
         return self.micro_batches or schedule.default_micro_batches(self.stages, samples)
 
-    def resolved_virtual_stages(self, schedule: Schedule, components: int) -> int:
-        """Virtual stages of each stage, with null resolved. components: of the network."""
-        if self.virtual_stages is None and self.partition == "cyclic" and self.stages > 1:
+    def resolved_virtual_stages(self, schedule: Schedule, components: int | None) -> int:
+        """Virtual stages of each stage, with null resolved. components: of the network; None: not known yet, which a
+        cyclic partition may not be."""
+        if self.virtual_stages is None and self.partition == "cyclic" and self.stages > 1 and components is not None:
             return max(1, components // self.stages)
         return self.virtual_stages or schedule.default_virtual_stages
