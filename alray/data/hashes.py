@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from alray.data.huggingface import HubPictures
 from alray.data.image_folder import PictureSet
 from alray.data.source import SampleSet, TensorSet, TextSet
 
@@ -29,6 +30,8 @@ def hash_of_set(samples: SampleSet | TextSet) -> str | None:
     if isinstance(samples, PictureSet):
         names = [(path.parent.name, path.name) for path in samples.paths]
         return _sha256(repr(names).encode("utf-8", "surrogatepass"), _of_labels(samples.labels))
+    if isinstance(samples, HubPictures):
+        return _sha256(_of_labels(samples.labels))
     if isinstance(samples, TextSet):
         documents = (text.encode("utf-8", "surrogatepass") + b"\0" for text in samples.texts)
         return _sha256(_of_labels(samples.labels), *documents)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from alray.data.source import SplitName, TextSet, TextSource
+from torch import Tensor
+
+from alray.data.picture import Picture, read_image
+from alray.data.source import Normalisation, Source, SplitName, TextSet, TextSource
 from alray.errors import DataError, DataMissing
 
 
-class HuggingFace(TextSource):
-    """A text set: documents are columns of text joined by a space, labels are another column.
+class HubSets:
+    """The splits of a set on the hub or in a folder, with a column of classes.
 
     If the label column is a ClassLabel, its names are the classes. Otherwise the classes are the values of that column
     in the training split, sorted; they are integers or texts.
@@ -24,16 +28,18 @@ class HuggingFace(TextSource):
         dataset: str | None,
         path: Path | None,
         config: str | None,
-        train_split: str,
-        test_split: str | None,
-        text_columns: Sequence[str],
+        splits: Mapping[SplitName, str | None],
         label_column: str,
+        columns: Mapping[str, Sequence[str]],
     ) -> None:
         """dataset: name on the hub. path: folder on disk, used instead of `dataset`. config: configuration of the set.
+        splits: the name of each split; None: there is none. columns: of the samples, by the key of `data` that names
+        them.
 
         Raises DataError if the extra is not installed, or if the set or a column does not exist.
         """
         self._location = dataset if path is None else str(path)
+        self.name = str(self._location)
         self._where = "data.dataset" if path is None else "data.path"
         if path is not None and not path.is_dir():
             raise DataMissing(
@@ -42,36 +48,51 @@ class HuggingFace(TextSource):
                 key=self._where,
                 hint="give a folder of csv, json or parquet files named after their splits, such as train.csv",
             )
-        self._text_columns = tuple(text_columns)
         self._label_column = label_column
-        self._splits: dict[SplitName, str | None] = {"train": train_split, "test": test_split}
+        self._columns = {**columns, "label_column": (label_column,)}
+        self._splits = dict(splits)
         self._sets = self._load(config)
-        train = self._table("train", train_split)
+        train = self.table("train")
         names = getattr(train.features[label_column], "names", None)
         self._values: list[Any] = list(range(len(names))) if names else self._values_of(train)
-        self._classes = tuple(names or (str(value) for value in self._values))
+        self.classes = tuple(names or (str(value) for value in self._values))
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self._classes
-
-    def open(self, split: SplitName) -> TextSet | None:
-        name = self._splits[split]
+    def table(self, split: SplitName) -> Any:
+        """The `datasets.Dataset` of a split; None if the spec names none."""
+        name = self._splits.get(split)
         if name is None:
             return None
-        table = self._table(split, name)
-        documents = zip(*(table[column][:] for column in self._text_columns), strict=True)
+        if name not in self._sets:
+            known = ", ".join(self._sets)
+            hint = f"the splits are {known}" + (f"; set data.{split}_split=null for none" if split != "train" else "")
+            raise self.wrong(f"there is no split `{name}`", key=f"data.{split}_split", hint=hint)
+        table = self._sets[name]
+        for key, columns in self._columns.items():
+            for column in columns:
+                if column not in table.column_names:
+                    known = ", ".join(table.column_names)
+                    hint = f"the columns are {known}"
+                    raise self.wrong(f"there is no column `{column}`", key=f"data.{key}", hint=hint)
+        return table
+
+    def split_name(self, split: SplitName) -> str | None:
+        """The name of a split in the set."""
+        return self._splits.get(split)
+
+    def labels(self, split: SplitName) -> list[int]:
+        """The number of the class of each row."""
         numbers = {value: label for label, value in enumerate(self._values)}
-        texts: list[str] = []
-        labels: list[int] = []
-        for row, (parts, value) in enumerate(zip(documents, table[self._label_column][:], strict=True)):
-            if not all(isinstance(part, str) for part in parts):
-                raise self._wrong(f"row {row} of split `{name}` has no text in {', '.join(self._text_columns)}")
+        labels = []
+        for row, value in enumerate(self.table(split)[self._label_column][:]):
             if value not in numbers:
-                raise self._wrong(f"row {row} of split `{name}` has the label {value!r}, which is not a training class")
-            texts.append(" ".join(parts))
+                where = f"row {row} of split `{self.split_name(split)}`"
+                raise self.wrong(f"{where} has the label {value!r}, which is not a training class")
             labels.append(numbers[value])
-        return TextSet(texts, labels)
+        return labels
+
+    def wrong(self, message: str, *, key: str = "data", hint: str = "repair the row or remove it") -> DataError:
+        """The error that says what is wrong with this set."""
+        return DataError(f"{self._location}: {message}", key=key, hint=hint)
 
     def _load(self, config: str | None) -> Any:
         datasets = require_hub("datasets")
@@ -85,33 +106,96 @@ class HuggingFace(TextSource):
                 hint = "give a folder of complete csv, json or parquet files that are named after their splits"
             raise DataError(f"`{self._location}` cannot be read: {reason}", key=self._where, hint=hint) from error
 
-    def _table(self, split: SplitName, name: str) -> Any:
-        if name not in self._sets:
-            known = ", ".join(self._sets)
-            hint = f"the splits are {known}" + ("; set data.test_split=null for none" if split == "test" else "")
-            raise self._wrong(f"there is no split `{name}`", key=f"data.{split}_split", hint=hint)
-        table = self._sets[name]
-        for key, columns in (("text_columns", self._text_columns), ("label_column", (self._label_column,))):
-            for column in columns:
-                if column not in table.column_names:
-                    known = ", ".join(table.column_names)
-                    hint = f"the columns are {known}"
-                    raise self._wrong(f"there is no column `{column}`", key=f"data.{key}", hint=hint)
-        return table
-
     def _values_of(self, train: Any) -> list[Any]:
         values = set(train.unique(self._label_column))
         for kind in (int, str):
             if values and all(isinstance(value, kind) for value in values):
                 return sorted(values)
-        raise self._wrong(
+        raise self.wrong(
             f"the column `{self._label_column}` does not contain classes",
             key="data.label_column",
             hint="use a column with only integers or only texts, and no missing values",
         )
 
-    def _wrong(self, message: str, *, key: str = "data", hint: str = "repair the row or remove it") -> DataError:
-        return DataError(f"{self._location}: {message}", key=key, hint=hint)
+
+class HuggingFace(TextSource):
+    """A text set: documents are columns of text joined by a space."""
+
+    def __init__(self, sets: HubSets, text_columns: Sequence[str]) -> None:
+        self._sets = sets
+        self._text_columns = tuple(text_columns)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self._sets.classes
+
+    def open(self, split: SplitName) -> TextSet | None:
+        table = self._sets.table(split)
+        if table is None:
+            return None
+        texts: list[str] = []
+        for row, parts in enumerate(zip(*(table[column][:] for column in self._text_columns), strict=True)):
+            if not all(isinstance(part, str) for part in parts):
+                where = f"row {row} of split `{self._sets.split_name(split)}`"
+                raise self._sets.wrong(f"{where} has no text in {', '.join(self._text_columns)}")
+            texts.append(" ".join(parts))
+        return TextSet(texts, self._sets.labels(split))
+
+
+@dataclass(frozen=True)
+class HubPictures:
+    """Pictures that are decoded when they are read. An entry is uint8 [3, *size] and a label.
+
+    table: a `datasets.Dataset` whose images are not decoded. name: of the set, for messages.
+    """
+
+    table: Any
+    column: str
+    labels: tuple[int, ...]
+    size: tuple[int, int]
+    name: str
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        cell = self.table[index][self.column]
+        if cell is None:
+            raise DataError(
+                f"{self.name}: row {index} has no picture in `{self.column}`", key="data", hint="remove the row"
+            )
+        content = cell["bytes"]
+        path = Path(cell["path"] if content is None else f"{self.name}, row {index}")
+        return read_image(path, (3, *self.size), content), self.labels[index]
+
+
+class HubImages(Source):
+    """A set of pictures. They become RGB, scaled to -1..1, as those of an image folder."""
+
+    normalisation = Normalisation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+
+    def __init__(self, sets: HubSets, image_column: str, size: tuple[int, int]) -> None:
+        """size: height and width to which every picture is resized (not cropped), in pixels."""
+        self._sets = sets
+        self._column = image_column
+        self._size = size
+        self.picture = Picture((3, *size), size)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self._sets.classes
+
+    def open(self, split: SplitName) -> HubPictures | None:
+        image = require_hub("datasets").Image
+        table = self._sets.table(split)
+        if table is None:
+            return None
+        if not isinstance(table.features[self._column], image):
+            hint = "name a column of images, as `datasets` knows them"
+            kind = type(table.features[self._column]).__name__
+            raise self._sets.wrong(f"the column `{self._column}` is {kind}", key="data.image_column", hint=hint)
+        undecoded = table.cast_column(self._column, image(decode=False))
+        return HubPictures(undecoded, self._column, tuple(self._sets.labels(split)), self._size, self._sets.name)
 
 
 def hub_tokenizer(name: str) -> Callable[[str], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -41,11 +42,12 @@ _PROGRAMS = ("EPS",)
 _MODES = {1: "L", 3: "RGB"}
 
 
-def read_image(path: Path, shape: tuple[int, ...]) -> Tensor:
+def read_image(path: Path, shape: tuple[int, ...], content: bytes | None = None) -> Tensor:
     """Read a picture file of any format that Pillow knows: decode, turn upright (EXIF), convert and resize it.
 
-    shape: (channels, height, width) with 1 channel (grayscale) or 3 (RGB). Returns uint8 of that shape. Raises
-    DataError if the file is missing or damaged, or if `shape` is not the shape of a picture.
+    content: of the file, where it is not on a disk; `path` then names it in messages. shape: (channels, height, width)
+    with 1 channel (grayscale) or 3 (RGB). Returns uint8 of that shape. Raises DataError if the
+    file is missing or damaged, or if `shape` is not the shape of a picture.
     """
     if len(shape) != 3 or shape[0] not in _MODES:
         raise DataError(
@@ -53,7 +55,7 @@ def read_image(path: Path, shape: tuple[int, ...]) -> Tensor:
             file=str(path),
             hint="use a source whose samples have 1 or 3 channels, a height and a width",
         )
-    with _opened(path) as image:
+    with _opened(path, content) as image:
         upright = ImageOps.exif_transpose(_eight_bit(image)).convert(_MODES[shape[0]])
     pixels = torch.from_numpy(numpy.array(upright, dtype=numpy.uint8))
     channels_first = pixels.unsqueeze(0) if pixels.dim() == 2 else pixels.permute(2, 0, 1)
@@ -82,14 +84,12 @@ def require_pictures(paths: Iterable[Path]) -> None:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
+def _opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
     """The picture in a file. Raises DataError if there is none, or if it turns out to be damaged inside."""
-    if path.is_dir():
-        raise DataError("this is a folder, not a picture", file=str(path), hint="give the paths of its picture files")
-    if not path.is_file():
-        raise DataError("picture not found", file=str(path), hint="give the path of a picture file")
+    if content is None:
+        _require_file(path)
     try:
-        with Image.open(path) as image:
+        with Image.open(path if content is None else io.BytesIO(content)) as image:
             width, height = image.size
             if image.format in _PROGRAMS:
                 raise DataError(
@@ -118,6 +118,13 @@ def _opened(path: Path) -> Iterator[Image.Image]:
             file=str(path),
             hint="remove the file, or replace it by a complete picture",
         ) from error
+
+
+def _require_file(path: Path) -> None:
+    if path.is_dir():
+        raise DataError("this is a folder, not a picture", file=str(path), hint="give the paths of its picture files")
+    if not path.is_file():
+        raise DataError("picture not found", file=str(path), hint="give the path of a picture file")
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:

@@ -75,17 +75,36 @@ def _text_folder(data_spec: spec.TextFolder) -> TextSource:
 
 
 def _huggingface(data_spec: spec.HuggingFace) -> TextSource:
-    from alray.data.huggingface import HuggingFace
+    from alray.data.huggingface import HubSets, HuggingFace
 
-    return HuggingFace(
+    sets = HubSets(
         dataset=data_spec.dataset,
         path=data_spec.path,
         config=data_spec.config,
-        train_split=data_spec.train_split,
-        test_split=data_spec.test_split,
-        text_columns=data_spec.text_columns,
+        splits={"train": data_spec.train_split, "test": data_spec.test_split},
         label_column=data_spec.label_column,
+        columns={"text_columns": data_spec.text_columns},
     )
+    return HuggingFace(sets, data_spec.text_columns)
+
+
+def _huggingface_images(data_spec: spec.HuggingFaceImages) -> Source:
+    from alray.data.huggingface import HubImages, HubSets
+
+    sets = HubSets(
+        dataset=data_spec.dataset,
+        path=data_spec.path,
+        config=data_spec.config,
+        splits={
+            "train": data_spec.train_split,
+            "validation": data_spec.validation_split,
+            "test": data_spec.test_split,
+        },
+        label_column=data_spec.label_column,
+        columns={"image_column": (data_spec.image_column,)},
+    )
+    assert data_spec.size is not None
+    return HubImages(sets, data_spec.image_column, data_spec.size)
 
 
 def _text_csv(data_spec: spec.TextCsv) -> TextSource:
@@ -138,6 +157,7 @@ SOURCES: dict[str, Callable[[Any], Source | TextSource]] = {
     "digits": _digits,
     "docstrings": _docstrings,
     "huggingface": _huggingface,
+    "huggingface_images": _huggingface_images,
     "image_folder": _image_folder,
     "synthetic": _synthetic,
     "table": _table,

@@ -12,7 +12,7 @@ from alray.spec.blocks import Lstm, Residual, Stem, Transformer, Vgg
 from alray.spec.data import (
     DataSection,
     Digits,
-    HuggingFace,
+    HubSection,
     ImageFolder,
     Synthetic,
     Table,
@@ -320,7 +320,7 @@ def stop_says_when(spec: Spec) -> Iterator[Finding]:
 def hub_set_has_one_place(spec: Spec) -> Iterator[Finding]:
     """A set of the Hugging Face libraries is on the hub or on disk."""
     data = spec.data
-    if isinstance(data, HuggingFace) and (data.dataset is None) == (data.path is None):
+    if isinstance(data, HubSection) and (data.dataset is None) == (data.path is None):
         yield (
             ("data",),
             "give exactly one of `dataset` and `path`",
@@ -362,13 +362,13 @@ def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
             "set data.validation_fraction, to 0.1 say",
         )
     if bounded and stop.metric == "test_accuracy" and _has_no_test_set(spec.data):
-        key = "test_split" if isinstance(spec.data, HuggingFace) else "test"
+        key = "test_split" if isinstance(spec.data, HubSection) else "test"
         hint = "take validation_accuracy" if isinstance(spec.data, Torchvision) else f"set data.{key}"
         yield ("run", "stop_at", "metric"), "there is no test set", hint
 
 
 def _has_no_test_set(data: DataSection) -> bool:
-    if isinstance(data, HuggingFace):
+    if isinstance(data, HubSection):
         return data.test_split is None
     if isinstance(data, Torchvision):
         return data.of_kind.test == 0

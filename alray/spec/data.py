@@ -468,13 +468,11 @@ class Docstrings(TextSection):
     """Folder of the cache. null: `alray` in the user's cache folder ($XDG_CACHE_HOME, or ~/.cache)."""
 
 
-class HuggingFace(TextSection):
-    """A text set of the Hugging Face hub, or a folder of csv, json or parquet files. It needs `alray[hub]`."""
+class HubSection(Section):
+    """The keys of a set of the Hugging Face libraries."""
 
-    source: Literal["huggingface"]
-    """`huggingface`."""
     dataset: str | None = None
-    """Name on the hub, such as `ag_news`. Give either this or `path`."""
+    """Name on the hub, such as `ag_news` or `ylecun/mnist`. Give either this or `path`."""
     path: InputFolder | None = None
     """Folder on disk in a layout that `datasets.load_dataset` reads. It needs no network."""
     config: str | None = None
@@ -483,14 +481,46 @@ class HuggingFace(TextSection):
     """Name of the training split. Default: train."""
     test_split: str | None = "test"
     """Name of the test split. Default: test. null: no test set."""
-    text_columns: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = ("text",)
-    """Columns that form a document, joined by a space. Default: [text]."""
     label_column: str = "label"
     """Column of the class: a ClassLabel, an integer or a text. Default: label."""
 
     @property
     def from_files(self) -> Self | None:
         return None if self.path is None else self
+
+
+class HuggingFace(HubSection, TextSection):
+    """A text set of the Hugging Face hub, or a folder of csv, json or parquet files. It needs `alray[hub]`."""
+
+    source: Literal["huggingface"]
+    """`huggingface`."""
+    text_columns: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = ("text",)
+    """Columns that form a document, joined by a space. Default: [text]."""
+
+
+class HuggingFaceImages(HubSection, OwnValidationSection):
+    """A set of images of the Hugging Face hub, or a folder of parquet or image files. It needs `alray[hub]`."""
+
+    source: Literal["huggingface_images"]
+    """`huggingface_images`."""
+    validation_split: str | None = None
+    """Name of the validation split. null: `validation_fraction` of the training split."""
+    image_column: str = "image"
+    """Column of the images. Default: image."""
+    image_size: ImageSize
+    """Height and width to which images are resized, in pixels: one number for both, or [height, width]."""
+
+    @classmethod
+    def _brings_validation(cls, values: dict[str, Any]) -> bool:
+        return values.get("validation_split") is not None
+
+    @property
+    def own_validation(self) -> bool:
+        return self.validation_split is not None
+
+    @property
+    def of_kind(self) -> Expected:
+        return _resized(Expected(), self.size)
 
 
 class OwnData(OwnCode, DataSection):
@@ -531,6 +561,7 @@ Data = Annotated[
     | Annotated[TextFolder, Tag("text_folder")]
     | Annotated[Docstrings, Tag("docstrings")]
     | Annotated[HuggingFace, Tag("huggingface")]
+    | Annotated[HuggingFaceImages, Tag("huggingface_images")]
     | Annotated[OwnData, Tag(OPEN_TAG)],
     Discriminator(Choice("source")),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -9,10 +10,13 @@ from typing import Any
 
 import datasets
 import pytest
+from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from alray.data.dataset import open_data
-from alray.data.huggingface import HuggingFace
+from alray.data.batches import TrainBatches
+from alray.data.dataset import Dataset, open_data
+from alray.data.registry import make_source
+from alray.data.source import TextSource
 from alray.data.vocabulary import make_tokenizer
 from alray.errors import DataError
 from alray.spec import data as spec
@@ -38,17 +42,10 @@ def write(folder: Path, splits: dict[str, list[dict[str, Any]]]) -> Path:
     return folder
 
 
-def source(path: Path | None, **keys: Any) -> HuggingFace:
-    given: dict[str, Any] = {
-        "dataset": None,
-        "path": path,
-        "config": None,
-        "train_split": "train",
-        "test_split": "test",
-        "text_columns": ("text",),
-        "label_column": "label",
-    }
-    return HuggingFace(**{**given, **keys})
+def source(path: Path | None, **keys: Any) -> TextSource:
+    made = make_source(spec.HuggingFace(source="huggingface", path=path, **keys), lambda reference: None)
+    assert isinstance(made, TextSource)
+    return made
 
 
 def test_a_folder_of_json(folder: Path) -> None:
@@ -180,3 +177,56 @@ def test_without_the_extra(library: str, folder: Path, tmp_path: Path, monkeypat
             make_tokenizer(str(tmp_path / "any.json"))
     message = str(caught.value)
     assert message.startswith("data: ") and f"`{library}`" in message and "pip install 'alray[hub]'" in message
+
+
+def pictures(folder: Path, splits: dict[str, list[tuple[Any, str]]]) -> Path:
+    """A folder of parquet files with the columns `image` and `label`."""
+    folder.mkdir()
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
+    for split, rows in splits.items():
+        columns = {"image": [{"bytes": image, "path": None} for image, _ in rows], "label": [name for _, name in rows]}
+        datasets.Dataset.from_dict(columns, features=features).to_parquet(folder / f"{split}.parquet")
+    return folder
+
+
+def png(grey: int, size: tuple[int, int] = (7, 5)) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", size, (grey,) * 3).save(file, "PNG")
+    return file.getvalue()
+
+
+def images(path: Path, **keys: Any) -> Dataset:
+    section = {"source": "huggingface_images", "path": path, "image_size": [3, 4], "batch_size": 2}
+    return open_data(spec.HuggingFaceImages(**{**section, **keys}), seed=0, load=lambda reference: None)
+
+
+def test_images(tmp_path: Path) -> None:
+    rows = [(png(0), "cat"), (png(255, (9, 9)), "dog"), (png(51), "dog")]
+    folder = pictures(tmp_path / "set", {"train": rows, "validation": rows[:1], "test": rows[1:]})
+    data = images(folder, validation_split="validation")
+    assert (data.classes, data.sample_shape) == (("cat", "dog"), (3, 3, 4))
+    assert (data.num_train, len(data.validation or ()), len(data.test or ())) == (3, 1, 2)
+    assert [(float(sample.mean()), label) for sample, label in (data.train[place] for place in range(2))] == [
+        (-1.0, 0),
+        (1.0, 1),
+    ]
+    assert float(data.train[2][0].mean()) == pytest.approx(-0.6)
+    assert data.contents is not None
+    with TrainBatches(data, seed=0, start_step=0, end_step=1, workers=1) as batches:
+        assert next(batches).samples.shape == (2, 3, 3, 4)
+
+
+def test_images_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have the limits of picture files."""
+    rows = [(png(0), "cat"), (b"no picture", "dog")]
+    folder = pictures(tmp_path / "set", {"train": rows})
+    data = images(folder, test_split=None, validation_fraction=0.0)
+    with pytest.raises(DataError, match="row 1: this is not a picture"):
+        data.train[1]
+    monkeypatch.setattr("alray.data.picture._MOST_PIXELS", 30)
+    with pytest.raises(DataError, match="row 0: the picture has 7 x 5 pixels"):
+        data.train[0]
+    with pytest.raises(DataError, match=r"data.image_column: .*the column `label` is ClassLabel"):
+        images(folder, test_split=None, image_column="label")
+    with pytest.raises(DataError, match=r"data.validation_split: .*there is no split `valid`"):
+        images(folder, test_split=None, validation_split="valid")
