@@ -99,6 +99,21 @@ class Bf16(CompressionSection):
     """`bf16`."""
 
 
+class Qsgd(CompressionSection):
+    """QSGD (Alistarh et al. 2017, arXiv 1610.02132): gradients are rounded at random to a few levels.
+
+    On average nothing is lost, so it keeps no error. Levels of different replicas cannot be added up on the way: each
+    replica receives those of all others.
+    """
+
+    kind: Literal["qsgd"]
+    """`qsgd`."""
+    bits: Literal[2, 4, 8] = 8
+    """Number of bits of a gradient: 2, 4 or 8, for 3, 15 or 255 levels. Default: 8."""
+    bucket: PositiveInt = 512
+    """Number of gradients that share one scale, which is sent with them. Default: 512."""
+
+
 class PowerSgd(CompressionSection):
     """PowerSGD (Vogels et al. 2019, arXiv 1905.13727): a matrix is sent as two thin factors.
 
@@ -126,6 +141,7 @@ Compression = Annotated[
     Annotated[NoCompression, Tag("none")]
     | Annotated[Fp16, Tag("fp16")]
     | Annotated[Bf16, Tag("bf16")]
+    | Annotated[Qsgd, Tag("qsgd")]
     | Annotated[PowerSgd, Tag("powersgd")]
     | Annotated[TopK, Tag("top_k")],
     Discriminator(Choice("kind", default="none")),

@@ -18,16 +18,23 @@ def test_everything_is_measured_and_told(tmp_path: Path, monkeypatch: pytest.Mon
     job = Job(ranks=(2,), compressed_ranks=(2,), sides=(8,), cell_s=0.0, trained_ranks=2, epochs=1, seeds=1)
     torch.multiprocessing.spawn(measure, args=(job, tmp_path), nprocs=2)
     result = json.loads((tmp_path / "all_reduce.json").read_text())
-    assert len(result["cells"]) == 5 * 5
+    assert len(result["cells"]) == 5 * 6
     assert all(cell["seconds"] > 0 for cell in result["cells"])
     assert [entry["same_gradient"] for entry in result["ddp"]] == [True]
-    assert [entry["compression"] for entry in result["accuracy"]] == ["none", "fp16", "bf16", "powersgd", "top_k"]
+    assert [entry["compression"] for entry in result["accuracy"]] == [
+        "none",
+        "fp16",
+        "bf16",
+        "qsgd",
+        "powersgd",
+        "top_k",
+    ]
     assert all(entry["same_bits"] and entry["accuracy"] > 0.15 for entry in result["accuracy"])
     whole = result["accuracy"][0]["bytes_per_step"]
     assert whole == 4 * (64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10)
     text = page({"cores": 2, "took_s": 1.0, **result})
     assert "All gave the same gradient." in text and "the same bits in every run" in text
-    assert sum(line.startswith("| 256 B, `") for line in text.splitlines()) == 5
+    assert sum(line.startswith("| 256 B, `") for line in text.splitlines()) == 6
 
 
 def test_sizes_are_those_of_square_matrices() -> None:

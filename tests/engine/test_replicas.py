@@ -169,7 +169,7 @@ def test_every_partition_gives_the_same_bits(replicated) -> None:
         assert run.summary.accuracy_per_depth == reference.summary.accuracy_per_depth
 
 
-@pytest.mark.parametrize("kind", ["fp16", "bf16", "{kind: powersgd, rank: 2}", "{kind: top_k, fraction: 0.2}"])
+@pytest.mark.parametrize("kind", ["fp16", "bf16", "qsgd", "{kind: powersgd, rank: 2}", "{kind: top_k, fraction: 0.2}"])
 def test_compressed_runs_are_resumed_to_the_same_bits(replicated, one_process, kind) -> None:
     overrides = [*SGD[0], *replicas(2, f"replicas.compression={kind}")]
     whole = replicated.run(*overrides, name="whole")
@@ -178,6 +178,15 @@ def test_compressed_runs_are_resumed_to_the_same_bits(replicated, one_process, k
     replicated.run(*overrides, "run.steps=5")
     again = replicated.resume("run.steps=10")
     assert again.summary.weights_sha256 == whole.summary.weights_sha256
+
+
+@pytest.mark.parametrize(("bits", "share"), [(8, 1 / 4), (4, 1 / 8)])
+def test_qsgd_sends_fewer_bytes(replicated, bits, share) -> None:
+    """And one scale for each 512 gradients of a component, and up to 7 bytes that fill the message up."""
+    plain = replicated.run(*SGD[0], *replicas(2), name="plain")
+    rounded = replicated.run(*SGD[0], *replicas(2, f"replicas.compression={{kind: qsgd, bits: {bits}}}"), name="qsgd")
+    sent = rounded.summary.all_reduce_bytes / plain.summary.all_reduce_bytes
+    assert share < sent < share * 1.1
 
 
 def test_averaged_weights(replicated, one_process) -> None:
@@ -316,8 +325,13 @@ def test_stop_at_is_agreed_on(replicated, one_process) -> None:
 
 @pytest.mark.parametrize(
     "overrides",
-    [[*SGD[0], *replicas(2)], [*SCPL, *SGD[0], *replicas(3), "optimizer.accumulate=3"], APART],
-    ids=["plain", "gathers", "apart"],
+    [
+        [*SGD[0], *replicas(2)],
+        [*SCPL, *SGD[0], *replicas(3), "optimizer.accumulate=3"],
+        [*SGD[0], *replicas(2, "replicas.compression={kind: qsgd, bits: 4}")],
+        APART,
+    ],
+    ids=["plain", "gathers", "rounds at random", "apart"],
 )
 def test_a_grid(replicated, processes, overrides) -> None:
     inline = replicated.run(*overrides, name="inline")

@@ -8,20 +8,24 @@ from alray.channel.compression.compression import Compression
 from alray.channel.compression.half import BFloat16, Float16
 from alray.channel.compression.layout import Layout
 from alray.channel.compression.powersgd import PowerSGD
+from alray.channel.compression.qsgd import QSGD
 from alray.channel.compression.top_k import TopK
 from alray.channel.compression.uncompressed import Uncompressed
 
-COMPRESSIONS: tuple[str, ...] = tuple(kind.kind for kind in (Uncompressed, Float16, BFloat16, PowerSGD, TopK))
+COMPRESSIONS: tuple[str, ...] = tuple(kind.kind for kind in (Uncompressed, Float16, BFloat16, QSGD, PowerSGD, TopK))
 """The values of `replicas.compression.kind`."""
 
 
 def make_compression(kind: str, layout: Layout, *, seed: int = 0, **settings: Any) -> Compression:
     """Make a compression for gradients in this layout.
 
-    kind: one of `COMPRESSIONS`. seed: for PowerSGD's first Q; the same on every rank, different for every component.
-    settings: the keyword arguments of `PowerSGD` or `TopK`; the other kinds have none.
+    kind: one of `COMPRESSIONS`. seed: of random numbers (PowerSGD's first Q, QSGD's rounding); the same on every rank,
+    different for every component. settings: the keyword arguments of `QSGD`, `PowerSGD` or `TopK`; the other kinds have
+    none.
     """
     match kind:
+        case QSGD.kind:
+            return QSGD(layout, seed=seed, **settings)
         case PowerSGD.kind:
             return PowerSGD(layout, seed=seed, **settings)
         case TopK.kind:
