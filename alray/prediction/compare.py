@@ -83,7 +83,9 @@ def compare_plans(
         layouts = [
             (schedule, virtual)
             for schedule in schedules_on(count, local_losses=local_losses)
-            for virtual in _virtual_stages(schedule, virtual_stages, most=len(costs.components) // count)
+            for virtual in _virtual_stages(
+                schedule, virtual_stages, most=len(costs.components) // count if count > 1 else 1
+            )
         ]
         for schedule, virtual in layouts:
             parts = schedule.default_micro_batches(count, costs.batch_size)

@@ -55,6 +55,7 @@ def shortest(setting: StepSetting) -> float:
 
 SHAPES = [
     *((name, 1, 1, 3) for name, schedule in SCHEDULES.items() if schedule.local_losses),
+    *((name, 1, 2, 2) for name, schedule in SCHEDULES.items() if schedule.local_losses),
     ("naive", 1, 1, 3),
     ("gpipe", 4, 1, 3),
     ("1f1b", 4, 1, 3),
@@ -184,7 +185,7 @@ def test_what_lies_in_the_memory_of_a_gpu(make_costs: Make, memory: StageMemory,
 
 @pytest.mark.parametrize(
     ("schedule", "micro_batches", "virtual_stages"),
-    [("streamed", 1, 1), ("overlapped", 1, 1), ("gpipe", 4, 1), ("interleaved_1f1b", 2, 2)],
+    [("streamed", 1, 1), ("overlapped", 1, 1), ("streamed", 1, 2), ("gpipe", 4, 1), ("interleaved_1f1b", 2, 2)],
 )
 def test_memory_limits_are_kept(make_costs: Make, schedule: str, micro_batches: int, virtual_stages: int) -> None:
     free = StepSetting(schedule, random_costs(make_costs(), 6, 5), 2, 4, micro_batches, virtual_stages)

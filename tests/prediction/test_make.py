@@ -252,3 +252,26 @@ def test_reading_data_is_no_forward(make_costs: Make) -> None:
     alone, _ = plan_of(make_costs(), partition=plan.partition).stage_plans
     assert (first.data_s, second.data_s) == (0.004, 0.0)
     assert first.forward_s == pytest.approx(alone.forward_s)
+
+
+def test_cyclic_placement(make_costs: Make) -> None:
+    """Components in turns on two stages: stage 1 begins after F of one component, and has 35 + 50 ms to do."""
+    plan = plan_of(make_costs(), schedule="overlapped", partition="cyclic", virtual_stages=2)
+    assert (plan.partition, plan.virtual_stages) == ((1, 1, 1, 1), 2)
+    assert [list(map(list, stage.runs)) for stage in plan.stage_plans] == [[[0], [2]], [[1], [3]]]
+    assert [edge.edge for edge in plan.edges] == ["0->1", "1->0"]
+    assert plan.edges[0].bytes_per_step == sum(plan.costs.components[index].output_bytes for index in (0, 2))
+    assert plan.edges[1].bytes_per_step == plan.costs.components[1].output_bytes
+    blocked = plan_of(make_costs(), schedule="overlapped", partition="uniform")
+    assert plan.predicted_step_time_s == pytest.approx(plan.bound_s) == pytest.approx(0.010 + 0.035 + 0.050)
+    assert blocked.predicted_step_time_s == pytest.approx(0.020 + 0.025 + 0.050)  # here both cuts are as good
+    assert "mini-batches that come round add " in plan.limited_by
+    assert Plan.from_json(plan.as_json()) == plan
+
+
+def test_buffers_of_a_ring(make_costs: Make) -> None:
+    """An edge has buffers for all messages of `in_flight` mini-batches, and one to work on, each for the largest."""
+    plan = plan_of(make_costs(), partition="cyclic", virtual_stages=2, in_flight=3)
+    first, second, third, _ = (component.output_bytes for component in plan.costs.components)
+    up, back = (2 * 3 + 1) * max(first, third), (3 + 1) * second
+    assert [stage.memory.channel_bytes for stage in plan.stage_plans] == [up + back, up + back]

@@ -215,6 +215,13 @@ def test_comparison_of_local_losses(make_costs: Make) -> None:
     assert sorted(order, key=steps.__getitem__) == order
 
 
+def test_a_comparison_shows_stages_with_virtual_stages_and_without(make_costs: Make) -> None:
+    rows = compare(make_costs(), (1, 2, 3), method="associated_learning", local_losses=True, virtual_stages=2)
+    streamed = {(row.stages, row.virtual_stages) for row in rows if row.schedule == "streamed"}
+    assert streamed == {(1, 1), (2, 1), (2, 2), (3, 1)}, "four components are too few for three stages with two each"
+    assert all(row.refused is None for row in rows)
+
+
 def test_comparison_tells_why_micro_batches_do_not_suit(make_costs: Make) -> None:
     rows = compare_plans(
         method="backpropagation", local_losses=False, costs=make_costs(), stages=(2,), in_flight=4, micro_batches=5

@@ -72,3 +72,10 @@ def test_what_is_left_out_of_a_pipeline(
 
 def test_each_check_says_what_it_checks() -> None:
     assert all(check.__doc__ for check in (*CHECKS, *REPLICA_CHECKS))
+
+
+@pytest.mark.parametrize(("stages", "virtual_stages"), [(1, 1), (2, 3), (3, 2), (6, 1)])
+def test_components_in_turns(small: str, write: Callable[[str], Path], stages: int, virtual_stages: int) -> None:
+    text = small.replace("channels: [4]", "channels: [4], repeat: 5")
+    spec = load_spec(write(text), [f"pipeline={{stages: {stages}, partition: cyclic}}"]).spec
+    assert (spec.model.num_components, spec.virtual_stages) == (6, virtual_stages)
