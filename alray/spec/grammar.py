@@ -99,7 +99,8 @@ def spot_of(document: Any, path: Path, root: type[Section] = Spec) -> Spot:
     location: list[str | int] = []
     value = document
     for part in path:
-        location += _shapes(spot(tuple(location), root), value)
+        # Of a document that lacks the value, the path tells that it is a list.
+        location += _shapes(spot(tuple(location), root), [] if value is None and isinstance(part, int) else value)
         tag = _tag(spot(tuple(location), root), value)
         location += [part] if tag is None else [tag, part]
         value = _child(value, part)

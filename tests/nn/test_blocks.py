@@ -131,7 +131,7 @@ def test_a_block_without_parameters_trains_by_both_methods(make_network, block, 
 
 
 def test_every_block_a_spec_knows_can_be_built_and_no_other():
-    assert tuple(sorted(spot(("model", "components", 0)).known)) == registered()
+    assert tuple(sorted(spot(("model", "components", "list", 0)).known)) == registered()
 
 
 def test_vgg_shapes_and_layers(make_network):
