@@ -187,7 +187,9 @@ def open_data(
             tuple(replace(each, hint=f"{each.hint}; {hint}" if each.hint else hint) for each in error.problems)
         ) from error
     if unlike := _unlike(data, data_spec):
-        raise DataError(f"the data are not as data.assume says: {unlike}", key="data.assume", hint="correct it")
+        raise DataError(
+            f"the data are not as data.assume says: {unlike}", key="data.assume", hint="correct it, or set it to null"
+        )
     return data
 
 
@@ -281,8 +283,10 @@ def _assumed(data_spec: spec.DataSection, fixed_length: bool) -> Dataset:
     if expected.words is not None:
         text = cast("spec.TextSection", data_spec).text
         vocabulary = assumed_vocabulary(expected.words, text.tokenizer, text.max_tokens)
-        samples = f"{expected.samples:,} documents of up to {expected.shape[0]} words of {expected.words:,}"
-    whence = "as the kind of the source has them" if data_spec.assume is None else "as data.assume says"
+        samples = (
+            f"{expected.samples:,} documents of up to {expected.shape[0]} words, of {expected.words:,} different ones,"
+        )
+    whence = "the published sizes of this set" if data_spec.assume is None else "as data.assume says"
     return Dataset(
         source=None,
         train=AssumedSplit(train, expected),
@@ -296,7 +300,7 @@ def _assumed(data_spec: spec.DataSection, fixed_length: bool) -> Dataset:
         contents=None,
         vocabulary=vocabulary,
         fixed_length=fixed_length,
-        assumed=f"planned without the data: {samples} in {expected.classes} classes, {whence}",
+        assumed=f"planned without the data: {samples} in {expected.classes} classes ({whence})",
     )
 
 
