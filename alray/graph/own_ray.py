@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from alray.data.worker_names import OWNER
 from alray.errors import RequestError, RunError, StageError
 from alray.graph import reaper
@@ -114,10 +116,11 @@ def told_of_loss(lost: Callable[[StageError], None]) -> Iterator[None]:
 
 
 def end_if_silent() -> None:
-    """End the leading processes of the Ray that this process started if its GCS does not answer: then it `is_lost`.
+    """End the leading processes of the Ray that this process started if one of them is stopped, or if its GCS does not
+    answer: then it `is_lost`.
 
-    A process that is stopped, or that no message reaches, has not ended. Calls that need it would wait for a minute,
-    and then raise an error or end this process.
+    A process that is stopped, or that no message reaches, has not ended. Calls that need the GCS would wait for a
+    minute, and then raise an error or end this process; without an answer of the raylet, `shutdown` waits without end.
     """
     import ray
     from ray.exceptions import RayError
@@ -127,8 +130,12 @@ def end_if_silent() -> None:
     if not leading or is_lost():
         return
     try:
-        ray._private.worker.global_worker.gcs_client.internal_kv_exists(b"alray", None, timeout=_ANSWERING_S)
+        silent = any(psutil.Process(process.pid).status() == psutil.STATUS_STOPPED for process in leading)
+        if not silent:
+            ray._private.worker.global_worker.gcs_client.internal_kv_exists(b"alray", None, timeout=_ANSWERING_S)
     except RayError:
+        silent = True
+    if silent:
         for process in leading:
             process.kill()
             process.wait()
