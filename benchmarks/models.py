@@ -136,9 +136,9 @@ def _streamed(name: str, arguments: Figures, found: Figures, method: str) -> str
         try:
             with TemporaryDirectory() as folder:
                 run = alray.run({**spec, "pipeline": pipeline}, inline=True, output=f"{folder}/run")
+                hashes.append(run.summary.weights_sha256)
         except AlrayError as error:
             return str(error)
-        hashes.append(run.summary.weights_sha256)
     return "same" if hashes[0] == hashes[1] else "other"
 
 

@@ -122,7 +122,7 @@ class Skips(nn.Module):
             x = x + self.layers[index + 1](self.layers[index](x).tanh())
             x = functional.dropout(x, 0.5, self.training)
         if scaled:
-            x = x * self.scale
+            x = x * self.scale * torch.tensor([0.5]).exp()  # a constant, which no input makes
         result: torch.Tensor = self.last(x)
         return result
 
@@ -130,7 +130,7 @@ class Skips(nn.Module):
 def test_a_model_with_skips_and_loops_is_cut_where_one_tensor_is_needed(one_thread: None) -> None:
     model = own(Skips, width=8)
     parts = model.cut(3, None, Shape((3, 2, 2)))
-    assert places(parts) == ["relu", "dropout", "mul"]
+    assert places(parts) == ["relu", "dropout", "mul_1"]
     require_the_whole(model, parts, torch.randn(4, 3, 2, 2))
 
 

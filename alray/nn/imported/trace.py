@@ -18,6 +18,7 @@ from alray.user_code import FAULTS_OF_USER_CODE, own_problem
 
 _WHOLE = "whole"
 """The path of a model inside the module that calls it with one argument."""
+_CONSTANT = "_tensor_constant"
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,9 @@ def trace(model: nn.Module, title: str, *, training: bool, opaque: frozenset[str
     try:
         while True:
             tracer = _Tracer(opaque)
+            around = _OneArgument(model)
             try:
-                graph = tracer.trace(_OneArgument(model))
+                graph = tracer.trace(around)
             except FAULTS_OF_USER_CODE as error:
                 if tracer.failed is None or tracer.failed == "":
                     raise _not_traced(error, title) from error
@@ -82,7 +84,18 @@ def trace(model: nn.Module, title: str, *, training: bool, opaque: frozenset[str
             "give constructor arguments, by `with`, with which it returns the class scores alone, such as "
             "`aux_logits: false`, or write a class around it that does",
         )
+    _keep_constants(around, model, graph, "training" if training else "evaluation")
     return Trace(graph, tracer.names, opaque)
+
+
+def _keep_constants(around: nn.Module, model: nn.Module, graph: fx.Graph, mode: str) -> None:
+    """Give the model the tensors that its `forward` makes of no input. torch.fx keeps them next to the model."""
+    for node in graph.nodes:
+        if node.op == "get_attr" and str(node.target).startswith(_CONSTANT):
+            name = f"{node.target}_{mode}"
+            if not hasattr(model, name):
+                model.register_buffer(name, getattr(around, str(node.target)), persistent=False)
+            node.target = name
 
 
 class _OneArgument(nn.Module):
