@@ -129,7 +129,7 @@ accuracy: $(INSTALLED)
 findings: $(INSTALLED)
 	$(BIN)/python -m benchmarks.findings_page
 
-# Some two hours on two cores, as estimated in docs/studies.md. A study that has a report in docs/studies is left out: delete it to run it again.
+# Some five hours on two quiet cores, as estimated in docs/studies.md. A study that has a report in docs/studies is left out: delete it to run it again.
 studies: $(INSTALLED)
 	$(BIN)/python -m benchmarks.studies
 

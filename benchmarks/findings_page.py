@@ -81,6 +81,15 @@ SEEDS = (
                 "Three regimes, and a largest useful batch size that differs, on the workloads of the paper",
                 "needs GPUs and CIFAR-10: `specs/studies/batch_size.yaml`",
             ),
+            (
+                "The best rate and momentum follow no simple rule of the batch size (Shallue et al. 2019, 4.7)",
+                "the report of `batch_size` draws the best settings beside the linear and the square-root rule; how "
+                "sure a best setting is, it does not say",
+            ),
+            (
+                "The largest useful batch size differs by data set (Shallue et al. 2019, 4.5)",
+                "`batch_size_train_fraction` examines the size of one data set; no study has two data sets",
+            ),
         ),
     ),
     Seed(
@@ -97,8 +106,8 @@ SEEDS = (
     Seed(
         "Synchronous SGD with large batches",
         "Goyal et al. 2017 (arXiv 1706.02677), ISCV 2022 (Reducing the training time of deep learning models using "
-        "synchronous SGD and large batch size), Vogels et al. 2019 (PowerSGD).",
-        ("Goyal et al. 2017", "ISCV 2022", "Vogels et al. 2019"),
+        "synchronous SGD and large batch size), You et al. 2017 (LARS), Vogels et al. 2019 (PowerSGD).",
+        ("Goyal et al. 2017", "ISCV 2022", "You et al. 2017", "Vogels et al. 2019"),
         (
             (
                 "Time and accuracy on Dogs vs Cats over 8 workers (ISCV 2022)",

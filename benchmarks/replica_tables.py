@@ -76,6 +76,9 @@ def dynamic_batch_size(result: dict[str, Any]) -> list[str]:
         f"The final test accuracy differs by {100 * apart:+.2f} points (within {100 * ACCURACY_TARGET:.0f}: "
         f"{met(abs(apart) <= ACCURACY_TARGET)}).",
         "",
+        "These are epochs of one network. The time of a whole training, with the epochs in which the shares settle, "
+        "and what dynamic shares cost another network, are in [the study](studies/dynamic_batch_size/README.md).",
+        "",
     ]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from alray.loading.study.load import is_study, load_study
+from alray.loading.study.load import is_study, load_study, read_study_file
 from alray.planner.planning import Planner
 from alray.prediction.predict import predicted_timeline
 from alray.user_code import UserCode
@@ -59,6 +59,11 @@ def test_every_point_of_a_study_is_a_spec(name: str) -> None:
     assert len(study.points) == len(study.specs) >= 1
 
 
+@pytest.mark.parametrize("name", [name for name in STUDIES if name.startswith("specs/")])
+def test_every_study_names_the_claims_that_it_examines(name: str) -> None:
+    assert read_study_file(ROOT / name).verdicts
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("name", STUDIES)
 def test_the_first_trial_of_a_study_is_planned(name: str, stand_ins: Mapping[str, Overrides], one_thread: None) -> None:
@@ -71,11 +76,12 @@ def test_the_first_trial_of_a_study_is_planned(name: str, stand_ins: Mapping[str
 
 
 def test_every_size_of_a_study_asks_the_same_question() -> None:
-    """A study for a laptop has the name of the one for a cluster; of the sleeping components there is one size."""
+    """A study for a laptop has the name of the one for a cluster. Sleeping components have one size, and so has the
+    calibration of the searches of laptop size."""
     laptop = {path.stem for path in (ROOT / "specs/studies/laptop").glob("*.yaml")}
     full = {path.stem for path in (ROOT / "specs/studies").glob("*.yaml")}
     assert full < laptop
-    assert laptop - full == {"strong_scaling_sleeping", "weak_scaling_sleeping"}
+    assert laptop - full == {"strong_scaling_sleeping", "weak_scaling_sleeping", "search_size"}
 
 
 @pytest.mark.parametrize("name", NAMES)

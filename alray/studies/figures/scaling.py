@@ -25,8 +25,8 @@ def device_scaling(results: Results) -> Exhibit | None:
     fewest devices with otherwise the same values; the efficiency is the speed-up divided by the ratio of the devices.
     Strong scaling keeps the work; weak scaling keeps the work of each device, where one component that does not grow,
     such as an embedding, is left out. Dashed lines are the plan's predictions, dotted ones the ideal. Thin lines are
-    published curves (T.-H. Lin 2023, National Central University: AG News, Transformer, seconds per epoch on GPUs), of
-    which only the ratios can be compared."""
+    published curves (T.-H. Lin 2023, National Central University: AG News, Transformer, seconds per epoch on GPUs, with
+    the layers placed in turns over them), of which only the ratios can be compared."""
     found = results.scaling
     if found is None:
         return None
