@@ -1,14 +1,9 @@
 """Published times of pipelines, which figures of scaling show next to one's own.
 
-<<<<<<< HEAD
 The thesis times AL with a barrier in each mini-batch, the schedule `overlapped` here. On several GPUs its layers lie in
 turns: `partition: cyclic`.
 
 They were measured on other machines and with other networks. Only their ratios are drawn.
-=======
-They were measured on other machines and with other networks. Only their ratios are drawn. The thesis places the layers
-in turns over the GPUs, so that every boundary is between two GPUs, and times AL in its overlapped mode.
->>>>>>> evidence
 """
 
 from __future__ import annotations
@@ -35,36 +30,28 @@ class Published:
 
 CURVES = (
     Published(
-<<<<<<< HEAD
         "thesis: AL, overlapped, cyclic",
-=======
-        "thesis: AL, overlapped, layers in turns",
->>>>>>> evidence
         THESIS,
         weak=True,
         local_losses=True,
         seconds={1: 7.44, 2: 9.54, 3: 11.96, 4: 15.55, 5: 21.04, 6: 26.23},
     ),
     Published(
-        "thesis: naive BP, layers in turns",
+        "thesis: naive BP, cyclic",
         THESIS,
         weak=True,
         local_losses=False,
         seconds={1: 8.67, 2: 16.07, 3: 24.54, 4: 32.46, 5: 40.83, 6: 48.07},
     ),
     Published(
-<<<<<<< HEAD
         "thesis: AL, overlapped, cyclic",
-=======
-        "thesis: AL, overlapped, layers in turns",
->>>>>>> evidence
         THESIS,
         weak=False,
         local_losses=True,
         seconds={1: 66.2, 2: 65.5, 3: 55.6, 4: 51.1, 6: 60.9},
     ),
     Published(
-        "thesis: naive BP, layers in turns",
+        "thesis: naive BP, cyclic",
         THESIS,
         weak=False,
         local_losses=False,

@@ -209,15 +209,10 @@ def test_scaling_shows_the_records_the_ideal_the_plan_and_what_was_published() -
     assert [row["speed_up"] for row in kind(speed_up, "predicted")] == pytest.approx([1, 2, 1, 2])
     assert [(row["devices"], row["speed_up"]) for row in kind(speed_up, "ideal")] == [(1, 1.0), (2, 2.0)]
     published = {(row["series"], row["devices"]): row["efficiency"] for row in kind(efficiency, "published")}
-<<<<<<< HEAD
     assert (
         published["thesis: AL, overlapped, cyclic", 2] == pytest.approx(66.2 / 65.5 / 2)
         and ("thesis: AL, overlapped, cyclic", 3) not in published
     )
-=======
-    label = "thesis: AL, overlapped, layers in turns"
-    assert published[label, 2] == pytest.approx(66.2 / 65.5 / 2) and (label, 3) not in published
->>>>>>> evidence
     assert [row["ratio"] for row in kind(ratio, "measured")] == pytest.approx([0.1 / 0.11, 0.11 / 0.06])
     assert kind(ratio, "published")[1]["ratio"] == pytest.approx(87.1 / 65.5)
     assert found.findings[0] == "al: from 1 to 2 stages the speed-up is 1.83 ± 0.24, the efficiency 0.92 ± 0.12."
