@@ -57,6 +57,23 @@ def test_the_example_of_a_spec_runs(
     assert summary["accuracy"]["test"] > 0.9
 
 
+OPTIMIZERS = re.findall(r"^    optimizer: (\{kind: [^}]*\}?\})", page("writing_a_spec.md"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_examples_of_optimizers_train(
+    optimizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], one_thread: None
+) -> None:
+    spec = str(DOCS.parent / "specs" / "laptop" / "mlp_digits.yaml")
+    run = ["run", spec, "--inline", "--json", "--output", str(tmp_path / "out"), "run={epochs: 4, test: end}"]
+    assert execute([*run, f"optimizer={optimizer}"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"]["test"] > 0.8
+
+
+def test_there_are_examples_of_optimizers() -> None:
+    assert len(OPTIMIZERS) == 3
+
+
 def test_the_tracker_of_ones_own_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
     ((code, run),) = re.findall(r"```python\n(.*?)```.*?```yaml\n(.*?)```", page("watching.md"), re.DOTALL)
     (tmp_path / "my_tracker.py").write_text(code, encoding="utf-8")

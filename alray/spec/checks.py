@@ -20,6 +20,7 @@ from alray.spec.data import (
     TextFolder,
     Torchvision,
 )
+from alray.spec.method import AssociatedLearning
 from alray.spec.models import Spec
 from alray.spec.optimizer import Sgd
 from alray.spec.paths import Path
@@ -197,6 +198,17 @@ def label_rate_has_a_label_chain(spec: Spec) -> Iterator[Finding]:
     """A rate for label encoders needs a method that has them."""
     if not spec.method.has_label_chain and spec.optimizer.label_lr is not None:
         yield ("optimizer", "label_lr"), f"{spec.method.kind} has no label chain to train", "leave it out"
+
+
+def smoothed_labels_have_a_cross_entropy(spec: Spec) -> Iterator[Finding]:
+    """The squared error of Associated Learning has a one-hot target."""
+    method = spec.method
+    if isinstance(method, AssociatedLearning) and method.label_smoothing and method.first_label_loss != "cross_entropy":
+        yield (
+            ("method", "label_smoothing"),
+            f"`{method.first_label_loss}` is not a cross-entropy",
+            "leave it out, or set method.first_label_loss to cross_entropy",
+        )
 
 
 def nesterov_has_momentum(spec: Spec) -> Iterator[Finding]:
@@ -445,6 +457,7 @@ CHECKS: tuple[Check, ...] = (
     micro_batches_leave_norms_alone,
     pipelines_carry_no_state,
     label_rate_has_a_label_chain,
+    smoothed_labels_have_a_cross_entropy,
     nesterov_has_momentum,
     scaled_rates_have_a_reference,
     rates_rise_once,

@@ -15,6 +15,9 @@ DEFAULT = "associated_learning"
 Activation = Literal["tanh", "sigmoid", "none"]
 
 
+LabelSmoothing = Annotated[float, Field(ge=0, lt=1)]
+
+
 class MethodSection(Section):
     """The keys that every method's section has."""
 
@@ -64,6 +67,9 @@ class AssociatedLearning(MethodSection):
     """The bridges b."""
     first_label_loss: Literal["cross_entropy", "mse"] = "cross_entropy"
     """Autoencoder loss of the first component; that of the others is the mean squared error."""
+    label_smoothing: LabelSmoothing = 0.0
+    """Share of the target that the first component's autoencoder loss spreads evenly over all classes. It needs
+    `first_label_loss: cross_entropy`."""
 
 
 class Head(Section):
@@ -95,7 +101,6 @@ HeadOrAuto = Annotated[
     Discriminator(ByShape((dict, Head), "section", "name")),
     BeforeValidator(_head),
 ]
-LabelSmoothing = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Backpropagation(MethodSection):

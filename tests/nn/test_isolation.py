@@ -28,9 +28,9 @@ def equal(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
-def test_each_part_gets_the_gradient_of_its_own_loss_and_nothing_else(make_network, seed, loss):
-    network = make_network(f"method.first_label_loss={loss}")
+@pytest.mark.parametrize(("loss", "smoothing"), [("cross_entropy", 0.0), ("cross_entropy", 0.2), ("mse", 0.0)])
+def test_each_part_gets_the_gradient_of_its_own_loss_and_nothing_else(make_network, seed, loss, smoothing):
+    network = make_network(f"method.first_label_loss={loss}", f"method.label_smoothing={smoothing}")
     components = [network.component(index, "cpu") for index in range(2)]
     incoming = batch(seed)
     for component in components:
@@ -54,10 +54,13 @@ def test_each_part_gets_the_gradient_of_its_own_loss_and_nothing_else(make_netwo
             assert none == (None,) * len(others)
         rebuilt = component.h(t_out)
         autoencoder = (
-            functional.cross_entropy(rebuilt, t_in)
+            functional.cross_entropy(rebuilt, t_in, label_smoothing=smoothing)
             if component.index == 0 and loss == "cross_entropy"
             else functional.mse_loss(rebuilt, t_in)
         )
+        if smoothing and component.index == 0:
+            spread = (1 - smoothing) * t_in + smoothing / 4
+            torch.testing.assert_close(autoencoder, -(spread * rebuilt.log_softmax(1)).sum(1).mean())
         expected["autoencoder"] = torch.autograd.grad(
             autoencoder, [*component.g.parameters(), *component.h.parameters()], retain_graph=True
         )

@@ -402,6 +402,7 @@ BAD_SPECS = (
         replicas="{count: 2, disturbance: {workers: [0, 2], factor: 2, epochs: [1, 3]}}",
     ),
     bad("11 lr_schedule.scale_with_batch", lr_schedule="{scale_with_batch: linear}"),
+    bad("7 method.label_smoothing", method="{label_smoothing: 0.1, first_label_loss: mse}"),
     bad("8 optimizer.fused", optimizer="{kind: lamb, fused: true}"),
     bad("8 optimizer.fused", optimizer="{kind: rmsprop, fused: true}"),
     bad("8 optimizer.fused", optimizer="{kind: muon, fused: true}"),

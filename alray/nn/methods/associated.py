@@ -28,6 +28,7 @@ class AssociatedLearning(Method):
         first_decoder_activation: str,
         bridge: Any,
         first_label_loss: str,
+        label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(task)
         self.label_dim = label_dim
@@ -36,6 +37,7 @@ class AssociatedLearning(Method):
         self.first_decoder_activation = first_decoder_activation
         self.bridge = bridge
         self.first_label_loss = first_label_loss
+        self.label_smoothing = label_smoothing
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> AssociatedComponent:
         first = index == 0
@@ -64,6 +66,7 @@ class AssociatedLearning(Method):
             ),
             classes=self.task.classes if first else None,
             label_loss=self.first_label_loss if first else "mse",
+            label_smoothing=self.label_smoothing,
             optimizer=self.task.optimizer,
         )
 
@@ -106,16 +109,18 @@ class AssociatedComponent(LocalComponent):
         h: nn.Module,
         classes: int | None,
         label_loss: str,
+        label_smoothing: float,
         optimizer: object,
     ) -> None:
         """classes: the number of classes for the first component, which encodes class numbers; None for the others.
-        label_loss: d, "cross_entropy" or "mse"."""
+        label_loss: d, "cross_entropy" or "mse". label_smoothing: of the cross-entropy, in [0, 1)."""
         super().__init__(index, f)
         self.b = b
         self.g = g
         self.h = h
         self.classes = classes
         self.label_loss = label_loss
+        self.label_smoothing = label_smoothing
         self.train_with(optimizer, encoder=(f, b), label=(g, h))
 
     @property
@@ -136,7 +141,7 @@ class AssociatedComponent(LocalComponent):
         associated = functional.mse_loss(read(self.b, encoded), t_out.detach())
         reconstruction = self.h(t_out)
         if self.label_loss == "cross_entropy":
-            autoencoder = functional.cross_entropy(reconstruction, t_in)
+            autoencoder = functional.cross_entropy(reconstruction, t_in, label_smoothing=self.label_smoothing)
         else:
             autoencoder = functional.mse_loss(reconstruction, t_in)
         return {"associated": associated, "autoencoder": autoencoder}, {"t": pass_on(t_out)}
