@@ -15,7 +15,6 @@ from operator import sub
 from typing import Any
 
 from alray.report.figure import ROWS_NAME, Figure, Series
-from alray.report.spread import Spread
 
 MEASURED = "measured"
 PREDICTED = "predicted"
@@ -287,12 +286,11 @@ def colours_of(labels: Sequence[str]) -> tuple[Series, ...]:
     return tuple(Series(label, f"--c{index % _NUM_COLOURS}") for index, label in enumerate(labels))
 
 
-def error_bar(spread: Spread) -> dict[str, float]:
-    """The ends of a bar of one standard deviation; none for a single run."""
-    deviation = spread.deviation
-    if not deviation:
+def error_bar(interval: tuple[float, float] | None) -> dict[str, float]:
+    """The ends of an interval as those of a bar or a band; none where it has no width."""
+    if interval is None or interval[0] == interval[1]:
         return {}
-    return {"low": spread.mean - deviation, "high": spread.mean + deviation}
+    return {"low": interval[0], "high": interval[1]}
 
 
 def tell(name: str, title: str, form: str = "") -> dict[str, Any]:

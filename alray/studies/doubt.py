@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from alray.counting import counted
 from alray.loading.study.points import label_of
 from alray.studies.batch_size import Regimes, at_the_edge, regimes
-from alray.studies.confidence import Confidence, noise_of_means, of_best, of_mean, spread_out
+from alray.studies.confidence import LEVEL, Confidence, Interval, noise_of_means, of_best, of_mean, spread_out
 from alray.studies.records import TrialRecord
 from alray.studies.results import BATCH_SIZE, Results
 from alray.studies.table import PointRow, collapsed, value_of
@@ -41,6 +41,41 @@ def of_point(results: Results, row: PointRow, name: str) -> Doubted:
     Of a search, the way to the target is that of the best settings there are (`confidence.of_best`). Any other figure
     is the mean over all seeds of the settings that were chosen.
     """
+    confidence, reasons = _confidence(results, row, name)
+    if confidence is None:
+        return Doubted(None, reasons)
+    drawn = confidence.draws(_generator(label_of(row.point), name), DRAWS)
+    return Doubted(drawn if name in _BY_AMOUNTS else np.exp(drawn), reasons)
+
+
+def interval_of_point(results: Results, row: PointRow, name: str) -> Interval | None:
+    """The 90 % interval of a figure of a point, as `of_point` understands it; None where its doubt is not known."""
+    confidence, _ = _confidence(results, row, name)
+    if confidence is None:
+        return None
+    low, high = confidence.interval
+    if name not in _BY_AMOUNTS:
+        return Interval(math.exp(low), math.exp(high))
+    return Interval(max(0.0, low), min(1.0, high))
+
+
+def interval_of_ratio(results: Results, name: str, over: PointRow, under: PointRow, factor: float) -> Interval | None:
+    """The 90 % interval of factor * over / under of a figure of two points; None where the doubt of one is not
+    known."""
+    draws = [of_point(results, row, name).draws for row in (over, under)]
+    if draws[0] is None or draws[1] is None:
+        return None
+    ends = np.quantile(factor * draws[0] / draws[1], [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0])
+    return Interval(float(ends[0]), float(ends[1]))
+
+
+def is_troubled(row: PointRow) -> bool:
+    """Whether a seed of a point did not come to its end, or learned next to nothing."""
+    return len(row.best) < row.tried or collapsed(row) > 0
+
+
+def _confidence(results: Results, row: PointRow, name: str) -> tuple[Confidence | None, tuple[str, ...]]:
+    """Where a figure of a point lies, as logarithms where seeds differ by factors, and the reasons to doubt it."""
     reasons = []
     if (lacking := row.tried - len(row.best)) > 0:
         reasons.append(f"{counted(lacking, 'seed')} of {row.tried} did not come to an end")
@@ -56,13 +91,12 @@ def of_point(results: Results, row: PointRow, name: str) -> Doubted:
         confidence = of_mean(values)
         reason = "one seed shows no spread" if values else "there is no such figure"
     if confidence is None:
-        return Doubted(None, (*reasons, reason))
+        return None, (*reasons, reason)
     if to_target and results.study.search is not None and results.study.repeats == 1:
         reasons.append("one seed: what chance does to a single trial is not known")
     if to_target and results.study.search is not None:
         reasons += [sentence for _, _, sentence in at_the_edge(results.study.search, [row])]
-    drawn = confidence.draws(_generator(label_of(row.point), name), DRAWS)
-    return Doubted(drawn if name in _BY_AMOUNTS else np.exp(drawn), tuple(reasons))
+    return confidence, tuple(reasons)
 
 
 def of_series(results: Results, rows: Sequence[PointRow]) -> tuple[list[Regimes], tuple[str, ...]]:

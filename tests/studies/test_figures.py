@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 from xml.etree import ElementTree
 
@@ -70,6 +72,7 @@ def test_a_study_of_batch_sizes_has_its_figures() -> None:
     assert [(each.title, [one.name for one in each.figures]) for each in found] == [
         ("Steps to the target", ["steps_to_target", "seconds_to_target"]),
         ("Best settings", ["best_lr", "best_momentum", "best_effective_rate"]),
+        ("Search so far", ["search_so_far-sgd", "search_so_far-nesterov"]),
         ("Trials", ["trials-sgd", "trials-nesterov"]),
     ]
     assert all(each.note and "  " not in each.note for each in found)
@@ -87,6 +90,13 @@ def test_steps_to_the_target_are_those_of_the_records() -> None:
     timed = figure(BATCH_SIZES, "seconds_to_target").rows
     seconds = {(row["series"], row["batch_size"]): row["seconds"] for row in timed}
     assert seconds == {key: steps / 100 for key, steps in STEPS.items()}
+
+
+def of_three_seeds(*values: float) -> tuple[float, float]:
+    """The ends of the 90 % interval of the mean of three values that differ by factors."""
+    logs = [math.log(value) for value in values]
+    half = 2.919986 * stdev(logs) / 3**0.5  # the quantile of Student's t with two degrees of freedom
+    return math.exp(fmean(logs) - half), math.exp(fmean(logs) + half)
 
 
 def test_seeds_that_missed_the_target_are_marked_and_bars_are_those_of_what_is_drawn() -> None:
@@ -107,7 +117,28 @@ def test_seeds_that_missed_the_target_are_marked_and_bars_are_those_of_what_is_d
     for name, y, over in (("steps_to_target", "steps", 1), ("seconds_to_target", "seconds", 100)):
         first, second = kind(figure(found, name).rows, "measured")
         assert (second["mark"], second["reached"]) == ("not reached by every seed", "2 of 3")
-        assert [first[key] for key in ("low", y, "high")] == pytest.approx([each / over for each in (400, 420, 440)])
+        low, high = of_three_seeds(400, 420, 440)
+        assert [first[key] for key in ("low", y, "high")] == pytest.approx(
+            [each / over for each in (low, 420, high)], rel=1e-3
+        )
+        assert second["doubts"] == "2 of 3 seeds reached the target" and "low" not in second
+
+
+def test_the_best_of_the_first_settings_falls_with_every_better_one() -> None:
+    steps = {8: (None, 800, 900, 400), 16: (300, None, 350, 300)}
+    trials = [
+        trial(4 * n + index, {"data.batch_size": size}, index=index, steps=each, values={"optimizer.lr": 0.1 + index})
+        for n, (size, all_steps) in enumerate(steps.items())
+        for index, each in enumerate(all_steps)
+    ]
+    search = {"trials": 4, "space": {"optimizer.lr": {"loguniform": [0.1, 10.0]}}}
+    found = exhibit(exhibits_of(results(trials, search=search, target=ERROR)), "Search so far")
+    shown = [(row["series"], row["settings"], row["steps"]) for row in found.figures[0].rows]
+    assert shown == [
+        *(("8", 2, 800), ("8", 3, 800), ("8", 4, 400)),
+        *(("16", 1, 300), ("16", 2, 300), ("16", 3, 300), ("16", 4, 300)),
+    ]
+    assert found.findings == ("all points: the second half of the settings saved up to 50.0 % of the mini-batches.",)
 
 
 def test_the_largest_useful_batch_size_is_told() -> None:
@@ -204,7 +235,9 @@ def test_scaling_shows_the_records_the_ideal_the_plan_and_what_was_published() -
         ("bp", 2, 0.11),
     ]
     assert [row["step_time_s"] for row in kind(times, "ideal")] == pytest.approx([0.11, 0.055, 0.1, 0.05])
-    assert kind(times, "measured")[0]["low"] == pytest.approx(0.11 - 0.0141, abs=1e-4)
+    low = 0.012**0.5 * 1.2 ** (-6.313752 / 2)  # two seeds, 0.1 and 0.12 s: half of ln 1.2 is their standard error
+    assert kind(times, "measured")[0]["low"] == pytest.approx(low, rel=1e-3)
+    assert [set(row) & {"low", "high"} for row in kind(speed_up, "measured")][::2] == [set(), set()], "1 by definition"
     assert [row["speed_up"] for row in kind(speed_up, "measured")] == pytest.approx([1, 11 / 6, 1, 10 / 11])
     assert [row["speed_up"] for row in kind(speed_up, "predicted")] == pytest.approx([1, 2, 1, 2])
     assert [(row["devices"], row["speed_up"]) for row in kind(speed_up, "ideal")] == [(1, 1.0), (2, 2.0)]
@@ -263,7 +296,7 @@ def test_the_race_is_the_mean_over_the_seeds(tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / f"{number:04d}").mkdir()
         writer = Writer(tmp_path / f"{number:04d}" / "records.jsonl")
-        more = number % 2 / 5
+        more = number % 2 / 50
         for record in (
             *(step(1, 5.0), step(2, 6.0), evaluation(2, 7.0, 0.4 + more)),
             *(step(3, 8.0), evaluation(3, 9.0, 0.6 + more)),
@@ -274,11 +307,11 @@ def test_the_race_is_the_mean_over_the_seeds(tmp_path: Path) -> None:
     found = exhibit(exhibits_of(results(trials, tmp_path)), "Accuracy during training")
     assert [each.name for each in found.figures] == ["accuracy_by_seconds", "accuracy_by_samples"]
     columns = ("series", "seeds", "samples", "accuracy", "low", "high", "seconds")
-    off = 0.2 / 2**0.5
+    off = 6.313752 * 0.02 / 2  # the quantile of Student's t with one degree of freedom
     assert [tuple(row[column] for column in columns) for row in found.figures[0].rows] == [
-        (name, 2, samples, *map(pytest.approx, (accuracy, accuracy - off, accuracy + off, samples / 10)))
+        (name, 2, samples, *(pytest.approx(each, abs=1e-4) for each in (mean, mean - off, mean + off, samples / 10)))
         for name in ("al", "bp")
-        for samples, accuracy in ((20, 0.5), (30, 0.7))
+        for samples, mean in ((20, 0.41), (30, 0.61))
     ]
     assert "Accuracy during training" not in {each.title for each in exhibits_of(results(trials))}  # no run folders
 
@@ -401,7 +434,23 @@ def test_a_file_shows_long_labels_whole_and_in_the_width_they_were_laid_out_with
     assert width > 560 + float(found[names[0]].get("textLength", "0"))
 
 
-def test_bars_stay_where_the_deviation_exceeds_the_mean_and_stand_beside_each_other() -> None:
+def test_points_with_trouble_have_a_mark_and_say_why() -> None:
+    accuracies = {"al": (0.9, 0.91, 0.12), "bp": (0.9, 0.91, 0.92), "sgd": (0.8, 0.82, 0.81)}
+    trials = [
+        trial(3 * n + seed, {"variant": name}, seed=seed, validation=accuracy)
+        for n, (name, each) in enumerate(accuracies.items())
+        for seed, accuracy in enumerate(each)
+    ]
+    shown = figure(exhibits_of(results(trials)), "validation_over_variant")
+    al, bp, _ = shown.rows
+    assert al["mark"] != bp["mark"] and al["doubts"] == "1 seed of 3 learned next to nothing" and bp["doubts"] == "none"
+    assert 0 <= al["low"] < al["validation"] < al["high"] <= 1
+    assert al["mark"] in shown.svg
+    sound = figure(exhibits_of(results(trials[3:])), "validation_over_variant")
+    assert bp["mark"] not in sound.svg, "where no point has trouble there is nothing to tell apart"
+
+
+def test_bars_of_times_stay_above_zero_and_stand_beside_each_other() -> None:
     times = (0.001, 0.001, 0.1)  # their deviation is larger than their mean
     trials = [
         trial(
@@ -415,7 +464,7 @@ def test_bars_stay_where_the_deviation_exceeds_the_mean_and_stand_beside_each_ot
         for seed, time in enumerate(times)
     ]
     shown = figure(exhibits_of(results(trials)), "step_time")
-    assert all(row["low"] < 0 for row in kind(shown.rows, "measured"))
+    assert all(0 < row["low"] < row["high"] for row in kind(shown.rows, "measured"))
     root = ElementTree.fromstring(shown.svg)
     bars = [each for each in root.iter() if each.get("aria-roledescription") == "rule mark"]
     places = {(each.get("transform") or "").partition(",")[0] for each in bars}

@@ -7,13 +7,14 @@ from alray.report.figure import Exhibit, Show
 from alray.studies.batch_size import at_the_edge
 from alray.studies.figures.over_axes import heat_maps, over_one_axis
 from alray.studies.figures.scaling import device_scaling
-from alray.studies.figures.to_target import best_settings, steps_to_target, trials
+from alray.studies.figures.to_target import best_settings, search_so_far, steps_to_target, trials
 from alray.studies.figures.training import depths, early_exits, losses, race, utilisation
 from alray.studies.results import Results
 
 EXHIBITS: tuple[Show[Results], ...] = (
     steps_to_target,
     best_settings,
+    search_so_far,
     trials,
     device_scaling,
     heat_maps,

@@ -9,35 +9,38 @@ from typing import Any, Literal
 from alray.report.drawing import IDEAL, MEASURED, PREDICTED, PUBLISHED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Series
 from alray.report.spread import Spread, ratio, shown
+from alray.studies.doubt import interval_of_point, interval_of_ratio
+from alray.studies.figures.trouble import marks_of, trouble
 from alray.studies.published import CURVES, Published
 from alray.studies.results import Results
 from alray.studies.scaling import ScaledPoint, Scaling
 
 _KINDS = (MEASURED, PREDICTED, IDEAL, PUBLISHED)
 _BACKPROPAGATION = "backpropagation"
-_TELLS = {"series": "series", "step_time_s": "step time, s", "seeds": "seeds"}
+_TELLS = {"series": "series", "step_time_s": "step time, s", "seeds": "seeds", "doubts": "doubts"}
 
 
 def device_scaling(results: Results) -> Exhibit | None:
     """Step time against the number of devices, stages times replicas (median over the mini-batches after warm-up, mean
-    over seeds), the speed-up and the efficiency; the bars are sample standard deviations. The work of a mini-batch is
-    its samples times the components that they pass. The speed-up is the work a second over that of the point on the
-    fewest devices with otherwise the same values; the efficiency is the speed-up divided by the ratio of the devices.
-    Strong scaling keeps the work; weak scaling keeps the work of each device, where one component that does not grow,
-    such as an embedding, is left out. Dashed lines are the plan's predictions, dotted ones the ideal. Thin lines are
-    published curves (T.-H. Lin 2023, National Central University: AG News, Transformer, seconds per epoch on GPUs, with
-    the layers placed in turns over them), of which only the ratios can be compared."""
+    over seeds), the speed-up and the efficiency; the bars are 90 % intervals by Student's t. Another shape marks a
+    point where a seed did not come to its end or learned next to nothing. The work of a mini-batch is its samples times
+    the components that they pass. The speed-up is the work a second over that of the point on the fewest devices with
+    otherwise the same values; the efficiency is the speed-up divided by the ratio of the devices. Strong scaling keeps
+    the work; weak scaling keeps the work of each device, where one component that does not grow, such as an embedding,
+    is left out. Dashed lines are the plan's predictions, dotted ones the ideal. Thin lines are published curves (T.-H.
+    Lin 2023, National Central University: AG News, Transformer, seconds per epoch on GPUs, with the layers placed in
+    turns over them), of which only the ratios can be compared."""
     found = results.scaling
     if found is None:
         return None
     kind = "scaling of a growing network" if found.kind == "growing" else f"{found.kind} scaling"
     drawn = (
-        ("step_time", "Step time", Scale("step_time_s", "step time (seconds)", base=10), _times(found)),
-        ("speed_up", "Speed-up", Scale("speed_up", "speed-up"), _gains(found, "speed_up")),
-        ("efficiency", "Efficiency", Scale("efficiency", "efficiency"), _gains(found, "efficiency")),
+        ("step_time", "Step time", Scale("step_time_s", "step time (seconds)", base=10), _times(results, found)),
+        ("speed_up", "Speed-up", Scale("speed_up", "speed-up"), _gains(results, found, "speed_up")),
+        ("efficiency", "Efficiency", Scale("efficiency", "efficiency"), _gains(results, found, "efficiency")),
     )
     figures = [_figure(found, name, f"{title}, {kind}", y, rows) for name, title, y, rows in drawn]
-    ratios = list(_ratios(found))
+    ratios = list(_ratios(results, found))
     if ratios:
         title = "Backpropagation's step time over that of local losses"
         figures.append(_figure(found, "ratio", title, Scale("ratio", "ratio of step times"), ratios))
@@ -50,7 +53,8 @@ def _figure(found: Scaling, name: str, title: str, y: Scale, rows: list[dict[str
     series = (*colours_of(measured), *map(Series, others, cycle(("--soft", "--ink"))))
     devices = sorted({row["devices"] for row in rows if row["kind"] == MEASURED})
     kinds = tuple(kind for kind in _KINDS if any(row["kind"] == kind for row in rows))
-    curves = Curves(Scale("devices", found.devices, ticks=devices, form="d"), y, series, kinds, tells=_TELLS)
+    x = Scale("devices", found.devices, ticks=devices, form="d")
+    curves = Curves(x, y, series, kinds, marks=marks_of(rows), tells=_TELLS)
     what = f"{title} against the number of {found.devices}: {', '.join(measured)}."
     return curves.figure(name, title, what, rows)
 
@@ -59,11 +63,13 @@ def _row(label: str, kind: str, devices: int, **values: Any) -> dict[str, Any]:
     return {"series": label, "kind": kind, "devices": devices, **values}
 
 
-def _times(found: Scaling) -> list[dict[str, Any]]:
+def _times(results: Results, found: Scaling) -> list[dict[str, Any]]:
     rows = []
     for label, points in found.series.items():
         for point in points:
-            measured = {"step_time_s": point.step_time_s.mean, "seeds": point.row.seeds, **error_bar(point.step_time_s)}
+            measured = {"step_time_s": point.step_time_s.mean, "seeds": point.row.seeds}
+            measured |= error_bar(interval_of_point(results, point.row, "step_time_s"))
+            measured |= trouble(results, point.row, "step_time_s")
             rows.append(_row(label, MEASURED, point.devices, **measured))
             if point.predicted_s is not None:
                 rows.append(_row(label, PREDICTED, point.devices, step_time_s=point.predicted_s))
@@ -72,13 +78,17 @@ def _times(found: Scaling) -> list[dict[str, Any]]:
     return rows
 
 
-def _gains(found: Scaling, name: Literal["speed_up", "efficiency"]) -> list[dict[str, Any]]:
+def _gains(results: Results, found: Scaling, name: Literal["speed_up", "efficiency"]) -> list[dict[str, Any]]:
     """The speed-up or the efficiency: measured, predicted, ideal and published."""
     rows = []
     for label, points in found.series.items():
         for point in points:
             gain: Spread = getattr(point, name)
-            fields = {"step_time_s": point.step_time_s.mean, "seeds": point.row.seeds, **error_bar(gain)}
+            fields = {"step_time_s": point.step_time_s.mean, "seeds": point.row.seeds}
+            if point.base is not None:
+                factor = point.work / (point.more if name == "efficiency" else 1.0)
+                fields |= error_bar(interval_of_ratio(results, "step_time_s", point.base.row, point.row, factor))
+            fields |= trouble(results, point.row, "step_time_s")
             rows.append(_row(label, MEASURED, point.devices, **{name: gain.mean}, **fields))
             if point.predicted is not None:
                 rows.append(_row(label, PREDICTED, point.devices, **{name: getattr(point.predicted, name)}))
@@ -98,7 +108,7 @@ def _devices(point: ScaledPoint) -> int:
     return point.devices
 
 
-def _ratios(found: Scaling) -> Iterator[dict[str, Any]]:
+def _ratios(results: Results, found: Scaling) -> Iterator[dict[str, Any]]:
     """The step time of each series of backpropagation over that of each series of local losses, and the published
     ratio."""
     by_method: dict[bool, dict[str, dict[int, ScaledPoint]]] = {True: {}, False: {}}
@@ -109,7 +119,8 @@ def _ratios(found: Scaling) -> Iterator[dict[str, Any]]:
             for devices in sorted(ours.keys() & theirs.keys()):
                 mine, its = ours[devices].step_time_s, theirs[devices].step_time_s
                 measured = ratio(its, mine)
-                fields = {"step_time_s": mine.mean, **error_bar(measured)}
+                bar = error_bar(interval_of_ratio(results, "step_time_s", theirs[devices].row, ours[devices].row, 1.0))
+                fields = {"step_time_s": mine.mean, **bar}
                 yield _row(f"{other} / {local}", MEASURED, devices, ratio=measured.mean, **fields)
     if by_method[True] and by_method[False] and (published := _shown(found)):
         most = max(point.devices for points in found.series.values() for point in points)

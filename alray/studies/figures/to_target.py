@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from alray.loading.study.points import in_words, label_of, value_text
 from alray.report.drawing import BEYOND, IDEAL, MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Series, file_name
 from alray.report.table import CellValue, Column, Numbers, Table
+from alray.report.text import share
 from alray.studies.batch_size import Regimes, at_the_edge, perfect_steps, regimes
 from alray.studies.confidence import LEVEL
-from alray.studies.doubt import of_series
+from alray.studies.doubt import interval_of_point, of_series
+from alray.studies.figures.trouble import doubts_of
 from alray.studies.records import TrialRecord
 from alray.studies.results import BATCH_SIZE, Results
 from alray.studies.table import PointRow, settings_text
@@ -20,7 +24,13 @@ from alray.studies.table import PointRow, settings_text
 _REGIMES = ("perfect scaling", "diminishing returns", "maximal data parallelism")
 _SOME = "not reached by every seed"
 _RULES = ("linear rule", "square-root rule")
-_TELLS = {"series": "series", "reached": "seeds that reached it", "trials": "trials", "settings": "best settings"}
+_TELLS = {
+    "series": "series",
+    "reached": "seeds that reached it",
+    "trials": "trials",
+    "settings": "best settings",
+    "doubts": "doubts",
+}
 
 
 def steps_to_target(results: Results) -> Exhibit | None:
@@ -32,14 +42,16 @@ def steps_to_target(results: Results) -> Exhibit | None:
     least 20 % for each doubling of the batch, compared with the fewest steps of the smaller ones; in brackets are the
     ends of its 90 % interval, over the seeds and over the trials of the search (docs/studies.md). An open triangle
     stands at the budget of a batch size whose trials never reached the target. Where only some seeds reached it, the
-    mean is over these, and its mark says so. The time counts training only: no start-up and no evaluations."""
+    mean is over these, and its mark says so. A bar is the 90 % interval of what the best settings there are need, which
+    may be less than the best ones tried needed; without a search, of the mean over seeds. The time counts training
+    only: no start-up and no evaluations."""
     if not results.is_of_batch_sizes:
         return None
     along = results.along(BATCH_SIZE)
     found = {label: regimes(_reached_steps(rows), _missed(rows)) for label, rows in along.items()}
     colours = colours_of(list(along))
     sizes = results.values(BATCH_SIZE)
-    rows = [row for label, each in along.items() for row in _way(label, each, found[label])]
+    rows = [row for label, each in along.items() for row in _way(results, label, each, found[label])]
     curves = Curves(
         Scale("batch_size", "batch size", base=2, ticks=sizes),
         Scale("steps", "mini-batches to the target", base=2),
@@ -54,7 +66,7 @@ def steps_to_target(results: Results) -> Exhibit | None:
     what = "Mini-batches to the target against batch size, both on scales of powers of two, with the line of perfect "
     what += f"scaling. {' '.join(conclusions)}"
     figures = [curves.figure("steps_to_target", "Mini-batches to the target", what, rows)]
-    timed = [row for label, each in along.items() for row in _times(label, each)]
+    timed = [row for label, each in along.items() for row in _times(results, label, each)]
     if timed:
         y = Scale("seconds", "seconds of training to the target", base=2)
         tells = {"steps": "mini-batches", **_TELLS}
@@ -119,6 +131,61 @@ def trials(results: Results) -> Exhibit | None:
     return Exhibit("Trials", tuple(figures))
 
 
+def search_so_far(results: Results) -> Exhibit | None:
+    """The fewest mini-batches to the target that any of the first n settings of a search takes, against n, for each
+    batch size. Settings that some seed did not bring to the target count as tried. Where a curve still falls at its
+    end, more settings would find better ones: the search is too small. Source: the records of the trials."""
+    if not results.is_of_batch_sizes or results.study.search is None:
+        return None
+    figures, conclusions = [], []
+    series = results.along(BATCH_SIZE)
+    for label, rows in series.items():
+        curves = {row.point[BATCH_SIZE]: _fewest_so_far(results, row) for row in rows}
+        shown = [
+            {"series": f"{size:,}", "kind": MEASURED, "settings": settings, "steps": steps}
+            for size, curve in curves.items()
+            for settings, steps in curve.items()
+        ]
+        if not shown:
+            continue
+        name = file_name("search_so_far", label) if len(series) > 1 else "search_so_far"
+        y = Scale("steps", "fewest mini-batches to the target", base=2)
+        colours = colours_of([f"{size:,}" for size, curve in curves.items() if curve])
+        drawn = Curves(Scale("settings", "settings tried", base=2), y, colours, tells={"series": "batch size"}, size=14)
+        what = f"Fewest mini-batches to the target against the settings tried, {label}, by batch size."
+        figures.append(drawn.figure(name, f"The best of the first settings: {label}", what, shown))
+        if gains := [gain for curve in curves.values() if (gain := _gain_of_second_half(curve)) is not None]:
+            conclusions.append(
+                f"{label}: the second half of the settings saved up to {share(max(gains))} of the mini-batches."
+            )
+    return Exhibit("Search so far", tuple(figures), tuple(conclusions)) if figures else None
+
+
+def _fewest_so_far(results: Results, row: PointRow) -> dict[int, float]:
+    """The number of settings tried -> the fewest mini-batches that one of them takes, as a mean over its seeds; from
+    the first one on that every seed brought to the target."""
+    by_settings: dict[int, list[TrialRecord]] = {}
+    for record in results.records:
+        if label_of(record.point) == label_of(row.point):
+            by_settings.setdefault(record.index, []).append(record)
+    found: dict[int, float] = {}
+    fewest = math.inf
+    for tried, index in enumerate(sorted(by_settings), start=1):
+        reached = [record.reached.step for record in by_settings[index] if record.reached is not None]
+        if len(reached) == len(by_settings[index]):
+            fewest = min(fewest, fmean(reached))
+        if math.isfinite(fewest):
+            found[tried] = fewest
+    return found
+
+
+def _gain_of_second_half(curve: dict[int, float]) -> float | None:
+    """The share of the mini-batches that the second half of the settings saved; None if the first half never reached
+    the target."""
+    last = max(curve, default=0)
+    return 1.0 - curve[last] / curve[last // 2] if last // 2 in curve else None
+
+
 def _scatter(name: str, label: str, rows: list[dict[str, Any]], quantity: _Quantity) -> Figure:
     counts = {each: sum(row["series"] == each for row in rows) for each in _OUTCOMES}
     outcomes = tuple(Series(each, _OUTCOMES[each]) for each, count in counts.items() if count)
@@ -162,7 +229,7 @@ def _trial(record: TrialRecord, quantity: _Quantity, best: set[int]) -> dict[str
     }
 
 
-def _way(label: str, rows: Sequence[PointRow], found: Regimes | None) -> Iterator[dict[str, Any]]:
+def _way(results: Results, label: str, rows: Sequence[PointRow], found: Regimes | None) -> Iterator[dict[str, Any]]:
     """The way to the target at each batch size of a series, and the line of perfect scaling."""
     steps = _reached_steps(rows)
     for row in rows:
@@ -176,7 +243,8 @@ def _way(label: str, rows: Sequence[PointRow], found: Regimes | None) -> Iterato
             "mark": _SOME if spread is not None and spread.missing else mark,
             "batch_size": size,
             "steps": row.steps if spread is None else spread.mean,
-            **(error_bar(spread) if spread is not None else {}),
+            **(error_bar(interval_of_point(results, row, "steps_to_target")) if spread is not None else {}),
+            "doubts": doubts_of(results, row, "steps_to_target"),
             **_of(row),
         }
     if steps:
@@ -187,7 +255,7 @@ def _way(label: str, rows: Sequence[PointRow], found: Regimes | None) -> Iterato
                 yield {"series": label, "kind": IDEAL, "batch_size": size, "steps": ideal}
 
 
-def _times(label: str, rows: Sequence[PointRow]) -> Iterator[dict[str, Any]]:
+def _times(results: Results, label: str, rows: Sequence[PointRow]) -> Iterator[dict[str, Any]]:
     """The seconds of training to the target at each batch size of a series."""
     for row in rows:
         seconds, steps = row.figures["seconds_to_target"], row.figures["steps_to_target"]
@@ -197,7 +265,8 @@ def _times(label: str, rows: Sequence[PointRow]) -> Iterator[dict[str, Any]]:
                 "kind": MEASURED,
                 "batch_size": row.point[BATCH_SIZE],
                 "seconds": seconds.mean,
-                **error_bar(seconds),
+                **error_bar(interval_of_point(results, row, "seconds_to_target")),
+                "doubts": doubts_of(results, row, "seconds_to_target"),
                 "steps": steps.mean,
                 "mark": _SOME if seconds.missing else "reached",
                 **_of(row),

@@ -14,6 +14,7 @@ from alray.report.spread import spread
 from alray.report.thinning import groups, spaced
 from alray.report.training_time import TRAINING_S, training_s
 from alray.run_folder.records import EvaluationRecord, Exit, StageRecord, StepRecord
+from alray.studies.confidence import Interval, of_mean
 from alray.studies.outcome import total_loss
 from alray.studies.records import TrialRecord
 from alray.studies.results import Results
@@ -28,7 +29,7 @@ _MOST_EVALUATIONS = 2000
 def race(results: Results) -> Exhibit | None:
     """Validation accuracy (on the test set where there is no validation set) at every evaluation, against seconds of
     training and against samples seen: the mean over the seeds of each point, at the evaluations that all of them made;
-    the band is the sample standard deviation. The seconds, a mean as well, count training only: no start-up and no
+    the band is its 90 % interval by Student's t. The seconds, a mean as well, count training only: no start-up and no
     evaluations. With a search, the curves are those of the best settings.
     Source: the evaluations in `records.jsonl` of each trial, of which at most about 2,000 are drawn. Studies of more
     than 24 points, and those that measure times only, have no such figure."""
@@ -61,7 +62,7 @@ def race(results: Results) -> Exhibit | None:
 
 def losses(results: Results) -> Exhibit | None:
     """The sum of all losses of all components during training: the mean over the seeds of each point, as far as all of
-    them trained; the band is the sample standard deviation. Local losses and those of backpropagation cannot be
+    them trained; the band is its 90 % interval by Student's t. Local losses and those of backpropagation cannot be
     compared; their shapes can. Source: the losses in `records.jsonl` of each trial, as at most about 2,000 means over
     neighbouring mini-batches. Studies of more than 24 points, of scaling, with a search or with a target, and those
     that measure times only, have no such figure."""
@@ -100,8 +101,8 @@ def early_exits(results: Results) -> Exhibit | None:
 
 def depths(results: Results) -> Exhibit | None:
     """The accuracy of the final weights on the validation set (on the test set where there is none) by the depth of the
-    route: depth n uses the first n components only. Mean over seeds; the bar is the sample standard deviation. Source:
-    `accuracy_per_depth` of the summaries. Studies of more than 24 points have no such figure."""
+    route: depth n uses the first n components only. Mean over seeds; the bar is its 90 % interval by Student's t.
+    Source: `accuracy_per_depth` of the summaries. Studies of more than 24 points have no such figure."""
     rows = [each for row in results.rows for each in _depths(row)]
     if len(results.rows) > MOST_POINTS or len({row["depth"] for row in rows}) < 2:
         return None
@@ -187,7 +188,20 @@ def _mean(name: str, values: Sequence[float]) -> dict[str, Any]:
     """The mean over seeds and the ends of its band."""
     found = spread(values)
     assert found is not None
-    return {name: found.mean, "seeds": found.runs, **error_bar(found)}
+    interval = _interval_of_shares(values) if name == "accuracy" else _interval(values)
+    return {name: found.mean, "seeds": found.runs, **error_bar(interval)}
+
+
+def _interval(values: Sequence[float]) -> Interval | None:
+    """The 90 % interval of the mean over all seeds; None for a single one."""
+    confidence = of_mean(values)
+    return confidence.interval if confidence is not None else None
+
+
+def _interval_of_shares(values: Sequence[float]) -> Interval | None:
+    """The same of accuracies, which lie in 0..1."""
+    found = _interval(values)
+    return None if found is None else Interval(max(0.0, found.low), min(1.0, found.high))
 
 
 def _exits(row: PointRow) -> Iterator[dict[str, Any]]:
@@ -208,7 +222,7 @@ def _exits(row: PointRow) -> Iterator[dict[str, Any]]:
                 "ms_per_sample": 1e3 * fmean(one.s_per_sample for one in exits),
                 "accuracy": known.mean,
                 "seeds": known.runs,
-                **error_bar(known),
+                **error_bar(_interval_of_shares([each for each in accuracies if each is not None])),
             }
 
 
@@ -223,7 +237,7 @@ def _depths(row: PointRow) -> Iterator[dict[str, Any]]:
         found = spread(values)
         assert found is not None
         group = {"series": series_label(row.point), "kind": MEASURED, "depth": depth}
-        yield {**group, "accuracy": found.mean, "seeds": found.runs, **error_bar(found)}
+        yield {**group, "accuracy": found.mean, "seeds": found.runs, **error_bar(_interval_of_shares(values))}
 
 
 def _utilisation(results: Results, row: PointRow) -> Iterator[dict[str, Any]]:
