@@ -134,6 +134,27 @@ def test_a_model_with_skips_and_loops_is_cut_where_one_tensor_is_needed(one_thre
     require_the_whole(model, parts, torch.randn(4, 3, 2, 2))
 
 
+class Tied(nn.Module):
+    """Uses its first layer once more behind the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tied, self.other, self.behind, self.last = (nn.Linear(6, 6) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.last(self.behind(self.tied(self.other(self.tied(x)).relu()).relu()))
+        return result
+
+
+def test_a_layer_that_is_used_twice_stays_in_one_component(one_thread: None) -> None:
+    model = own(Tied)
+    parts = model.cut("auto", None, Shape((6,)))
+    assert places(parts) == ["relu_1", "behind"]
+    require_the_whole(model, parts, torch.randn(4, 6))
+    with pytest.raises(SpecError, match="a layer once more"):
+        model.cut("auto", ["other"], Shape((6,)))
+
+
 class Branching(nn.Module):
     """Decides by a size, which is not known while it is traced."""
 

@@ -19,8 +19,8 @@ from alray.counting import counted
 from alray.errors import Problem, SpecError
 from alray.nn.imported.ends import PartEnds
 from alray.nn.imported.part import Part, between
-from alray.nn.imported.places import SAMPLES, costs, even, natural, place_of, single_places, weighted
-from alray.nn.imported.trace import Trace, trace
+from alray.nn.imported.places import SAMPLES, costs, even, natural, place_of, single_places, uses_again, weighted
+from alray.nn.imported.trace import Trace, first_line, trace
 from alray.nn.shape import Shape
 from alray.spec.section import nearest
 from alray.user_code import FAULTS_OF_USER_CODE, own_problem
@@ -100,13 +100,14 @@ class ImportedModel:
         Raises SpecError if there is none before the classifier.
         """
         order = {name: number for number, name in enumerate(self._traces[True].names.values())}
-        in_both = [name for name in self._single[True] if name in self._single[False]]
+        again = uses_again(self._traces[True], self.whole)
+        in_both = [name for name in self._single[True] if name in self._single[False] and name not in again]
         found = [name for name in in_both if order[name] < order[list(self._with_weights)[-1]]]
         if not found:
             opaque = sorted(self._traces[True].opaque)
             why = f"; `{opaque[0]}` cannot be traced and stays in one piece" if opaque else ""
             raise SpecError(
-                f"{self.title} cannot be cut: nowhere before its last layer is a single tensor alive{why}",
+                f"{self.title} cannot be cut: nowhere before its last layer one tensor alone is needed later{why}",
                 key="model.from",
                 hint="write it as a chain of submodules, each with one input and one output",
             )
@@ -155,7 +156,7 @@ class ImportedModel:
         try:
             return costs(traced, on_meta, sample)
         except FAULTS_OF_USER_CODE as error:
-            message = f"{self.title} does not take samples of {tuple(sample)}: {str(error).strip().splitlines()[0]}"
+            message = f"{self.title} does not take samples of {tuple(sample)}: {first_line(error)}"
             hint = (
                 "set data.image_size, or give constructor arguments by `with`; a `forward` must not depend on the "
                 "values of tensors, because shapes are found on torch's meta device"
@@ -223,7 +224,6 @@ def _of_batch(value: torch.Tensor) -> bool:
 
 def _on_meta(model: nn.Module) -> nn.Module:
     """A copy of a model without values."""
-
     memo: dict[int, Any] = {}
     for tensor in [*model.parameters(), *model.buffers()]:
         empty = torch.empty_like(tensor, device="meta")
@@ -240,7 +240,7 @@ def _weights_of(file: Path) -> dict[str, torch.Tensor]:
         found = torch.load(file, map_location="cpu", weights_only=True)
     except (SafetensorError, UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
         raise SpecError(
-            f"`{file}` is not a file of weights: {str(error).strip().splitlines()[0]}",
+            f"`{file}` is not a file of weights: {first_line(error)}",
             key="model.weights",
             hint="write one with torch.save(model.state_dict(), ...) or safetensors' save_file",
         ) from error

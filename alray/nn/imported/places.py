@@ -37,6 +37,33 @@ def single_places(trace: Trace) -> dict[str, fx.Node]:
     return found
 
 
+def uses_again(trace: Trace, model: nn.Module) -> set[str]:
+    """The nodes behind which a parameter or buffer is used that was used before, by name.
+
+    Two parts would have copies of it, each of which would be trained by itself.
+    """
+    used = [_state_of(node, model) for node in trace.nodes]
+    last_use = {each: number for number, state in enumerate(used) for each in state}
+    found: set[str] = set()
+    furthest = -1
+    for number, (node, state) in enumerate(zip(trace.nodes, used, strict=True)):
+        furthest = max([furthest, *(last_use[each] for each in state)])
+        if furthest > number:
+            found.add(trace.names[node])
+    return found
+
+
+def _state_of(node: fx.Node, model: nn.Module) -> set[int]:
+    """The parameters and buffers that a node uses, by identity."""
+    if node.op == "call_module":
+        part = model.get_submodule(str(node.target))
+        return {id(each) for each in (*part.parameters(), *part.buffers())}
+    if node.op == "get_attr":
+        owner, _, name = str(node.target).rpartition(".")
+        return {id(getattr(model.get_submodule(owner), name))}
+    return set()
+
+
 def weighted(trace: Trace, model: nn.Module) -> list[fx.Node]:
     """The nodes with weights of their own: layers with a matrix or a kernel, and submodules that are one node."""
     found = []
@@ -131,7 +158,7 @@ def place_of(name: str, trace: Trace, places: Sequence[str]) -> str:
         before = [each for each in places if names.index(each) < at][-1:]
         after = [each for each in places if names.index(each) > at][:1]
         raise SpecError(
-            f"the model cannot be cut behind `{name}`: more than one tensor is needed later",
+            f"the model cannot be cut behind `{name}`: later it needs more than one tensor, or a layer once more",
             key="model.cut",
             hint=f"cut it behind {listed(before + after)}" if before + after else "choose another layer",
         )

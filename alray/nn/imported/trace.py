@@ -159,7 +159,7 @@ def _without_whole(path: str) -> str:
 
 def _not_traced(error: Exception, title: str) -> SpecError:
     """The refusal of a model whose own `forward` cannot be traced, with the line of the user's code if it is one."""
-    message = f"`forward` of {title} cannot be traced, so that it can be cut: {_first_line(error)}"
+    message = f"`forward` of {title} cannot be traced, so that it can be cut: {first_line(error)}"
     hint = (
         "move what depends on the values of tensors into a submodule, which then stays in one piece; or write the "
         "model as nn.Sequential"
@@ -168,7 +168,8 @@ def _not_traced(error: Exception, title: str) -> SpecError:
     return SpecError.of((problem,))
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of an error's text, or its name if it has none."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
