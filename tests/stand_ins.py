@@ -46,7 +46,7 @@ def on_stand_in(file: Path, stand_ins: Mapping[str, Overrides], *overrides: str)
     Texts that an LSTM reads are cut shorter: its shapes and its costs are found word by word.
     """
     spec = load_spec(file).spec
-    shorter = ["data.text.max_tokens=10"] if any(entry.block == "lstm" for entry in spec.model.components) else []
+    shorter = ["data.text.max_tokens=10"] if any(entry.block == "lstm" for entry in spec.model.blocks) else []
     return load_spec(file, [*overrides, *shorter, *stand_ins.get(_data_set_of(spec.data), ())])
 
 

@@ -124,7 +124,8 @@ def export(
         str,
         typer.Option(
             metavar="safetensors|torch_export|onnx|state_dict",
-            help="Weights for `alray predict`, a graph for torch.export.load, or a graph for ONNX runtimes.",
+            help="Weights for `alray predict`, a graph for torch.export.load, a graph for ONNX runtimes, or the "
+            "weights of a whole model under its own names.",
             autocompletion=_formats,
             show_default=False,
         ),

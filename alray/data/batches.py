@@ -232,7 +232,12 @@ def _start_workers(loader: DataLoader[Any]) -> Iterator[Batch | AlrayError]:
     # Workers inherit the signal mask, so that Ctrl-C cannot end a worker before it reaches `_begin_worker`.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        return iter(loader)
+        started = iter(loader)
+        # A handler of SIGCHLD that torch may have in this process, of a loader of the user's, would raise an error for
+        # these workers in the middle of the main thread. `TrainBatches` finds out by itself that one is gone.
+        torch.utils.data._utils.signal_handling._remove_worker_pids(id(started))
+        started._worker_pids_set = False  # type: ignore[attr-defined]
+        return started
     except (pickle.PicklingError, AttributeError, TypeError) as error:  # what pickle raises
         raise DataError(
             f"the source's samples cannot be sent to loader workers: {error}",
