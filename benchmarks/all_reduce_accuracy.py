@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from alray.channel.all_reduce.registry import ALL_REDUCES
-from alray.channel.compression.layout import Layout
+from alray.channel.compression.layout import GradientLayout
 from alray.channel.compression.registry import COMPRESSIONS, make_compression
 from alray.channel.gradient_reducer import GradientReducer, communication_thread
 
@@ -52,7 +52,7 @@ def train(group: dist.ProcessGroup, kind: str, settings: dict[str, Any], seed: i
     net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
     parameters = list(net.parameters())
     optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
-    layout = Layout.of(parameters)
+    layout = GradientLayout.of(parameters)
     over = ALL_REDUCES["ring"](group, timeout_s=TIMEOUT_S)
     steps = 0
     with communication_thread() as thread:

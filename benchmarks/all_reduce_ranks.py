@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from alray.channel.all_reduce.registry import ALL_REDUCES
-from alray.channel.compression.layout import Layout
+from alray.channel.compression.layout import GradientLayout
 from alray.channel.compression.registry import COMPRESSIONS, make_compression
 from alray.channel.gradient_reducer import GradientReducer, communication_thread
 from benchmarks.all_reduce_accuracy import accuracies
@@ -116,7 +116,7 @@ def link(clock: Clock) -> dict[str, float]:
 
 def cell(clock: Clock, name: str, compression: str, side: int) -> dict[str, Any]:
     """One all-reduce with one compression on one size: seconds, and the bytes of the rank that sends most."""
-    layout = Layout((torch.Size([side, side]),))
+    layout = GradientLayout((torch.Size([side, side]),))
     over = ALL_REDUCES[name](clock.group, timeout_s=TIMEOUT_S)
     compressed = make_compression(compression, layout, **SETTINGS.get(compression, {}))
     gradient = torch.randn(layout.num_elements, generator=torch.Generator().manual_seed(clock.rank)) / clock.size
@@ -162,7 +162,7 @@ def beside_ddp(clock: Clock, side: int) -> dict[str, Any]:
         module(s).backward()
 
     found = {"plain_s": clock.seconds(lambda: step(plain)), "ddp_s": clock.seconds(lambda: step(wrapped))}
-    layout = Layout.of([plain.weight])
+    layout = GradientLayout.of([plain.weight])
     with communication_thread() as thread:
         for name in ("backend", "ring"):
             over = ALL_REDUCES[name](clock.group, timeout_s=TIMEOUT_S)

@@ -10,7 +10,7 @@ import torch
 
 from alray.channel.all_reduce.algorithm import AllReduce
 from alray.channel.compression.compression import Compression, CompressionState
-from alray.channel.compression.layout import Layout
+from alray.channel.compression.layout import GradientLayout
 from alray.errors import ChannelError
 
 
@@ -32,7 +32,7 @@ class GradientReducer:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: GradientLayout,
         *,
         over: AllReduce,
         compression: Compression,

@@ -79,7 +79,7 @@ def _slots(memory: torch.Tensor, ring: SlotRing, capacity_bytes: int) -> list[_T
 
 
 @dataclass(frozen=True)
-class _Begun:
+class _HalfSent:
     """A message whose first part has been sent."""
 
     slot: int
@@ -115,7 +115,7 @@ class SharedMemorySender(Sender):
         mapped = _mapped(memory, self.ring)
         self._pinned = Pinned(mapped, device)
         self._slots = _slots(mapped, self.ring, capacity_bytes)
-        self._begun: _Begun | None = None
+        self._begun: _HalfSent | None = None
         self._holds_all = True
         self._free = list(range(self.ring.num_slots))  # used from the end: that slot is still in the processor's cache
 
@@ -151,7 +151,7 @@ class SharedMemorySender(Sender):
         message.more = True
         nbytes = self._slots[slot].first.write(message, edge=self.edge)
         self._free.pop()
-        self._begun = _Begun(slot, nbytes, frozenset(message.tensors))
+        self._begun = _HalfSent(slot, nbytes, frozenset(message.tensors))
         self._hand_over(slot, nbytes, write_and_yield)
         return
         yield  # makes this a generator; it blocks and never yields

@@ -91,8 +91,8 @@ class TrainBatches:
         Empty: the batches hold all samples.
         """
         loader = DataLoader(
-            _Steps(data, seed, tuple(shares) or (data.batch_size,), replica),
-            batch_size=None,  # an item of `_Steps` is a whole mini-batch
+            _MiniBatches(data, seed, tuple(shares) or (data.batch_size,), replica),
+            batch_size=None,  # an item of `_MiniBatches` is a whole mini-batch
             sampler=range(start_step, end_step),
             collate_fn=_as_it_is,
             num_workers=workers,
@@ -183,7 +183,7 @@ def check_samples(data: Dataset, *, seed: int, workers: int) -> None:
                 break
 
 
-class _Steps(TorchDataset[Any]):
+class _MiniBatches(TorchDataset[Any]):
     """Item k is mini-batch k of the run, or the error that occurred while it was read.
 
     The error is returned as a value: if a worker raised it, the loader would turn it into text with a traceback.

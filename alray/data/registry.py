@@ -108,12 +108,12 @@ def _huggingface_images(data_spec: spec.HuggingFaceImages) -> Source:
 
 
 def _text_csv(data_spec: spec.TextCsv) -> TextSource:
-    from alray.data.text_csv import Layout, TextCsv
+    from alray.data.text_csv import TextCsv, TextFileLayout
 
     source = TextCsv(
         train=data_spec.train,
         test=data_spec.test,
-        layout=Layout(data_spec.header, data_spec.label_column, data_spec.text_columns),
+        layout=TextFileLayout(data_spec.header, data_spec.label_column, data_spec.text_columns),
         classes=data_spec.classes,
     )
     return _redivided(source, data_spec.test_fraction)

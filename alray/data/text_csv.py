@@ -30,7 +30,7 @@ _LABEL = "label"
 
 
 @dataclass(frozen=True)
-class Layout:
+class TextFileLayout:
     """Where a file has its header, its classes and its texts. None and "auto": see `alray.spec.data.TextCsv`."""
 
     header: bool | Literal["auto"] = "auto"
@@ -61,11 +61,16 @@ class TextCsv(TextSource):
     """
 
     def __init__(
-        self, *, train: Path, test: Path | None, layout: Layout | None = None, classes: Sequence[str] | None = None
+        self,
+        *,
+        train: Path,
+        test: Path | None,
+        layout: TextFileLayout | None = None,
+        classes: Sequence[str] | None = None,
     ) -> None:
         """Read the training file. Raises DataError, with file and line, if a file is missing or damaged."""
         self._test = test
-        self._layout = layout or Layout()
+        self._layout = layout or TextFileLayout()
         listed = train.parent / "classes.txt"
         names = tuple(classes) if classes else listed_classes(listed) if listed.is_file() else None
         self._table = _read(train, "data.train", self._layout)
@@ -89,7 +94,7 @@ class TextCsv(TextSource):
 # --- From a file to its documents ---
 
 
-def _read(path: Path, key: str, layout: Layout, train: _Table | None = None) -> _Table:
+def _read(path: Path, key: str, layout: TextFileLayout, train: _Table | None = None) -> _Table:
     """Read a file. train: the training file, whose columns a test file has."""
     rows = csv_records(path, key, _LAYOUT)
     first = next(rows, None)
@@ -112,7 +117,7 @@ def _read(path: Path, key: str, layout: Layout, train: _Table | None = None) -> 
     return table
 
 
-def _header_from(names: tuple[str, ...], layout: Layout, train: _Table | None) -> bool | None:
+def _header_from(names: tuple[str, ...], layout: TextFileLayout, train: _Table | None) -> bool | None:
     """Whether the first line of a file is a header; None if that depends on the other lines."""
     if layout.header != "auto":
         return layout.header
@@ -124,7 +129,7 @@ def _header_from(names: tuple[str, ...], layout: Layout, train: _Table | None) -
 
 
 def _column_numbers(
-    names: tuple[str, ...], layout: Layout, header: bool | None, path: Path, train: _Table | None
+    names: tuple[str, ...], layout: TextFileLayout, header: bool | None, path: Path, train: _Table | None
 ) -> tuple[int, tuple[int, ...]]:
     """Return the numbers of the column of classes and of the columns of text."""
 

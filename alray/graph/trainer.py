@@ -155,10 +155,10 @@ class StoreOnOneAddress(TorchConfig):
 
     @property
     def backend_cls(self) -> type[_TorchBackend]:
-        return _StoreOnOneAddress
+        return _OneAddressBackend
 
 
-class _StoreOnOneAddress(_TorchBackend):
+class _OneAddressBackend(_TorchBackend):
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
         worker_group.execute(_set_torch_distributed_env_vars)
         point = worker_group.execute_single(0, _open_store)

@@ -28,11 +28,11 @@ HEADER = "alray"
 _Pixels = Annotated[int, Field(ge=1, le=65_535)]
 
 
-class _Part(BaseModel):
+class _PartHeader(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class PictureForm(_Part):
+class PictureForm(_PartHeader):
     """See `alray.data.picture.Picture`."""
 
     read_as: tuple[_Pixels, _Pixels, _Pixels]
@@ -44,7 +44,7 @@ class PictureForm(_Part):
         return Picture(self.read_as, self.size, self.as_float)
 
 
-class SampleForm(_Part):
+class SampleForm(_PartHeader):
     """Samples of one shape: float32, values of pictures scaled to 0..1, then (x - mean) / std per channel."""
 
     kind: Literal["samples"] = "samples"
@@ -64,7 +64,7 @@ class SampleForm(_Part):
         return None if self.mean is None or self.std is None else Normalisation(self.mean, self.std)
 
 
-class TextForm(_Part):
+class TextForm(_PartHeader):
     """Documents as rows of word numbers, int64, with a mask that is true at the words of a row."""
 
     kind: Literal["text"] = "text"
@@ -75,7 +75,7 @@ class TextForm(_Part):
     padded: bool = False  # whether every row had `max_tokens` places in training
 
 
-class RouteHeader(_Part):
+class RouteHeader(_PartHeader):
     """One route of a trained network. `spec` holds the sections that build it, with one entry for each component."""
 
     format: Literal[1] = 1

@@ -84,7 +84,7 @@ class _TooDeep(Exception):
     """A document has more sections within sections than any spec. PyYAML's time grows with their square."""
 
 
-class _Loader(yaml.SafeLoader):
+class _YamlLoader(yaml.SafeLoader):
     yaml_implicit_resolvers = _resolvers()
     _composed = 0
     _depth = 0
@@ -155,7 +155,7 @@ def write_yaml(value: Any) -> str:
 
 def _compose(text: str, file: str, lines: Sequence[str]) -> Node | None:
     try:
-        loader = _Loader(text)
+        loader = _YamlLoader(text)
     except yaml.reader.ReaderError as error:
         raise _unreadable(error, text, file, lines) from error
     try:

@@ -53,7 +53,7 @@ def search_cut(setting: StepSetting, start: Cut) -> BestCut:
     where no boundary is left to move, two neighbours together, then three, until `MOST_CUTS` cuts were simulated.
     `start` must keep within the memory limits.
     """
-    steps = _Steps(setting)
+    steps = _SimulatedSteps(setting)
     size, parts = len(setting.costs.components), setting.num_parts
     number = comb(size - 1, parts - 1)
     if number <= steps.affordable:
@@ -74,7 +74,7 @@ def search_cut(setting: StepSetting, start: Cut) -> BestCut:
 
 def step_of(setting: StepSetting, cut: Cut) -> float:
     """The simulated step of one cut, where each stage has processors of its own."""
-    return float(_Steps(setting).of([cut])[0])
+    return float(_SimulatedSteps(setting).of([cut])[0])
 
 
 def every_cut(size: int, parts: int) -> Iterator[Cut]:
@@ -102,7 +102,7 @@ def fits(setting: StepSetting, cut: Cut) -> bool:
     return all(memory_of(setting, cut, stage).total_bytes <= limit for stage, limit in enumerate(setting.memory_limits))
 
 
-class _Steps:
+class _SimulatedSteps:
     """Simulates cuts. `affordable`: how many more may be simulated."""
 
     def __init__(self, setting: StepSetting) -> None:

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from alray.channel.all_reduce.registry import ALL_REDUCES
-from alray.channel.compression.layout import Layout
+from alray.channel.compression.layout import GradientLayout
 from alray.channel.compression.registry import make_compression
 from alray.channel.gradient_reducer import GradientReducer, communication_thread
 from alray.nn.component import Component
@@ -44,7 +44,7 @@ def time_reduction(component: Component, replicas: Replicas, accumulate: int) ->
 
     def rank_times(rank: int) -> list[float]:
         group = dist.ProcessGroupGloo(store, rank, ranks, timedelta(seconds=_TIMEOUT_S))
-        layout = Layout.of(parameters)
+        layout = GradientLayout.of(parameters)
         with communication_thread() as thread:
             reducer = GradientReducer(
                 layout,

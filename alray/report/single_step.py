@@ -48,7 +48,7 @@ HEAD = tuple(COLUMNS)
 
 
 @dataclass(frozen=True)
-class Parts:
+class StepParts:
     """Seconds that one mini-batch takes on one stage, or on the mean of the stages. They add up to the step time.
 
     `COLUMNS` has their definitions.
@@ -78,8 +78,8 @@ class StepRow:
     """One stage; with `stage` None the whole step, which is the mean over the stages."""
 
     stage: int | None
-    predicted: Parts
-    measured: Parts | None  # None if no mini-batch after warm-up was measured
+    predicted: StepParts
+    measured: StepParts | None  # None if no mini-batch after warm-up was measured
 
     @property
     def label(self) -> str:
@@ -100,7 +100,7 @@ class SingleStep:
         return self.rows[-1]
 
     def as_json(self) -> dict[str, Any]:
-        """The rows with the keys of `Parts`, `communication_s` and `step_s`."""
+        """The rows with the keys of `StepParts`, `communication_s` and `step_s`."""
         return {
             "method": self.method,
             "schedule": self.schedule,
@@ -126,7 +126,7 @@ def single_step(effective_records: Sequence[Record], plan: Plan) -> SingleStep:
     return SingleStep(plan.method, plan.schedule, (*rows, StepRow(None, _mean(predicted), whole)))
 
 
-def cells(parts: Parts | None) -> list[str]:
+def cells(parts: StepParts | None) -> list[str]:
     """The parts as milliseconds, in the columns of `HEAD`; dashes if nothing was measured."""
     if parts is None:
         return [milliseconds(None)] * len(HEAD)
@@ -149,7 +149,7 @@ def rows_of(steps: Iterable[tuple[str, StepRow]]) -> list[list[str]]:
     ]
 
 
-def predicted_parts(plan: Plan) -> list[Parts]:
+def predicted_parts(plan: Plan) -> list[StepParts]:
     """The simulated parts of each stage, as means over the mini-batches in steady state."""
     timeline, steady = steady_timeline(plan)
     bars: list[list[TimedAction]] = [[] for _ in range(plan.stages)]
@@ -165,9 +165,9 @@ def predicted_parts(plan: Plan) -> list[Parts]:
     return parts
 
 
-def _mean_of(bars: Sequence[TimedAction], steady: range) -> Parts:
+def _mean_of(bars: Sequence[TimedAction], steady: range) -> StepParts:
     """The mean parts of the mini-batches in `steady` on one stage; a gap before an action counts as waiting for it."""
-    seconds = dict.fromkeys((part.name for part in fields(Parts)), 0.0)
+    seconds = dict.fromkeys((part.name for part in fields(StepParts)), 0.0)
     at_s = 0.0
     for bar in bars:
         action = parse(bar.action)
@@ -175,26 +175,26 @@ def _mean_of(bars: Sequence[TimedAction], steady: range) -> Parts:
             seconds[_PART[action.kind]] += bar.end_s - bar.start_s
             seconds["send_wait_s" if action.kind == "S" else "receive_wait_s"] += max(0.0, bar.start_s - at_s)
         at_s = max(at_s, bar.end_s)
-    return Parts(**{name: value / len(steady) for name, value in seconds.items()})
+    return StepParts(**{name: value / len(steady) for name, value in seconds.items()})
 
 
-def _measured(records: Sequence[StageRecord]) -> Parts | None:
+def _measured(records: Sequence[StageRecord]) -> StepParts | None:
     """The mean mini-batch of one stage; None if its records hold no mini-batch."""
     num_steps = sum(record.steps for record in records)
     if num_steps == 0:
         return None
-    return Parts(
-        **{part.name: sum(getattr(record, part.name) for record in records) / num_steps for part in fields(Parts)}
+    return StepParts(
+        **{part.name: sum(getattr(record, part.name) for record in records) / num_steps for part in fields(StepParts)}
     )
 
 
-def _mean(stages: Sequence[Parts]) -> Parts:
-    return Parts(
-        **{part.name: sum(getattr(stage, part.name) for stage in stages) / len(stages) for part in fields(Parts)}
+def _mean(stages: Sequence[StepParts]) -> StepParts:
+    return StepParts(
+        **{part.name: sum(getattr(stage, part.name) for stage in stages) / len(stages) for part in fields(StepParts)}
     )
 
 
-def _as_json(parts: Parts | None) -> dict[str, float] | None:
+def _as_json(parts: StepParts | None) -> dict[str, float] | None:
     if parts is None:
         return None
     return {**asdict(parts), "communication_s": parts.communication_s, "step_s": parts.step_s}

@@ -14,7 +14,7 @@ from alray.options import Options
 from alray.prediction.plan import Plan
 from alray.run_folder.records import Record, Status, write_json
 from alray.run_folder.store import require_not_deleted
-from alray.runner.policy import Verdict, judge
+from alray.runner.policy import NextStep, judge
 from alray.runner.recorder import Recorder
 from alray.stage.assignment import Assignment, Start
 from alray.stage.telemetry import StageStatus
@@ -92,8 +92,8 @@ class Driver:
         """
         failures, failed_at = 0, -1
         while True:
-            verdict, step = self._attempt(start)
-            if verdict.kind == "finished":
+            next_step, step = self._attempt(start)
+            if next_step.kind == "finished":
                 reached = self.recorder.last.step
                 if reached < self.total_steps and (self.interrupts.count or reached == self.stop_after):
                     self.recorder.event("interrupted", "stopped on request, after a checkpoint", step=reached)
@@ -101,18 +101,18 @@ class Driver:
                 self.recorder.event("finished", "every mini-batch is done", step=reached)
                 return Outcome("finished", reached)
             checkpoint = self.recorder.last.step
-            if verdict.kind == "go_on":  # the second interrupt
+            if next_step.kind == "go_on":  # the second interrupt
                 self.recorder.event("interrupted", "stopped at once, on request", step=step)
                 return Outcome("interrupted", checkpoint)
-            error = verdict.error or RunError("the run failed")
-            self._write_failure(verdict, error, step)
+            error = next_step.error or RunError("the run failed")
+            self._write_failure(next_step, error, step)
             failures = failures + 1 if checkpoint <= failed_at else 1
             failed_at = max(failed_at, checkpoint)
-            if not verdict.again or failures > self.max_failures:
-                if verdict.again:
+            if not next_step.again or failures > self.max_failures:
+                if next_step.again:
                     error = _given_up(error, failures, checkpoint)
-                self.recorder.event("failed", str(error), step=step, stage=verdict.stage)
-                return Outcome("failed", checkpoint, error, lost=verdict.again)
+                self.recorder.event("failed", str(error), step=step, stage=next_step.stage)
+                return Outcome("failed", checkpoint, error, lost=next_step.again)
             if self.interrupts.count:
                 self.recorder.event("interrupted", "stopped on request, after a failure", step=checkpoint)
                 return Outcome("interrupted", checkpoint)
@@ -125,10 +125,10 @@ class Driver:
                 return Outcome("failed", checkpoint, nowhere, lost=True)
             self.recorder.event("resumed", f"continuing from mini-batch {start.step}", step=start.step)
 
-    def _attempt(self, start: Start) -> tuple[Verdict, int]:
-        """Run one graph from its start to its end; return the verdict and the last step.
+    def _attempt(self, start: Start) -> tuple[NextStep, int]:
+        """Run one graph from its start to its end; return the next step and the last mini-batch.
 
-        The verdict `go_on` means that the user asked to stop at once.
+        `go_on` means that the user asked to stop at once.
         """
         write_json(self.run_dir / "plan.json", self.plan.as_json())
         graph = self.new_graph(self.plan)
@@ -140,12 +140,12 @@ class Driver:
             try:
                 graph.start(self.assign(self.plan, start))
             except AlrayError as error:
-                return Verdict("failed", None, error, again=isinstance(error, StageError)), step
+                return NextStep("failed", None, error, again=isinstance(error, StageError)), step
             while True:
                 try:
                     statuses = graph.poll(POLL_S)
                 except StageError as error:
-                    return Verdict("failed", None, error, again=True), step
+                    return NextStep("failed", None, error, again=True), step
                 require_not_deleted(self.run_dir)
                 for status in statuses:
                     self.recorder.take(status.reports, replica=status.replica)
@@ -154,9 +154,9 @@ class Driver:
                 if any(status.error is not None for status in statuses) and lost_at is None:
                     lost_at = time.monotonic()
                 lost_since_s = time.monotonic() - lost_at if lost_at is not None else 0.0
-                verdict = judge(statuses, deadline_s=deadline_s, lost_since_s=lost_since_s)
-                if verdict.kind != "go_on" or self.interrupts.count > 1:
-                    return verdict, step
+                next_step = judge(statuses, deadline_s=deadline_s, lost_since_s=lost_since_s)
+                if next_step.kind != "go_on" or self.interrupts.count > 1:
+                    return next_step, step
                 if self.interrupts.count and not stop_requested:
                     stop_requested = True
                     self.observer.note("stopping after this mini-batch and its checkpoint; again to stop at once")
@@ -164,18 +164,18 @@ class Driver:
         finally:
             graph.close()
 
-    def _write_failure(self, verdict: Verdict, error: AlrayError, step: int) -> None:
+    def _write_failure(self, next_step: NextStep, error: AlrayError, step: int) -> None:
         """Append the whole traceback to the stage's log, and one line of it to the records.
 
         Raises `error` itself if the run folder cannot be written: what failed first is the cause to report.
         """
         try:
-            if verdict.detail and verdict.stage is not None:
-                log = self.run_dir / "logs" / f"stage-{verdict.stage}.log"
+            if next_step.detail and next_step.stage is not None:
+                log = self.run_dir / "logs" / f"stage-{next_step.stage}.log"
                 log.parent.mkdir(exist_ok=True)
                 with appending(log) as file:
-                    file.write(verdict.detail)
-            self.recorder.event("failure", str(error), step=step, stage=verdict.stage)
+                    file.write(next_step.detail)
+            self.recorder.event("failure", str(error), step=step, stage=next_step.stage)
         except (OSError, AlrayError) as unwritten:
             self.observer.note(f"the failure could not be written to the run folder: {unwritten}")
             raise error from unwritten

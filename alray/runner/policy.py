@@ -20,7 +20,7 @@ _HINT = "if that is healthy, raise run.deadline_s"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class NextStep:
     """The driver's next step. again: whether continuing from the last checkpoint can help."""
 
     kind: Literal["go_on", "finished", "failed"]
@@ -30,10 +30,10 @@ class Verdict:
     detail: str = ""
 
 
-GO_ON = Verdict("go_on")
+GO_ON = NextStep("go_on")
 
 
-def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: float) -> Verdict:
+def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: float) -> NextStep:
     """Judge one poll.
 
     deadline_s: how long a stage may be silent, or busy with one action; `run.deadline_s` of the spec.
@@ -45,11 +45,11 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: f
     """
     for status in statuses:
         if status.dead:
-            return Verdict("failed", status.stage, status.error, again=True, detail=status.detail)
+            return NextStep("failed", status.stage, status.error, again=True, detail=status.detail)
     for status in statuses:
         if status.error is not None and not isinstance(status.error, ChannelError):
             again = isinstance(status.error, ProcessLost)
-            return Verdict("failed", status.stage, status.error, again=again, detail=status.detail)
+            return NextStep("failed", status.stage, status.error, again=again, detail=status.detail)
     for status in statuses:
         if status.silent_s > deadline_s:
             error = StageError(
@@ -57,7 +57,7 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: f
                 "its process is stopped or its node is gone",
                 hint=_HINT,
             )
-            return Verdict("failed", status.stage, error, again=True)
+            return NextStep("failed", status.stage, error, again=True)
         first = status.first_time or status.activity == "starting"
         limit_s = deadline_s * (FIRST_FACTOR if first else 1.0)
         if status.activity in ("compute", "starting") and status.activity_s > limit_s and not status.finished:
@@ -66,10 +66,10 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: f
                 f"{status.activity_s:.0f} s (deadline {limit_s:.0f} s)",
                 hint=_HINT,
             )
-            return Verdict("failed", status.stage, error, again=True)
+            return NextStep("failed", status.stage, error, again=True)
     lost = [status for status in statuses if isinstance(status.error, ChannelError)]
     if lost and lost_since_s > GRACE_S:
-        return Verdict("failed", lost[0].stage, lost[0].error, again=True, detail=lost[0].detail)
+        return NextStep("failed", lost[0].stage, lost[0].error, again=True, detail=lost[0].detail)
     if all(status.finished and status.error is None for status in statuses):
-        return Verdict("finished")
+        return NextStep("finished")
     return GO_ON

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from alray.run_folder.records import WARM_UP_STEPS, Span, StageRecord
-from alray.stage.gpu_times import GpuTimes, Measured
+from alray.stage.gpu_times import GpuTimes, MeasuredAction
 
 _WINDOW_S, _WINDOW_SHARE = 1.0, 0.01
 """A record covers at least so many seconds, and this share of the time since the start: long runs have few records."""
@@ -132,7 +132,7 @@ class Clock:
         if self._gpu is None:
             self._count(kind, text, step, self._in_pause, began, ended)
         else:
-            self._gpu.end(Measured(kind, text, step, self._in_pause), began, ended)
+            self._gpu.end(MeasuredAction(kind, text, step, self._in_pause), began, ended)
 
     def _count(self, kind: str, text: str, step: int, in_pause: bool, began: float, ended: float) -> None:
         self._measured_s += max(0.0, ended - max(began, self._between_began))

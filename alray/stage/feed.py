@@ -24,9 +24,9 @@ def feed(
             yield batch, _with_labels(batch, inputs, device)
         return
     stream = torch.cuda.Stream(device)
-    ahead: _Copy | None = None
+    ahead: _CopyToGpu | None = None
     for batch in batches:
-        before, ahead = ahead, _Copy.begin(batch, inputs, device, stream)
+        before, ahead = ahead, _CopyToGpu.begin(batch, inputs, device, stream)
         if before is not None:
             yield before.batch, before.ready()
     if ahead is not None:
@@ -38,7 +38,7 @@ def _with_labels(batch: Batch, inputs: Callable[[Batch], Tensors], device: torch
 
 
 @dataclass(frozen=True)
-class _Copy:
+class _CopyToGpu:
     """A mini-batch on its way to a GPU. It keeps the host memory from which the GPU copies."""
 
     batch: Batch
@@ -48,7 +48,7 @@ class _Copy:
     @classmethod
     def begin(
         cls, batch: Batch, inputs: Callable[[Batch], Tensors], device: torch.device, stream: torch.cuda.Stream
-    ) -> _Copy:
+    ) -> _CopyToGpu:
         with torch.cuda.stream(stream):
             tensors = _with_labels(batch, inputs, device)
             done = torch.cuda.Event()

@@ -33,7 +33,7 @@ def recorded() -> torch.cuda.Event:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredAction:
     """An action that was measured: kind, name in traces, mini-batch, and whether it belongs to no mini-batch."""
 
     kind: str
@@ -43,8 +43,8 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class _Interval:
-    what: Measured
+class _ActionInterval:
+    what: MeasuredAction
     began_s: float  # on the host
     ended_s: float
     events: tuple[Event, Event] | None  # around a computation; None while the host waited
@@ -61,7 +61,7 @@ class GpuTimes:
         """event: puts an event into the stream in which the stage computes."""
         self._event = event
         self._open: Event | None = None
-        self._intervals: deque[_Interval] = deque()
+        self._intervals: deque[_ActionInterval] = deque()
         self._busy_until_s = 0.0
         self._anchor()
 
@@ -69,12 +69,12 @@ class GpuTimes:
         """An action begins; computes: whether the GPU does it, not the host."""
         self._open = self._event() if computes else None
 
-    def end(self, what: Measured, began_s: float, ended_s: float) -> None:
+    def end(self, what: MeasuredAction, began_s: float, ended_s: float) -> None:
         """The action that began last ends. The times are the host's, of `time.perf_counter`."""
         events = None if self._open is None else (self._open, self._event())
-        self._intervals.append(_Interval(what, began_s, ended_s, events))
+        self._intervals.append(_ActionInterval(what, began_s, ended_s, events))
 
-    def passed(self, *, wait: bool) -> Iterator[tuple[Measured, float, float]]:
+    def passed(self, *, wait: bool) -> Iterator[tuple[MeasuredAction, float, float]]:
         """The actions that are over, with their begin and end on the host's clock; wait: until all are."""
         while self._intervals:
             interval = self._intervals[0]

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from alray.channel.all_reduce.algorithm import AllReduce
 from alray.channel.all_reduce.registry import ALL_REDUCES
-from alray.channel.compression.layout import Layout
+from alray.channel.compression.layout import GradientLayout
 from alray.channel.compression.registry import make_compression
 from alray.channel.edge import Waiting
 from alray.channel.gradient_reducer import GradientReducer, communication_thread
@@ -67,7 +67,7 @@ class ReducedReplication(SeveralReplicas):
         self._gathers: dict[int, RowGather] = {}
         self._reducers: dict[int, GradientReducer] = {}
         for index, parameters in self._parameters.items():
-            layout = Layout.of(parameters)
+            layout = GradientLayout.of(parameters)
             settings = spec.replicas.compression.model_dump()
             seed = derive_seed(spec.seed, "compression", index) % 2**63
             self._reducers[index] = GradientReducer(

@@ -166,7 +166,7 @@ def opened_log(file: Location, warn: Callable[[str], None]) -> Iterator[int]:
         return
     # Not a pipe: whoever writes to a full pipe while it holds Python's lock would wait for its reader for ever.
     with TemporaryFile(buffering=0) as here:
-        copy, ended = _Copy(here.fileno(), file, warn), Event()
+        copy, ended = _CopyToObject(here.fileno(), file, warn), Event()
         copier = Thread(target=copy.run, args=(ended,), name=f"copy-{file.name}", daemon=True)
         copier.start()
         try:
@@ -244,7 +244,7 @@ class _Numbered:
         self._number = number
 
 
-class _Copy:
+class _CopyToObject:
     """Copies what a file of this machine receives into parts."""
 
     def __init__(self, descriptor: int, file: ObjectPath, warn: Callable[[str], None]) -> None:

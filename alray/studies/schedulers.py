@@ -26,7 +26,7 @@ def number_of(trial: Any) -> int:
     return int(trial.custom_trial_name)
 
 
-class _Group:
+class _GroupController:
     """Tune's controller as the scheduler of a group sees it: with the trials of its group only."""
 
     def __init__(self, controller: Any, is_ours: Callable[[Any], bool]) -> None:
@@ -76,7 +76,7 @@ class PerGroup(FIFOScheduler):
             self._has_failed = True
 
     def _view(self, controller: Any, group: Hashable) -> Any:
-        return _Group(controller, lambda trial: self._group_of(number_of(trial)) == group)
+        return _GroupController(controller, lambda trial: self._group_of(number_of(trial)) == group)
 
     def _pass(self, method: str, controller: Any, trial: Any, *result: Any) -> Any:
         """Call a method of the scheduler of a trial; None if it raises an error, or has."""

@@ -20,7 +20,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.multiprocessing import start_processes
 
 from alray.channel.all_reduce.registry import ALL_REDUCES
-from alray.channel.compression.layout import Layout
+from alray.channel.compression.layout import GradientLayout
 from alray.channel.compression.powersgd import PowerSGD
 from alray.errors import ChannelError
 from alray.randomness.seeds import derive_seed
@@ -87,7 +87,7 @@ def counted(name: str, group: dist.ProcessGroup) -> int:
 class Bucket:
     """What `powerSGD_hook` asks of DDP's bucket."""
 
-    def __init__(self, layout: Layout, flat: torch.Tensor) -> None:
+    def __init__(self, layout: GradientLayout, flat: torch.Tensor) -> None:
         self._layout, self._flat = layout, flat
 
     def buffer(self) -> torch.Tensor:
@@ -111,7 +111,7 @@ def drawn_q(number: int, iteration: int, shape: tuple[int, int]) -> torch.Tensor
 def beside_the_hook(name: str, group: dist.ProcessGroup, *, rank: int, warm_start: bool) -> list[float]:
     """The largest difference to torch's hook, step by step, both starting from the same Q."""
     # The hook takes no parameter of no dimension.
-    layout = Layout(tuple(torch.Size(shape) for shape in SHAPES if shape), torch.float64)
+    layout = GradientLayout(tuple(torch.Size(shape) for shape in SHAPES if shape), torch.float64)
     ours = PowerSGD(layout, rank=rank, seed=7, start_iteration=PLAIN_STEPS, warm_start=warm_start)
     hook = PowerSGDState(group, rank, PLAIN_STEPS)
     sides = [(16, 12), (9, 36), (40, 30)]  # of the matrices that become at least twice as small

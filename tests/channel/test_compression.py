@@ -10,22 +10,22 @@ import torch
 
 from alray.channel.all_reduce.registry import ALL_REDUCES
 from alray.channel.compression.compression import Compression
-from alray.channel.compression.layout import Layout
+from alray.channel.compression.layout import GradientLayout
 from alray.channel.compression.registry import COMPRESSIONS, make_compression
 from alray.errors import CheckpointError
 
 SHAPES = (torch.Size([24, 10]), torch.Size([24]), torch.Size([8, 3, 3, 3]), torch.Size([2, 2]))
-LAYOUT = Layout(SHAPES)
+LAYOUT = GradientLayout(SHAPES)
 WEIGHTS = {1: (1.0,), 2: (0.75, 0.25), 3: (0.5, 0.3, 0.2), 5: (0.1, 0.3, 0.2, 0.15, 0.25)}
 SETTINGS: dict[str, dict[str, Any]] = {"powersgd": {"rank": 2}, "top_k": {"fraction": 0.05}}
 
 
-def gradients(rank: int, step: int, layout: Layout = LAYOUT) -> torch.Tensor:
+def gradients(rank: int, step: int, layout: GradientLayout = LAYOUT) -> torch.Tensor:
     generator = torch.Generator().manual_seed(100 * step + rank)
     return torch.randn(layout.num_elements, generator=generator, dtype=layout.dtype)
 
 
-def make(kind: str, layout: Layout = LAYOUT) -> Compression:
+def make(kind: str, layout: GradientLayout = LAYOUT) -> Compression:
     return make_compression(kind, layout, seed=3, **SETTINGS.get(kind, {}))
 
 
@@ -33,7 +33,7 @@ def over_ring(group: Any) -> Any:
     return ALL_REDUCES["ring"](group, timeout_s=30.0)
 
 
-def steps(compression: Compression, rank: int, reduction: Any, several: range, layout: Layout = LAYOUT) -> Any:
+def steps(compression: Compression, rank: int, reduction: Any, several: range, layout: GradientLayout = LAYOUT) -> Any:
     """The sums of several steps, and of the weighted gradients that went into them."""
     weight = WEIGHTS[reduction.size][rank]
     sums = []
@@ -44,7 +44,7 @@ def steps(compression: Compression, rank: int, reduction: Any, several: range, l
     return torch.stack(sums)
 
 
-def weighted(size: int, step: int, layout: Layout = LAYOUT) -> torch.Tensor:
+def weighted(size: int, step: int, layout: GradientLayout = LAYOUT) -> torch.Tensor:
     parts = [gradients(rank, step, layout).double() * weight for rank, weight in enumerate(WEIGHTS[size])]
     return torch.stack(parts).sum(0)
 
@@ -92,7 +92,7 @@ def test_bytes_sent_are_fewer(on_ranks, kind):
 @pytest.mark.parametrize("kind", ["powersgd", "top_k"])
 def test_what_was_applied_and_what_is_kept_are_the_gradients(on_ranks, kind):
     """Also where the ranks' weights change from step to step."""
-    layout = Layout(SHAPES, torch.float64)
+    layout = GradientLayout(SHAPES, torch.float64)
 
     def work(rank: int, group: Any) -> tuple[torch.Tensor, torch.Tensor]:
         compression, reduction = make(kind, layout), over_ring(group)
@@ -118,7 +118,7 @@ def test_what_was_applied_and_what_is_kept_are_the_gradients(on_ranks, kind):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_qsgd_sends_levels_between_which_it_rounds_without_a_bias(on_ranks, bits, levels, dtype):
     """Buckets of 7 and 4 of 11 elements; ranks and reductions round by numbers of their own."""
-    layout, repeats = Layout((torch.Size([11]),), dtype), 400
+    layout, repeats = GradientLayout((torch.Size([11]),), dtype), 400
 
     def values(rank: int) -> torch.Tensor:
         return torch.linspace(-1.5, 2.0, 11, dtype=dtype).roll(rank) * (rank + 1)
@@ -157,7 +157,7 @@ def test_qsgd_sends_levels_between_which_it_rounds_without_a_bias(on_ranks, bits
 
 @pytest.mark.parametrize(("bits", "share"), [(8, 1 / 4), (4, 1 / 8), (2, 1 / 16)])
 def test_qsgd_sends_its_bits(on_ranks, bits, share):
-    layout = Layout((torch.Size([100_000]),))
+    layout = GradientLayout((torch.Size([100_000]),))
 
     def work(rank: int, group: Any) -> int:
         reduction = over_ring(group)
@@ -169,7 +169,7 @@ def test_qsgd_sends_its_bits(on_ranks, bits, share):
 
 
 def test_qsgd_keeps_zeros_and_shows_what_is_not_finite(on_ranks):
-    layout = Layout((torch.Size([3, 4]),))
+    layout = GradientLayout((torch.Size([3, 4]),))
 
     def work(rank: int, group: Any) -> torch.Tensor:
         flat = torch.zeros(12)
@@ -183,7 +183,7 @@ def test_qsgd_keeps_zeros_and_shows_what_is_not_finite(on_ranks):
 
 
 def test_powersgd_keeps_what_has_its_rank_and_does_not_touch_what_it_does_not_compress(on_ranks):
-    layout = Layout((torch.Size([30, 20]), torch.Size([20])), torch.float64)
+    layout = GradientLayout((torch.Size([30, 20]), torch.Size([20])), torch.float64)
 
     def low_rank(rank: int) -> torch.Tensor:
         generator = torch.Generator().manual_seed(rank)
@@ -239,7 +239,7 @@ def test_powersgd_without_error_feedback_keeps_no_error(on_ranks):
 
 
 def test_top_k_sends_each_ranks_largest_and_the_rest_later(on_ranks):
-    layout = Layout((torch.Size([6]),))
+    layout = GradientLayout((torch.Size([6]),))
     given = [torch.tensor([5.0, -4.0, 1.0, 0.0, 0.0, 0.5]), torch.tensor([0.0, -3.0, 0.0, 2.0, 1.0, 0.0])]
 
     def work(rank: int, group: Any) -> list[list[float]]:
@@ -257,7 +257,7 @@ def test_top_k_sends_each_ranks_largest_and_the_rest_later(on_ranks):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_top_k_of_everything_is_the_sum_in_other_types_too(on_ranks, dtype):
-    layout = Layout((torch.Size([7]), torch.Size([])), dtype)
+    layout = GradientLayout((torch.Size([7]), torch.Size([])), dtype)
 
     def work(rank: int, group: Any) -> torch.Tensor:
         flat = torch.arange(8).to(dtype) * (rank + 1)
@@ -271,7 +271,7 @@ def test_top_k_of_everything_is_the_sum_in_other_types_too(on_ranks, dtype):
 def test_a_component_without_parameters_sends_nothing(on_ranks, kind):
     def work(rank: int, group: Any) -> int:
         reduction = over_ring(group)
-        make(kind, Layout(())).reduce(torch.empty(0), 0.5, reduction)
+        make(kind, GradientLayout(())).reduce(torch.empty(0), 0.5, reduction)
         return reduction.bytes_sent
 
     assert on_ranks(2, work) == [0, 0]

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from alray.channel.all_reduce.algorithm import AllReduce
 from alray.channel.all_reduce.registry import ALL_REDUCES
-from alray.channel.compression.layout import Layout
+from alray.channel.compression.layout import GradientLayout
 from alray.channel.compression.registry import make_compression
 from alray.channel.gradient_reducer import GradientReducer, communication_thread
 from alray.errors import ChannelError, CheckpointError
@@ -35,7 +35,7 @@ def backward(net: nn.Module, s: torch.Tensor, labels: torch.Tensor) -> list[Any]
 
 
 def reducer(
-    layout: Layout, group: Any, thread: Any, *, name: str = "ring", kind: str = "none", may_lack: bool = False
+    layout: GradientLayout, group: Any, thread: Any, *, name: str = "ring", kind: str = "none", may_lack: bool = False
 ) -> GradientReducer:
     over = ALL_REDUCES[name](group, timeout_s=20.0)
     compression = make_compression(kind, layout)
@@ -84,7 +84,7 @@ def test_unequal_shares_give_the_gradient_of_the_whole_batch(on_ranks, name):
         part = slice(begin, begin + SHARES[rank])
         mine = backward(nets[rank], s[part], labels[part])
         with communication_thread() as thread:
-            averaging = reducer(Layout.of(list(nets[rank].parameters())), group, thread, name=name)
+            averaging = reducer(GradientLayout.of(list(nets[rank].parameters())), group, thread, name=name)
             averaging.start(mine, SHARES[rank] / sum(SHARES))
             assert averaging.wait()[0] is mine[0]
         return [parameter.grad for parameter in nets[rank].parameters()]
@@ -96,7 +96,7 @@ def test_unequal_shares_give_the_gradient_of_the_whole_batch(on_ranks, name):
 
 
 def test_a_gradient_that_is_missing_counts_as_zeros(on_ranks):
-    layout = Layout((torch.Size([2]), torch.Size([2])))
+    layout = GradientLayout((torch.Size([2]), torch.Size([2])))
     given = [[torch.tensor([4.0, 8.0]), None], [None, None]]
 
     def work(rank: int, group: Any) -> list[list[float]]:
@@ -112,7 +112,7 @@ def test_a_gradient_that_is_missing_counts_as_zeros(on_ranks):
 @pytest.mark.parametrize("kind", ["none", "bf16", "top_k"])
 def test_a_gradient_that_no_rank_has_stays_missing_where_it_may_lack(on_ranks, kind):
     """But what a compression kept of earlier gradients is given out, so that nothing of them is lost."""
-    layout = Layout((torch.Size([2]), torch.Size([3]), torch.Size([4])))
+    layout = GradientLayout((torch.Size([2]), torch.Size([3]), torch.Size([4])))
     given = [[torch.tensor([4.0, 8.0]), None, None], [None, None, None]]
 
     def work(rank: int, group: Any) -> list[Any]:
@@ -129,7 +129,7 @@ def test_a_gradient_that_no_rank_has_stays_missing_where_it_may_lack(on_ranks, k
 
 
 def test_components_are_reduced_in_the_order_of_start_and_waited_for_in_any(on_ranks):
-    layouts = [Layout((torch.Size([1000 * (number + 1)]),)) for number in range(3)]
+    layouts = [GradientLayout((torch.Size([1000 * (number + 1)]),)) for number in range(3)]
 
     def work(rank: int, group: Any) -> list[float]:
         with communication_thread() as thread:
@@ -149,7 +149,7 @@ def test_components_are_reduced_in_the_order_of_start_and_waited_for_in_any(on_r
 
 
 def test_bytes_and_seconds_are_counted(on_ranks):
-    layout = Layout((torch.Size([300]), torch.Size([100])))
+    layout = GradientLayout((torch.Size([300]), torch.Size([100])))
 
     def work(rank: int, group: Any) -> tuple[int, bool]:
         with communication_thread() as thread:
@@ -166,7 +166,7 @@ def test_a_peer_that_never_comes_is_told_by_wait(on_ranks):
     def work(rank: int, group: Any) -> str:
         if rank == 1:
             return ""
-        layout = Layout((torch.Size([4]),))
+        layout = GradientLayout((torch.Size([4]),))
         with communication_thread() as thread:
             over = ALL_REDUCES["tree"](group, timeout_s=0.3)
             averaging = GradientReducer(layout, over=over, compression=make_compression("none", layout), thread=thread)
@@ -182,7 +182,7 @@ def test_what_is_out_of_order_is_refused(on_ranks):
     def work(rank: int, group: Any) -> list[str]:
         told = []
         with communication_thread() as thread:
-            averaging = reducer(Layout((torch.Size([2]),)), group, thread)
+            averaging = reducer(GradientLayout((torch.Size([2]),)), group, thread)
 
             def refused(call: Any, *arguments: Any) -> None:
                 with pytest.raises(ChannelError) as error:
@@ -205,7 +205,7 @@ def test_what_is_out_of_order_is_refused(on_ranks):
 
 
 def test_the_state_is_that_of_the_compression(on_ranks):
-    layout = Layout((torch.Size([10]),))
+    layout = GradientLayout((torch.Size([10]),))
 
     def work(rank: int, group: Any) -> bool:
         with communication_thread() as thread:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from alray.data.text_csv import Layout, TextCsv
+from alray.data.text_csv import TextCsv, TextFileLayout
 from alray.errors import DataError
 
 # Lines of the real files: all fields quoted (AG News), class bare (DBpedia); quotes doubled, backslashes as they are.
@@ -73,21 +73,33 @@ def labels_and_texts(source: TextCsv, split: str = "train") -> tuple[tuple[str, 
 @pytest.mark.parametrize(
     ("content", "layout", "classes", "labels", "texts"),
     [
-        (REVIEWS, Layout(label_column="sentiment"), ("bad", "good"), [1, 0, 1], ["Yes, really", "no", "fine"]),
-        (REVIEWS, Layout(label_column=1), ("bad", "good"), [1, 0, 1], ["Yes, really", "no", "fine"]),
-        ("text,label\na,spam\nb,ham\n", Layout(), ("ham", "spam"), [1, 0], ["a", "b"]),
-        ("Class Index,Title,Text\n2,a,b\n1,c,d\n", Layout(), ("1", "2"), [1, 0], ["a b", "c d"]),
-        ("spam,a\nham,b\nspam,c\nham,d\n", Layout(), ("ham", "spam"), [1, 0, 1, 0], ["a", "b", "c", "d"]),
-        ("spam,a\nham,b\n", Layout(header=False), ("ham", "spam"), [1, 0], ["a", "b"]),
-        ("spam,a\nham,b\n", Layout(header=True), ("ham",), [0], ["b"]),
-        ("0,a\n1,b\n0,c\n", Layout(), ("0", "1"), [0, 1, 0], ["a", "b", "c"]),
-        ("id,b,kind,a\n7,1,x,2\n8,3,y,4\n", Layout(True, "kind", ("a", "b")), ("x", "y"), [0, 1], ["2 1", "4 3"]),
-        ("7,1,x,2\n8,3,y,4\n9,5,x,6\n9,7,y,8\n", Layout("auto", 2, (3,)), ("x", "y"), [0, 1, 0, 1], list("2468")),
+        (REVIEWS, TextFileLayout(label_column="sentiment"), ("bad", "good"), [1, 0, 1], ["Yes, really", "no", "fine"]),
+        (REVIEWS, TextFileLayout(label_column=1), ("bad", "good"), [1, 0, 1], ["Yes, really", "no", "fine"]),
+        ("text,label\na,spam\nb,ham\n", TextFileLayout(), ("ham", "spam"), [1, 0], ["a", "b"]),
+        ("Class Index,Title,Text\n2,a,b\n1,c,d\n", TextFileLayout(), ("1", "2"), [1, 0], ["a b", "c d"]),
+        ("spam,a\nham,b\nspam,c\nham,d\n", TextFileLayout(), ("ham", "spam"), [1, 0, 1, 0], ["a", "b", "c", "d"]),
+        ("spam,a\nham,b\n", TextFileLayout(header=False), ("ham", "spam"), [1, 0], ["a", "b"]),
+        ("spam,a\nham,b\n", TextFileLayout(header=True), ("ham",), [0], ["b"]),
+        ("0,a\n1,b\n0,c\n", TextFileLayout(), ("0", "1"), [0, 1, 0], ["a", "b", "c"]),
+        (
+            "id,b,kind,a\n7,1,x,2\n8,3,y,4\n",
+            TextFileLayout(True, "kind", ("a", "b")),
+            ("x", "y"),
+            [0, 1],
+            ["2 1", "4 3"],
+        ),
+        (
+            "7,1,x,2\n8,3,y,4\n9,5,x,6\n9,7,y,8\n",
+            TextFileLayout("auto", 2, (3,)),
+            ("x", "y"),
+            [0, 1, 0, 1],
+            list("2468"),
+        ),
     ],
     ids=["name", "number", "label", "Kaggle", "no header", "none said", "one said", "0 and 1", "chosen", "numbers"],
 )
 def test_headers_columns_and_names(
-    tmp_path: Path, content: str, layout: Layout, classes: tuple[str, ...], labels: list[int], texts: list[str]
+    tmp_path: Path, content: str, layout: TextFileLayout, classes: tuple[str, ...], labels: list[int], texts: list[str]
 ) -> None:
     source = TextCsv(train=write(tmp_path, content), test=None, layout=layout)
     assert labels_and_texts(source) == (classes, labels, texts)
@@ -97,7 +109,9 @@ def test_classes_in_the_order_of_the_spec(tmp_path: Path) -> None:
     """By their names, and as names for the numbers of a file, from 0 or from 1."""
     names = ("good", "bad")
     by_name = write(tmp_path, REVIEWS)
-    assert labels_and_texts(TextCsv(train=by_name, test=None, layout=Layout(label_column=1), classes=names))[1] == [
+    assert labels_and_texts(TextCsv(train=by_name, test=None, layout=TextFileLayout(label_column=1), classes=names))[
+        1
+    ] == [
         0,
         1,
         0,
@@ -110,7 +124,7 @@ def test_classes_in_the_order_of_the_spec(tmp_path: Path) -> None:
 def test_a_test_file_has_its_own_order_of_columns_and_its_own_header(tmp_path: Path) -> None:
     train = write(tmp_path, REVIEWS)
     test = write(tmp_path, "sentiment,stars,review\nbad,1,dull\n", "test.csv")
-    layout = Layout(label_column="sentiment", text_columns=("review",))
+    layout = TextFileLayout(label_column="sentiment", text_columns=("review",))
     assert labels_and_texts(TextCsv(train=train, test=test, layout=layout), "test")[1:] == ([0], ["dull"])
     train = write(tmp_path, "text,label\na,spam\nb,ham\n")
     for content in ("text,label\nc,ham\n", "c,ham\n"):

@@ -11,7 +11,7 @@ import pytest
 
 from alray.report.folder import read_run
 from alray.report.run_page import RunReport
-from alray.report.single_step import HEAD, Parts, cells, predicted_parts, single_step
+from alray.report.single_step import HEAD, StepParts, cells, predicted_parts, single_step
 from alray.report.timeline import steady_timeline
 
 
@@ -25,7 +25,7 @@ def test_measured_parts_are_of_a_mini_batch_after_warm_up(given: ModuleType) -> 
     table = single_step(records, plan)
     assert [row.label for row in table.rows] == ["stage 0", "stage 1", "step"]
     first, second, step = (row.measured for row in table.rows)
-    expected = Parts(0.0, 0.001, 0.002, 0.001, send_wait_s=0.001, receive_wait_s=0.006, idle_s=0.001)
+    expected = StepParts(0.0, 0.001, 0.002, 0.001, send_wait_s=0.001, receive_wait_s=0.006, idle_s=0.001)
     assert dataclasses.astuple(first) == pytest.approx(dataclasses.astuple(expected))
     assert second.idle_s == pytest.approx(0.003)
     assert (step.idle_s, step.communication_s, step.step_s) == pytest.approx((0.002, 0.009, 0.013))

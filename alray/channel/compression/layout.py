@@ -9,7 +9,7 @@ import torch
 
 
 @dataclass(frozen=True)
-class Layout:
+class GradientLayout:
     """The shapes of a component's parameters, in order, and the dtype and device of their gradients."""
 
     shapes: tuple[torch.Size, ...]
@@ -17,7 +17,7 @@ class Layout:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @classmethod
-    def of(cls, parameters: Sequence[torch.Tensor]) -> Layout:
+    def of(cls, parameters: Sequence[torch.Tensor]) -> GradientLayout:
         """Return the layout of these parameters' gradients. Without parameters it is empty and float32."""
         if not parameters:
             return cls(())

@@ -8,7 +8,7 @@ import torch
 
 from alray.channel.all_reduce.algorithm import AllReduce
 from alray.channel.compression.compression import Compression, CompressionState, snapshot
-from alray.channel.compression.layout import Layout
+from alray.channel.compression.layout import GradientLayout
 from alray.randomness.seeds import derive_seed
 
 
@@ -35,7 +35,7 @@ class PowerSGD(Compression):
 
     def __init__(
         self,
-        layout: Layout,
+        layout: GradientLayout,
         *,
         rank: int = 2,
         seed: int = 0,

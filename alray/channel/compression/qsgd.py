@@ -8,7 +8,7 @@ import torch
 
 from alray.channel.all_reduce.algorithm import AllReduce
 from alray.channel.compression.compression import Compression, CompressionState
-from alray.channel.compression.layout import Layout
+from alray.channel.compression.layout import GradientLayout
 from alray.randomness.seeds import derive_seed
 
 _ALIGNMENT = 8  # bytes; the message of each rank starts at a multiple of it, where values of any dtype may start
@@ -30,7 +30,7 @@ class QSGD(Compression):
 
     kind = "qsgd"
 
-    def __init__(self, layout: Layout, *, bits: int = 8, bucket: int = 512, seed: int = 0) -> None:
+    def __init__(self, layout: GradientLayout, *, bits: int = 8, bucket: int = 512, seed: int = 0) -> None:
         """bits: 2, 4 or 8, of each gradient. bucket: gradients that share a scale; the last ones may be fewer."""
         self._elements = layout.num_elements
         self._dtype = layout.dtype

@@ -6,7 +6,7 @@ from typing import Any
 
 from alray.channel.compression.compression import Compression
 from alray.channel.compression.half import BFloat16, Float16
-from alray.channel.compression.layout import Layout
+from alray.channel.compression.layout import GradientLayout
 from alray.channel.compression.powersgd import PowerSGD
 from alray.channel.compression.qsgd import QSGD
 from alray.channel.compression.top_k import TopK
@@ -16,7 +16,7 @@ COMPRESSIONS: tuple[str, ...] = tuple(kind.kind for kind in (Uncompressed, Float
 """The values of `replicas.compression.kind`."""
 
 
-def make_compression(kind: str, layout: Layout, *, seed: int = 0, **settings: Any) -> Compression:
+def make_compression(kind: str, layout: GradientLayout, *, seed: int = 0, **settings: Any) -> Compression:
     """Make a compression for gradients in this layout.
 
     kind: one of `COMPRESSIONS`. seed: of random numbers (PowerSGD's first Q, QSGD's rounding); the same on every rank,

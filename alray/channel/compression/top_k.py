@@ -9,7 +9,7 @@ import torch
 
 from alray.channel.all_reduce.algorithm import AllReduce
 from alray.channel.compression.compression import Compression, CompressionState, snapshot
-from alray.channel.compression.layout import Layout
+from alray.channel.compression.layout import GradientLayout
 
 _ALIGNMENT = 8  # bytes; values of any dtype may start at a multiple of it
 
@@ -26,7 +26,7 @@ class TopK(Compression):
 
     kind = "top_k"
 
-    def __init__(self, layout: Layout, *, fraction: float = 0.01) -> None:
+    def __init__(self, layout: GradientLayout, *, fraction: float = 0.01) -> None:
         """fraction: share of the component's gradients, above 0 and at most 1. At least one element is sent."""
         self._error = layout.zeros()
         self._num_sent = math.ceil(fraction * layout.num_elements)

@@ -96,7 +96,7 @@ def load_study(
     SpecError with all problems of the study itself, or else with all of its points, each with file, line, key and hint.
     """
     study, locations = _read(source, overrides, (*CHECKS, *also_of_study))
-    loader = _Loader(study, locations, also)
+    loader = _PointLoader(study, locations, also)
     loader.load()
     if loader.problems:
         raise SpecError.of(
@@ -139,7 +139,7 @@ class _Found:
     points: list[Point] = field(default_factory=list)
 
 
-class _Loader:
+class _PointLoader:
     """Loads the spec of every point, and of every end of the search there."""
 
     def __init__(self, study: Study, locations: SourceLocations, also: AlsoCheck) -> None:

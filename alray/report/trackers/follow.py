@@ -55,12 +55,12 @@ def watched(
     name, of = run_name(run_dir, study), study.name if study is not None else None
     parameters = dict(flat(spec.model_dump(mode="json"), sections_and_lists))
     following = [
-        _Following(kind, tracker, TrackedRun(name, str(run_dir), parameters, of, ids.get(kind)))
+        _TrackerThread(kind, tracker, TrackedRun(name, str(run_dir), parameters, of, ids.get(kind)))
         for kind, tracker in trackers.items()
     ]
     # On object storage, where no file grows, the report of the run writes it from the records.
     board = TensorBoard(run_dir / "tensorboard") if pages and isinstance(run_dir, Path) else None
-    watch = _Watch(following, board, _Ids(file, ids), note)
+    watch = _RunPoints(following, board, _Ids(file, ids), note)
     try:
         yield watch.take
     except SystemExit:  # so the trial scheduler of a study ends a trial
@@ -70,12 +70,12 @@ def watched(
         watch.close()
 
 
-class _Watch:
+class _RunPoints:
     """Gives the points of a run to TensorBoard and to its trackers."""
 
     def __init__(
         self,
-        following: Sequence[_Following],
+        following: Sequence[_TrackerThread],
         board: TensorBoard | None,
         ids: _Ids,
         note: Callable[[str], None],
@@ -136,7 +136,7 @@ class _Ids:
             write_json(self.file, after)
 
 
-class _Following:
+class _TrackerThread:
     """One tracker and the thread in which it is called. The thread begins with the first points."""
 
     def __init__(self, kind: str, tracker: Tracker, run: TrackedRun) -> None:

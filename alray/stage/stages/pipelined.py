@@ -111,7 +111,7 @@ class PipelinedStage(Stage):
         self._batch = _Shared(plan.micro_batches)
         held = {component.index: component for component in components}
         self._parts = [
-            _Part([held[index] for index in run], network, self._batch, device, recompute)
+            _VirtualStage([held[index] for index in run], network, self._batch, device, recompute)
             for run in plan.stage_plans[stage].runs
         ]
         samples = batch_size // plan.micro_batches
@@ -218,7 +218,7 @@ class PipelinedStage(Stage):
         return routes
 
 
-class _Part(nn.Module):
+class _VirtualStage(nn.Module):
     """One virtual stage: a run of components, one micro-batch at a time."""
 
     def __init__(
@@ -283,7 +283,7 @@ class _End(PipelineStage):
 
     def __init__(
         self,
-        part: _Part,
+        part: _VirtualStage,
         number: int,
         plan: Plan,
         network: Network,

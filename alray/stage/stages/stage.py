@@ -136,13 +136,13 @@ class ActionStage(Stage, ABC):
         self.virtual_stages = len(runs) or 1
         ends = [*accumulate(runs)] or [len(self.components)]
         self._runs = [slice(first, end) for first, end in zip([0, *ends[:-1]], ends, strict=True)]
-        self._actions: list[_Listed] = []
+        self._actions: list[_ListedAction] = []
         virtual = sorted({action.stage for action in actions})
         for place, action in enumerate(actions):
             before, behind = str(action).split(f"{action.kind}0", 1)
             own = virtual.index(action.stage)
             again = any(later.stage == action.stage and later.kind != "W" for later in actions[place + 1 :])
-            self._actions.append(_Listed(action, f"{before}{action.kind}", behind, own, last=not again))
+            self._actions.append(_ListedAction(action, f"{before}{action.kind}", behind, own, last=not again))
 
     @abstractmethod
     def forward(self, batch: MiniBatch, micro_batch: int) -> None:
@@ -209,7 +209,7 @@ class ActionStage(Stage, ABC):
         return losses
 
 
-class _Listed(NamedTuple):
+class _ListedAction(NamedTuple):
     """An action of a stage's list, with what stands before and behind the mini-batch's number in its text.
 
     own: the virtual stage, of those that the stage holds. last: whether no computation or message of it comes after.
