@@ -70,7 +70,7 @@ def kind(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 def test_a_study_of_batch_sizes_has_its_figures() -> None:
     found = BATCH_SIZES
     assert [(each.title, [one.name for one in each.figures]) for each in found] == [
-        ("Steps to the target", ["steps_to_target", "seconds_to_target"]),
+        ("Steps to the target", ["steps_to_target", "relative_steps", "seconds_to_target"]),
         ("Best settings", ["best_lr", "best_momentum", "best_effective_rate"]),
         ("Search so far", ["search_so_far-sgd", "search_so_far-nesterov"]),
         ("Trials", ["trials-sgd", "trials-nesterov"]),
@@ -97,6 +97,12 @@ def of_three_seeds(*values: float) -> tuple[float, float]:
     logs = [math.log(value) for value in values]
     half = 2.919986 * stdev(logs) / 3**0.5  # the quantile of Student's t with two degrees of freedom
     return math.exp(fmean(logs) - half), math.exp(fmean(logs) + half)
+
+
+def test_series_are_compared_from_their_smallest_batch_size_on() -> None:
+    rows = kind(figure(BATCH_SIZES, "relative_steps").rows, "measured")
+    shown = {(row["series"], row["batch_size"]): row["relative"] for row in rows}
+    assert shown == {("sgd", 8): 1, ("sgd", 16): 0.5, ("sgd", 32): 0.375, ("nesterov", 8): 1, ("nesterov", 16): 0.5}
 
 
 def test_seeds_that_missed_the_target_are_marked_and_bars_are_those_of_what_is_drawn() -> None:

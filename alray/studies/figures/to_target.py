@@ -66,6 +66,14 @@ def steps_to_target(results: Results) -> Exhibit | None:
     what = "Mini-batches to the target against batch size, both on scales of powers of two, with the line of perfect "
     what += f"scaling. {' '.join(conclusions)}"
     figures = [curves.figure("steps_to_target", "Mini-batches to the target", what, rows)]
+    if len(relative := {label: list(_relative(rows, label)) for label in along if found[label] is not None}) > 1:
+        y = Scale("relative", "mini-batches, of those at the smallest", base=2)
+        beside = Curves(curves.x, y, colours, kinds=(MEASURED, IDEAL), marks=curves.marks, tells=curves.tells)
+        what = "Mini-batches to the target, as a share of those that the same series takes at its smallest batch size."
+        shown = [row for each in relative.values() for row in each]
+        figures.append(
+            beside.figure("relative_steps", "Mini-batches, relative to the smallest batch size", what, shown)
+        )
     timed = [row for label, each in along.items() for row in _times(results, label, each)]
     if timed:
         y = Scale("seconds", "seconds of training to the target", base=2)
@@ -253,6 +261,19 @@ def _way(results: Results, label: str, rows: Sequence[PointRow], found: Regimes 
             if size >= min(steps):
                 ideal = perfect_steps(steps, size)
                 yield {"series": label, "kind": IDEAL, "batch_size": size, "steps": ideal}
+
+
+def _relative(rows: Sequence[dict[str, Any]], label: str) -> Iterator[dict[str, Any]]:
+    """The way of a series to the target, divided by its mini-batches at the smallest batch size that reached it.
+
+    Series whose data or targets differ can be compared in this way (Shallue et al. 2019, section 4.3).
+    """
+    own = [row for row in rows if row["series"] == label and row.get("mark") != BEYOND]
+    first = min(row["batch_size"] for row in own)
+    whole = next(row["steps"] for row in own if row["batch_size"] == first and row["kind"] == MEASURED)
+    for row in own:
+        ends = {end: row[end] / whole for end in ("low", "high") if row.get(end) is not None}
+        yield {**row, **ends, "relative": row["steps"] / whole}
 
 
 def _times(results: Results, label: str, rows: Sequence[PointRow]) -> Iterator[dict[str, Any]]:
