@@ -110,12 +110,20 @@ def _tiles(run: RunFolder, figures: Figures, evaluations: Sequence[EvaluationRec
         ("Test accuracy", accuracy(test), of_test),
         ("Best validation accuracy", accuracy(best), of_best),
         ("Samples per second", number(figures.samples_per_s), "over all replicas"),
-        ("Step time", seconds(figures.step_time_s), f"predicted {seconds(figures.predicted_step_time_s)}"),
+        ("Step time", seconds(figures.step_time_s), _step_time(figures)),
         ("Bubble", share(figures.bubble), predicted_bubble),
         ("Mini-batches", number(figures.steps), f"{figures.epochs:.4g} epochs, {figures.samples:,} samples"),
         ("Duration", seconds(_duration_s(run)), counted(len(figures.failures), "failure")),
         ("Peak memory", size(peak), "of the largest stage"),
     ]
+
+
+def _step_time(figures: Figures) -> str:
+    predicted = f"predicted {seconds(figures.predicted_step_time_s)}"
+    if figures.step_time_quartiles_s is None:
+        return predicted
+    low, high = map(seconds, figures.step_time_quartiles_s)
+    return f"{predicted}; half of them took {low} to {high}"
 
 
 def _duration_s(run: RunFolder) -> float | None:

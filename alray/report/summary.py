@@ -8,6 +8,8 @@ from functools import reduce
 from statistics import median
 from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack
 
+import numpy as np
+
 from alray import __version__
 from alray.errors import printable
 from alray.prediction.plan import Plan
@@ -70,6 +72,7 @@ class Figures:
     samples: int
     samples_per_s: float | None
     step_time_s: float | None
+    step_time_quartiles_s: list[float] | None
     predicted_step_time_s: float
     bubble: float | None
     predicted_bubble: float | None
@@ -146,7 +149,8 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
     steps, epochs, samples = _progress(effective_records)
     measured = timed_plan(effective_records, plan)
     timed = timed_records(effective_records, measured)
-    step_time_s = _step_time_s(timed, last_stage=measured.stages - 1)
+    times = _step_times_s(timed, last_stage=measured.stages - 1)
+    step_time_s = median(times) if times else None
     batch_size = samples / steps if steps else 0.0  # the mean: the last mini-batch of an epoch may be smaller
     evaluations = [record for record in effective_records if isinstance(record, EvaluationRecord)]
     final = evaluations[-1] if evaluations and evaluations[-1].step == steps else None
@@ -161,6 +165,7 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
         samples=samples,
         samples_per_s=_samples_per_s(batch_size, step_time_s),
         step_time_s=step_time_s,
+        step_time_quartiles_s=np.quantile(times, (0.25, 0.75)).tolist() if times else None,
         predicted_step_time_s=measured.predicted_step_time_s,
         bubble=_bubble(timed, measured),
         predicted_bubble=measured.predicted_bubble,
@@ -197,7 +202,8 @@ def _attempt(attempt: Attempt, batch_size: float) -> AttemptSummary:
     """The measurements of one attempt. batch_size: mean samples of a mini-batch."""
     assert attempt.plan is not None
     plan = Plan.from_json(attempt.plan)
-    step_time_s = _step_time_s(attempt.timed, last_stage=plan.stages - 1)
+    times = _step_times_s(attempt.timed, last_stage=plan.stages - 1)
+    step_time_s = median(times) if times else None
     return AttemptSummary(
         began_after=attempt.records[0].step,
         ended_after=max(record.step for record in attempt.stage_records),
@@ -219,10 +225,9 @@ def _samples_per_s(batch_size: float, step_time_s: float | None) -> float | None
     return batch_size / step_time_s if step_time_s and batch_size else None
 
 
-def _step_time_s(timed: Sequence[StageRecord], *, last_stage: int) -> float | None:
-    """The median over the mini-batches and replicas of the last stage, on which a mini-batch is completed."""
-    times = [time for record in timed if record.stage == last_stage for time in record.step_times_s]
-    return median(times) if times else None
+def _step_times_s(timed: Sequence[StageRecord], *, last_stage: int) -> list[float]:
+    """The times of all mini-batches and replicas on the last stage, where a mini-batch is completed."""
+    return [time for record in timed if record.stage == last_stage for time in record.step_times_s]
 
 
 def _bubble(timed: Sequence[StageRecord], plan: Plan) -> float | None:

@@ -418,6 +418,9 @@ class Summary(_Documented):
     """Median time from one completed mini-batch to the next, after warm-up and without pauses for evaluation. Where
     stages take turns in one process, all of them need this time. It is null if the run was not longer than the warm-up.
     """
+    step_time_quartiles_s: list[float] | None = None
+    """First and third quartile of the times whose median is `step_time_s`: half of the mini-batches took a time between
+    the two. They lie far apart where the speed changed during the run."""
     predicted_step_time_s: float | None
     """The plan's prediction of `step_time_s`."""
     bubble: float | None

@@ -44,7 +44,9 @@ def test_step_time_is_the_median_of_the_last_stage_after_warm_up(given: ModuleTy
         given.staged(5, 2.0, 0, steps=3, step_times_s=[7.0, 7.0, 7.0]),
         given.staged(5, 2.0, 1, steps=3, step_times_s=[0.1, 0.2, 5.0]),
     ]
-    assert figures_of(records, given.example_plan()).step_time_s == 0.2
+    figures = figures_of(records, given.example_plan())
+    assert figures.step_time_s == 0.2
+    assert figures.step_time_quartiles_s == [pytest.approx(0.15), pytest.approx(2.6)]
 
 
 def test_stages_that_take_turns_have_no_bubble(given: ModuleType) -> None:
