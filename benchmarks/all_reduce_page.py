@@ -36,7 +36,7 @@ def _algorithms() -> list[str]:
         "## What there is",
         "",
         "`replicas.all_reduce` is one of these; n ranks, m bytes, latency a of a message, b seconds a byte. All end in "
-        "the same bits on every rank, the backend's (gloo) too: each part is added up on one rank, and that result "
+        "the same bits on every rank. This includes gloo: each part is added up on one rank, and that result "
         "is sent on.",
         "",
         "| `all_reduce` | how | cost |",

@@ -80,7 +80,7 @@ def laws(result: dict[str, Any]) -> list[str]:
         "run, which besides the sleep hold what a component of Associated Learning computes for its labels and losses, "
         "and U: 1 to 2 ms behind a sleep, when caches are cold. Beyond the second one there are only messages and "
         "barriers. All stages share the machine's processors; in `parallel_backward` all of them begin their "
-        "gradients at once, and it is their computing on those few that stands between it and its law.",
+        "gradients at once, so it is slower than its law.",
         "",
         "| schedule | law | of the sleep, ms | of the clocks, ms | step, ms | step / sleep | target "
         "| step / clocks | target |",

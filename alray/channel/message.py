@@ -77,7 +77,7 @@ def aligned(nbytes: int) -> int:
 
 
 MOST_LAYOUT_BYTES = MOST_TENSORS * _ENTRY.size
-"""Of `packed_layout`."""
+"""The largest result of `packed_layout`."""
 
 HEADER_BYTES = aligned(_FIXED.size + MOST_TENSORS * _ENTRY.size)
 

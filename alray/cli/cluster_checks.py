@@ -18,7 +18,7 @@ _MOST_APART_S = 1.0
 _LEAST_SHARED_BYTES = 100e6
 _LEAST_DISK_BYTES = 1e9
 _MOST_PAIRED = 6
-"""Of more nodes, only the links from each to the next are measured."""
+"""The most nodes between all of which links are measured. With more, only those from each node to the next are."""
 
 
 def cluster_findings(address: str | None) -> Iterator[CheckResult]:

@@ -34,7 +34,7 @@ _LAYOUT = "a line is numbers and a class (data.label_column, data.columns, data.
 _LABEL = "label"
 """The column that holds the classes where the spec does not say which."""
 _LARGEST_BYTES = 8 * 2**30
-"""Of the numbers of one file in memory. A small Parquet file can stand for far more."""
+"""The most bytes that the numbers of one file may take in memory. A small Parquet file can hold far more."""
 _LARGEST = float(numpy.finfo(numpy.float32).max)
 _BLOCK = 65_536  # rows of a Parquet file that are read at once
 

@@ -174,7 +174,7 @@ class Torchvision(Source):
 
     @abstractmethod
     def _num_classes(self) -> int:
-        """Of a set whose class does not know the names of its classes."""
+        """The number of classes of a set that does not know their names."""
 
     def _read(self, split: SplitName) -> Any:
         """The object of torchvision's class for a set, downloaded if it is missing and the spec allows it."""
@@ -409,7 +409,7 @@ def _missing(message: str, root: Path, address: str) -> DataMissing:
 
 _UNSIGNED_BYTE = 0x08
 _MOST_BYTES = 1 << 30
-"""Of an IDX file, unpacked. The largest of these sets has 47 MB; a file of 1 MB can unpack to a gigabyte."""
+"""The most bytes of an unpacked IDX file. The largest of these sets has 47 MB; 1 MB can unpack to a gigabyte."""
 
 
 def read_idx(path: Path, num_dimensions: int) -> Tensor:

@@ -144,7 +144,7 @@ class InlineGraph(Graph):
             idle_rounds = 0 if progress != before else idle_rounds + 1
             if idle_rounds > _IDLE_ROUNDS:
                 waiting = ", ".join(f"stage {stage}: {self._loops[stage].clock.activity}" for stage in turns)
-                raise RunError(f"no stage can continue ({waiting})", hint="report this as a fault of alray")
+                raise RunError(f"no stage can continue ({waiting})", hint="report this as a bug of alray")
 
 
 _ENDED = object()

@@ -31,7 +31,7 @@ from alray.run_folder.store import is_marked
 from alray.storage.location import Location
 
 if TYPE_CHECKING:
-    from alray.probe.device_speed import SpeedTrial
+    from alray.probe.device_speed import SpeedTest
 
 _LOOKING_S = 2.0
 _LOOKING_AGAIN_S = 0.2
@@ -153,9 +153,9 @@ class Placement:
                 remove_placement_group(self.group)
 
     def train_seconds(
-        self, trial: SpeedTrial, stages: int, measured_on: str, note: Callable[[str], None]
+        self, speed_test: SpeedTest, stages: int, measured_on: str, note: Callable[[str], None]
     ) -> list[float | None]:
-        """Seconds that the trial takes in each bundle; None for the device that the costs were measured on.
+        """Seconds that the test takes in each bundle; None for the device that the costs were measured on.
 
         The bundles are those of `stages` stages, replica by replica. On each node one device of each kind is measured;
         nodes are measured at the same time. measured_on: the kind of device that the costs were measured on, `cpu` or
@@ -167,7 +167,7 @@ class Placement:
         seconds: dict[_Kind, float | None] = {}
         while left := [kind for kind in first if kind not in seconds]:
             at_once = {node: (node, wants) for node, wants in left}  # one kind on each node
-            running = {kind: self._begin(first[kind], trial, first[kind] % stages) for kind in at_once.values()}
+            running = {kind: self._begin(first[kind], speed_test, first[kind] % stages) for kind in at_once.values()}
             for kind, reference in running.items():
                 seconds[kind] = None
                 try:
@@ -179,15 +179,15 @@ class Placement:
                     )
         return [seconds.get(self._kind(index)) for index in range(len(self.bundles))]
 
-    def _begin(self, index: int, trial: SpeedTrial, stage: int) -> Any:
-        """Start the trial for a stage in bundle `index`; return Ray's reference to its result."""
+    def _begin(self, index: int, speed_test: SpeedTest, stage: int) -> Any:
+        """Start the test for a stage in bundle `index`; return Ray's reference to its result."""
         # The process ends with the task, or it would keep its memory of the stage's GPU. Ray does that by itself only
         # where the function asks for a GPU, not its options.
         remote = ray.remote(max_calls=1)(_train_seconds).options(max_retries=0, **self.options(index))
-        return remote.remote(replace(trial, stage=stage))
+        return remote.remote(replace(speed_test, stage=stage))
 
     def _result(self, reference: Any) -> float:
-        """Wait for the result of a trial, but not after a node has gone: Ray would look for another node for ever."""
+        """Wait for the result of a test, but not after a node has gone: Ray would look for another node for ever."""
         end_s = time.monotonic() + _TRIAL_S
         while not ray.wait([reference], timeout=_LOOKING_S)[0] and self.is_whole and time.monotonic() < end_s:
             pass
@@ -241,8 +241,8 @@ def _selectors(bundles: Sequence[Bundle], stages: int, labels: Mapping[str, str]
     return [dict(labels)] * len(bundles) if differ else None
 
 
-def _train_seconds(trial: SpeedTrial) -> float:
-    return trial.train_seconds()
+def _train_seconds(speed_test: SpeedTest) -> float:
+    return speed_test.train_seconds()
 
 
 def ray_bundle(bundle: Bundle) -> Bundle:

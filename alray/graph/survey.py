@@ -34,7 +34,7 @@ class NodeFacts:
 
     host: str
     versions: dict[str, str | None]
-    """Of Python and of LIBRARIES; on a node with GPUs also of CUDA and NCCL in torch. None where one is missing."""
+    """The versions of Python and of LIBRARIES; with GPUs also those of CUDA and NCCL in torch. None: missing."""
     cpus: float
     gpus: float
     shared_memory_bytes: int

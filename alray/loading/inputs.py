@@ -43,8 +43,8 @@ def load_with_inputs(
     """A spec, as from `load_spec`, with all that it names in its place.
 
     code: where the user's classes are; None: in the folder of the spec. If they are on object storage, those that are
-    missing are told when they are loaded. allow_elsewhere: as for `input_checks`. without_data: what lacks of the data
-    is told when they are opened.
+    missing are reported when they are loaded. allow_elsewhere: as for `input_checks`. without_data: missing data are
+    reported when the data are opened.
     """
     folder = code or directory_of(file_of(source))
     checks = input_checks(folder, allow_elsewhere=allow_elsewhere) if isinstance(folder, Path) else ()

@@ -68,7 +68,7 @@ class Chain(ABC):
         return None
 
     def ends(self, index: int) -> PartEnds | None:
-        """Of a part of a model: the places at which it begins and ends."""
+        """The places at which a part of a model begins and ends; None for a block."""
         return None
 
     def classifier(self) -> BuildClassifier | None:

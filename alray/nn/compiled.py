@@ -11,7 +11,8 @@ from alray.errors import PlanError
 
 _COMPILERS = ("g++", "clang++")
 _MOST_VARIANTS = 4096
-"""Of one piece of code: each layer of a process, in training and in evaluation, for each size of a mini-batch."""
+"""The most compiled variants of one piece of code: each layer of a process has one in training and one in evaluation,
+for each size of a mini-batch."""
 
 
 def require_compiler() -> None:

@@ -56,6 +56,10 @@ class EncoderFacts:
         """Everything the encoder passes on, by name, `s` first."""
         return {"s": self.output} | self.gives_along
 
+    def key(self, index: int) -> str:
+        """The key of the spec that describes this encoder, the one of component `index`."""
+        return f"model.components[{index}]" if self.ends is None else "model.from"
+
     def as_json(self) -> dict[str, Any]:
         """The facts as JSON, without the words of texts."""
         return {
@@ -92,9 +96,9 @@ class Encoder(nn.Module):
         self.draws = facts.draws
         self.writes_input = facts.writes_input
         self.title = f"block `{facts.name}`"
-        self.key = f"model.components[{index}]" if facts.ends is None else "model.from"
+        self.key = facts.key(index)
         self.in_backward = False
-        """Of a user's block: whether its backward pass has begun and not ended."""
+        """Whether the backward pass of a user's block has begun and not ended."""
 
     def run(self, incoming: Tensors, *purpose: str | int) -> Tensors:
         """Run the block on `s`, `mask` and the final state in `incoming`. Return `s` and the tensors sent with it.

@@ -29,7 +29,7 @@ from alray.spec.section import listed
 from alray.user_code import FAULTS_OF_USER_CODE, own_problem
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bf16": torch.float32}
-"""Of weights, and of what crosses the boundary between components, by `run.precision`."""
+"""The type of weights, and of messages between components, by `run.precision`."""
 
 _FITS_ITS_INPUT = (
     "one sample has this shape, and the constructor gets it as `input`: build the layers for it; `forward` must also "

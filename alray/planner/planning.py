@@ -26,7 +26,7 @@ from alray.prediction.make import make_plan
 from alray.prediction.plan import Plan
 from alray.prediction.recompute import recomputing
 from alray.prediction.shares import first_shares, shares_of_part
-from alray.probe.device_speed import SpeedTrial
+from alray.probe.device_speed import SpeedTest
 from alray.probe.estimate import estimate_costs, given_costs
 from alray.probe.measure import Surroundings, probe_costs
 from alray.schedules.micro_batches import micro_batch_norm_fault
@@ -161,7 +161,7 @@ class Planner:
 
     def fitted(self, plan: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
         """The plan for the devices that the engine has for the stages; `plan` itself if they equal this machine's."""
-        if (found := engine.find_devices(plan, costs, self._speed_trial, note)) is None:
+        if (found := engine.find_devices(plan, costs, self._speed_test, note)) is None:
             return plan
         for line in found.lines:
             note(line)
@@ -237,12 +237,12 @@ class Planner:
             threads=self.workload.spec.resources.threads,
         )
 
-    def _speed_trial(self) -> SpeedTrial:
+    def _speed_test(self) -> SpeedTest:
         """Measures the components on another device, with the mini-batch that they were measured with here."""
         workload = self.workload
         with self._batches() as batches:
             batch = next(batches)
-        return SpeedTrial(
+        return SpeedTest(
             workload.spec,
             workload.facts.sample,
             workload.facts.classes,
@@ -367,7 +367,8 @@ def _require_memory(workload: Workload) -> None:
 
 
 def require_whole_norms(spec: Spec, network: Network) -> None:
-    """Raise PlanError if batch normalisation in a user's own block would see micro-batches instead of mini-batches.
+    """Raise PlanError if batch normalisation in a user's block or a model from elsewhere would see micro-batches
+    instead of mini-batches.
 
     The spec's checks know the built-in blocks only.
     """
@@ -377,7 +378,7 @@ def require_whole_norms(spec: Spec, network: Network) -> None:
     for index, encoder in enumerate(network.encoders):
         if encoder.normalises_batches:
             message, hint = micro_batch_norm_fault(f"block `{encoder.name}`", spec.micro_batches)
-            raise PlanError(message, hint=hint, key=f"model.components[{index}]")
+            raise PlanError(message, hint=hint, key=encoder.key(index))
 
 
 def _require_samples_to_normalise(spec: Spec, workload: Workload) -> None:

@@ -10,7 +10,7 @@ from alray.prediction.costs import Costs, Link
 
 if TYPE_CHECKING:
     from alray.prediction.plan import Plan
-    from alray.probe.device_speed import SpeedTrial
+    from alray.probe.device_speed import SpeedTest
 
 ALIKE = 0.1
 """Two speeds count as equal if they differ by less. Two measurements of one device differ by up to this much."""
@@ -58,12 +58,12 @@ class FindsDevices(Protocol):
     """The part of an engine that the planner uses."""
 
     def find_devices(
-        self, plan: Plan, costs: Costs, trial: Callable[[], SpeedTrial], note: Callable[[str], None]
+        self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]
     ) -> StageDevices | None:
         """The devices that the next graph of this plan will run on; None if they are like this machine's.
 
-        costs: as measured on this machine. trial: makes the measurement to run on other devices. note: is called with a
-        line about each device that could not be measured.
+        costs: as measured on this machine. speed_test: makes the measurement to run on other devices. note: is called
+        with a line about each device that could not be measured.
         """
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:

@@ -59,7 +59,7 @@ class LinkEvents:
     before: list[int]
     buffer_s: list[float]
     latency_s: Floats
-    """Of the link of each send or receive."""
+    """The latency of the link of each send or receive."""
 
     @classmethod
     def of(

@@ -94,7 +94,7 @@ def _channel_bytes(setting: StepSetting, stage: int, runs: Sequence[range]) -> i
 
 
 def _ring_bytes(setting: StepSetting, messages: Sequence[int], waiting: bool) -> int:
-    """Of an edge with local losses that carries all these messages of a mini-batch, bytes each: its buffers are as
+    """The buffers of an edge with local losses that carries all these messages of a mini-batch, bytes each. They are as
     large as the largest of them, and hold the messages of `in_flight` mini-batches and one that is worked on.
 
     waiting: whether messages that wait are in this memory.

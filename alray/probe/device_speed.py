@@ -15,7 +15,7 @@ from alray.user_code import UserCode
 
 
 @dataclass(frozen=True)
-class SpeedTrial:
+class SpeedTest:
     """Everything a process needs to measure a run's components where it is placed, on the device of stage `stage`."""
 
     spec: Spec

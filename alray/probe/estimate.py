@@ -17,7 +17,7 @@ from alray.probe.memory import component_memory
 from alray.randomness.generators import put_back
 
 ASSUMED_FLOPS_PER_S = 4.0e10
-"""Of one thread. Only estimates use it: they give the shares of the components, not absolute times."""
+"""The speed of one thread. Only estimates use it: they give the shares of the components, not absolute times."""
 ASSUMED_BYTES_PER_S = 1.0e10
 
 

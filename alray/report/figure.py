@@ -28,7 +28,7 @@ ROWS_NAME = "rows"
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 _FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 _FILE_FONT = '"Liberation Sans", Arial, Helvetica, Arimo, sans-serif'
-"""Of a file: fonts with the same widths. With the first one, which vl-convert brings along, texts are measured."""
+"""The fonts of a saved figure, which have the same widths. The first one, which vl-convert has, measures texts."""
 _TEXT = {
     "labelColor": "--soft",
     "titleColor": "--ink",
@@ -225,8 +225,8 @@ _WIDTHS = (
     "611 722 667 944 667 667 611 278 278 278 469 556 333 556 556 500 556 556 278 556 556 222 222 500 222 833 "
     "556 556 556 556 333 500 278 556 500 722 500 500 500 334 260 334 584"
 )
-"""Of the characters of ASCII from the space on, in thousandths of the font size, in Helvetica, Arial and Liberation
-Sans."""
+"""The widths of the ASCII characters from the space on, in thousandths of the font size, in Helvetica, Arial and
+Liberation Sans."""
 
 
 def with_text_lengths(svg: str) -> str:

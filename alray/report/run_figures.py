@@ -295,7 +295,7 @@ def _window(view: View, batches: range) -> str:
 
 
 def _utilisation(timed: Sequence[StageRecord], plan: Plan) -> Iterator[dict[str, Any]]:
-    """Of each stage, the mean over its replicas, as at most so many means over neighbouring records."""
+    """The mean over the replicas of each stage. Neighbouring records are averaged to limit the number of points."""
     for stage in range(plan.stages):
         own = sorted((record for record in timed if record.stage == stage), key=lambda record: record.time_s)
         for group in groups(own, _MOST_POINTS // plan.stages, least=plan.replicas):

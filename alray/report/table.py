@@ -227,7 +227,7 @@ def _decimals(column: Column, values: Sequence[CellValue], factor: float) -> int
 
 
 def _power(value: float) -> int:
-    """Of ten, of the first digit."""
+    """The power of ten of the first digit."""
     return math.floor(math.log10(value))
 
 

@@ -101,7 +101,7 @@ class Driver:
                 self.recorder.event("finished", "every mini-batch is done", step=reached)
                 return Outcome("finished", reached)
             checkpoint = self.recorder.last.step
-            if next_step.kind == "go_on":  # the second interrupt
+            if next_step.kind == "interrupted":
                 self.recorder.event("interrupted", "stopped at once, on request", step=step)
                 return Outcome("interrupted", checkpoint)
             error = next_step.error or RunError("the run failed")
@@ -126,10 +126,7 @@ class Driver:
             self.recorder.event("resumed", f"continuing from mini-batch {start.step}", step=start.step)
 
     def _attempt(self, start: Start) -> tuple[NextStep, int]:
-        """Run one graph from its start to its end; return the next step and the last mini-batch.
-
-        `go_on` means that the user asked to stop at once.
-        """
+        """Run one graph from its start to its end; return how it ended, and its last mini-batch."""
         write_json(self.run_dir / "plan.json", self.plan.as_json())
         graph = self.new_graph(self.plan)
         stop_requested, lost_at = False, None
@@ -155,8 +152,10 @@ class Driver:
                     lost_at = time.monotonic()
                 lost_since_s = time.monotonic() - lost_at if lost_at is not None else 0.0
                 next_step = judge(statuses, deadline_s=deadline_s, lost_since_s=lost_since_s)
-                if next_step.kind != "go_on" or self.interrupts.count > 1:
+                if next_step.kind != "wait":
                     return next_step, step
+                if self.interrupts.count > 1:
+                    return NextStep("interrupted"), step
                 if self.interrupts.count and not stop_requested:
                     stop_requested = True
                     self.observer.note("stopping after this mini-batch and its checkpoint; again to stop at once")

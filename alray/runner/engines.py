@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from alray.graph.metrics import RunMetrics
     from alray.graph.placement import Placement
     from alray.graph.processes import StageProcesses
-    from alray.probe.device_speed import SpeedTrial
+    from alray.probe.device_speed import SpeedTest
 
 
 class Engine(ABC):
@@ -60,12 +60,12 @@ class Engine(ABC):
         """A graph for this plan, not started."""
 
     def find_devices(
-        self, plan: Plan, costs: Costs, trial: Callable[[], SpeedTrial], note: Callable[[str], None]
+        self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]
     ) -> StageDevices | None:
         """The devices that the next graph of this plan will run on; None if they are like this machine's.
 
-        costs: as measured on this machine. trial: makes the measurement to run on other devices. note: is called with a
-        line about each device that could not be measured.
+        costs: as measured on this machine. speed_test: makes the measurement to run on other devices. note: is called
+        with a line about each device that could not be measured.
         """
         return None
 
@@ -278,7 +278,7 @@ class RayEngine(ClusterEngine):
         return num_nodes(resources.labels) == 1 and isinstance(resources.per_stage, dict)
 
     def find_devices(
-        self, plan: Plan, costs: Costs, trial: Callable[[], SpeedTrial], note: Callable[[str], None]
+        self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]
     ) -> StageDevices | None:
         from alray.device.devices import at_hand
 
@@ -303,7 +303,7 @@ class RayEngine(ClusterEngine):
 
         IDLE_PROCESSES.end()  # a trial before this one may have left processes, which hold the devices
         here_s = train_seconds(costs)
-        seconds = placement.train_seconds(trial(), plan.stages, measured_on, note)
+        seconds = placement.train_seconds(speed_test(), plan.stages, measured_on, note)
         speeds = [1.0 if each is None else here_s / each for each in seconds]
         # The replicas of a stage wait for the slowest of them.
         slowest = [min(speeds[stage :: plan.stages]) for stage in range(plan.stages)]

@@ -21,16 +21,19 @@ _HINT = "if that is healthy, raise run.deadline_s"
 
 @dataclass(frozen=True)
 class NextStep:
-    """The driver's next step. again: whether continuing from the last checkpoint can help."""
+    """What follows from a poll of the stages: the attempt continues, or it has ended.
 
-    kind: Literal["go_on", "finished", "failed"]
+    `interrupted`: the user asked to stop at once. again: whether continuing from the last checkpoint can help.
+    """
+
+    kind: Literal["wait", "interrupted", "finished", "failed"]
     stage: int | None = None
     error: AlrayError | None = None
     again: bool = False
     detail: str = ""
 
 
-GO_ON = NextStep("go_on")
+WAIT = NextStep("wait")
 
 
 def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: float) -> NextStep:
@@ -72,4 +75,4 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: f
         return NextStep("failed", lost[0].stage, lost[0].error, again=True, detail=lost[0].detail)
     if all(status.finished and status.error is None for status in statuses):
         return NextStep("finished")
-    return GO_ON
+    return WAIT

@@ -96,8 +96,8 @@ class Recorder:
         self._plan: Plan | None = None
         self._losses: dict[int, list[tuple[int, Losses]]] = {}  # by mini-batch, each with its replica
         self._parts: dict[tuple[int, bool], list[CheckpointPart]] = {}
-        """Of the checkpoints under way. After the evaluation that ends a run a second, final one may follow the first
-        after the same mini-batch."""
+        """The parts of checkpoints that are not complete yet. After the evaluation that ends a run a second, final one
+        may follow the first after the same mini-batch."""
 
     def began(self, plan: Plan, start: Start, *, again: bool) -> None:
         """Record that the run starts with this plan, or continues `again` from a checkpoint."""

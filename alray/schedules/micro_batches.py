@@ -16,7 +16,7 @@ MOST_VIRTUAL_STAGES = 256
 Fault = tuple[str, str]
 """A message that says what is wrong, and the hint that says how to correct it."""
 Demand = Callable[[int, int], Fault | None]
-"""Of stages and micro-batches: why a schedule cannot run so many micro-batches; None where it can."""
+"""Takes the numbers of stages and micro-batches. Returns why a schedule cannot run them; None if it can."""
 
 
 def any_number(stages: int, micro_batches: int) -> Fault | None:

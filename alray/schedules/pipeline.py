@@ -16,7 +16,7 @@ from alray.schedules.durations import Durations
 from alray.schedules.schedule import Actions, Bound, Computation
 
 Order = Callable[[int, int, int, int], Iterable[Computation]]
-"""Of stage, stages, micro-batches and virtual stages: the computations of one mini-batch without its updates."""
+"""Takes stage, stages, micro-batches and virtual stages. Returns the computations of a mini-batch without updates."""
 
 
 def with_messages(order: Order) -> Actions:

@@ -48,7 +48,7 @@ class Schedule:
     actions: Actions
     """The actions of one mini-batch on one stage."""
     bound: Bound
-    """Of durations, stages and micro-batches: seconds that no step in steady state can be below."""
+    """Takes durations, stages and micro-batches. Returns the seconds that no step in steady state can be below."""
     formula: str
     """The bound as text. F, L, B and U are the seconds of a stage's actions for one mini-batch; B here includes L and
     U in schedules of local losses. f and b are those of one micro-batch, M the number of micro-batches."""

@@ -272,7 +272,7 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
 
     @property
     def number(self) -> int | Literal["auto"]:
-        """Of a model from elsewhere: the key `components`."""
+        """The key `components` of a model from elsewhere."""
         assert not isinstance(self.components, tuple)
         return self.components
 

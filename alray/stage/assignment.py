@@ -27,7 +27,7 @@ class Start:
     shares: tuple[int, ...] = ()
     """Samples of a mini-batch each replica takes from here on, where they are dealt anew as the run goes."""
     standing: Standing = field(default_factory=Standing)
-    """Of the evaluations so far."""
+    """The best evaluation so far, and what `stop_at` has seen."""
 
 
 class Position(TypedDict):

@@ -12,7 +12,7 @@ from alray.channel.message import CutFlag
 from alray.run_folder.records import EvaluationRecord, Standing
 
 Samples = Callable[[int], int]
-"""Of a number of mini-batches: the samples that a run has seen after them."""
+"""Takes a number of mini-batches. Returns the samples that a run has seen after them."""
 
 _END = CutFlag.EVALUATE | CutFlag.CHECKPOINT | CutFlag.STOP
 

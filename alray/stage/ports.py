@@ -73,12 +73,12 @@ class MessageSizes:
     network: Network
 
     def up(self, source: int) -> int:
-        """Of a message from stage `source` to the next one, or from the last stage to the first, in training and in
-        evaluation."""
+        """Bytes of a message from stage `source` to the next one, or from the last stage to the first, in training and
+        in evaluation."""
         return max(map(self._up_pipelined if self.assignment.pipelined else self._up, self._ends(source)))
 
     def labels_up(self, source: int) -> int:
-        """Of the second part of a training message as in `up`; 0: messages have one part."""
+        """Bytes of the second part of a training message as in `up`; 0: messages have one part."""
         if self.assignment.pipelined:
             return 0
         samples = self.assignment.spec.data.batch_size
@@ -88,7 +88,7 @@ class MessageSizes:
         )
 
     def _up(self, after: int) -> int:
-        """Of a message of local losses from component `after` (counted from 0)."""
+        """Bytes of a message of local losses from component `after` (counted from 0)."""
         samples = self.assignment.spec.data.batch_size
         return packed_bytes([shape.sample_bytes * samples for shape in self.network.edge(after).values()])
 
@@ -103,8 +103,8 @@ class MessageSizes:
         return packed_bytes(sizes)
 
     def down(self, source: int) -> int:
-        """Of a message from stage `source` to the one before it, or from the first stage to the last: one tensor, of
-        all routes."""
+        """Bytes of a message from stage `source` to the one before it, or from the first stage to the last: one tensor
+        of all routes."""
         samples = self.assignment.spec.data.batch_size
         begins = [run[0] for run in self.assignment.plan.stage_plans[source].runs if run[0] > 0]
         return max(
@@ -118,7 +118,7 @@ class MessageSizes:
         return [run[-1] for run in self.assignment.plan.stage_plans[stage].runs if run[-1] < last]
 
     def wire(self) -> tuple[int, int]:
-        """Of a micro-batch's output or gradient; and how many of these may wait at once.
+        """Bytes of a micro-batch's output or gradient, and how many of these may wait at once.
 
         That is as many as a mini-batch has, so that a send never waits.
         """

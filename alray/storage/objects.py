@@ -33,8 +33,8 @@ _RETRIES: dict[str, Any] = {
     "retry_timeout": timedelta(seconds=2),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(milliseconds=500), "base": 2},
 }
-"""Of obstore itself, for each part of a large object. Python hears no Ctrl-C meanwhile, so obstore gives up soon and is
-called again."""
+"""How often and how long obstore itself tries each part of a large object. Python hears no Ctrl-C meanwhile, so obstore
+gives up soon and is called again."""
 _AGAIN_S = 0.5
 _AWAY = re.compile(r"HTTP error: |status code: (429|50[0234]) ")
 """So obstore's message says that no answer came, or only a part of one, or that the storage has too much to do."""

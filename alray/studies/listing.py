@@ -49,13 +49,13 @@ class Listed:
     test: float | None = None
     step_time_s: float | None = None
     trials: int | None = None
-    """Of a study."""
+    """The number of trials of a study."""
     ended: int | None = None
     """Trials that have ended."""
     date: str | None = None
     """When it began, with the time zone."""
     reason: str | None = None
-    """Of `damaged`."""
+    """Why it is `damaged`."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

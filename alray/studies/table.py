@@ -101,7 +101,7 @@ ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
 _TO_TARGET = tuple(name for name in ROW_FIGURES if name.endswith("_to_target"))
 _ACCURACIES = ("validation", "test")
 _PARTS = ("forward_s", "backward_s", "update_s")
-"""Of a mini-batch: columns of studies that measure times only."""
+"""The parts of a mini-batch: columns of studies that measure times only."""
 _OF_ALL_TRAINING = ("training_s", "epoch_s")
 _IF_KNOWN = (*_OF_ALL_TRAINING, *_PARTS, "exit_time")
 _IF_DIFFERENT = ("parameters", "all_reduce_bytes")
@@ -142,7 +142,7 @@ class PointRow:
 
     @property
     def summary(self) -> Summary | None:
-        """Of the first trial with these settings: how it was laid out. None if no trial came to an end."""
+        """The summary of the first trial with these settings, for its layout. None if no trial came to an end."""
         return next((record.summary for record in self.best), None)
 
     def as_json(self) -> dict[str, Any]:

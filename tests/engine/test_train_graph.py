@@ -44,7 +44,7 @@ def verdict(said: WorkerReports):
 def test_a_worker_that_died_is_named() -> None:
     """The other one, which lost it, is not at fault."""
     other = status(0, finished=True, error=LOST)
-    assert verdict(reports_of(other, status(1))).kind == "go_on", "the word is Ray Train's"
+    assert verdict(reports_of(other, status(1))).kind == "wait", "the word is Ray Train's"
     told = verdict(reports_of(other, status(1), failure=TrainerFailure("it failed", {1: "why"}), ended=True))
     assert (told.kind, told.again, told.detail) == ("failed", True, "why")
     assert str(told.error) == "stage 0 of replica 1 died (process 71 on host)"
@@ -66,7 +66,7 @@ def test_a_trainer_that_ends_too_early_is_at_fault() -> None:
 
 
 def test_all_well() -> None:
-    assert verdict(reports_of(status(0, finished=True), status(1))).kind == "go_on"
+    assert verdict(reports_of(status(0, finished=True), status(1))).kind == "wait"
     assert verdict(reports_of(status(0, finished=True), status(1, finished=True), ended=True)).kind == "finished"
 
 
@@ -76,7 +76,7 @@ def test_one_that_waits_for_another_is_not_stuck(busy: str) -> None:
     stuck = status(1, activity_s=100.0)
     waiting = as_waiting([status(0, activity=busy), stuck])
     assert [each.activity for each in waiting] == [busy, "all_reduce"]
-    assert judge(waiting, deadline_s=15.0, lost_since_s=0.0).kind == "go_on"
+    assert judge(waiting, deadline_s=15.0, lost_since_s=0.0).kind == "wait"
     both = as_waiting([status(0, activity_s=100.0), stuck])
     assert judge(both, deadline_s=15.0, lost_since_s=0.0).kind == "failed"
 

@@ -13,7 +13,7 @@ from alray.errors import StageError
 from alray.graph import cluster, placement
 from alray.graph.cluster import wait_for_room
 from alray.graph.placement import Placement
-from alray.probe.device_speed import SpeedTrial
+from alray.probe.device_speed import SpeedTest
 
 
 def test_a_full_cluster_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_the_process_of_a_speed_trial_ends_with_it(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(placement.ray, "remote", remote)
     monkeypatch.setattr(placement, "PlacementGroupSchedulingStrategy", lambda *arguments, **named: None)
     placed = Placement(({"CPU": 1.0, "GPU": 1.0},), group=None, nodes=("node",))  # type: ignore[arg-type]
-    trial = SpeedTrial(**{field.name: None for field in fields(SpeedTrial)})  # type: ignore[arg-type]
+    trial = SpeedTest(**{field.name: None for field in fields(SpeedTest)})  # type: ignore[arg-type]
     assert placed._begin(0, trial, 0) == "result"
     assert (asked["max_calls"], asked["num_gpus"], asked["max_retries"]) == (1, 1.0, 0)
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from alray.errors import ChannelError, NonFiniteLoss, ProcessLost, StageError
-from alray.runner.policy import FIRST_FACTOR, GO_ON, GRACE_S, judge
+from alray.runner.policy import FIRST_FACTOR, GRACE_S, WAIT, judge
 from alray.stage.telemetry import StageStatus
 
 WELL = [StageStatus(stage, 0, 5, 40, "compute", 0.1) for stage in range(3)]
@@ -24,12 +24,12 @@ def with_one(stage: int, **changes):
 
 
 def test_all_is_well() -> None:
-    assert verdict(WELL) is GO_ON
+    assert verdict(WELL) is WAIT
 
 
 def test_finished_when_every_stage_is() -> None:
     assert verdict([replace(status, finished=True) for status in WELL]).kind == "finished"
-    assert verdict(with_one(0, finished=True)) is GO_ON
+    assert verdict(with_one(0, finished=True)) is WAIT
 
 
 def test_the_dead_are_at_fault_and_not_those_who_lost_them() -> None:
@@ -46,7 +46,7 @@ def test_the_dead_are_at_fault_and_not_those_who_lost_them() -> None:
 
 def test_who_lost_a_neighbour_waits_for_the_word() -> None:
     statuses = with_one(2, finished=True, error=ChannelError("edge 1->2: the neighbour is gone"))
-    assert verdict(statuses, lost_since_s=GRACE_S - 0.1) is GO_ON
+    assert verdict(statuses, lost_since_s=GRACE_S - 0.1) is WAIT
     found = verdict(statuses, lost_since_s=GRACE_S + 0.1)
     assert (found.kind, found.stage, found.again) == ("failed", 2, True)
 
@@ -63,7 +63,7 @@ def test_a_lost_process_of_a_stage_is_not_of_the_bits() -> None:
 
 
 def test_silence() -> None:
-    assert verdict(with_one(1, silent_s=DEADLINE_S - 1)) is GO_ON
+    assert verdict(with_one(1, silent_s=DEADLINE_S - 1)) is WAIT
     found = verdict(with_one(1, silent_s=DEADLINE_S + 1))
     assert (found.stage, found.again) == (1, True)
     assert str(found.error) == (
@@ -78,7 +78,7 @@ def test_silence() -> None:
 )
 def test_stuck(activity, first_time, factor) -> None:
     stage = partial(with_one, 2, activity=activity, first_time=first_time)
-    assert verdict(stage(activity_s=factor * DEADLINE_S - 1)) is GO_ON
+    assert verdict(stage(activity_s=factor * DEADLINE_S - 1)) is WAIT
     found = verdict(stage(activity_s=factor * DEADLINE_S + 1))
     assert (found.kind, found.stage, found.again) == ("failed", 2, True)
     assert str(found.error) == (
@@ -89,4 +89,4 @@ def test_stuck(activity, first_time, factor) -> None:
 
 @pytest.mark.parametrize("activity", ["receive_wait", "send_wait", "barrier", "data", "checkpoint", "between"])
 def test_waiting_is_nobodys_fault(activity) -> None:
-    assert verdict(with_one(2, activity=activity, activity_s=1e4)) is GO_ON
+    assert verdict(with_one(2, activity=activity, activity_s=1e4)) is WAIT

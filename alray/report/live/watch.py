@@ -18,7 +18,7 @@ from alray.storage.location import modified_s
 _EVERY_S, _EVERY_OF_OBJECTS_S = 1.0, 5.0
 """Seconds between two looks at the run folder. Each look at object storage is a request."""
 _SHARE = 0.05
-"""Of one processor, what making the figures may take: the larger a run, the less often they are made."""
+"""The share of one processor that making figures may take: the larger a run, the less often they are made."""
 _LAST_S = 5.0
 """How long the end waits for the report of the run, and then for the pages."""
 

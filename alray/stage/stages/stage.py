@@ -231,7 +231,7 @@ def _receive_round(own: int, batch: MiniBatch, ports: Ports, clock: Clock) -> Wa
         raise ChannelError(
             f"edge {ports.before.edge}: {message.kind.name.lower()} {message.step} came where mini-batch {batch.step} "
             "comes round",
-            hint="report this as a fault of alray",
+            hint="report this as a bug of alray",
         )
     return replace(batch, incoming=message.tensors, message=message, outgoing={}, own=own)
 

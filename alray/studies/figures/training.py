@@ -23,7 +23,7 @@ from alray.studies.table import PointRow
 MOST_POINTS = 24
 """Studies with more points have no such figures: one could not tell their curves apart."""
 _MOST_EVALUATIONS = 2000
-"""Of all trials together: the page and the files stay small."""
+"""The most evaluations of all trials together, so that the page and the files stay small."""
 
 
 def race(results: Results) -> Exhibit | None:
