@@ -7,9 +7,10 @@ import math
 import os
 import secrets
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -132,13 +133,30 @@ def end_if_silent() -> None:
     try:
         silent = any(psutil.Process(process.pid).status() == psutil.STATUS_STOPPED for process in leading)
         if not silent:
+            # Where no connection is possible, the client would not keep to its time limit, and end this process.
+            host, _, port = node.gcs_address.rpartition(":")
+            socket.create_connection((host, int(port)), timeout=_ANSWERING_S).close()
             ray._private.worker.global_worker.gcs_client.internal_kv_exists(b"alray", None, timeout=_ANSWERING_S)
-    except RayError:
+    except (OSError, RayError):
         silent = True
     if silent:
         for process in leading:
             process.kill()
             process.wait()
+        _hang_up(int(node.gcs_address.rpartition(":")[2]))
+
+
+def _hang_up(port: int) -> None:
+    """Shut down the connections of this process to a port of a process that has ended.
+
+    If the network is gone, this process does not learn of the end, and Ray's threads would wait for an answer for
+    minutes. By then Ray's C++ code may have ended this process.
+    """
+    for connection in psutil.Process().net_connections("tcp"):
+        if connection.raddr and connection.raddr.port == port:
+            # One that has ended by itself cannot be shut down.
+            with suppress(OSError), socket.socket(fileno=os.dup(connection.fd)) as own:
+                own.shutdown(socket.SHUT_RDWR)
 
 
 def _ended_process() -> str | None:
