@@ -6,7 +6,7 @@ from alray.cli.terminal import shown
 from alray.console.layout import unbroken
 from alray.counting import counted
 from alray.report.definitions import NO_BUBBLE
-from alray.report.text import accuracy, seconds, share, whole
+from alray.report.text import score, seconds, share, whole
 from alray.run_folder.records import Best, Summary
 
 
@@ -15,7 +15,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = [(summary.status, _length(summary))]
     splits = [(name, getattr(summary.accuracy, name)) for name in ("test", "validation", "train")]
     if summary.accuracy.test is not None or summary.accuracy.validation is not None:
-        rows.append(("accuracy", ", ".join(f"{name} {accuracy(value)}" for name, value in splits if value is not None)))
+        rows.append(("accuracy", ", ".join(f"{name} {score(value)}" for name, value in splits if value is not None)))
     rows += _by_depth(summary)
     if summary.best is not None and summary.best.step != summary.steps:
         rows.append(("best", _best(summary.best)))
@@ -44,7 +44,7 @@ def _length(summary: Summary) -> str:
 
 def _best(best: Best) -> str:
     use = "use it with --best" if best.checkpoint is not None else "its weights were not kept"
-    return f"validation {accuracy(best.validation)} after mini-batch {best.step:,}; {use}"
+    return f"validation {score(best.validation)} after mini-batch {best.step:,}; {use}"
 
 
 def _by_depth(summary: Summary) -> list[tuple[str, str]]:
@@ -53,4 +53,4 @@ def _by_depth(summary: Summary) -> list[tuple[str, str]]:
     values = [(entry.depth, getattr(entry, name)) for entry in summary.accuracy_per_depth]
     if len(values) < 2 or any(value is None for _, value in values):
         return []
-    return [("by depth", f"{name} " + ", ".join(unbroken(f"{depth}: {accuracy(value)}") for depth, value in values))]
+    return [("by depth", f"{name} " + ", ".join(unbroken(f"{depth}: {score(value)}") for depth, value in values))]

@@ -18,7 +18,7 @@ from alray.report.folder import RunFolder, read_run
 from alray.report.single_step import SingleStep, single_step
 from alray.report.spread import Spread, spread
 from alray.report.summary import Figures, figures_of
-from alray.report.text import accuracy, number
+from alray.report.text import number, score
 from alray.report.training_time import training_s
 from alray.run_folder.records import Best, EvaluationRecord
 from alray.run_folder.store import has_checkpoint
@@ -108,7 +108,7 @@ class ComparedRun:
         """The highest peak of any stage."""
         return max((peak for peak in self.figures.peak_memory_bytes if peak is not None), default=None)
 
-    def accuracy(self, split: ComparedSplit, depth: int | None = None) -> float | None:
+    def score(self, split: ComparedSplit, depth: int | None = None) -> float | None:
         """The accuracy at the `chosen` evaluation: of the whole network, or of the route of this depth."""
         record = self.chosen
         if record is None:
@@ -181,8 +181,8 @@ class Group:
         """The spread of a figure over the runs that have it; None if no run has it."""
         return spread(figure(run) for run in self.counted)
 
-    def accuracy(self, split: ComparedSplit, depth: int | None = None) -> Spread | None:
-        return self.spread(lambda run: run.accuracy(split, depth))
+    def score(self, split: ComparedSplit, depth: int | None = None) -> Spread | None:
+        return self.spread(lambda run: run.score(split, depth))
 
     @property
     def depths(self) -> list[int]:
@@ -202,8 +202,8 @@ class Group:
 
     def as_json(self) -> dict[str, Any]:
         figures: dict[str, Callable[[ComparedRun], float | None]] = {
-            "validation": lambda run: run.accuracy("validation"),
-            "test": lambda run: run.accuracy("test"),
+            "validation": lambda run: run.score("validation"),
+            "test": lambda run: run.score("test"),
             "step_time_s": lambda run: run.figures.step_time_s,
             "samples_per_s": lambda run: run.figures.samples_per_s,
             "bubble": lambda run: run.figures.bubble,
@@ -224,12 +224,12 @@ class Group:
             "per_depth": [
                 {
                     "depth": depth,
-                    "validation": _json_of(self.accuracy("validation", depth)),
-                    "test": _json_of(self.accuracy("test", depth)),
+                    "validation": _json_of(self.score("validation", depth)),
+                    "test": _json_of(self.score("test", depth)),
                 }
                 for depth in self.depths
             ],
-            "bag_of_embeddings": _json_of(self.accuracy("test", 1)) if self.has_bag_of_embeddings else None,
+            "bag_of_embeddings": _json_of(self.score("test", 1)) if self.has_bag_of_embeddings else None,
             "single_step": self.single_step.as_json(),
             "runs": [run.as_json() for run in self.runs],
         }
@@ -311,7 +311,7 @@ def compare_runs(run_dirs: Sequence[Location]) -> Comparison:
 
 
 def _best_shown(lost: Sequence[Best]) -> str:
-    return ", ".join(f"{accuracy(best.validation)} after {number(best.step)} mini-batches" for best in lost)
+    return ", ".join(f"{score(best.validation)} after {number(best.step)} mini-batches" for best in lost)
 
 
 def _why_none(group: Group) -> str:

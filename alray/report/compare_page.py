@@ -155,7 +155,7 @@ def depth_rows(comparison: Comparison) -> list[Row]:
         {"series": group.label, "kind": MEASURED, "depth": depth, **_mean(values, len(group.counted))}
         for group in comparison.groups
         for depth in group.depths
-        if (values := _known([run.accuracy(comparison.split, depth) for run in group.counted]))
+        if (values := _known([run.score(comparison.split, depth) for run in group.counted]))
     ]
 
 

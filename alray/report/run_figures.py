@@ -16,8 +16,7 @@ from alray.report.lanes import View, action_of, steady, whole
 from alray.report.schedule_figure import schedule_figure
 from alray.report.single_step import COLUMNS, HEAD, rows_of, single_step
 from alray.report.table import Table
-from alray.report.text import accuracy as accuracy_text
-from alray.report.text import number
+from alray.report.text import number, score
 from alray.report.thinning import CurvePoint, groups, run_length, spaced, thin
 from alray.report.timeline import measured_last, predicted_lanes, predicted_steady
 from alray.run_folder.records import WARM_UP_STEPS, EvaluationRecord, StageRecord, StepRecord
@@ -121,10 +120,7 @@ def accuracy(run: RunFolder) -> Exhibit:
         figures.append(_accuracy_figure("accuracy_per_depth", title, "of every depth", depths))
     table = Table(
         ("depth", "train", "validation", "test"),
-        tuple(
-            (str(entry.depth), *map(accuracy_text, (entry.train, entry.validation, entry.test)))
-            for entry in last.per_depth
-        ),
+        tuple((str(entry.depth), *map(score, (entry.train, entry.validation, entry.test))) for entry in last.per_depth),
     )
     found = (f"The last evaluation was made after {last.step:,} mini-batches.",)
     return Exhibit("Accuracy", tuple(figures), found, tables={"accuracy_per_depth": table} if last.per_depth else {})

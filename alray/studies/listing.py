@@ -15,7 +15,7 @@ from alray.errors import AlrayError, RequestError
 from alray.loading.load import read_document
 from alray.report.folder import longest_silence_s, read_plan
 from alray.report.table import Table
-from alray.report.text import accuracy, seconds
+from alray.report.text import score, seconds
 from alray.run_folder.records import read_environment, read_summary
 from alray.run_folder.store import never_began
 from alray.spec.method import METHODS
@@ -129,8 +129,8 @@ def _cells(row: Listed) -> tuple[str, ...]:
         row.schedule or "",
         stages,
         row.state,
-        accuracy(row.validation),
-        accuracy(row.test),
+        score(row.validation),
+        score(row.test),
         seconds(row.step_time_s),
         _day(row.date),
     )

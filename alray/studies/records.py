@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt
 
-from alray.run_folder.records import Accuracy, Exit, Summary
+from alray.run_folder.records import Exit, Scores, Summary
 from alray.storage.json_file import read_json
 
 TrialStatus = Literal["finished", "reached", "stopped", "diverged", "failed", "lost"]
@@ -116,7 +116,8 @@ class TrialRecord(BaseModel):
         """The record without what it says of accuracies, for studies that measure times only."""
         if self.summary is None:
             return self
-        silent = self.summary.model_copy(update={"accuracy": Accuracy(), "best": None, "accuracy_per_depth": []})
+        nothing = {"accuracy": Scores(), "accuracy_per_depth": [], "scores": None, "scores_per_depth": []}
+        silent = self.summary.model_copy(update={**nothing, "best": None})
         return self.model_copy(update={"summary": silent})
 
 

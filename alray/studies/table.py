@@ -17,7 +17,7 @@ from typing import Any
 from alray.loading.study.points import in_words, label_of, value_text
 from alray.report.spread import Spread, spread
 from alray.report.table import CellValue, Column, Numbers, Table
-from alray.report.text import NOT_MEASURED, accuracy, number, seconds, share, whole
+from alray.report.text import NOT_MEASURED, number, score, seconds, share, whole
 from alray.run_folder.records import Summary
 from alray.studies.records import TrialRecord
 
@@ -77,8 +77,8 @@ def _time_of_an_exit(record: TrialRecord) -> float | None:
 ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
     column.name: (replace(column, spread=True), figure)
     for column, figure in (
-        (Column("validation", "validation", accuracy, "share", "largest"), lambda each: _accuracy(each, "validation")),
-        (Column("test", "test", accuracy, "share", "largest"), lambda each: _accuracy(each, "test")),
+        (Column("validation", "validation", score, "share", "largest"), lambda each: _accuracy(each, "validation")),
+        (Column("test", "test", score, "share", "largest"), lambda each: _accuracy(each, "test")),
         (Column("step_time_s", "step time", seconds, "seconds", "smallest"), _measured("step_time_s")),
         (Column("predicted_step_time_s", "predicted", seconds, "seconds"), _measured("predicted_step_time_s")),
         (Column("samples_per_s", "samples/s", whole, best="largest"), _measured("samples_per_s")),

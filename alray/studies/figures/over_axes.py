@@ -9,7 +9,7 @@ from typing import Any
 from alray.loading.study.points import in_words, value_text
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar, heat_map
 from alray.report.figure import Exhibit, Figure, file_name
-from alray.report.text import accuracy, number, seconds, share
+from alray.report.text import number, score, seconds, share
 from alray.studies.doubt import interval_of_point
 from alray.studies.figures.trouble import marks_of, trouble
 from alray.studies.results import BATCH_SIZE, Results
@@ -80,7 +80,7 @@ _MAPPED = {
     "samples_per_s": ("Samples a second", number),
     "seconds_to_target": ("Seconds to the target", seconds),
     "efficiency": ("Efficiency", share),
-    "validation": ("Validation accuracy", accuracy),
+    "validation": ("Validation accuracy", score),
 }
 
 
