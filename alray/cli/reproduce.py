@@ -79,7 +79,7 @@ def reproduction_rows(found: Reproduction) -> list[tuple[str, str]]:
         at = f"after mini-batch {found.parted.step:,}, epoch {found.parted.epoch:g}"
         rows.append(("they part at", f"the evaluation {at}, of {evaluations}"))
         rows += [
-            ("", f"{name} {score(old)} then, {score(new)} now") for name, (old, new) in found.parted.accuracies.items()
+            ("", f"{name} {score(old)} then, {score(new)} now") for name, (old, new) in found.parted.scores.items()
         ]
     if found.parted_losses is not None:
         rows.append(("losses part at", f"mini-batch {found.parted_losses:,}"))

@@ -12,8 +12,8 @@ from alray.report.table import Table
 from alray.report.text import NOT_MEASURED, number, score, seconds, share, size, whole
 
 
-def accuracy_table(comparison: Comparison) -> Table:
-    """The spec of each group, how it ended, and its accuracy at the chosen evaluations."""
+def score_table(comparison: Comparison) -> Table:
+    """The spec of each group, how it ended, and its metric at the chosen evaluations."""
     head = ("run", "method", "schedule", "engine", "seeds", "status", "chosen after", "validation", "test")
     return Table(
         head,
@@ -35,7 +35,7 @@ def accuracy_table(comparison: Comparison) -> Table:
 
 
 def depth_table(comparison: Comparison) -> Table:
-    """The accuracy of each route, on the set that `Comparison.split` names."""
+    """The metric of each route, on the set that `Comparison.split` names."""
     depths = sorted({depth for group in comparison.groups for depth in group.depths})
     return Table(
         ("run", *(f"depth {depth}" for depth in depths)),

@@ -98,7 +98,8 @@ def _tiles(run: RunFolder, figures: Figures, evaluations: Sequence[EvaluationRec
         is_final = run.summary is not None and last.step == figures.steps
         of = "of the final weights" if is_final else f"after {last.step:,} mini-batches"
         test, of_test = last.test, f"{of}; validation {score(last.validation)}"
-    best, of_best = None, "no validation accuracy was measured"
+    metric = figures.measures
+    best, of_best = None, f"no validation {metric.title} was measured"
     if figures.best:
         best = figures.best.validation
         of_best = f"after {figures.best.step:,} mini-batches; test there {score(figures.best.test)}"
@@ -107,8 +108,8 @@ def _tiles(run: RunFolder, figures: Figures, evaluations: Sequence[EvaluationRec
     predicted_bubble = NO_BUBBLE if figures.predicted_bubble is None else f"predicted {share(figures.predicted_bubble)}"
     peak = max((peak for peak in figures.peak_memory_bytes if peak is not None), default=None)
     return [
-        ("Test accuracy", score(test), of_test),
-        ("Best validation accuracy", score(best), of_best),
+        (f"Test {metric.title}", score(test), of_test),
+        (f"Best validation {metric.title}", score(best), of_best),
         ("Samples per second", number(figures.samples_per_s), "over all replicas"),
         ("Step time", seconds(figures.step_time_s), f"predicted {seconds(figures.predicted_step_time_s)}"),
         ("Bubble", share(figures.bubble), predicted_bubble),

@@ -35,6 +35,11 @@ class Metric:
         return value == bound or self.is_better(value, bound)
 
     @property
+    def heading(self) -> str:
+        """The title with a capital letter."""
+        return self.title[0].upper() + self.title[1:]
+
+    @property
     def direction(self) -> str:
         """Which value is the best one."""
         return "lowest" if self.lowest else "highest"

@@ -351,6 +351,7 @@ class Standing(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     step: int = 0  # mini-batches before the last evaluation
+    metric: MetricName = ACCURACY.name
     last: Scores = Scores()
     best: Best | None = None  # chosen on validation: the test set chooses nothing
     since_best: int = 0  # evaluations after the best one
@@ -369,7 +370,7 @@ class Standing(BaseModel):
         if METRICS[evaluation.metric].is_better(validation, None if best is None else best.validation):
             best, since_best = Best(step=evaluation.step, validation=validation, test=test), 0
         last = Scores(train=train, validation=validation, test=test)
-        return Standing(step=evaluation.step, last=last, best=best, since_best=since_best)
+        return Standing(step=evaluation.step, metric=evaluation.metric, last=last, best=best, since_best=since_best)
 
 
 class Failure(_Documented):

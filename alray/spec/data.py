@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -588,3 +588,8 @@ Data = Annotated[
     | Annotated[OwnData, Tag(OPEN_TAG)],
     Discriminator(Choice("source")),
 ]
+
+SOURCES: dict[str, type[DataSection]] = {
+    get_args(member)[1].tag: get_args(member)[0] for member in get_args(get_args(Data)[0])
+}
+"""The sections of all sources by `source`; `python` stands for those of one's own."""
