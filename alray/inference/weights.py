@@ -70,15 +70,17 @@ def _best(complete: dict[int, dict[str, Any]]) -> tuple[dict[str, Any], Weights]
     best, metric = standing.best, METRICS[standing.metric]
     if best is None:
         raise RequestError(
-            f"this run has no validation {metric.title} by which a best checkpoint could be chosen;
-            {_listed(complete)}", key="--best", hint="choose one by --step, or set data.validation_fraction and
-            run.evaluate_every in the next run",
+            f"this run has no validation {metric.title} by which a best checkpoint could be chosen; "
+            f"{_listed(complete)}",
+            key="--best",
+            hint="choose one by --step, or set data.validation_fraction and run.evaluate_every in the next run",
         )
     if best.step not in complete:
         raise RequestError(
-            f"the weights of the best validation {metric.title} ({best.validation:.4f}, after {best.step:,}
-            mini-batches) " f"were not kept; {_listed(complete)}", key="--best", hint="choose one by --step; a run keeps
-            its best weights unless `run.checkpoint` is null",
+            f"the weights of the best validation {metric.title} ({best.validation:.4f}, after {best.step:,} "
+            f"mini-batches) were not kept; {_listed(complete)}",
+            key="--best",
+            hint="choose one by --step; a run keeps its best weights unless `run.checkpoint` is null",
         )
     return complete[best.step], Weights(best.step, "best", metric.name)
 

@@ -273,9 +273,9 @@ class Comparison:
             lost = [run.figures.best for run in group.counted if run.figures.best is not None and not run.keeps_best]
             if lost:
                 found.append(
-                    f"{group.label}: the last evaluation is used, because the weights of the best validation
-                    {self.metric.title} " f"({_best_shown(lost)}) were not kept; `run.checkpoint` keeps them unless it
-                    is null"
+                    f"{group.label}: the last evaluation is used, because the weights of the best validation "
+                    f"{self.metric.title} ({_best_shown(lost)}) were not kept; `run.checkpoint` keeps them unless it "
+                    "is null"
                 )
             if group.first.is_text and not group.has_bag_of_embeddings:
                 found.append(f"{group.label}: no line for the bag of embeddings, because {_why_none(group)}")
