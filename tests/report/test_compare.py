@@ -15,7 +15,7 @@ from alray.errors import CheckpointError
 from alray.loading.yaml_text import write_yaml
 from alray.report.compare import Comparison, compare_runs
 from alray.report.compare_page import ComparisonReport, depth_rows, training_rows
-from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
+from alray.report.compare_tables import bag_table, cost_table, depth_table, score_table
 from alray.report.spread import Spread, spread
 from alray.report.summary import figures_of, summarise
 from alray.run_folder.records import DepthScores, EvaluationRecord, Writer, effective, read, read_summary
@@ -119,7 +119,7 @@ def test_runs_that_differ_by_their_seed_are_one_row(add: Add) -> None:
     assert second.score("test") == Spread(0.4, None, 1)
     assert [group.label for group in comparison.groups] == ["net, associated learning", "net, backpropagation"]
     assert comparison.differences == {"method.kind": ("associated_learning", "backpropagation")}
-    assert accuracy_table(comparison).rows[0][3:] == (
+    assert score_table(comparison).rows[0][3:] == (
         *("ray", "0 1", "finished", "10 to 20 (best)", "0.8500 ± 0.0707", "0.7000 ± 0.1414"),
     )
     assert depth_table(comparison).rows == (
@@ -151,7 +151,7 @@ def test_a_run_that_did_not_end_is_shown_and_not_counted(add: Add) -> None:
     first, second = comparison.groups
     assert (first.status, first.score("test")) == ("1 failed, 1 finished, 1 unfinished", Spread(0.8, None, 1))
     assert (second.status, second.score("test"), second.label) == ("unfinished", None, "other")
-    assert accuracy_table(comparison).rows[1][-3:] == ("–", "–", "–")
+    assert score_table(comparison).rows[1][-3:] == ("–", "–", "–")
 
 
 def test_the_bag_of_embeddings_stands_beside_text(add: Add) -> None:
@@ -226,7 +226,7 @@ def test_engines_are_named_and_not_mixed(add: Add) -> None:
     runs = [add("a", (0.5, 0.5)), add("b", (0.5, 0.5), engine="inline"), add("c", (0.5, 0.5), seed=1)]
     comparison = compare_runs(runs)
     assert [group.label for group in comparison.groups] == ["net, ray", "net, inline"]
-    assert [row[3] for row in accuracy_table(comparison).rows] == ["ray", "inline"]
+    assert [row[3] for row in score_table(comparison).rows] == ["ray", "inline"]
     assert [len(group.runs) for group in comparison.groups] == [2, 1]
     (note,) = comparison.notes
     assert "times cannot (ray: net, ray; inline: net, inline)" in note
@@ -239,7 +239,7 @@ def test_the_last_evaluation_counts_where_the_best_weights_are_gone(add: Add) ->
     assert group.score("validation") == Spread(0.3333, None, 1)
     assert group.score("test") == Spread(0.4, None, 1)
     comparison = compare_runs([group.first.folder.path])
-    assert accuracy_table(comparison).rows[0][-3:] == ("20 (last)", "0.3333", "0.4000")
+    assert score_table(comparison).rows[0][-3:] == ("20 (last)", "0.3333", "0.4000")
     (note,) = comparison.notes
     assert "(1.0000 after 10 mini-batches) were not kept" in note
     (run,) = comparison.as_json()["groups"][0]["runs"]
