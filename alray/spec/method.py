@@ -27,8 +27,8 @@ class MethodSection(Section):
     """The class in alray.nn.methods that carries it out, as `module:Class`. It is called with `fields`."""
     local_losses: ClassVar[bool] = True
     """Whether every component learns from its own losses, so that no gradient travels between components."""
-    tasks: ClassVar[tuple[str, ...]] = tuple(TASKS)
-    """The kinds of task that the method can learn. Of one's own method its class says it."""
+    tasks: ClassVar[tuple[str, ...]] = (DEFAULT_TASK,)
+    """The kinds of task that the method can learn."""
     has_label_chain: ClassVar[bool] = False
     """Whether components have label encoders, which can train at a rate of their own (`optimizer.label_lr`)."""
 
@@ -55,6 +55,7 @@ class AssociatedLearning(MethodSection):
 
     implementation = "alray.nn.methods.associated:AssociatedLearning"
     abbreviation = "AL"
+    tasks = tuple(TASKS)
     has_label_chain = True
 
     kind: Literal["associated_learning"] = "associated_learning"
@@ -114,6 +115,7 @@ class Backpropagation(MethodSection):
 
     implementation = "alray.nn.methods.backpropagation:Backpropagation"
     abbreviation = "BP"
+    tasks = tuple(TASKS)
     local_losses = False
 
     kind: Literal["backpropagation"]
@@ -141,7 +143,6 @@ class SupervisedContrastive(MethodSection):
 
     implementation = "alray.nn.methods.contrastive:SupervisedContrastive"
     abbreviation = "SCPL"
-    tasks = (DEFAULT_TASK,)
 
     kind: Literal["supervised_contrastive"]
     """`supervised_contrastive`."""
@@ -174,6 +175,7 @@ class DecoupledGreedy(MethodSection):
 
     implementation = "alray.nn.methods.greedy:DecoupledGreedy"
     abbreviation = "DGL"
+    tasks = tuple(TASKS)
 
     kind: Literal["decoupled_greedy"]
     """`decoupled_greedy`."""
@@ -188,6 +190,7 @@ class OwnMethod(OwnCode, MethodSection):
 
     model_config = ConfigDict(extra="allow")
 
+    tasks = tuple(TASKS)  # its class says which
     has_label_chain = True  # as far as a spec can tell: an optimizer named `label` takes the rate, if there is one
 
     kind: Reference

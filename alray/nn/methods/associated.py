@@ -13,14 +13,11 @@ from alray.nn.encoder import Encoder, EncoderFacts, Tensors, pass_on
 from alray.nn.methods.method import MakePart, Method, Task
 from alray.nn.readout import Features, Pooling, Readout, with_activation
 from alray.nn.shape import Shape
-from alray.spec.task import TASKS
 from alray.tasks.task import LearningTask
 
 
 class AssociatedLearning(Method):
     """The fields are those of the section `alray.spec.method.AssociatedLearning`."""
-
-    tasks = tuple(TASKS)
 
     def __init__(
         self,

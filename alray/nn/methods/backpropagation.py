@@ -14,7 +14,6 @@ from alray.nn.encoder import Encoder, EncoderFacts, Tensors, in_default_strides,
 from alray.nn.methods.method import MakePart, Method, Task
 from alray.nn.readout import head_of
 from alray.nn.shape import Shape
-from alray.spec.task import TASKS
 from alray.tasks.task import LearningTask
 
 
@@ -22,7 +21,6 @@ class Backpropagation(Method):
     """The fields are those of the section `alray.spec.method.Backpropagation`. The only route is the whole network."""
 
     local_losses = False
-    tasks = tuple(TASKS)
 
     def __init__(self, task: Task, *, head: Any, label_smoothing: float) -> None:
         super().__init__(task)

@@ -10,7 +10,6 @@ from alray.nn.component import LocalComponent, read
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors
 from alray.nn.methods.method import MakePart, Method, Task
 from alray.nn.readout import head_of
-from alray.spec.task import TASKS
 from alray.tasks.task import LearningTask
 
 
@@ -24,8 +23,6 @@ class DecoupledGreedy(Method):
     on maps averaged to at most 4 x 4, the classifier that backpropagation has behind its last encoder, so that methods
     differ in their losses only. `head: {pool: 2, hidden: 512}` is a perceptron on averaged maps, as MLP-aux is.
     """
-
-    tasks = tuple(TASKS)
 
     def __init__(self, task: Task, *, head: Any, label_smoothing: float) -> None:
         super().__init__(task)

@@ -53,7 +53,8 @@ class Method(ABC):
     local_losses: ClassVar[bool] = True
     """Whether every component learns from its own losses, so that no gradient travels between components."""
     tasks: ClassVar[tuple[str, ...]] = (DEFAULT,)
-    """The kinds of task that the method can learn. One that takes its loss from `task.learning` can learn any."""
+    """Of a method of your own: the kinds of task that it can learn. One that takes its loss from `task.learning` can
+    learn any."""
 
     def __init__(self, task: Task) -> None:
         """A subclass also takes the further keys of the spec's section `method`, by name."""
