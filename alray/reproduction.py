@@ -28,11 +28,12 @@ from alray.storage.location import Location, location_of
 
 @dataclass(frozen=True)
 class Parting:
-    """The first evaluation that differs: after how many mini-batches, and by name each accuracy then and now."""
+    """The first evaluation that differs: after how many mini-batches, and by name each value of the metric then and
+    now."""
 
     step: int
     epoch: float
-    accuracies: dict[str, tuple[float, float]]
+    scores: dict[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def reproduce_run(
         steps=before.steps,
         weights_sha256=(before.sha256, now.weights_sha256),
         evaluations=len(pairs),
-        parted=next((parted for parted in map(_parting, pairs) if parted.accuracies), None),
+        parted=next((parted for parted in map(_parting, pairs) if parted.scores), None),
         parted_losses=_parted_losses(old, new),
         environment=_differences(*(_environment(folder) for folder in (again.run_dir, location_of(now.run_dir)))),
     )
@@ -146,16 +147,16 @@ def _evaluations(old: Iterable[Record], new: Iterable[Record]) -> Iterator[tuple
 
 
 def _parting(pair: tuple[EvaluationRecord, EvaluationRecord]) -> Parting:
-    """How two evaluations differ, among the accuracies that both measured."""
-    then, now = (_accuracies(record) for record in pair)
+    """How two evaluations differ, among the values that both measured."""
+    then, now = (_scores(record) for record in pair)
     shared = [name for name in then if name in now]
     return Parting(
         pair[0].step, pair[0].epoch, {name: (then[name], now[name]) for name in shared if then[name] != now[name]}
     )
 
 
-def _accuracies(record: EvaluationRecord) -> dict[str, float]:
-    """The accuracies of the whole network and of each depth, by name, that were measured."""
+def _scores(record: EvaluationRecord) -> dict[str, float]:
+    """The metric of the whole network and of each depth, by name, where it was measured."""
     named = {name: getattr(record, name) for name in ("train", "validation", "test")}
     for entry in record.per_depth:
         named |= {f"{name} at depth {entry.depth}": getattr(entry, name) for name in ("train", "validation", "test")}

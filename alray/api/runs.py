@@ -16,7 +16,7 @@ from alray.loading.load import Source, load_spec
 from alray.options import Finished
 from alray.prediction.plan import Plan
 from alray.report.folder import read_plan
-from alray.report.text import accuracy
+from alray.report.text import score
 from alray.run_folder.records import Summary, effective, read, read_summary
 from alray.run_folder.store import require_run_dir
 from alray.spec.models import Spec
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from alray.inference.export import Exported, Format
-    from alray.inference.prediction import ClassPrediction
     from alray.inference.requests import Evaluated
     from alray.reproduction import Reproduction
+    from alray.tasks.task import Prediction
 
 RecordKind = Literal["step", "stage", "evaluation", "checkpoint", "event", "plan"]
 _RECORD_KINDS: tuple[str, ...] = get_args(RecordKind)
@@ -186,7 +186,7 @@ class Run:
         step: int | None = None,
         data: Overrides = None,
         allow_code: bool = False,
-    ) -> list[ClassPrediction]:
+    ) -> list[Prediction]:
         """Classify pictures (files), or texts (files, or the texts themselves): one of them, or several. depth, best,
         step, data: as for `evaluate`; without a depth, the deepest route."""
         from alray.inference.requests import predict_run
@@ -271,8 +271,8 @@ class Run:
         if found is None:
             return f"<alray run {self.folder}: not ended>"
         parts = [found.status, counted(found.steps, "mini-batch")]
-        if found.accuracy.test is not None:
-            parts.append(f"test accuracy {accuracy(found.accuracy.test)}")
+        if found.measured.test is not None:
+            parts.append(f"test {found.measures.title} {score(found.measured.test)}")
         return f"<alray run {self.folder}: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alray.console.layout import Page
 from alray.report.compare import Comparison
-from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
+from alray.report.compare_tables import bag_table, cost_table, depth_table, score_table
 from alray.report.single_step import COLUMNS, HEAD, SingleStep, cells
 from alray.report.table import Table
 
@@ -26,12 +26,12 @@ def single_step_text(step: SingleStep, page: Page) -> str:
 
 
 def comparison_text(comparison: Comparison, page: Page) -> str:
-    """Accuracies, accuracies per depth and costs, a row for each group of runs, then the notes on them."""
+    """Metrics, metrics per depth and costs, a row for each group of runs, then the notes on them."""
     tables = [
         (title, table)
         for title, table in (
-            ("accuracy", accuracy_table(comparison)),
-            (f"accuracy per depth, {comparison.split}", depth_table(comparison)),
+            (comparison.metric.title, score_table(comparison)),
+            (f"{comparison.metric.title} per depth, {comparison.split}", depth_table(comparison)),
             ("bag of embeddings", bag_table(comparison)),
             ("parameters, memory of the largest stage, time", cost_table(comparison)),
         )

@@ -62,7 +62,7 @@ def _show(found: Reproduction, streams: Terminal) -> None:
 def reproduction_rows(found: Reproduction) -> list[tuple[str, str]]:
     """The equal and the different values of the two runs, as names with values."""
     from alray.counting import counted
-    from alray.report.text import accuracy
+    from alray.report.text import score
 
     then, now = found.weights_sha256
     same = then == now
@@ -79,8 +79,7 @@ def reproduction_rows(found: Reproduction) -> list[tuple[str, str]]:
         at = f"after mini-batch {found.parted.step:,}, epoch {found.parted.epoch:g}"
         rows.append(("they part at", f"the evaluation {at}, of {evaluations}"))
         rows += [
-            ("", f"{name} {accuracy(old)} then, {accuracy(new)} now")
-            for name, (old, new) in found.parted.accuracies.items()
+            ("", f"{name} {score(old)} then, {score(new)} now") for name, (old, new) in found.parted.scores.items()
         ]
     if found.parted_losses is not None:
         rows.append(("losses part at", f"mini-batch {found.parted_losses:,}"))

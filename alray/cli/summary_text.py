@@ -6,16 +6,18 @@ from alray.cli.terminal import shown
 from alray.console.layout import unbroken
 from alray.counting import counted
 from alray.report.definitions import NO_BUBBLE
-from alray.report.text import accuracy, seconds, share, whole
+from alray.report.text import score, seconds, share, whole
 from alray.run_folder.records import Best, Summary
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:
-    """The results of a run: status, accuracies, step time next to its prediction, weights and paths."""
+    """The results of a run: status, accuracies or the task's metric, step time next to its prediction, weights and
+    paths."""
     rows: list[tuple[str, str]] = [(summary.status, _length(summary))]
-    splits = [(name, getattr(summary.accuracy, name)) for name in ("test", "validation", "train")]
-    if summary.accuracy.test is not None or summary.accuracy.validation is not None:
-        rows.append(("accuracy", ", ".join(f"{name} {accuracy(value)}" for name, value in splits if value is not None)))
+    measured, metric = summary.measured, summary.measures
+    splits = [(name, getattr(measured, name)) for name in ("test", "validation", "train")]
+    if measured.test is not None or measured.validation is not None:
+        rows.append((metric.title, ", ".join(f"{name} {score(value)}" for name, value in splits if value is not None)))
     rows += _by_depth(summary)
     if summary.best is not None and summary.best.step != summary.steps:
         rows.append(("best", _best(summary.best)))
@@ -44,13 +46,13 @@ def _length(summary: Summary) -> str:
 
 def _best(best: Best) -> str:
     use = "use it with --best" if best.checkpoint is not None else "its weights were not kept"
-    return f"validation {accuracy(best.validation)} after mini-batch {best.step:,}; {use}"
+    return f"validation {score(best.validation)} after mini-batch {best.step:,}; {use}"
 
 
 def _by_depth(summary: Summary) -> list[tuple[str, str]]:
-    """The accuracy of every route; empty if there is only one."""
-    name = "test" if summary.accuracy.test is not None else "validation"
-    values = [(entry.depth, getattr(entry, name)) for entry in summary.accuracy_per_depth]
+    """The metric of every route; empty if there is only one."""
+    name = "test" if summary.measured.test is not None else "validation"
+    values = [(entry.depth, getattr(entry, name)) for entry in summary.measured_per_depth]
     if len(values) < 2 or any(value is None for _, value in values):
         return []
-    return [("by depth", f"{name} " + ", ".join(unbroken(f"{depth}: {accuracy(value)}") for depth, value in values))]
+    return [("by depth", f"{name} " + ", ".join(unbroken(f"{depth}: {score(value)}") for depth, value in values))]

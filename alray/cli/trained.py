@@ -27,7 +27,7 @@ def evaluate(
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
-    """Measure the accuracy, time and size of a trained network.
+    """Measure the accuracy or the task's metric, time and size of a trained network.
 
     Takes a checkpoint of a run and measures each route of inference on the validation and test sets.
     """
@@ -37,35 +37,39 @@ def evaluate(
         from alray.inference.requests import evaluate_run
         from alray.inference.weights import RequestedWeights
         from alray.report.table import Table
-        from alray.report.text import accuracy, seconds
-        from alray.run_folder.records import DepthAccuracy
+        from alray.report.text import score, seconds
+        from alray.run_folder.metrics import ACCURACY
+        from alray.run_folder.records import DepthScores
 
         found = evaluate_run(
             folder, depth=wanted, allow_code=allow_code, requested=RequestedWeights(best, step), data=data or ()
         )
         weights = found.weights
         if json:
-            per_depth = [entry.model_dump(mode="json") for entry in found.accuracies]
+            per_depth = [entry.model_dump(mode="json") for entry in found.scores]
             routes = [asdict(cost) for cost in found.costs]
             streams.answer(
                 {
                     "step": weights.step,
                     "weights": asdict(weights),
-                    "accuracy_per_depth": per_depth,
+                    "metric": found.metric.name,
+                    "accuracy_per_depth" if found.metric == ACCURACY else "scores_per_depth": per_depth,
                     "routes": routes,
                 }
             )
             return
         streams.say(str(weights))
-        of_depth = {entry.depth: entry for entry in found.accuracies}
+        of_depth = {entry.depth: entry for entry in found.scores}
         rows = []
         for cost in found.costs:
-            entry = of_depth.get(cost.depth, DepthAccuracy(depth=cost.depth))
+            entry = of_depth.get(cost.depth, DepthScores(depth=cost.depth))
             time = seconds(cost.time_per_sample_s)
-            accuracies = accuracy(entry.validation), accuracy(entry.test)
-            rows.append((str(cost.depth), *accuracies, time, f"{cost.parameters:,}"))
+            scores = score(entry.validation), score(entry.test)
+            rows.append((str(cost.depth), *scores, time, f"{cost.parameters:,}"))
         head = ("depth", "validation", "test", "time per sample", "parameters")
         streams.put(streams.page.table(Table(head, tuple(rows))))
+        if found.metric != ACCURACY:
+            streams.say(f"validation and test are the {found.metric.title}; the {found.metric.direction} is the best")
         streams.say(f"times are measured with mini-batches of {found.costs[0].batch_size} samples")
 
 
@@ -95,7 +99,7 @@ def predict(
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
-    """Classify pictures or texts with a trained network.
+    """Predict pictures or texts with a trained network.
 
     Uses a checkpoint of a run, or an exported route.
     """
@@ -114,7 +118,7 @@ def predict(
             return
         streams.tell(str(weights))
         for prediction in predictions:
-            streams.say(f"{prediction.input}: {prediction.label} ({prediction.score:.4f})")
+            streams.say(f"{prediction.input}: {prediction}")
 
 
 def export(

@@ -13,7 +13,8 @@ from alray.console.layout import Page
 from alray.counting import counted
 from alray.prediction.plan import Plan
 from alray.report.progress import Progress, computing_text, progress_text
-from alray.report.text import seconds, share
+from alray.report.text import score, seconds, share
+from alray.run_folder.metrics import ACCURACY, METRICS
 from alray.run_folder.records import EvaluationRecord, EventRecord, Record
 from alray.stage.telemetry import StageStatus
 
@@ -186,14 +187,18 @@ def plan_line(plan: Plan) -> str:
 
 
 def accuracies_text(evaluation: EvaluationRecord) -> str:
-    """The accuracies of an evaluation in one line."""
+    """The accuracies of an evaluation in one line; the metric of another task with its name."""
     splits = [(name, getattr(evaluation, name)) for name in ("train", "validation", "test")]
-    parts = [f"{name} {value:.4f}" for name, value in splits if value is not None]
+    parts = [f"{name} {score(value)}" for name, value in splits if value is not None]
     name = "validation" if evaluation.validation is not None else "test"
     depths = [getattr(entry, name) for entry in evaluation.per_depth]
     if len(depths) > 1 and all(value is not None for value in depths):
-        parts.append(f"{name} by depth {' '.join(f'{value:.3f}' for value in depths)}")
-    return f"after mini-batch {evaluation.step:,}: " + ", ".join(parts or ["nothing was evaluated"])
+        parts.append(
+            f"{name} by depth {' '.join(f'{value:.3f}' if abs(value) < 1000 else score(value) for value in depths)}"
+        )
+    metric = METRICS[evaluation.metric]
+    named = "" if metric == ACCURACY or not parts else f"{metric.title} "
+    return f"after mini-batch {evaluation.step:,}: {named}" + ", ".join(parts or ["nothing was evaluated"])
 
 
 def _losses(progress: Progress) -> str:

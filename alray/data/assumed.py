@@ -11,16 +11,18 @@ from alray.data.source import generator
 from alray.data.split import Augment, EpochPosition, Split
 from alray.data.vocabulary import PADDING, SPECIALS, Vocabulary
 from alray.spec.expected import Expected
+from alray.tasks.task import LearningTask
 
 
 class AssumedSplit(Split):
     """A number of samples of one shape: noise, or as many random words as a document may have."""
 
-    def __init__(self, samples: int, expected: Expected) -> None:
+    def __init__(self, samples: int, expected: Expected, task: LearningTask) -> None:
         """expected: with shape and classes."""
         assert expected.shape is not None and expected.classes is not None
         dtype = torch.float32 if expected.words is None else torch.int64
         super().__init__(expected.shape, dtype, tuple(f"class_{number}" for number in range(expected.classes)))
+        self._task = task
         self._samples = samples
         self._words = expected.words
 
@@ -30,13 +32,14 @@ class AssumedSplit(Split):
     def take(
         self, positions: Sequence[int] | Tensor, augment: Augment | None = None, at: EpochPosition | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return a mini-batch: samples [N, *shape], labels [N] int64."""
         drawn = generator(0, "assumed", len(positions))
         size = (len(positions), *self.shape)
         if self._words is None:
             samples = torch.rand(size, generator=drawn)
         else:
             samples = torch.randint(PADDING + 1, self._words, size, generator=drawn)
+        if self._task.label_shape:
+            return samples, torch.zeros(len(positions), *self._task.label_shape, dtype=self._task.label_dtype)
         return samples, torch.as_tensor(positions, dtype=torch.int64) % len(self.classes)
 
     def mask(self, samples: Tensor) -> Tensor | None:

@@ -22,6 +22,8 @@ from alray.errors import DataError, DataMissing
 from alray.randomness.generators import put_back, seed_all
 from alray.run_folder.data_identity import DataIdentity
 from alray.spec.own_code import OwnCode
+from alray.spec.task import CLASSIFICATION, Regression, TaskSection
+from alray.tasks.task import LearningTask, make_task
 
 if TYPE_CHECKING:
     from alray.data.vocabulary import Vocabulary
@@ -56,6 +58,8 @@ class Dataset:
     test: Split | None
     #: How samples are normalised after augmentation; None: not at all.
     normalisation: Normalisation | None
+    #: The task, which has the form of the labels.
+    task: LearningTask
     #: Number of samples of the source's training set, with those of validation and those that are left out.
     num_samples: int
     batch_size: int
@@ -63,6 +67,8 @@ class Dataset:
     augment: Literal["none", "strong"]
     #: SHA-256 of what the source gives for training (see `DataIdentity`); None for a user's class and without data.
     contents: str | None
+    #: Of a regression: how the targets are standardised; None: not at all.
+    target_normalisation: Normalisation | None = None
     #: For text: the words, and how a document becomes word numbers. None for other data.
     vocabulary: Vocabulary | None = None
     #: For text: whether every mini-batch has the width of `sample_shape` instead of that of its longest document.
@@ -88,7 +94,12 @@ class Dataset:
 
     @property
     def num_classes(self) -> int:
+        """Number of classes, or of labels or targets: the width of a readout."""
         return len(self.classes)
+
+    def in_units(self, values: Tensor) -> Tensor:
+        """Scores or labels `[..., outputs]` in the units of the source, float64 where targets are standardised."""
+        return values if self.target_normalisation is None else self.target_normalisation.undo(values)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -161,6 +172,7 @@ def open_data(
     *,
     seed: int,
     load: Callable[[str], Any],
+    task: TaskSection = CLASSIFICATION,
     fixed_length: bool = False,
     for_plan: bool = False,
 ) -> Dataset:
@@ -169,15 +181,15 @@ def open_data(
     One permutation, drawn with `seed`, selects the validation split from the training set and then the share
     `train_fraction` of the remaining samples.
 
-    load: turns a reference `python:package.module.Class` into that class. fixed_length: whether all mini-batches of
-    text have the largest width. for_plan: data that are not there may be left out if their sizes are known; nothing is
-    downloaded for them. Raises DataError if data is missing, damaged, too small for one mini-batch, or other than
-    `data.assume` says.
+    load: turns a reference `python:package.module.Class` into that class. task: what the labels are for. fixed_length:
+    whether all mini-batches of text have the largest width. for_plan: data that are not there may be left out if their
+    sizes are known; nothing is downloaded for them. Raises DataError if data is missing, damaged, too small for one
+    mini-batch, or other than `data.assume` says.
     """
     if for_plan and not data_spec.expected.lacking:
-        return _for_plan(data_spec, seed, load, fixed_length)
+        return _for_plan(data_spec, seed, load, task, fixed_length)
     try:
-        data = _open(data_spec, seed, load, fixed_length)
+        data = _open(data_spec, seed, load, task, fixed_length)
     except DataMissing as error:
         if not for_plan:
             raise
@@ -193,33 +205,37 @@ def open_data(
     return data
 
 
-def _for_plan(data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], fixed_length: bool) -> Dataset:
+def _for_plan(
+    data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], task: TaskSection, fixed_length: bool
+) -> Dataset:
     """The data if they can be read from files that are there, else their sizes."""
     if data_spec.from_files is not None:
         with suppress(DataMissing):
-            data = _open(data_spec.from_files, seed, load, fixed_length)
+            data = _open(data_spec.from_files, seed, load, task, fixed_length)
             if unlike := _unlike(data, data_spec):
                 return replace(data, notes=(f"the data are there, and not as data.assume says: {unlike}",))
             return data
-    return _assumed(data_spec, fixed_length)
+    return _assumed(data_spec, task, fixed_length)
 
 
-def _open(data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], fixed_length: bool) -> Dataset:
+def _open(
+    data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], task: TaskSection, fixed_length: bool
+) -> Dataset:
     if not isinstance(data_spec, OwnCode):
-        return _opened_data(data_spec, seed, load, fixed_length)
+        return _opened_data(data_spec, seed, load, task, fixed_length)
     with put_back():  # a user's code may draw where it makes or opens a set
         seed_all(torch.device("cpu"), seed, "source")
-        return _opened_data(data_spec, seed, load, fixed_length)
+        return _opened_data(data_spec, seed, load, task, fixed_length)
 
 
-def check_pictures(data_spec: spec.DataSection, load: Callable[[str], Any]) -> None:
+def check_pictures(data_spec: spec.DataSection, load: Callable[[str], Any], task: TaskSection = CLASSIFICATION) -> None:
     """Open the header of every picture file that training would read. Raises one DataError for all broken ones.
 
     A user's source is left out: only the source itself knows its files.
     """
     if isinstance(data_spec, OwnCode):
         return
-    source = make_source(data_spec, load)
+    source = make_source(data_spec, load, task)
     if isinstance(source, Source):
         names: tuple[SplitName, ...] = (
             ("train", "validation", "test") if data_spec.own_validation else ("train", "test")
@@ -227,17 +243,21 @@ def check_pictures(data_spec: spec.DataSection, load: Callable[[str], Any]) -> N
         require_pictures([path for name in names for path in source.files(name)])
 
 
-def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], fixed_length: bool) -> Dataset:
-    source, sets = _source(data_spec, load)
+def _opened_data(
+    data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], section: TaskSection, fixed_length: bool
+) -> Dataset:
+    source, sets = _source(data_spec, load, section)
+    task = make_task(section, len(source.classes))
     if isinstance(source, TextSource):
-        return _open_text(source, sets, data_spec, seed, fixed_length)
+        return _open_text(source, sets, data_spec, seed, task, fixed_length)
     train, test = _require_train(_opened(sets.get("train"), "train")), _opened(sets.get("test"), "test")
     own_validation = _opened(sets.get("validation"), "validation")
     train_part, validation_part = _divide(len(train), data_spec, seed)
-    sample, _ = own_entry(train, 0, "sample 0 of split `train`") if source.own else train[0]
+    sample, _ = own_entry(train, 0, "sample 0 of split `train`", task) if source.own else train[0]
     shape = tuple(sample.shape)
     _require_images_to_augment(data_spec, shape)
     normalisation = _normalisation(data_spec, source, shape)
+    target_normalisation = _target_normalisation(section, source)
 
     def split(name: SplitName, samples: SampleSet, part: Tensor) -> Split:
         return SampleSplit(
@@ -246,7 +266,9 @@ def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], A
             name=name,
             shape=shape,
             classes=source.classes,
+            task=task,
             normalisation=normalisation,
+            target_normalisation=target_normalisation,
             own_seed=seed if source.own else None,
         )
 
@@ -261,6 +283,8 @@ def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], A
         validation=validation,
         test=split("test", test, torch.arange(len(test))) if test is not None else None,
         normalisation=normalisation,
+        task=task,
+        target_normalisation=target_normalisation,
         num_samples=len(train),
         batch_size=data_spec.batch_size,
         last_batch=data_spec.last_batch,
@@ -269,11 +293,12 @@ def _opened_data(data_spec: spec.DataSection, seed: int, load: Callable[[str], A
     )
 
 
-def _assumed(data_spec: spec.DataSection, fixed_length: bool) -> Dataset:
+def _assumed(data_spec: spec.DataSection, section: TaskSection, fixed_length: bool) -> Dataset:
     from alray.data.assumed import AssumedSplit, assumed_vocabulary
 
     expected = data_spec.expected
-    assert expected.samples is not None and expected.shape is not None
+    assert expected.samples is not None and expected.shape is not None and expected.classes is not None
+    task = make_task(section, expected.classes)
     validation, train = _part_sizes(expected.samples, data_spec)
     if data_spec.own_validation:
         validation = expected.validation
@@ -289,10 +314,11 @@ def _assumed(data_spec: spec.DataSection, fixed_length: bool) -> Dataset:
     whence = "the published sizes of this set" if data_spec.assume is None else "as data.assume says"
     return Dataset(
         source=None,
-        train=AssumedSplit(train, expected),
-        validation=AssumedSplit(validation, expected) if validation else None,
-        test=AssumedSplit(expected.test, expected) if expected.test else None,
+        train=AssumedSplit(train, expected, task),
+        validation=AssumedSplit(validation, expected, task) if validation else None,
+        test=AssumedSplit(expected.test, expected, task) if expected.test else None,
         normalisation=None,
+        task=task,
         num_samples=expected.samples,
         batch_size=data_spec.batch_size,
         last_batch=data_spec.last_batch,
@@ -323,22 +349,28 @@ def _unlike(data: Dataset, data_spec: spec.DataSection) -> str:
 
 
 def _source(
-    data_spec: spec.DataSection, load: Callable[[str], Any]
+    data_spec: spec.DataSection, load: Callable[[str], Any], task: TaskSection
 ) -> tuple[Source | TextSource, dict[SplitName, Any]]:
     """The source, and its sets."""
     names: tuple[SplitName, ...] = ("train", "test", "validation") if data_spec.own_validation else ("train", "test")
 
     def opened() -> tuple[Source | TextSource, dict[SplitName, Any]]:
-        source = make_source(data_spec, load)
+        source = make_source(data_spec, load, task)
         return source, {name: source.open(name) for name in names}
 
     if isinstance(data_spec, OwnCode):  # what a user's code opens may depend on the seed, and may change
         return opened()
-    return cached("sets", data_spec.model_dump(mode="json", exclude=_NOT_OF_THE_SETS), opened)
+    key = data_spec.model_dump(mode="json", exclude=_NOT_OF_THE_SETS), task.kind
+    return cached("sets", key, opened)
 
 
 def _open_text(
-    source: TextSource, sets: dict[SplitName, Any], data_spec: spec.DataSection, seed: int, fixed_length: bool
+    source: TextSource,
+    sets: dict[SplitName, Any],
+    data_spec: spec.DataSection,
+    seed: int,
+    task: LearningTask,
+    fixed_length: bool,
 ) -> Dataset:
     # Imported only here, because pictures do not need torchtext.
     from alray.data.text_data import text_splits
@@ -362,6 +394,7 @@ def _open_text(
         validation=validation_split,
         test=test_split,
         normalisation=None,
+        task=task,
         num_samples=len(given),  # of the source: preparation may leave some out
         batch_size=data_spec.batch_size,
         last_batch=data_spec.last_batch,
@@ -414,6 +447,21 @@ def _require_images_to_augment(data_spec: spec.DataSection, shape: tuple[int, ..
             key="data.augment",
             hint="set data.augment=none",
         )
+
+
+def _target_normalisation(section: TaskSection, source: Source) -> Normalisation | None:
+    """How the targets of a regression are standardised. Raises DataError if the source says it of other targets."""
+    found = source.target_normalisation
+    if found is None or not isinstance(section, Regression) or not section.standardise:
+        return None
+    if not len(found.mean) == len(found.std) == len(source.classes):
+        raise DataError(
+            f"`target_normalisation` has {len(found.mean)} means and {len(found.std)} standard deviations for "
+            f"{len(source.classes)} targets",
+            key="data.source",
+            hint="give one mean and one standard deviation for each target",
+        )
+    return found
 
 
 def _normalisation(data_spec: spec.DataSection, source: Source, shape: tuple[int, ...]) -> Normalisation | None:

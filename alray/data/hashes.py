@@ -29,6 +29,8 @@ def hash_of_set(samples: SampleSet | TextSet) -> str | None:
         return _sha256(_bytes(samples.labels), *pixels)
     if isinstance(samples, PictureSet):
         names = [(path.parent.name, path.name) for path in samples.paths]
+        if isinstance(samples.labels, torch.Tensor):
+            return _sha256(repr(names).encode("utf-8", "surrogatepass"), _bytes(samples.labels))
         return _sha256(repr(names).encode("utf-8", "surrogatepass"), _of_labels(samples.labels))
     if isinstance(samples, HubPictures):
         return _sha256(_of_labels(samples.labels))

@@ -6,30 +6,120 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from PIL import Image
 from torch import Tensor
 
 from alray.data.class_folders import class_folders, class_of, require_files, require_known
+from alray.data.class_labels import column_number, damaged_record
+from alray.data.csv_file import csv_records
+from alray.data.numeric_labels import numeric_cell, require_labels, standardisation_of
 from alray.data.picture import Picture, read_image
 from alray.data.source import Normalisation, Source, SplitName
+from alray.errors import DataError
+from alray.spec.task import Regression, TaskSection
+from alray.tasks.task import Label
 
 
 @dataclass(frozen=True)
 class PictureSet:
     """Pictures that are decoded when they are read. An entry is uint8 [3, *size] and a label.
 
-    size: height and width, pixels.
+    labels: class numbers, or [N, labels] float32. size: height and width, pixels.
     """
 
     paths: tuple[Path, ...]
-    labels: tuple[int, ...]
+    labels: tuple[int, ...] | Tensor
     size: tuple[int, int]
 
     def __len__(self) -> int:
         return len(self.paths)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index: int) -> tuple[Tensor, Label]:
         return read_image(self.paths[index], (3, *self.size)), self.labels[index]
+
+
+_FILE_NAME = "file_name"
+"""The column of a table of targets that names the pictures."""
+
+
+class ImagesWithTargets(Source):
+    """Folders for training, and optionally for validation and for the test, each with a table of the labels or targets
+    of its pictures: a CSV file whose column `file_name` has paths within the folder."""
+
+    normalisation = Normalisation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+
+    def __init__(
+        self,
+        *,
+        train: Path,
+        test: Path | None,
+        validation: Path | None,
+        size: tuple[int, int],
+        table: str,
+        columns: Sequence[str | int] | None,
+        task: TaskSection,
+    ) -> None:
+        """table: its name in each folder. columns: of the labels or targets; None: all but `file_name`."""
+        self._folders: dict[SplitName, Path | None] = {"train": train, "test": test, "validation": validation}
+        self._table = table
+        self._columns = columns
+        self._task = task
+        self._size = size
+        self.picture = Picture((3, *size), size)
+        names, _, labels = self._read("train", train)
+        self._names = names
+        if isinstance(task, Regression):
+            self.target_normalisation = standardisation_of(labels.numpy())
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self._names
+
+    def open(self, split: SplitName) -> PictureSet | None:
+        folder = self._folders[split]
+        if folder is None:
+            return None
+        names, paths, labels = self._read(split, folder)
+        if names != self._names:
+            raise DataError(
+                f"it has the columns {', '.join(names)}, and that of the training set {', '.join(self._names)}",
+                file=str(folder / self._table),
+                line=1,
+                hint="give both the same columns, or choose them with data.label_columns",
+            )
+        return PictureSet(paths, labels, self._size)
+
+    def files(self, split: SplitName) -> Sequence[Path]:
+        found = self.open(split)
+        return () if found is None else found.paths
+
+    def _read(self, split: SplitName, folder: Path) -> tuple[tuple[str, ...], tuple[Path, ...], Tensor]:
+        """The names of the labels, the paths of the pictures, and the labels [N, labels] float32."""
+        file = folder / self._table
+        layout = "the first line names the columns, `file_name` and labels; a line is a path and numbers"
+        records = csv_records(file, f"data.{split}", layout)
+        _, first = next(records, (0, []))
+        header = [cell.strip() for cell in first]
+        at = column_number(_FILE_NAME, header, file, "targets")
+        others = [number for number in range(len(header)) if number != at]
+        if self._columns is not None:
+            others = [column_number(column, header, file, "label_columns") for column in self._columns]
+        paths: list[Path] = []
+        rows: list[list[float]] = []
+        lines: list[int] = []
+        for line, record in records:
+            if len(record) != len(header):
+                raise damaged_record(f"expected {len(header)} columns, got {len(record)}", file, line, hint=layout)
+            paths.append(folder / record[at].strip())
+            rows.append([numeric_cell(record[number], header[number], file, line) for number in others])
+            lines.append(line)
+        if not rows or not others:
+            said = "there is no line with a picture" if not rows else "there is no column of labels"
+            raise DataError(said, file=str(file), key=f"data.{split}", hint=layout)
+        labels = torch.tensor(rows, dtype=torch.float32)
+        require_labels(labels, self._task, file, lines)
+        return tuple(header[number] for number in others), tuple(paths), labels
 
 
 class ImageFolder(Source):

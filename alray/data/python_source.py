@@ -14,6 +14,7 @@ from torch import Tensor
 from alray.data.picture import resize
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TextSet, TextSource
 from alray.errors import DataError
+from alray.tasks.task import Label
 from alray.user_code import named
 
 
@@ -27,7 +28,7 @@ class ResizedSet:
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index: int) -> tuple[Tensor, Label]:
         entry: Any = self.samples[index]
         match entry:
             case (Tensor() as sample, label):
@@ -86,7 +87,8 @@ class OwnObject:
 
 
 class PythonSource(Source):
-    """Pictures or vectors from the user's class. The object may also have `normalisation` and `read_image(path)`."""
+    """Pictures or vectors from the user's class. The object may also have `normalisation`, `target_normalisation` for
+    regressions, and `read_image(path)`."""
 
     own = True
 
@@ -94,8 +96,10 @@ class PythonSource(Source):
         self._own = own
         self._size = size
         self.normalisation = getattr(own.inner, "normalisation", None)
-        if not isinstance(self.normalisation, Normalisation | None):
-            raise own.wrong("needs a `normalisation` of type alray.data.dataset.Normalisation, or None")
+        self.target_normalisation = getattr(own.inner, "target_normalisation", None)
+        for name in ("normalisation", "target_normalisation"):
+            if not isinstance(getattr(self, name), Normalisation | None):
+                raise own.wrong(f"needs a `{name}` of type alray.data.dataset.Normalisation, or None")
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 from alray.data.source import Source, TextSource
 from alray.errors import DataError
+from alray.spec.task import CLASSIFICATION, Classification, TaskSection
 
 if TYPE_CHECKING:
     from alray.spec import data as spec
 
 
-def make_source(data_spec: spec.DataSection, load: Callable[[str], Any]) -> Source | TextSource:
-    """Make the source that a spec names. `load` turns a reference `python:package.module.Class` into that class."""
+def make_source(
+    data_spec: spec.DataSection, load: Callable[[str], Any], task: TaskSection = CLASSIFICATION
+) -> Source | TextSource:
+    """Make the source that a spec names. `load` turns a reference `python:package.module.Class` into that class. task:
+    what its labels are for."""
+    if data_spec.source in _OF_TASKS:
+        return _OF_TASKS[data_spec.source](data_spec, task)
     if data_spec.source.startswith("python:"):
         return _own(cast("spec.OwnData", data_spec), load)
     make = SOURCES.get(data_spec.source)
@@ -21,7 +27,7 @@ def make_source(data_spec: spec.DataSection, load: Callable[[str], Any]) -> Sour
         raise DataError(
             f"unknown data source `{data_spec.source}`",
             key="data.source",
-            hint=f"known: {', '.join(SOURCES)}, python:package.module.Class",
+            hint=f"known: {', '.join(sorted([*SOURCES, *_OF_TASKS]))}, python:package.module.Class",
         )
     return make(data_spec)
 
@@ -32,7 +38,7 @@ def _digits(data_spec: spec.Digits) -> Source:
     return Digits(size=data_spec.size)
 
 
-def _synthetic(data_spec: spec.Synthetic) -> Source:
+def _synthetic(data_spec: spec.Synthetic, task: TaskSection) -> Source:
     from alray.data.synthetic import Synthetic
 
     return Synthetic(
@@ -40,13 +46,24 @@ def _synthetic(data_spec: spec.Synthetic) -> Source:
         classes=data_spec.classes,
         samples=data_spec.samples,
         size=data_spec.size,
+        task=task,
     )
 
 
-def _image_folder(data_spec: spec.ImageFolder) -> Source:
-    from alray.data.image_folder import ImageFolder
+def _image_folder(data_spec: spec.ImageFolder, task: TaskSection) -> Source:
+    from alray.data.image_folder import ImageFolder, ImagesWithTargets
 
     assert data_spec.size is not None
+    if not isinstance(task, Classification):
+        return ImagesWithTargets(
+            train=data_spec.train,
+            test=data_spec.test,
+            validation=data_spec.validation,
+            size=data_spec.size,
+            table=data_spec.targets,
+            columns=data_spec.label_columns,
+            task=task,
+        )
     return ImageFolder(train=data_spec.train, test=data_spec.test, validation=data_spec.validation, size=data_spec.size)
 
 
@@ -127,15 +144,21 @@ def _redivided(source: TextSource, test_fraction: float | None) -> TextSource:
     return Redivided(source, test_fraction)
 
 
-def _table(data_spec: spec.Table) -> Source:
+def _table(data_spec: spec.Table, task: TaskSection) -> Source:
     from alray.data.table import Layout, Table
 
     return Table(
         train=data_spec.train,
         validation=data_spec.validation,
         test=data_spec.test,
-        layout=Layout(data_spec.header, data_spec.label_column, data_spec.columns),
+        layout=Layout(
+            data_spec.header,
+            data_spec.label_column,
+            data_spec.columns,
+            None if isinstance(task, Classification) else data_spec.label_columns or (),
+        ),
         classes=data_spec.classes,
+        task=task,
     )
 
 
@@ -152,15 +175,18 @@ def _own(data_spec: spec.OwnData, load: Callable[[str], Any]) -> Source | TextSo
     return PythonSource(own, size=data_spec.size) if data_spec.text is None else PythonTextSource(own)
 
 
-#: The sources that a spec can name. Their modules are imported only when they are used.
+#: Those whose labels depend on the task.
+_OF_TASKS: dict[str, Callable[[Any, TaskSection], Source]] = {
+    "image_folder": _image_folder,
+    "synthetic": _synthetic,
+    "table": _table,
+}
+#: The other sources that a spec can name. Their modules are imported only when they are used.
 SOURCES: dict[str, Callable[[Any], Source | TextSource]] = {
     "digits": _digits,
     "docstrings": _docstrings,
     "huggingface": _huggingface,
     "huggingface_images": _huggingface_images,
-    "image_folder": _image_folder,
-    "synthetic": _synthetic,
-    "table": _table,
     "text_csv": _text_csv,
     "text_folder": _text_folder,
     "tiny_imagenet": _tiny_imagenet,

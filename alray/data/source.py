@@ -14,6 +14,7 @@ from torch import Tensor
 from alray.data.picture import Picture
 from alray.errors import DataError
 from alray.randomness.seeds import derive_seed
+from alray.tasks.task import Label
 
 
 def generator(seed: int, *purpose: str | int) -> torch.Generator:
@@ -30,20 +31,20 @@ class SampleSet(Protocol):
     """A set of samples and labels with a length and an index. All samples have the same shape.
 
     A sample is a tensor of type uint8 (a picture, which is scaled to 0..1) or floating point (used unchanged). A label
-    is an integer from 0 to the number of classes - 1.
+    is an integer from 0 to the number of classes - 1; of other tasks than classification, float32 [outputs].
     """
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int, /) -> tuple[Tensor, int]: ...
+    def __getitem__(self, index: int, /) -> tuple[Tensor, Label]: ...
 
 
 @dataclass(frozen=True)
 class TensorSet:
     """A set in memory. A mini-batch is read by one indexing operation.
 
-    samples: [N, ...] uint8 or floating point. labels: [N] int64. exact: whether floating-point samples have the same
-    bits on every machine.
+    samples: [N, ...] uint8 or floating point. labels: [N] int64, class numbers; or [N, outputs] float32. exact: whether
+    floating-point samples have the same bits on every machine.
     """
 
     samples: Tensor
@@ -52,19 +53,21 @@ class TensorSet:
 
     def __post_init__(self) -> None:
         """Raises DataError if the labels do not fit the samples."""
-        if self.labels.dtype != torch.int64 or self.labels.shape != self.samples.shape[:1]:
+        dimensions = 1 if self.labels.dtype == torch.int64 else 2 if self.labels.dtype == torch.float32 else 0
+        if self.labels.ndim != dimensions or self.labels.shape[:1] != self.samples.shape[:1]:
             raise DataError(
                 f"labels of type {self.labels.dtype} and shape {list(self.labels.shape)} do not fit samples of "
                 f"shape {list(self.samples.shape)}",
                 key="data",
-                hint="give one int64 label for each sample",
+                hint="give one int64 label for each sample, or a row of float32",
             )
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self.samples[index], int(self.labels[index])
+    def __getitem__(self, index: int) -> tuple[Tensor, Label]:
+        label = self.labels[index]
+        return self.samples[index], label if label.ndim else int(label)
 
 
 @dataclass(frozen=True)
@@ -81,12 +84,19 @@ class Normalisation:
         std = torch.tensor(self.std, dtype=samples.dtype).view(shape)
         return (samples - mean).div_(std)
 
+    def undo(self, values: Tensor) -> Tensor:
+        """Return what `apply` was given, float64 on the CPU. values: [..., channels]."""
+        mean, std = (torch.tensor(each, dtype=torch.float64) for each in (self.mean, self.std))
+        return values.cpu().double() * std + mean
+
 
 class Source(ABC):
     """A source of samples. Its sets return samples before augmentation and normalisation."""
 
     #: Applied to every sample after augmentation; None for no normalisation.
     normalisation: Normalisation | None = None
+    #: By which targets of a regression are standardised; None: they are not.
+    target_normalisation: Normalisation | None = None
     #: Whether a user's code reads the samples, which may draw random numbers and raise any error.
     own: bool = False
     #: How a picture file becomes a sample; None if samples are not pictures or the user's code reads them.
@@ -95,7 +105,7 @@ class Source(ABC):
     @property
     @abstractmethod
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes. A label is an index into them."""
+        """The names of the classes, of which a label is the number; of the labels or the targets in other tasks."""
 
     @abstractmethod
     def open(self, split: SplitName) -> SampleSet | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from torch import Tensor
 from alray.data.source import Normalisation, SampleSet, TensorSet
 from alray.errors import DataError
 from alray.randomness.generators import put_back, seed_all
+from alray.tasks.task import Label, LearningTask
 from alray.user_code import named
 
 #: From a sample in 0..1 and its position in the mini-batch to the augmented sample of the same shape.
@@ -41,7 +41,8 @@ class Split(ABC):
     def take(
         self, positions: Sequence[int] | Tensor, augment: Augment | None = None, at: EpochPosition | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return a mini-batch: samples [N, *shape] ([N, T] for text) in default strides, labels [N] int64.
+        """Return a mini-batch: samples [N, *shape] ([N, T] for text) in default strides, and labels as the task has
+        them: [N] int64, or [N, outputs] float32.
 
         at: where in training it is read; None in an evaluation.
         """
@@ -50,9 +51,9 @@ class Split(ABC):
         """Return where samples from `take` have a word, [N, T] bool; None if the samples are not text."""
         return None
 
-    def __getitem__(self, position: int) -> tuple[Tensor, int]:
+    def __getitem__(self, position: int) -> tuple[Tensor, Label]:
         samples, labels = self.take([range(len(self))[position]])
-        return samples[0], int(labels[0])
+        return samples[0], labels[0] if labels.ndim > 1 else int(labels[0])
 
 
 _PREPARED_BYTES = 1 << 30
@@ -73,12 +74,16 @@ class SampleSplit(Split):
         name: str,
         shape: tuple[int, ...],
         classes: tuple[str, ...],
+        task: LearningTask,
         normalisation: Normalisation | None,
+        target_normalisation: Normalisation | None = None,
         own_seed: int | None = None,
     ) -> None:
         """part: [len(self)] int64, indices into `samples`. name: the split of the source, for messages. own_seed: of
         the run, where a user's code reads the samples: whatever it draws is seeded for each sample."""
         super().__init__(shape, torch.float32, classes)
+        self._task = task
+        self._target_normalisation = target_normalisation
         self._own_seed = own_seed
         # A list itself runs no code of the user.
         kind: type = type(samples)
@@ -101,11 +106,10 @@ class SampleSplit(Split):
     def take(
         self, positions: Sequence[int] | Tensor, augment: Augment | None = None, at: EpochPosition | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return a mini-batch: samples [N, *shape] float32 in default strides, labels [N] int64."""
         indices = self._part[torch.as_tensor(positions, dtype=torch.int64)]
         if isinstance(self._samples, TensorSet) and augment is None and self._prepare_all(self._samples):
             assert self._prepared is not None
-            return self._prepared[indices], self._samples.labels[indices]
+            return self._prepared[indices], self._standardised(self._samples.labels[indices])
         if isinstance(self._samples, TensorSet):
             raw, labels = self._samples.samples[indices], self._samples.labels[indices]
         else:
@@ -115,7 +119,7 @@ class SampleSplit(Split):
         self._check_values(samples, labels, indices)
         if augment is not None:
             samples = torch.stack([augment(sample, row) for row, sample in enumerate(samples)])
-        return self._normalise(samples), labels
+        return self._normalise(samples), self._standardised(labels)
 
     def _prepare_all(self, samples: TensorSet) -> bool:
         """Normalise the whole set once. Returns false if it has a fault; it is then read and checked per batch."""
@@ -124,8 +128,7 @@ class SampleSplit(Split):
             self._preparable = (
                 tuple(samples.samples.shape[1:]) == self.shape
                 and bool(torch.isfinite(samples.samples).all())
-                and int(labels.min()) >= 0
-                and int(labels.max()) < len(self.classes)
+                and bool(self._task.fits(labels).all())
             )
             if self._preparable:
                 self._prepared = self._normalise(samples.samples).clone(memory_format=torch.contiguous_format)
@@ -139,9 +142,12 @@ class SampleSplit(Split):
     def _normalise(self, samples: Tensor) -> Tensor:
         return samples if self._normalisation is None else self._normalisation.apply(samples)
 
+    def _standardised(self, labels: Tensor) -> Tensor:
+        return labels if self._target_normalisation is None else self._target_normalisation.apply(labels)
+
     def _collate(self, indices: Tensor, at: EpochPosition | None) -> tuple[Tensor, Tensor]:
         samples: list[Tensor] = []
-        labels: list[int] = []
+        labels: list[Label] = []
         with put_back() if self._draws else nullcontext():
             for row, index in enumerate(indices.tolist()):
                 what = f"sample {index} of split `{self._name}`"
@@ -149,15 +155,15 @@ class SampleSplit(Split):
                 self._check_shape(tuple(sample.shape), what)
                 samples.append(sample)
                 labels.append(label)
-        return torch.stack(samples), torch.tensor(labels, dtype=torch.int64)
+        return torch.stack(samples), self._task.collated(labels)
 
-    def _read(self, index: int, what: str, at: EpochPosition | None) -> tuple[Tensor, int]:
+    def _read(self, index: int, what: str, at: EpochPosition | None) -> tuple[Tensor, Label]:
         """An entry of the set. at: epoch and position of this sample, from which a user's code draws."""
         if self._own_seed is None:
             return self._samples[index]
         if self._draws:
             seed_all(_CPU, self._own_seed, "sample", *(at or (self._name, index)))
-        return own_entry(self._samples, index, what)
+        return own_entry(self._samples, index, what, self._task)
 
     def _check_shape(self, shape: tuple[int, ...], what: str) -> None:
         if shape != self.shape:
@@ -168,15 +174,10 @@ class SampleSplit(Split):
             )
 
     def _check_values(self, samples: Tensor, labels: Tensor, indices: Tensor) -> None:
-        wrong = (labels < 0) | (labels >= len(self.classes))
+        wrong = ~self._task.fits(labels)
         if wrong.any():
             row = int(wrong.nonzero()[0])
-            raise DataError(
-                f"sample {int(indices[row])} of split `{self._name}` has label {int(labels[row])}, "
-                f"but there are {len(self.classes)} classes",
-                key="data",
-                hint=f"use labels from 0 to {len(self.classes) - 1}",
-            )
+            raise wrong_label(f"sample {int(indices[row])} of split `{self._name}`", labels[row], self._task)
         # The sum is not finite if a value is not. It takes a tenth of the time, but may overflow.
         if not torch.isfinite(samples.sum()) and not torch.isfinite(samples).all():
             finite = torch.isfinite(samples).flatten(1).all(dim=1)
@@ -191,16 +192,24 @@ class SampleSplit(Split):
 _PAIR = "return (tensor, integer label) from the source's sets"
 
 
-def own_entry(samples: SampleSet, index: int, what: str) -> tuple[Tensor, int]:
+def wrong_label(what: str, label: Tensor, task: LearningTask) -> DataError:
+    """The error of a label that the task does not have. `what` names the sample."""
+    said = f"has label {int(label)}, but there are {task.width} classes"
+    if label.is_floating_point() or label.ndim:
+        said = f"has the label {reprlib.repr(label.tolist())}"
+    return DataError(f"{what} {said}", key="data", hint=task.wants)
+
+
+def own_entry(samples: SampleSet, index: int, what: str, task: LearningTask) -> tuple[Tensor, Label]:
     """Read a sample and its label from a user's set. `what` names the sample in messages.
 
-    Raises UserCodeError if the user's code raises, and DataError if the entry is not a tensor with an integer label.
+    Raises UserCodeError if the user's code raises, and DataError if the entry is not a tensor with a label of the task.
     """
     with named("the data source", f"reading {what}", key="data.source"):
         entry: object = samples[index]
     match entry:
         case (sample, label):
-            return _tensor(sample, what), _integer(label, what)
+            return _tensor(sample, what), _label(label, what, task)
         case dict():
             held = f"a dictionary of {', '.join(f'`{key}`' for key in entry)}"
         case Tensor():
@@ -221,18 +230,20 @@ def _tensor(sample: object, what: str) -> Tensor:
     )
 
 
-def _integer(label: object, what: str) -> int:
-    try:
-        return operator.index(label)  # type: ignore[arg-type]  # its type is checked here
-    except TypeError as error:
-        held = f"the label {reprlib.repr(label)}"
-        if isinstance(label, Tensor) and label.numel() != 1:
-            held = f"a tensor of shape {list(label.shape)} as its label"
-        raise DataError(
-            f"{what} has {held}, which is not an integer",
-            key="data",
-            hint="return (tensor, integer label) from the source's sets: each sample belongs to one class",
-        ) from error
+def _label(label: object, what: str, task: LearningTask) -> Label:
+    read = task.read(label)
+    if read is not None:
+        return read
+    held = f"the label {reprlib.repr(label)}"
+    if isinstance(label, Tensor) and label.numel() != 1:
+        held = f"a tensor of shape {list(label.shape)} as its label"
+    if task.label_shape:
+        raise DataError(f"{what} has {held}", key="data", hint=task.wants)
+    raise DataError(
+        f"{what} has {held}, which is not an integer",
+        key="data",
+        hint="return (tensor, integer label) from the source's sets: each sample belongs to one class",
+    )
 
 
 def as_float(raw: Tensor, what: str) -> Tensor:

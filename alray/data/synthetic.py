@@ -10,6 +10,7 @@ from torch import Tensor
 from alray.data.picture import Picture, resize
 from alray.data.source import Normalisation, Source, SplitName, TensorSet, generator
 from alray.errors import DataError
+from alray.spec.task import CLASSIFICATION, Classification, MultiLabel, TaskSection
 
 # Not the seed of a run, so that every run trains and tests on the same samples.
 _SEED = 20260
@@ -22,12 +23,22 @@ class Synthetic(Source):
 
     Sample i has class i % classes and does not depend on the number of samples. The test set is drawn separately. It
     has a fifth as many samples as the training set, and at least one of each class.
+
+    Of other tasks, each label or target has a pattern: a sample is the sum of those of its labels, or the sum weighted
+    by its targets, which have a mean of 0 and a deviation of 1.
     """
 
     def __init__(
-        self, *, shape: tuple[int, ...], classes: int, samples: int, size: tuple[int, int] | None = None
+        self,
+        *,
+        shape: tuple[int, ...],
+        classes: int,
+        samples: int,
+        size: tuple[int, int] | None = None,
+        task: TaskSection = CLASSIFICATION,
     ) -> None:
-        """shape: of one sample. size: replaces the height and width of `shape`, in pixels."""
+        """shape: of one sample. classes: their number, or that of labels or targets. size: replaces
+        the height and width of `shape`, in pixels."""
         if size is not None:
             if len(shape) != 3:
                 raise DataError(
@@ -49,12 +60,14 @@ class Synthetic(Source):
         self._shape = tuple(shape)
         self.picture = Picture(self._shape, self._shape[1:])
         self._num_classes = classes
+        self._task = task
         self._num_train = samples
         self.normalisation = Normalisation(mean=(0.5,) * shape[0], std=(0.25,) * shape[0])
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return tuple(f"class_{number}" for number in range(self._num_classes))
+        kind = {"multi_label": "label", "regression": "target"}.get(self._task.kind, "class")
+        return tuple(f"{kind}_{number}" for number in range(self._num_classes))
 
     def open(self, split: SplitName) -> TensorSet:
         num_samples = self._num_train if split == "train" else max(self._num_train // 5, self._num_classes)
@@ -64,9 +77,20 @@ class Synthetic(Source):
             noise = torch.randn(_BLOCK, *self._shape, generator=generator(_SEED, split, number))
             block.copy_(noise[: len(block)])
         patterns = self._patterns()
+        if not isinstance(self._task, Classification):
+            return self._with_vectors(samples, patterns, split)
         for block, block_labels in zip(samples.split(_BLOCK), labels.split(_BLOCK), strict=True):
             block.mul_(0.15).add_(patterns[block_labels], alpha=0.15).add_(0.5).clamp_(0.0, 1.0)
         return TensorSet(samples, labels)
+
+    def _with_vectors(self, samples: Tensor, patterns: Tensor, split: SplitName) -> TensorSet:
+        """The set of another task. samples: the noise, which becomes the samples."""
+        drawn = generator(_SEED, split, "labels")
+        labels = torch.randn(len(samples), self._num_classes, generator=drawn)
+        if isinstance(self._task, MultiLabel):
+            labels = (labels > 0).to(torch.float32)
+        signal = (labels @ patterns.flatten(1)).view(samples.shape) / math.sqrt(self._num_classes)
+        return TensorSet(samples.mul_(0.15).add_(signal, alpha=0.15).add_(0.5).clamp_(0.0, 1.0), labels)
 
     def _patterns(self) -> Tensor:
         """Return one pattern for each class, [classes, *shape], with mean 0 and standard deviation 1 approximately."""

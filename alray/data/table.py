@@ -1,4 +1,4 @@
-"""Tables of numbers, in CSV or Parquet files: numeric columns and one column of classes."""
+"""Tables of numbers, in CSV or Parquet files: numeric columns, and one column of classes or columns of labels."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from alray.data.class_labels import (
     listed_classes,
 )
 from alray.data.csv_file import csv_records
-from alray.data.source import Normalisation, Source, SplitName, TensorSet
+from alray.data.numeric_labels import not_a_number, number, require_labels, standardisation_of
+from alray.data.source import Source, SplitName, TensorSet
 from alray.errors import DataError, DataMissing
+from alray.spec.task import CLASSIFICATION, Regression, TaskSection
 
 Column = str | int
 """A column by its name, or by its number, counted from 0."""
@@ -35,24 +37,30 @@ _LABEL = "label"
 """The column that holds the classes where the spec does not say which."""
 _LARGEST_BYTES = 8 * 2**30
 """The most bytes that the numbers of one file may take in memory. A small Parquet file can hold far more."""
-_LARGEST = float(numpy.finfo(numpy.float32).max)
 _BLOCK = 65_536  # rows of a Parquet file that are read at once
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a file has its header, its classes and its numbers. None and "auto": see `alray.spec.data.Table`."""
+    """Where a file has its header, its classes and its numbers. None and "auto": see `alray.spec.data.Table`.
+
+    targets: the columns of labels or targets that are numbers, (): that of `label_column`; None: labels are classes.
+    """
 
     header: bool | Literal["auto"] = "auto"
     label_column: Column | None = None
     columns: tuple[Column, ...] | None = None
+    targets: tuple[Column, ...] | None = None
 
-    def chosen(self, names: Sequence[str], path: Path) -> tuple[int, tuple[int, ...]]:
-        """The number of the column of classes, and those of the columns of numbers. names: the first line."""
-        if self.label_column is not None:
-            label = column_number(self.label_column, names, path, "label_column")
+    def chosen(self, names: Sequence[str], path: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The numbers of the columns of labels, one for classes, and those of the columns of numbers. names: the first
+        line."""
+        if self.targets:
+            label: tuple[int, ...] = tuple(column_number(each, names, path, "label_columns") for each in self.targets)
+        elif self.label_column is not None:
+            label = (column_number(self.label_column, names, path, "label_column"),)
         elif _LABEL in names:
-            label = list(names).index(_LABEL)
+            label = (list(names).index(_LABEL),)
         else:
             shown = ", ".join(f"`{name}`" for name in names[:MOST_SHOWN])
             raise DataError(
@@ -62,7 +70,7 @@ class Layout:
                 hint=f"give its name, or its number, counted from 0; the first line is {shown}",
             )
         if self.columns is None:
-            numbers = tuple(number for number in range(len(names)) if number != label)
+            numbers = tuple(number for number in range(len(names)) if number not in label)
         else:
             numbers = tuple(column_number(column, names, path, "columns") for column in self.columns)
         if not numbers:
@@ -72,25 +80,41 @@ class Layout:
     def of(self, train: _Rows) -> Layout:
         """The layout of another file, which has the same columns as the training file: by name, if they have names."""
         named = train.header
-        label, *columns = [train.columns[at] if named else at for at in (train.label, *train.chosen)]
-        return Layout(self.header if named or self.header != "auto" else False, label, tuple(columns))
+        labels, columns = (
+            tuple(train.columns[at] if named else at for at in numbers) for numbers in (train.targets, train.chosen)
+        )
+        header = self.header if named or self.header != "auto" else False
+        return Layout(header, labels[0], columns, None if self.targets is None else labels)
 
 
 @dataclass
 class _Rows(Labelled):
-    """The rows of one file. values: [rows, columns] float32. chosen: the numbers of these columns. header: whether the
-    columns have names."""
+    """The rows of one file. values: [rows, columns] float32; with numeric labels, those are the last columns. chosen:
+    the numbers of the columns without labels. targets: those of the labels. header: whether the columns have names."""
 
     values: NDArray[numpy.float32]
     chosen: tuple[int, ...]
+    targets: tuple[int, ...]
     header: bool
+
+    @property
+    def samples(self) -> NDArray[numpy.float32]:
+        return self.values[:, : len(self.chosen)]
+
+    @property
+    def numeric_labels(self) -> NDArray[numpy.float32]:
+        return self.values[:, len(self.chosen) :]
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        return tuple(self.columns[at] if self.header else f"target_{place}" for place, at in enumerate(self.targets))
 
 
 class Table(Source):
     """A file for training, and optionally files for validation and for the test, with the same columns.
 
     A file that ends with `.parquet` is Parquet, any other CSV. Classes are as in `TextCsv`. Every column is normalised
-    by its mean and its standard deviation in the training file.
+    by its mean and its standard deviation in the training file, and so are the targets of a regression.
     """
 
     def __init__(
@@ -101,24 +125,23 @@ class Table(Source):
         test: Path | None,
         layout: Layout | None = None,
         classes: Sequence[str] | None = None,
+        task: TaskSection = CLASSIFICATION,
     ) -> None:
         """Read the training file. Raises DataError, with file and line, if a file is missing or damaged."""
         self._files: dict[SplitName, Path | None] = {"validation": validation, "test": test}
         self._layout = layout or Layout()
+        self._task = task
         listed = train.parent / "classes.txt"
         names = tuple(classes) if classes else listed_classes(listed) if listed.is_file() else None
         self._train = _read(train, "data.train", self._layout)
-        self._numbers = class_numbers(self._train, names)
-        deviation = self._train.values.std(axis=0, dtype=numpy.float64)
-        # A column that never changes says nothing; its computed deviation may be a little above zero.
-        deviation[self._train.values.min(axis=0) == self._train.values.max(axis=0)] = 1.0
-        self.normalisation = Normalisation(
-            tuple(self._train.values.mean(axis=0, dtype=numpy.float64).tolist()), tuple(deviation.tolist())
-        )
+        self._numbers = class_numbers(self._train, names) if self._layout.targets is None else None
+        self.normalisation = standardisation_of(self._train.samples)
+        if isinstance(task, Regression):
+            self.target_normalisation = standardisation_of(self._train.numeric_labels)
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return self._numbers.names
+        return self._train.target_names if self._numbers is None else self._numbers.names
 
     def open(self, split: SplitName) -> TensorSet | None:
         if split == "train":
@@ -137,13 +160,18 @@ class Table(Source):
         )
 
     def _set_of(self, rows: _Rows) -> TensorSet:
+        samples = torch.from_numpy(rows.samples)
+        if self._numbers is None:
+            targets = torch.from_numpy(rows.numeric_labels.copy())
+            require_labels(targets, self._task, rows.path, rows.lines)
+            return TensorSet(samples.clone(memory_format=torch.contiguous_format), targets, exact=True)
         labels = torch.tensor(labels_of(rows, self._numbers), dtype=torch.int64)
-        return TensorSet(torch.from_numpy(rows.values), labels, exact=True)
+        return TensorSet(samples, labels, exact=True)
 
 
 def _read(path: Path, key: str, layout: Layout) -> _Rows:
     rows = _read_parquet(path, key, layout) if path.suffix == ".parquet" else _read_csv(path, key, layout)
-    if not rows.labels:
+    if not rows.lines:
         raise DataError("the file has no rows", file=str(path), key=key, hint=_LAYOUT)
     return rows
 
@@ -157,11 +185,15 @@ def _read_csv(path: Path, key: str, layout: Layout) -> _Rows:
     if first is None:
         raise DataError("the file has no lines", file=str(path), key=key, hint=f"give a file in which {_LAYOUT}")
     names = tuple(cell.strip() for cell in first[1])
-    label, chosen = layout.chosen(names, path)
+    targets, chosen = layout.chosen(names, path)
+    numeric = chosen if layout.targets is None else (*chosen, *targets)
+    label = targets[0]
     header = layout.header
     if header == "auto":
-        by_name = any(isinstance(column, str) for column in (layout.label_column, *(layout.columns or ())))
-        header = by_name or layout.label_column is None or any(_number(names[at]) is None for at in chosen)
+        columns = (layout.label_column, *(layout.columns or ()), *(layout.targets or ()))
+        by_name = any(isinstance(column, str) for column in columns)
+        by_label = layout.label_column is None and not layout.targets
+        header = by_name or by_label or any(number(names[at]) is None for at in numeric)
     values = array("f")
     lines: list[int] = []
     labels: list[str] = []
@@ -169,34 +201,18 @@ def _read_csv(path: Path, key: str, layout: Layout) -> _Rows:
     for line, record in records if header else chain([first], records):
         if len(record) != len(names):
             raise damaged_record(f"expected {len(names)} columns, got {len(record)}", path, line, hint=_LAYOUT)
-        for at in chosen:
-            value = _number(record[at])
+        for at in numeric:
+            value = number(record[at])
             if value is None:
-                raise _not_a_number(record[at], names[at] if header else at, path, line)
+                raise not_a_number(record[at], names[at] if header else at, path, line)
             values.append(value)
         lines.append(line)
-        written = record[label].strip()
-        labels.append(seen.setdefault(written, written))  # one text for each class
+        if layout.targets is None:
+            written = record[label].strip()
+            labels.append(seen.setdefault(written, written))  # one text for each class
         _require_room(len(values), path, key)
-    matrix = numpy.frombuffer(values, dtype=numpy.float32).reshape(-1, len(chosen)) if values else _nothing(chosen)
-    return _Rows(path, names, label, lines, labels, matrix.copy(), chosen, header)
-
-
-def _number(text: str) -> float | None:
-    """The value of a cell that float32 can hold; None if there is none."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if abs(value) <= _LARGEST and "_" not in text else None  # Python reads 1_000 as a number
-
-
-def _not_a_number(value: str, column: Column, path: Path, line: int) -> DataError:
-    shown = value if len(value) <= 40 else value[:37] + "..."
-    where = f"column `{column}`" if isinstance(column, str) else f"column {column}, counted from 0,"
-    said = f"{where} has no value" if not shown.strip() else f"{where} has `{shown}`, which is not a finite number"
-    hint = "correct the value, or list the columns of numbers in data.columns"
-    return damaged_record(said, path, line, hint=hint)
+    matrix = numpy.frombuffer(values, dtype=numpy.float32).reshape(-1, len(numeric)) if values else _nothing(numeric)
+    return _Rows(path, names, label, lines, labels, matrix.copy(), chosen, targets, header)
 
 
 def _nothing(chosen: Sequence[int]) -> NDArray[numpy.float32]:
@@ -226,15 +242,20 @@ def _read_parquet(path: Path, key: str, layout: Layout) -> _Rows:
     try:
         with parquet.ParquetFile(path) as file:
             names = tuple(file.schema_arrow.names)
-            label, chosen = layout.chosen(names, path)
-            _require_types(file.schema_arrow, label, chosen, path)
-            _require_room(file.metadata.num_rows * len(chosen), path, key)
-            wanted = list(dict.fromkeys(names[at] for at in (*chosen, label)))
-            blocks, labels = [_nothing(chosen)], list[str]()
+            targets, chosen = layout.chosen(names, path)
+            of_classes = layout.targets is None
+            numeric = chosen if of_classes else (*chosen, *targets)
+            label, rows = targets[0], 0
+            _require_types(file.schema_arrow, label if of_classes else None, numeric, path)
+            _require_room(file.metadata.num_rows * len(numeric), path, key)
+            wanted = list(dict.fromkeys(names[at] for at in (*numeric, label)))
+            blocks, labels = [_nothing(numeric)], list[str]()
             for batch in file.iter_batches(_BLOCK, columns=wanted):
-                blocks.append(_block(batch, [names[at] for at in chosen], path, len(labels)))
-                labels += _texts(batch.column(names[label]), path, len(labels))
-                _require_room(len(labels) * len(chosen), path, key)
+                blocks.append(_block(batch, [names[at] for at in numeric], path, rows))
+                if of_classes:
+                    labels += _texts(batch.column(names[label]), path, rows)
+                rows += batch.num_rows
+                _require_room(rows * len(numeric), path, key)
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the system refused to read it
@@ -242,11 +263,12 @@ def _read_parquet(path: Path, key: str, layout: Layout) -> _Rows:
         raise DataError(
             f"damaged Parquet file: {said}", file=str(path), key=key, hint="give a complete Parquet file"
         ) from error
-    lines = list(range(1, len(labels) + 1))
-    return _Rows(path, names, label, lines, labels, numpy.concatenate(blocks), chosen, header=True)
+    lines = list(range(1, rows + 1))
+    return _Rows(path, names, label, lines, labels, numpy.concatenate(blocks), chosen, targets, header=True)
 
 
-def _require_types(schema: Any, label: int, chosen: Sequence[int], path: Path) -> None:
+def _require_types(schema: Any, label: int | None, chosen: Sequence[int], path: Path) -> None:
+    """label: the column of classes; None: there is none."""
     from pyarrow import types
 
     def refuse(at: int, wanted: str, key: str) -> DataError:
@@ -260,6 +282,8 @@ def _require_types(schema: Any, label: int, chosen: Sequence[int], path: Path) -
         kind = schema.types[at]
         if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
             raise refuse(at, "numbers", "data.columns")
+    if label is None:
+        return
     kind = schema.types[label]
     kind = kind.value_type if types.is_dictionary(kind) else kind
     if not (types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind) or types.is_boolean(kind)):
@@ -277,7 +301,7 @@ def _block(batch: Any, names: Sequence[str], path: Path, before: int) -> NDArray
         if wrong.any():
             row = int(wrong.argmax())
             value = column[row].as_py()
-            raise _not_a_number("" if value is None else str(value), name, path, before + row + 1)
+            raise not_a_number("" if value is None else str(value), name, path, before + row + 1)
     return block
 
 

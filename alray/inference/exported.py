@@ -10,13 +10,14 @@ from safetensors import SafetensorError, safe_open
 
 from alray.data.split import as_float
 from alray.errors import CheckpointError, DataError, RequestError
-from alray.inference.prediction import ClassPrediction, document, prediction_of
+from alray.inference.prediction import document
 from alray.inference.route_header import HEADER, RouteHeader, TextForm, parse_header
 from alray.known_code import refused
 from alray.loading.own_files import own_files
 from alray.nn.blocks.embedding import PADDING
 from alray.spec.grammar import marked
 from alray.spec.own_code import OwnClass
+from alray.tasks.task import Prediction, make_task
 from alray.user_code import UserCode
 
 
@@ -44,8 +45,8 @@ class ExportedRoute:
             ) from error
 
     @torch.no_grad()
-    def predict(self, inputs: Sequence[str], depth: int | None) -> list[ClassPrediction]:
-        """Classify each input (see `TrainedNetwork.predict`).
+    def predict(self, inputs: Sequence[str], depth: int | None) -> list[Prediction]:
+        """Predict each input (see `TrainedNetwork.predict`).
 
         depth: the depth of the route in the file, or None. Raises RequestError for another one.
         """
@@ -56,12 +57,14 @@ class ExportedRoute:
                 key="--depth",
                 hint="leave it out, or export that depth",
             )
+        task = make_task(header.whole_spec().task, len(header.classes))
         predictions = []
         for given in inputs:
             samples = self._sample(given).unsqueeze(0)
             mask = samples != PADDING if isinstance(header.input, TextForm) else None
             scores = self.route(samples, mask)[0]
-            predictions.append(prediction_of(given, scores, header.classes, header.depth))
+            scores = scores if header.targets is None else header.targets.in_units(scores)
+            predictions.append(task.prediction(given, scores, header.classes, header.depth))
         return predictions
 
     def _sample(self, given: str) -> torch.Tensor:

@@ -13,12 +13,12 @@ from alray.data.batches import Batch
 from alray.device import devices
 from alray.errors import CheckpointError, RequestError, UserCodeError
 from alray.inference.data_locations import OPTION, how_to_name, spec_of
-from alray.inference.prediction import ClassPrediction, document, prediction_of
+from alray.inference.prediction import document
 from alray.inference.weights import LAST, RequestedWeights, find_weights
 from alray.loading.inputs import names_code
 from alray.nn.route import Route, route_of
 from alray.run_folder.data_identity import OF_WEIGHTS
-from alray.run_folder.records import DepthAccuracy
+from alray.run_folder.records import DepthScores
 from alray.run_folder.store import data_of, require_run_dir
 from alray.spec.models import Spec
 from alray.stage.assemble import stage_of
@@ -28,6 +28,7 @@ from alray.stage.evaluation import Evaluator
 from alray.stage.stages.stage import Stage
 from alray.stage.workload import Workload
 from alray.storage.location import Location
+from alray.tasks.task import Prediction
 from alray.user_code import UserCode
 
 
@@ -98,13 +99,13 @@ class TrainedNetwork:
         return route_of(self.components, self.require_depth(depth))
 
     def scores(self, batch: Batch, number: int) -> list[torch.Tensor]:
-        """Class scores `[N, classes]` of every route, for batch `number` of an evaluation."""
+        """Scores `[N, outputs]` of every route, for batch `number` of an evaluation."""
         tensors = batch.inputs(self.device, self.workload.network.dtype)
         _, routes = self._stage.infer_up(tensors, self.step, number)
         return routes
 
-    def evaluate(self, splits: Sequence[str]) -> list[DepthAccuracy]:
-        """Accuracy of every route on those of these splits that the data has.
+    def evaluate(self, splits: Sequence[str]) -> list[DepthScores]:
+        """The metric of every route on those of these splits that the data has.
 
         Raises DataError if the validation split would have other samples than in the run: it may have learnt them.
         """
@@ -113,21 +114,21 @@ class TrainedNetwork:
         evaluator = Evaluator(self.workload.data, tuple(splits), depths=self.depths)
         for number, batch in enumerate(evaluator):
             evaluator.take(number, self.scores(batch, number))
-        return evaluator.accuracies()
+        return evaluator.scores()
 
-    def predict(self, inputs: Sequence[str], depth: int | None) -> list[ClassPrediction]:
-        """Classify each input by the route of this depth (None: the deepest).
+    def predict(self, inputs: Sequence[str], depth: int | None) -> list[Prediction]:
+        """Predict each input by the route of this depth (None: the deepest).
 
         An input is the path of an image file. For text it is a document, or the path of a file that holds one.
         """
-        depth = self.require_depth(depth)
+        depth, data = self.require_depth(depth), self.workload.data
         predictions = []
         for number, given in enumerate(inputs):
             samples = self._sample(given).unsqueeze(0)
             mask = self.workload.data.train.mask(samples)
             batch = Batch(number, samples, torch.zeros(1, dtype=torch.int64), mask)
             scores = self.scores(batch, number)[self.depths.index(depth)][0]
-            predictions.append(prediction_of(given, scores, self.workload.data.classes, depth))
+            predictions.append(data.task.prediction(given, data.in_units(scores), data.classes, depth))
         return predictions
 
     def _sample(self, given: str) -> torch.Tensor:

@@ -11,20 +11,27 @@ from alray.inference.data_locations import OPTION
 from alray.inference.export import ENDINGS, Exported, Format, export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
-from alray.inference.prediction import ClassPrediction
 from alray.inference.route_costs import RouteCost, measure_routes
 from alray.inference.weights import LAST, RequestedWeights, Weights
-from alray.run_folder.records import DepthAccuracy
+from alray.run_folder.metrics import ACCURACY, Metric
+from alray.run_folder.records import DepthScores
 from alray.storage.location import Location, require_no_links
+from alray.tasks.task import Prediction
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Accuracy and cost of routes, shallowest first, with these weights."""
+    """The task's metric and cost of routes, shallowest first, with these weights."""
 
     weights: Weights
-    accuracies: list[DepthAccuracy]
+    metric: Metric
+    scores: list[DepthScores]
     costs: list[RouteCost]
+
+    @property
+    def accuracies(self) -> list[DepthScores]:
+        """The accuracies of a classification; none of another task."""
+        return self.scores if self.metric == ACCURACY else []
 
 
 def evaluate_run(
@@ -42,8 +49,9 @@ def evaluate_run(
     """
     network = TrainedNetwork(run_dir, allow_code=allow_code, requested=requested, data=data)
     depths = network.depths if depth is None else (network.require_depth(depth),)
-    accuracies = [accuracy for accuracy in network.evaluate(splits) if accuracy.depth in depths]
-    return Evaluated(network.weights, accuracies, measure_routes(network, depths))
+    scores = [each for each in network.evaluate(splits) if each.depth in depths]
+    metric = network.workload.spec.task.measures
+    return Evaluated(network.weights, metric, scores, measure_routes(network, depths))
 
 
 def predict_run(
@@ -54,8 +62,8 @@ def predict_run(
     allow_code: bool,
     requested: RequestedWeights = LAST,
     data: Sequence[str] = (),
-) -> tuple[list[ClassPrediction], Weights]:
-    """Classify each input (see `TrainedNetwork.predict`) by the route of this depth (None: the deepest).
+) -> tuple[list[Prediction], Weights]:
+    """Predict each input (see `TrainedNetwork.predict`) by the route of this depth (None: the deepest).
 
     run: a run folder, or the safetensors file of an exported route, which has one set of weights.
     """

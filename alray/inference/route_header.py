@@ -75,6 +75,17 @@ class TextForm(_PartHeader):
     padded: bool = False  # whether every row had `max_tokens` places in training
 
 
+class TargetForm(_PartHeader):
+    """How a regression's targets are standardised: a target is mean + std x score."""
+
+    mean: Annotated[tuple[float, ...], Field(min_length=1)]
+    std: Annotated[tuple[float, ...], Field(min_length=1)]
+
+    def in_units(self, scores: torch.Tensor) -> torch.Tensor:
+        """Scores `[outputs]` in the units of the targets, float64."""
+        return Normalisation(self.mean, self.std).undo(scores)
+
+
 class RouteHeader(_PartHeader):
     """One route of a trained network. `spec` holds the sections that build it, with one entry for each component."""
 
@@ -83,7 +94,8 @@ class RouteHeader(_PartHeader):
     name: str
     step: int  # mini-batches of training
     depth: PositiveInt
-    classes: Annotated[tuple[str, ...], Field(min_length=1)]
+    classes: Annotated[tuple[str, ...], Field(min_length=1)]  # or the names of labels or targets
+    targets: TargetForm | None = None  # null: targets are not standardised, or there are none
     input: Annotated[SampleForm | TextForm, Field(discriminator="kind")]
     spec: dict[str, Any]
 
@@ -115,7 +127,8 @@ class RouteHeader(_PartHeader):
 
 def header_of(network: TrainedNetwork, depth: int) -> RouteHeader:
     """The header of the route of this depth."""
-    spec = network.workload.spec.model_dump(mode="json", include={"name", "seed", "method"})
+    standardised = network.workload.data.target_normalisation
+    spec = network.workload.spec.model_dump(mode="json", include={"name", "seed", "task", "method"})
     spec["model"] = network.workload.network.model_section(depth)
     return RouteHeader(
         alray=__version__,
@@ -123,6 +136,7 @@ def header_of(network: TrainedNetwork, depth: int) -> RouteHeader:
         step=network.step,
         depth=depth,
         classes=network.workload.data.classes,
+        targets=None if standardised is None else TargetForm(mean=standardised.mean, std=standardised.std),
         input=_form(network.workload.data),
         spec=spec,
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from alray.errors import CheckpointError, RequestError
+from alray.run_folder.metrics import ACCURACY, METRICS
 from alray.run_folder.store import manifests, standing_of
 from alray.storage.location import Location
 
@@ -27,11 +28,12 @@ class Weights:
 
     step: int
     which: Literal["last", "best", "step", "exported"]
+    metric: str = ACCURACY.name
 
     def __str__(self) -> str:
         found = {
             "last": "the last checkpoint",
-            "best": "the best validation accuracy",
+            "best": f"the best validation {METRICS[self.metric].title}",
             "step": "the checkpoint that was asked for",
             "exported": "an exported route",
         }
@@ -64,21 +66,23 @@ def find_weights(run_dir: Location, requested: RequestedWeights) -> tuple[dict[s
 
 
 def _best(complete: dict[int, dict[str, Any]]) -> tuple[dict[str, Any], Weights]:
-    best = standing_of(complete[max(complete)]).best
+    standing = standing_of(complete[max(complete)])
+    best, metric = standing.best, METRICS[standing.metric]
     if best is None:
         raise RequestError(
-            f"this run has no validation accuracy by which a best checkpoint could be chosen; {_listed(complete)}",
+            f"this run has no validation {metric.title} by which a best checkpoint could be chosen; "
+            f"{_listed(complete)}",
             key="--best",
             hint="choose one by --step, or set data.validation_fraction and run.evaluate_every in the next run",
         )
     if best.step not in complete:
         raise RequestError(
-            f"the weights of the best validation accuracy ({best.validation:.4f}, after {best.step:,} mini-batches) "
-            f"were not kept; {_listed(complete)}",
+            f"the weights of the best validation {metric.title} ({best.validation:.4f}, after {best.step:,} "
+            f"mini-batches) were not kept; {_listed(complete)}",
             key="--best",
             hint="choose one by --step; a run keeps its best weights unless `run.checkpoint` is null",
         )
-    return complete[best.step], Weights(best.step, "best")
+    return complete[best.step], Weights(best.step, "best", metric.name)
 
 
 def _listed(complete: dict[int, dict[str, Any]]) -> str:

@@ -26,7 +26,7 @@ Tensors = dict[str, torch.Tensor]
     s       [N, ...]            samples, or the output of the encoders so far
     mask    [N, T] bool         of sequences of different lengths: True where a row has a word; a prefix of every row
     h, c    [N, layers, width]  final state of a recurrent component, where the next one starts from it
-    labels  [N] int64           class numbers
+    labels  [N] int64           class numbers; [N, outputs] float32 in other tasks than classification
     t       [N, label_dim]      the label chain of Associated Learning
 
 A method may send further tensors with the labels (`Method.labels_out`).

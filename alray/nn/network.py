@@ -26,6 +26,7 @@ from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
 from alray.spec.own_code import OwnCode
 from alray.spec.section import listed
+from alray.tasks.task import make_task
 from alray.user_code import FAULTS_OF_USER_CODE, own_problem
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bf16": torch.float32}
@@ -43,7 +44,8 @@ _FITS_ANY_LENGTH = (
 
 
 class Network:
-    """The chain of components that a spec describes, for samples of one shape and a number of classes.
+    """The chain of components that a spec describes, for samples of one shape and a number of classes, or of labels
+    or targets.
 
     Every component is a function of (spec, seed, index): initial weights are drawn from (seed, component, part), so any
     process that builds component l builds the same one. Components count from 0.
@@ -71,12 +73,13 @@ class Network:
         self.dtype = DTYPES[spec.run.precision]
         task = Task(
             classes=classes,
+            learning=make_task(spec.task, classes),
             num_components=len(self._chain),
             dtype=self.dtype,
             optimizer=spec.optimizer,
             classifier=self._chain.classifier(),
         )
-        self.method = make_method(spec.method, task, load)
+        self.method = make_method(spec.method, task, load, of_task=spec.task.kind)
         self.encoders = list(encoders) or self._inspect_all(sample)
 
     def _inspect_all(self, sample: Shape) -> list[EncoderFacts]:

@@ -78,7 +78,7 @@ class Planner:
         if options.inline:
             devices.pick(spec.resources.resolved_device)
         if options.deep:
-            check_pictures(spec.data, code)
+            check_pictures(spec.data, code, spec.task)
         study = options.study
         if study is None:
             workload = Workload.open(spec, code, trained=trained, for_plan=without_data)

@@ -35,7 +35,7 @@ def estimate_costs(network: Network, *, batch_size: int, device: torch.device, t
                         "it was tried on torch's meta device, where sizes are counted; all passes must also run there"
                     )
                     raise error.with_hint(hint) from error
-    labels = torch.empty(batch_size, dtype=torch.int64, device="meta")
+    labels = network.method.given_labels["labels"].empty(batch_size, "meta")
     read = [*network.incoming(0, batch_size, "meta").values(), labels]
     return Costs(
         source="estimated",

@@ -12,14 +12,16 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from alray.errors import RequestError
 from alray.loading.yaml_text import read_yaml
 from alray.report.compare_labels import differences, labels_of
 from alray.report.folder import RunFolder, read_run
 from alray.report.single_step import SingleStep, single_step
 from alray.report.spread import Spread, spread
 from alray.report.summary import Figures, figures_of
-from alray.report.text import accuracy, number
+from alray.report.text import number, score
 from alray.report.training_time import training_s
+from alray.run_folder.metrics import Metric
 from alray.run_folder.records import Best, EvaluationRecord
 from alray.run_folder.store import has_checkpoint
 from alray.storage.location import Location
@@ -108,7 +110,7 @@ class ComparedRun:
         """The highest peak of any stage."""
         return max((peak for peak in self.figures.peak_memory_bytes if peak is not None), default=None)
 
-    def accuracy(self, split: ComparedSplit, depth: int | None = None) -> float | None:
+    def score(self, split: ComparedSplit, depth: int | None = None) -> float | None:
         """The accuracy at the `chosen` evaluation: of the whole network, or of the route of this depth."""
         record = self.chosen
         if record is None:
@@ -140,7 +142,9 @@ class ComparedRun:
             "chosen": None if record is None else record.model_dump(mode="json", include=_CHOSEN),
             "best": None if self.figures.best is None else self.figures.best.model_dump(include=_BEST),
             "best_kept": self.keeps_best,
+            "metric": self.figures.metric,
             "accuracy": self.figures.accuracy.model_dump(mode="json"),
+            "scores": self.figures.scores and self.figures.scores.model_dump(mode="json"),
             "duration_s": self.duration_s,
         }
 
@@ -181,8 +185,8 @@ class Group:
         """The spread of a figure over the runs that have it; None if no run has it."""
         return spread(figure(run) for run in self.counted)
 
-    def accuracy(self, split: ComparedSplit, depth: int | None = None) -> Spread | None:
-        return self.spread(lambda run: run.accuracy(split, depth))
+    def score(self, split: ComparedSplit, depth: int | None = None) -> Spread | None:
+        return self.spread(lambda run: run.score(split, depth))
 
     @property
     def depths(self) -> list[int]:
@@ -202,8 +206,8 @@ class Group:
 
     def as_json(self) -> dict[str, Any]:
         figures: dict[str, Callable[[ComparedRun], float | None]] = {
-            "validation": lambda run: run.accuracy("validation"),
-            "test": lambda run: run.accuracy("test"),
+            "validation": lambda run: run.score("validation"),
+            "test": lambda run: run.score("test"),
             "step_time_s": lambda run: run.figures.step_time_s,
             "samples_per_s": lambda run: run.figures.samples_per_s,
             "bubble": lambda run: run.figures.bubble,
@@ -224,12 +228,12 @@ class Group:
             "per_depth": [
                 {
                     "depth": depth,
-                    "validation": _json_of(self.accuracy("validation", depth)),
-                    "test": _json_of(self.accuracy("test", depth)),
+                    "validation": _json_of(self.score("validation", depth)),
+                    "test": _json_of(self.score("test", depth)),
                 }
                 for depth in self.depths
             ],
-            "bag_of_embeddings": _json_of(self.accuracy("test", 1)) if self.has_bag_of_embeddings else None,
+            "bag_of_embeddings": _json_of(self.score("test", 1)) if self.has_bag_of_embeddings else None,
             "single_step": self.single_step.as_json(),
             "runs": [run.as_json() for run in self.runs],
         }
@@ -243,6 +247,11 @@ class Comparison:
     differences: dict[str, tuple[str, ...]]  # key of the spec -> its value in each group
 
     @property
+    def metric(self) -> Metric:
+        """The metric of the runs' task."""
+        return self.groups[0].first.figures.measures
+
+    @property
     def notes(self) -> list[str]:
         """Remarks that a reader of the figures needs."""
         found = []
@@ -252,7 +261,7 @@ class Comparison:
             engines_text = "; ".join(f"{engine}: {', '.join(of)}" for engine, of in zip(engines, ran, strict=True))
             found.append(f"different engines, so accuracies can be compared, and times cannot ({engines_text})")
         found += [
-            f"{listed}: the weights at the end are the same, so their curves of accuracy lie over each other"
+            f"{listed}: the weights at the end are the same, so their curves of {self.metric.title} lie over each other"
             for listed in (" and ".join(labels) for labels in self._same_weights)
         ]
         for group in self.groups:
@@ -264,8 +273,9 @@ class Comparison:
             lost = [run.figures.best for run in group.counted if run.figures.best is not None and not run.keeps_best]
             if lost:
                 found.append(
-                    f"{group.label}: the last evaluation is used, because the weights of the best validation accuracy "
-                    f"({_best_shown(lost)}) were not kept; `run.checkpoint` keeps them unless it is null"
+                    f"{group.label}: the last evaluation is used, because the weights of the best validation "
+                    f"{self.metric.title} ({_best_shown(lost)}) were not kept; `run.checkpoint` keeps them unless it "
+                    "is null"
                 )
             if group.first.is_text and not group.has_bag_of_embeddings:
                 found.append(f"{group.label}: no line for the bag of embeddings, because {_why_none(group)}")
@@ -297,12 +307,20 @@ class Comparison:
 
 
 def compare_runs(run_dirs: Sequence[Location]) -> Comparison:
-    """Read the run folders and group the runs. Raises CheckpointError if one of them is not a run folder."""
+    """Read the run folders and group the runs. Raises CheckpointError if one of them is not a run folder, and
+    RequestError if their metrics differ."""
     grouped: dict[str, list[ComparedRun]] = {}
     for run_dir in run_dirs:
         run = ComparedRun(run_dir)
         grouped.setdefault(run.identity, []).append(run)
     groups = list(grouped.values())
+    metrics = list(dict.fromkeys(run.figures.measures.title for runs in groups for run in runs if run.evaluations))
+    if len(metrics) > 1:
+        raise RequestError(
+            f"these runs have different metrics: {', '.join(metrics)}",
+            key="RUN",
+            hint="compare runs of one task with one metric",
+        )
     specs = [runs[0].spec for runs in groups]
     labels = labels_of(specs, [runs[0].engine for runs in groups])
     return Comparison(
@@ -311,7 +329,7 @@ def compare_runs(run_dirs: Sequence[Location]) -> Comparison:
 
 
 def _best_shown(lost: Sequence[Best]) -> str:
-    return ", ".join(f"{accuracy(best.validation)} after {number(best.step)} mini-batches" for best in lost)
+    return ", ".join(f"{score(best.validation)} after {number(best.step)} mini-batches" for best in lost)
 
 
 def _why_none(group: Group) -> str:

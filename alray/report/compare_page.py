@@ -14,18 +14,19 @@ from typing import Any
 from alray import __version__
 from alray.report.compare import ComparedRun, ComparedSplit, Comparison, Group
 from alray.report.compare_tables import (
-    accuracy_table,
     bag_table,
     cost_table,
     depth_table,
     difference_table,
     run_table,
+    score_table,
     step_table,
 )
 from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colours_of
 from alray.report.figure import Exhibit, Figure, Show, exhibits_of
 from alray.report.html import render_page
 from alray.report.training_time import TRAINING_S
+from alray.run_folder.metrics import Metric
 from alray.run_folder.records import EvaluationRecord
 
 AxisPosition = Callable[[ComparedRun, EvaluationRecord], float | None]
@@ -39,26 +40,26 @@ AXES: dict[str, tuple[str, AxisPosition]] = {
 """The horizontal axes of the accuracy curves: name -> (label, where an evaluation lies on the axis, if it is known)."""
 
 
-def accuracies(comparison: Comparison) -> Exhibit:
+def scores(comparison: Comparison) -> Exhibit:
     """Runs that differ only in their seed share a row: mean ± sample standard deviation of the runs that finished. The
-    accuracies are those of the evaluation with the best validation accuracy, if its weights were kept, otherwise of the
-    last one; nothing is chosen on the test set."""
-    tables = {"accuracy": accuracy_table(comparison)}
+    accuracies, or metrics of another task, are those of the evaluation that is the best on the validation set, if its
+    weights were kept, otherwise of the last one; nothing is chosen on the test set."""
+    tables = {comparison.metric.name: score_table(comparison)}
     bags = bag_table(comparison)
-    return Exhibit("Accuracy", tables=tables | ({"bag_of_embeddings": bags} if bags.rows else {}))
+    return Exhibit(comparison.metric.heading, tables=tables | ({"bag_of_embeddings": bags} if bags.rows else {}))
 
 
 def training(comparison: Comparison) -> Exhibit:
     """With several seeds, the line is their mean at the evaluations that all of them made, and the band reaches from
     the lowest to the highest."""
-    split = curve_split(comparison)
+    split, metric = curve_split(comparison), comparison.metric
     figures = [
         _curves(
-            f"accuracy_by_{axis}",
-            f"{split.capitalize()} accuracy against {axis}",
+            f"{metric.name}_by_{axis}",
+            f"{split.capitalize()} {metric.title} against {axis}",
             Curves(
                 Scale(axis, label, form="~s" if axis == "samples" else PLAIN_NUMBER, from_zero=True),
-                Scale("accuracy", f"{split} accuracy"),
+                Scale(metric.name, f"{split} {metric.title}"),
                 (),
             ),
             rows,
@@ -67,7 +68,7 @@ def training(comparison: Comparison) -> Exhibit:
         if (rows := training_rows(comparison, axis))
     ]
     none = () if figures else ("No run made an evaluation.",)
-    return Exhibit("Accuracy during training", tuple(figures), none)
+    return Exhibit(f"{metric.heading} during training", tuple(figures), none)
 
 
 def depths(comparison: Comparison) -> Exhibit | None:
@@ -76,11 +77,12 @@ def depths(comparison: Comparison) -> Exhibit | None:
     rows = depth_rows(comparison)
     if not rows:
         return None
-    split = comparison.split
+    split, metric = comparison.split, comparison.metric
     x = Scale("depth", "depth of the route", ticks=sorted({row["depth"] for row in rows}), form="d")
-    curves = Curves(x, Scale("accuracy", f"{split} accuracy"), ())
-    figure = _curves("accuracy_per_depth", f"{split.capitalize()} accuracy per depth", curves, rows)
-    return Exhibit("Accuracy per depth", (figure,), tables={"accuracy_per_depth": depth_table(comparison)})
+    curves = Curves(x, Scale(metric.name, f"{split} {metric.title}"), ())
+    name = f"{metric.name}_per_depth"
+    figure = _curves(name, f"{split.capitalize()} {metric.title} per depth", curves, rows)
+    return Exhibit(f"{metric.heading} per depth", (figure,), tables={name: depth_table(comparison)})
 
 
 def costs(comparison: Comparison) -> Exhibit:
@@ -107,7 +109,7 @@ def runs(comparison: Comparison) -> Exhibit:
     return Exhibit("Every run", tables={"runs": run_table(comparison)})
 
 
-EXHIBITS: tuple[Show[Comparison], ...] = (accuracies, training, depths, costs, single_steps, differences, runs)
+EXHIBITS: tuple[Show[Comparison], ...] = (scores, training, depths, costs, single_steps, differences, runs)
 """In the order of the page."""
 
 
@@ -152,10 +154,15 @@ def training_rows(comparison: Comparison, axis: str) -> list[Row]:
 def depth_rows(comparison: Comparison) -> list[Row]:
     """Accuracy against depth at the chosen evaluations of each group, on the set `Comparison.split`."""
     return [
-        {"series": group.label, "kind": MEASURED, "depth": depth, **_mean(values, len(group.counted))}
+        {
+            "series": group.label,
+            "kind": MEASURED,
+            "depth": depth,
+            **_mean(comparison.metric, values, len(group.counted)),
+        }
         for group in comparison.groups
         for depth in group.depths
-        if (values := _known([run.accuracy(comparison.split, depth) for run in group.counted]))
+        if (values := _known([run.score(comparison.split, depth) for run in group.counted]))
     ]
 
 
@@ -177,11 +184,16 @@ def _means(group: Group, label: str, axis: str, value: Callable[[EvaluationRecor
         values = _known([value(record) for record in records])
         at = _known([position(run, record) for run, record in zip(group.counted, records, strict=True)])
         if len(values) == len(at) == len(records):
-            yield {"series": label, "kind": MEASURED, axis: fmean(at), **_mean(values, len(records))}
+            yield {
+                "series": label,
+                "kind": MEASURED,
+                axis: fmean(at),
+                **_mean(group.first.figures.measures, values, len(records)),
+            }
 
 
-def _mean(values: Sequence[float], runs: int) -> Row:
-    return {"accuracy": fmean(values), "runs": runs} | ({"low": min(values), "high": max(values)} if runs > 1 else {})
+def _mean(metric: Metric, values: Sequence[float], runs: int) -> Row:
+    return {metric.name: fmean(values), "runs": runs} | ({"low": min(values), "high": max(values)} if runs > 1 else {})
 
 
 def _same_steps(runs: Sequence[ComparedRun]) -> list[list[EvaluationRecord]]:

@@ -9,11 +9,11 @@ from alray.report.single_step import HEAD, cells
 from alray.report.spread import shown
 from alray.report.summary import Figures
 from alray.report.table import Table
-from alray.report.text import NOT_MEASURED, accuracy, number, seconds, share, size, whole
+from alray.report.text import NOT_MEASURED, number, score, seconds, share, size, whole
 
 
-def accuracy_table(comparison: Comparison) -> Table:
-    """The spec of each group, how it ended, and its accuracy at the chosen evaluations."""
+def score_table(comparison: Comparison) -> Table:
+    """The spec of each group, how it ended, and its metric at the chosen evaluations."""
     head = ("run", "method", "schedule", "engine", "seeds", "status", "chosen after", "validation", "test")
     return Table(
         head,
@@ -26,8 +26,8 @@ def accuracy_table(comparison: Comparison) -> Table:
                 " ".join(str(run.seed) for run in group.runs),
                 group.status,
                 _chosen_steps(group),
-                shown(group.accuracy("validation"), accuracy),
-                shown(group.accuracy("test"), accuracy),
+                shown(group.score("validation"), score),
+                shown(group.score("test"), score),
             )
             for group in comparison.groups
         ),
@@ -35,12 +35,12 @@ def accuracy_table(comparison: Comparison) -> Table:
 
 
 def depth_table(comparison: Comparison) -> Table:
-    """The accuracy of each route, on the set that `Comparison.split` names."""
+    """The metric of each route, on the set that `Comparison.split` names."""
     depths = sorted({depth for group in comparison.groups for depth in group.depths})
     return Table(
         ("run", *(f"depth {depth}" for depth in depths)),
         tuple(
-            (group.label, *(shown(group.accuracy(comparison.split, depth), accuracy) for depth in depths))
+            (group.label, *(shown(group.score(comparison.split, depth), score) for depth in depths))
             for group in comparison.groups
         ),
     )
@@ -51,7 +51,7 @@ def bag_table(comparison: Comparison) -> Table:
     return Table(
         ("run", "bag of embeddings, test", "whole network, test"),
         tuple(
-            (group.label, shown(group.accuracy("test", 1), accuracy), shown(group.accuracy("test"), accuracy))
+            (group.label, shown(group.score("test", 1), score), shown(group.score("test"), score))
             for group in comparison.groups
             if group.has_bag_of_embeddings
         ),
@@ -107,8 +107,8 @@ def run_table(comparison: Comparison) -> Table:
                 run.status,
                 number(run.figures.steps),
                 number(run.chosen.step if run.chosen else None),
-                accuracy(run.accuracy("validation")),
-                accuracy(run.accuracy("test")),
+                score(run.score("validation")),
+                score(run.score("test")),
                 seconds(run.duration_s),
                 run.figures.failures[-1].message if run.figures.failures else "",
                 ((run.folder.environment or {}).get("git") or {}).get("commit", ""),

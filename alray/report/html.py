@@ -83,6 +83,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    forms = (text.seconds, text.accuracy, text.number, counted, slug, headings, as_link)
+    forms = (text.seconds, text.score, text.number, counted, slug, headings, as_link)
     environment.filters |= {form.__name__: form for form in forms}
     return environment

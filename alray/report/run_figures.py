@@ -16,10 +16,10 @@ from alray.report.lanes import View, action_of, steady, whole
 from alray.report.schedule_figure import schedule_figure
 from alray.report.single_step import COLUMNS, HEAD, rows_of, single_step
 from alray.report.table import Table
-from alray.report.text import accuracy as accuracy_text
-from alray.report.text import number
+from alray.report.text import number, score
 from alray.report.thinning import CurvePoint, groups, run_length, spaced, thin
 from alray.report.timeline import measured_last, predicted_lanes, predicted_steady
+from alray.run_folder.metrics import ACCURACY, METRICS, Metric
 from alray.run_folder.records import WARM_UP_STEPS, EvaluationRecord, StageRecord, StepRecord
 
 _FIRST_SHOWN = 6  # mini-batches of the schedule that a page shows at first
@@ -89,45 +89,45 @@ def losses(run: RunFolder) -> Exhibit:
 
 
 def accuracy(run: RunFolder) -> Exhibit:
-    """Accuracy at every evaluation: of the whole network on each set, and of the route of each depth. A route of depth
-    n uses the first n components only. The table has those of the last evaluation. Training accuracy is measured
-    without augmentation. Of very many evaluations only some are drawn. Source: records.jsonl."""
+    """The accuracy, or the metric of another task, at every evaluation: of the whole network on each set, and of the
+    route of each depth. A route of depth n uses the first n components only. The table has those of the last
+    evaluation. Training samples are measured without augmentation. Of very many evaluations only some are drawn.
+    Source: records.jsonl."""
     evaluations: Sequence[EvaluationRecord] = [
         record for record in run.effective_records if isinstance(record, EvaluationRecord)
     ]
+    metric = METRICS[evaluations[-1].metric] if evaluations else ACCURACY
     if not evaluations:
-        return Exhibit("Accuracy", findings=("The run made no evaluation.",))
+        return Exhibit(metric.heading, findings=("The run made no evaluation.",))
     last = evaluations[-1]
     evaluations = spaced(evaluations, _MOST_POINTS // max(3, len(last.per_depth)))
     figures = []
     sets = [
-        {"series": split, "kind": MEASURED, "step": record.step, "accuracy": value}
+        {"series": split, "kind": MEASURED, "step": record.step, metric.name: value}
         for split in ("train", "validation", "test")
         for record in evaluations
         if (value := getattr(record, split)) is not None
     ]
     if sets:
-        figures.append(_accuracy_figure("accuracy", "Accuracy", "on each set", sets))
+        figures.append(_metric_figure(metric, metric.name, metric.heading, "on each set", sets))
     split = "test" if any(entry.test is not None for entry in last.per_depth) else "validation"
     depths = [
-        {"series": f"depth {entry.depth}", "kind": MEASURED, "step": record.step, "accuracy": value}
+        {"series": f"depth {entry.depth}", "kind": MEASURED, "step": record.step, metric.name: value}
         for record in evaluations
         for entry in record.per_depth
         if (value := getattr(entry, split)) is not None
     ]
     if len({row["series"] for row in depths}) > 1:
         depths.sort(key=lambda row: int(row["series"].split()[1]))
-        title = f"{split.capitalize()} accuracy of every depth"
-        figures.append(_accuracy_figure("accuracy_per_depth", title, "of every depth", depths))
+        title = f"{split.capitalize()} {metric.title} of every depth"
+        figures.append(_metric_figure(metric, f"{metric.name}_per_depth", title, "of every depth", depths))
     table = Table(
         ("depth", "train", "validation", "test"),
-        tuple(
-            (str(entry.depth), *map(accuracy_text, (entry.train, entry.validation, entry.test)))
-            for entry in last.per_depth
-        ),
+        tuple((str(entry.depth), *map(score, (entry.train, entry.validation, entry.test))) for entry in last.per_depth),
     )
     found = (f"The last evaluation was made after {last.step:,} mini-batches.",)
-    return Exhibit("Accuracy", tuple(figures), found, tables={"accuracy_per_depth": table} if last.per_depth else {})
+    tables = {f"{metric.name}_per_depth": table} if last.per_depth else {}
+    return Exhibit(metric.heading, tuple(figures), found, tables=tables)
 
 
 def schedule(run: RunFolder) -> Exhibit:
@@ -273,10 +273,10 @@ def _loss_figure(name: str, title: str, rows: list[dict[str, Any]]) -> Figure:
     return curves.figure(f"loss_{name}", title, what, rows)
 
 
-def _accuracy_figure(name: str, title: str, of: str, rows: list[dict[str, Any]]) -> Figure:
+def _metric_figure(metric: Metric, name: str, title: str, of: str, rows: list[dict[str, Any]]) -> Figure:
     series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
-    curves = Curves(_STEPS, Scale("accuracy", "accuracy"), series, tells={"series": "of"}, size=18)
-    return curves.figure(name, title, f"Accuracy {of}: {', '.join(each.label for each in series)}.", rows)
+    curves = Curves(_STEPS, Scale(metric.name, metric.title), series, tells={"series": "of"}, size=18)
+    return curves.figure(name, title, f"{metric.heading} {of}: {', '.join(each.label for each in series)}.", rows)
 
 
 def _first_shown_s(view: View, batches: range) -> float:

@@ -20,7 +20,7 @@ from alray.report.run_figures import EXHIBITS
 from alray.report.run_tables import ENGINES, TABLES, MeasuredRun
 from alray.report.summary import Figures, figures_of
 from alray.report.table import Table
-from alray.report.text import accuracy, number, seconds, share, size
+from alray.report.text import number, score, seconds, share, size
 from alray.run_folder.records import EvaluationRecord
 from alray.run_folder.store import has_checkpoint
 
@@ -97,18 +97,19 @@ def _tiles(run: RunFolder, figures: Figures, evaluations: Sequence[EvaluationRec
         last = evaluations[-1]
         is_final = run.summary is not None and last.step == figures.steps
         of = "of the final weights" if is_final else f"after {last.step:,} mini-batches"
-        test, of_test = last.test, f"{of}; validation {accuracy(last.validation)}"
-    best, of_best = None, "no validation accuracy was measured"
+        test, of_test = last.test, f"{of}; validation {score(last.validation)}"
+    metric = figures.measures
+    best, of_best = None, f"no validation {metric.title} was measured"
     if figures.best:
         best = figures.best.validation
-        of_best = f"after {figures.best.step:,} mini-batches; test there {accuracy(figures.best.test)}"
+        of_best = f"after {figures.best.step:,} mini-batches; test there {score(figures.best.test)}"
         if not has_checkpoint(run.path, figures.best.step):
             of_best += "; its weights were not kept"
     predicted_bubble = NO_BUBBLE if figures.predicted_bubble is None else f"predicted {share(figures.predicted_bubble)}"
     peak = max((peak for peak in figures.peak_memory_bytes if peak is not None), default=None)
     return [
-        ("Test accuracy", accuracy(test), of_test),
-        ("Best validation accuracy", accuracy(best), of_best),
+        (f"Test {metric.title}", score(test), of_test),
+        (f"Best validation {metric.title}", score(best), of_best),
         ("Samples per second", number(figures.samples_per_s), "over all replicas"),
         ("Step time", seconds(figures.step_time_s), _step_time(figures)),
         ("Bubble", share(figures.bubble), predicted_bubble),

@@ -14,17 +14,18 @@ from alray import __version__
 from alray.errors import printable
 from alray.prediction.plan import Plan
 from alray.report.attempts import Attempt, split_attempts, timed_plan, timed_records
+from alray.run_folder.metrics import ACCURACY, METRICS, Metric
 from alray.run_folder.records import (
-    Accuracy,
     AttemptSummary,
     Best,
-    DepthAccuracy,
+    DepthScores,
     EngineName,
     EvaluationRecord,
     EventRecord,
     Failure,
     PlanRecord,
     Record,
+    Scores,
     StageRecord,
     Standing,
     Status,
@@ -76,9 +77,12 @@ class Figures:
     predicted_step_time_s: float
     bubble: float | None
     predicted_bubble: float | None
-    accuracy: Accuracy
+    metric: str
+    accuracy: Scores
+    scores: Scores | None
     best: Best | None
-    accuracy_per_depth: list[DepthAccuracy]
+    accuracy_per_depth: list[DepthScores]
+    scores_per_depth: list[DepthScores]
     peak_memory_bytes: list[int | None]
     predicted_memory_bytes: list[int]
     bytes_sent: dict[str, int]
@@ -86,6 +90,16 @@ class Figures:
     all_reduce_bytes: int
     failures: list[Failure]
     attempts: list[AttemptSummary]
+
+    @property
+    def measures(self) -> Metric:
+        """The task's metric."""
+        return METRICS[self.metric]
+
+    @property
+    def measured(self) -> Scores:
+        """The metric of the final weights, whatever the task."""
+        return self.accuracy if self.scores is None else self.scores
 
 
 def summarise(records: Sequence[Record], plan: Plan, **facts: Unpack[Facts]) -> Summary:
@@ -142,7 +156,7 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
     """The figures of a run.
 
     records: all records as they were written, lost work included. plan: the plan with which the run last ran.
-    Times and the bubble, measured and predicted, are those of `timed_plan`. `accuracy` is that of the final weights; it
+    Times and the bubble, measured and predicted, are those of `timed_plan`. The metric is that of the final weights; it
     is None if they were not evaluated, for example after an interruption between two evaluations.
     """
     effective_records = effective(iter(records))
@@ -154,6 +168,9 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
     batch_size = samples / steps if steps else 0.0  # the mean: the last mini-batch of an epoch may be smaller
     evaluations = [record for record in effective_records if isinstance(record, EvaluationRecord)]
     final = evaluations[-1] if evaluations and evaluations[-1].step == steps else None
+    metric = evaluations[-1].metric if evaluations else ACCURACY.name
+    of_classes = metric == ACCURACY.name
+    scores, per_depth = _scores(final), list(final.per_depth) if final else []
     return Figures(
         method=plan.method,
         schedule=plan.schedule,
@@ -169,9 +186,12 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
         predicted_step_time_s=measured.predicted_step_time_s,
         bubble=_bubble(timed, measured),
         predicted_bubble=measured.predicted_bubble,
-        accuracy=_accuracy(final),
+        metric=metric,
+        accuracy=scores if of_classes else Scores(),
+        scores=None if of_classes else scores,
         best=reduce(Standing.after, evaluations, Standing()).best,
-        accuracy_per_depth=list(final.per_depth) if final else [],
+        accuracy_per_depth=per_depth if of_classes else [],
+        scores_per_depth=[] if of_classes else per_depth,
         peak_memory_bytes=_peaks(split_attempts(records), plan),
         predicted_memory_bytes=[stage.memory.total_bytes for stage in plan.stage_plans],
         bytes_sent=_bytes_sent(effective_records),
@@ -239,10 +259,10 @@ def _bubble(timed: Sequence[StageRecord], plan: Plan) -> float | None:
     return 1.0 - compute / total if total > 0 else None
 
 
-def _accuracy(final: EvaluationRecord | None) -> Accuracy:
+def _scores(final: EvaluationRecord | None) -> Scores:
     if final is None:
-        return Accuracy()
-    return Accuracy(train=final.train, validation=final.validation, test=final.test)
+        return Scores()
+    return Scores(train=final.train, validation=final.validation, test=final.test)
 
 
 def _peaks(attempts: Sequence[Attempt], plan: Plan) -> list[int | None]:

@@ -42,9 +42,14 @@ def share(value: float | None) -> str:
     return NOT_MEASURED if value is None else f"{value * 100:.1f} %"
 
 
-def accuracy(value: float | None) -> str:
-    """An accuracy in 0..1 with four decimals, as `summary.json` holds it."""
-    return NOT_MEASURED if value is None else f"{value:.4f}"
+def score(value: float | None) -> str:
+    """A value of a task's metric, such as an accuracy, with four decimals: 0.9750, or as few digits as a large or tiny
+    one needs: 2,859.7, 2.31e-06."""
+    if value is None:
+        return NOT_MEASURED
+    if abs(value) >= 1000:
+        return f"{value:,.1f}"
+    return f"{value:.3g}" if 0 < abs(value) < 0.00005 else f"{value:.4f}"
 
 
 def number(value: float | None) -> str:

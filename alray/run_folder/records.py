@@ -13,9 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 from math import fsum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
 from alray.errors import CheckpointError
+from alray.run_folder.metrics import ACCURACY, METRICS, Metric
 from alray.storage.appended import Appended, appending, keep_whole_lines
 from alray.storage.json_file import read_json
 from alray.storage.location import Location, publish
@@ -31,12 +42,20 @@ EACH_UNTIL = 4096
 _LINE_S, _LINE_LENGTH = 5.0, 256
 """A line of losses is written every so many seconds, and holds at most so many records."""
 
+
+def _known_metric(name: str) -> str:
+    if name not in METRICS:
+        raise ValueError(f"`{name}` is no metric")
+    return name
+
+
 Status = Literal["finished", "interrupted", "failed"]
 """How a run ended."""
 
 EngineName = Literal["ray", "ray_train", "inline"]
 """The executor of the plan: alray's Ray actors, the workers of Ray Train with torch's DDP, or a single process."""
 
+MetricName = Annotated[str, AfterValidator(_known_metric), WithJsonSchema({"type": "string", "enum": list(METRICS)})]
 Seconds = Annotated[float, PlainSerializer(lambda seconds: round(seconds, 7))]
 """A duration or a point in time, written to a tenth of a microsecond."""
 Value = Annotated[float, PlainSerializer(lambda value: float(f"{value:.9g}"), when_used="json")]
@@ -224,8 +243,8 @@ class StageRecord(_Record):
         return self.samples / self.step * len(self.step_times_s) / seconds if seconds > 0 else None
 
 
-class DepthAccuracy(_Documented):
-    """Accuracy of the route of this depth, in 0..1 (depth 1 is the first component alone). null means not measured."""
+class DepthScores(_Documented):
+    """The metric of the route of this depth (depth 1 is the first component alone). null means not measured."""
 
     depth: int
     train: float | None = None
@@ -234,14 +253,17 @@ class DepthAccuracy(_Documented):
 
 
 class EvaluationRecord(_Record):
-    """Accuracies after `step` mini-batches, in 0..1. Training accuracy is measured without augmentation."""
+    """The metric of the task after `step` mini-batches, on each set; in classification the accuracy, in 0..1. Training
+    samples are measured without augmentation."""
 
     kind: Literal["evaluation"] = "evaluation"
+    metric: MetricName = ACCURACY.name
+    """The name of the metric. Records of older versions have none: it is the accuracy."""
     train: float | None = None
     validation: float | None = None
     test: float | None = None
-    per_depth: list[DepthAccuracy]
-    """The accuracies of each route of inference."""
+    per_depth: list[DepthScores]
+    """The metric of each route of inference."""
     duration_s: Seconds
     """How long the evaluation took."""
 
@@ -291,7 +313,8 @@ _RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator
 
 
 class Best(_Documented):
-    """The evaluation with the best validation accuracy, the earliest of equals."""
+    """The evaluation with the best metric on the validation set, in classification the highest accuracy; the earliest
+    of equals."""
 
     step: int
     validation: float | None
@@ -313,8 +336,8 @@ class Exit(_Documented):
     """Seconds of the prediction of one sample."""
 
 
-class Accuracy(_Documented):
-    """Accuracy of the whole network, in 0..1."""
+class Scores(_Documented):
+    """The metric of the whole network; in classification the accuracy, in 0..1."""
 
     train: float | None = None
     validation: float | None = None
@@ -328,7 +351,8 @@ class Standing(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     step: int = 0  # mini-batches before the last evaluation
-    last: Accuracy = Accuracy()
+    metric: MetricName = ACCURACY.name
+    last: Scores = Scores()
     best: Best | None = None  # chosen on validation: the test set chooses nothing
     since_best: int = 0  # evaluations after the best one
 
@@ -343,10 +367,10 @@ class Standing(BaseModel):
             if best is not None and best.step == self.step and best.test is None:
                 best = best.model_copy(update={"test": test})
             return self.model_copy(update={"best": best})
-        if validation is not None and (best is None or best.validation is None or validation > best.validation):
+        if METRICS[evaluation.metric].is_better(validation, None if best is None else best.validation):
             best, since_best = Best(step=evaluation.step, validation=validation, test=test), 0
-        last = Accuracy(train=train, validation=validation, test=test)
-        return Standing(step=evaluation.step, last=last, best=best, since_best=since_best)
+        last = Scores(train=train, validation=validation, test=test)
+        return Standing(step=evaluation.step, metric=evaluation.metric, last=last, best=best, since_best=since_best)
 
 
 class Failure(_Documented):
@@ -429,14 +453,21 @@ class Summary(_Documented):
     (`--inline`): there a stage waits while another one computes, and that is no bubble."""
     predicted_bubble: float | None
     """The plan's prediction of `bubble`."""
-    accuracy: Accuracy
+    metric: MetricName = ACCURACY.name
+    """The name of the task's metric, which evaluations measure: `accuracy` in classification."""
+    accuracy: Scores
     """`train`, `validation` and `test` accuracy of the final weights, with the deepest route; training samples without
-    augmentation."""
+    augmentation. Of another task than classification they are null."""
+    scores: Scores | None = None
+    """The same of `metric`, for another task than classification."""
     best: Best | None
-    """`step`, `validation` and `test` of the evaluation with the highest validation accuracy; the earliest if several
-    are equal. `checkpoint`: the folder of these weights; null if they were not kept (`run.checkpoint: null`)."""
-    accuracy_per_depth: list[DepthAccuracy]
+    """`step`, `validation` and `test` of the evaluation with the highest validation accuracy, or the best `metric`; the
+    earliest if several are equal. `checkpoint`: the folder of these weights; null if they were not kept
+    (`run.checkpoint: null`)."""
+    accuracy_per_depth: list[DepthScores]
     """For each route: `depth` (1 is the first component alone), `train`, `validation`, `test`."""
+    scores_per_depth: list[DepthScores] = Field(default_factory=list)
+    """The same of `metric`, for another task than classification."""
     weights_sha256: str | None
     """Hash of the final weights; explained below."""
     parameters: int
@@ -464,9 +495,24 @@ class Summary(_Documented):
     `step_time_s`, `predicted_step_time_s`, `bubble`, `predicted_bubble`, `peak_memory_bytes`. The figures of time
     outside this list are those of the last plan that was measured."""
     classes: list[str] = Field(default_factory=list)
-    """The names of the classes, in the order of their numbers."""
+    """The names of the classes, in the order of their numbers; of the labels or targets in other tasks."""
     report: str | None = None
     """Absolute path of `report.html`."""
+
+    @property
+    def measures(self) -> Metric:
+        """The task's metric."""
+        return METRICS[self.metric]
+
+    @property
+    def measured(self) -> Scores:
+        """The metric of the final weights, whatever the task."""
+        return self.accuracy if self.scores is None else self.scores
+
+    @property
+    def measured_per_depth(self) -> list[DepthScores]:
+        """The metric of each route, whatever the task."""
+        return self.accuracy_per_depth if self.scores is None else self.scores_per_depth
 
 
 class Thinning:

@@ -9,7 +9,9 @@ from alray.schedules.micro_batches import Fault, batch_size_fault, micro_batch_n
 from alray.schedules.partition_rules import partition_faults, stage_faults
 from alray.schedules.table import SCHEDULES, default_schedule, schedules_for
 from alray.spec.blocks import Lstm, Residual, Stem, Transformer, Vgg
+from alray.spec.choice import OPEN_TAG
 from alray.spec.data import (
+    SOURCES,
     DataSection,
     Digits,
     HubSection,
@@ -20,12 +22,13 @@ from alray.spec.data import (
     TextFolder,
     Torchvision,
 )
-from alray.spec.method import AssociatedLearning
+from alray.spec.method import METHODS, AssociatedLearning
 from alray.spec.models import Spec
 from alray.spec.optimizer import Sgd
 from alray.spec.paths import Path
 from alray.spec.run import LENGTHS
 from alray.spec.section import listed
+from alray.spec.task import DEFAULT as DEFAULT_TASK
 
 Finding = tuple[Path, str, str]
 """Key, message, hint."""
@@ -203,12 +206,58 @@ def label_rate_has_a_label_chain(spec: Spec) -> Iterator[Finding]:
 def smoothed_labels_have_a_cross_entropy(spec: Spec) -> Iterator[Finding]:
     """The squared error of Associated Learning has a one-hot target."""
     method = spec.method
-    if isinstance(method, AssociatedLearning) and method.label_smoothing and method.first_label_loss != "cross_entropy":
+    if isinstance(method, AssociatedLearning) and method.label_smoothing and method.first_label_loss == "mse":
         yield (
             ("method", "label_smoothing"),
             f"`{method.first_label_loss}` is not a cross-entropy",
             "leave it out, or set method.first_label_loss to cross_entropy",
         )
+
+
+def method_knows_task(spec: Spec) -> Iterator[Finding]:
+    """Some methods learn classes only. Of a user's own method its class says what it learns."""
+    task, method = spec.task.kind, spec.method
+    if task not in method.tasks:
+        knowing = [kind for kind, section in METHODS.items() if kind != OPEN_TAG and task in section.tasks]
+        yield (
+            ("method", "kind"),
+            f"{method.kind} does not know the task {task}, only {listed(method.tasks, 'and')}",
+            f"choose {listed(knowing)}",
+        )
+    if task == DEFAULT_TASK:
+        return
+    if getattr(method, "label_smoothing", 0.0):
+        yield (
+            ("method", "label_smoothing"),
+            f"it spreads a class over the others, and the task is {task}",
+            "leave it out",
+        )
+    if isinstance(method, AssociatedLearning) and method.first_label_loss == "cross_entropy":
+        yield (
+            ("method", "first_label_loss"),
+            f"`cross_entropy` is for classes, and the task is {task}",
+            "leave it out: it is then the loss of the task",
+        )
+
+
+def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
+    """Many sources have classes only."""
+    data, task = spec.data, spec.task.kind
+    if task not in data.tasks or (task != DEFAULT_TASK and getattr(data, "text", None) is not None):
+        what = data.source if task not in data.tasks else "text"
+        others = [kind for kind, section in SOURCES.items() if kind != OPEN_TAG and task in section.tasks]
+        yield (
+            ("data", "source"),
+            f"{what} has classes, and no labels for the task {task}",
+            f"choose {listed(others)}, or write a source of your own",
+        )
+    if task == DEFAULT_TASK and getattr(data, "label_columns", None) is not None:
+        yield ("data", "label_columns"), "classification has one column of classes", "set label_column instead"
+    elif isinstance(data, Table) and None not in (data.label_columns, data.label_column):
+        said = "`label_columns` and `label_column` both name the labels"
+        yield ("data", "label_column"), said, "leave it out"
+    if isinstance(data, Table) and task != DEFAULT_TASK and data.classes is not None:
+        yield ("data", "classes"), f"the task {task} has no classes", "leave it out"
 
 
 def nesterov_has_momentum(spec: Spec) -> Iterator[Finding]:
@@ -327,6 +376,19 @@ def stop_says_when(spec: Spec) -> Iterator[Finding]:
         yield ("run", "stop_at"), "`above` and `below` are given, but the metric has one bound", "remove one of them"
     if stop.above is None and stop.below is None and stop.patience is None:
         yield ("run", "stop_at"), "it does not say when to stop", "add, for example, `above: 0.95` or `patience: 5`"
+    metric = spec.task.measures
+    if stop.metric_name not in (None, metric.name):
+        yield (
+            ("run", "stop_at", "metric"),
+            f"the metric of the task {spec.task.kind} is {metric.name}, got `{stop.metric}`",
+            f"write {stop.split}_{metric.name}",
+        )
+    elif metric.share:
+        for key in ("above", "below"):
+            bound = getattr(stop, key)
+            if bound is not None and not 0 <= bound <= 1:
+                said = f"expected a number of 0 to 1, as the {metric.title} is, got {bound:g}"
+                yield ("run", "stop_at", key), said, "write a share, such as 0.95"
 
 
 def hub_set_has_one_place(spec: Spec) -> Iterator[Finding]:
@@ -366,16 +428,17 @@ def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
     if spec.run.evaluate_every is None:
         yield ("run", "stop_at"), "there are no evaluations before the end", "set run.evaluate_every"
     bounded = stop.above is not None or stop.below is not None
-    on_validation = "metric" if bounded and stop.metric == "validation_accuracy" else "patience"
-    if getattr(stop, on_validation) is not None and not spec.data.has_validation:
+    by_bound = bounded and stop.split == "validation"
+    on_validation = "metric" if by_bound else "patience"
+    if (by_bound or stop.patience is not None) and not spec.data.has_validation:
         yield (
             ("run", "stop_at", on_validation),
             "there is no validation set",
             "set data.validation_fraction, to 0.1 say",
         )
-    if bounded and stop.metric == "test_accuracy" and _has_no_test_set(spec.data):
+    if bounded and stop.split == "test" and _has_no_test_set(spec.data):
         key = "test_split" if isinstance(spec.data, HubSection) else "test"
-        hint = "take validation_accuracy" if isinstance(spec.data, Torchvision) else f"set data.{key}"
+        hint = f"take validation_{spec.task.measures.name}" if isinstance(spec.data, Torchvision) else f"set data.{key}"
         yield ("run", "stop_at", "metric"), "there is no test set", hint
 
 
@@ -458,6 +521,8 @@ CHECKS: tuple[Check, ...] = (
     pipelines_carry_no_state,
     label_rate_has_a_label_chain,
     smoothed_labels_have_a_cross_entropy,
+    method_knows_task,
+    source_has_labels_of_task,
     nesterov_has_momentum,
     scaled_rates_have_a_reference,
     rates_rise_once,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -36,6 +36,8 @@ from alray.spec.section import (
     nearest,
     refusal,
 )
+from alray.spec.task import DEFAULT as DEFAULT_TASK
+from alray.spec.task import TASKS
 
 ImageSize = Annotated[
     Annotated[PositiveInt, Tag("side")]
@@ -72,6 +74,9 @@ class Assume(Section):
 
 class DataSection(Section):
     """The keys of every data source."""
+
+    tasks: ClassVar[tuple[str, ...]] = (DEFAULT_TASK,)
+    """The kinds of task that the source has labels for."""
 
     source: str
     """Name of the data source."""
@@ -169,12 +174,14 @@ class Digits(DataSection):
 class Synthetic(DataSection):
     """Artificial samples, for tests and timings: the pattern of a class plus random noise."""
 
+    tasks = tuple(TASKS)
+
     source: Literal["synthetic"]
     """`synthetic`."""
     shape: Counts = (3, 32, 32)
     """Shape of one sample, such as [channels, height, width]. Default: [3, 32, 32]."""
     classes: Annotated[int, Field(ge=2)] = 10
-    """Number of classes. Default: 10."""
+    """Number of classes; of labels or targets in other tasks. Default: 10."""
     samples: PositiveInt = 10000
     """Number of samples in the training set, including validation. The test set has a fifth of it. Default: 10000."""
 
@@ -199,8 +206,45 @@ class OwnValidationSection(DataSection):
         return values.get("validation") is not None
 
 
+def _header(value: Any) -> Any:
+    if not isinstance(value, bool) and value != "auto":
+        raise refusal(f"expected true, false or `auto`, got {describe(value)}", "write one of them")
+    return value
+
+
+def _column(value: Any) -> Any:
+    named = isinstance(value, str) and value != ""
+    if not named and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise refusal(f"expected a column, got {describe(value)}", "give its name, or its number, counted from 0")
+    return value
+
+
+def _columns(value: Any) -> Any:
+    return [value] if isinstance(value, str | int) else value
+
+
+def _class_names(value: Any) -> Any:
+    """Names, where some may look like numbers: `[0, 1]` is `["0", "1"]`."""
+    if not isinstance(value, list | tuple):
+        return value
+    return [str(name) if isinstance(name, int) and not isinstance(name, bool) else name for name in value]
+
+
+Column = Annotated[str | int, BeforeValidator(_column)]
+"""A column of a table: its name in the header, or its number, counted from 0."""
+Columns = Annotated[tuple[Column, ...], BeforeValidator(_columns), Field(strict=False, min_length=1)]
+ClassNames = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    BeforeValidator(_class_names),
+    Field(strict=False, min_length=1),
+]
+
+
 class ImageFolder(OwnValidationSection):
-    """Image files on disk, with one folder for each class."""
+    """Image files on disk, with one folder for each class; or with a table of labels or targets, for other tasks than
+    classification."""
+
+    tasks = tuple(TASKS)
 
     source: Literal["image_folder"]
     """`image_folder`."""
@@ -210,6 +254,11 @@ class ImageFolder(OwnValidationSection):
     """Folder of the test set, with the same classes. null: no test set."""
     validation: InputFolder | None = None
     """Folder of the validation set, with the same classes. null: `validation_fraction` of the training set."""
+    targets: Annotated[str, Field(min_length=1)] = "metadata.csv"
+    """Name of a CSV file in each folder, for other tasks than classification: its column `file_name` has the path of an
+    image in the folder, and the others its labels (0 or 1) or targets. Default: metadata.csv."""
+    label_columns: Columns | None = None
+    """Columns of the labels or targets in that file. null: all but `file_name`."""
     image_size: ImageSize
     """Height and width to which images are resized, in pixels: one number for both, or [height, width]."""
 
@@ -332,40 +381,6 @@ def _of_documents(text: Text) -> Expected:
     return Expected(shape=(text.max_tokens,), words=text.vocabulary_size)
 
 
-def _header(value: Any) -> Any:
-    if not isinstance(value, bool) and value != "auto":
-        raise refusal(f"expected true, false or `auto`, got {describe(value)}", "write one of them")
-    return value
-
-
-def _column(value: Any) -> Any:
-    named = isinstance(value, str) and value != ""
-    if not named and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-        raise refusal(f"expected a column, got {describe(value)}", "give its name, or its number, counted from 0")
-    return value
-
-
-def _columns(value: Any) -> Any:
-    return [value] if isinstance(value, str | int) else value
-
-
-def _class_names(value: Any) -> Any:
-    """Names, where some may look like numbers: `[0, 1]` is `["0", "1"]`."""
-    if not isinstance(value, list | tuple):
-        return value
-    return [str(name) if isinstance(name, int) and not isinstance(name, bool) else name for name in value]
-
-
-Column = Annotated[str | int, BeforeValidator(_column)]
-"""A column of a table: its name in the header, or its number, counted from 0."""
-Columns = Annotated[tuple[Column, ...], BeforeValidator(_columns), Field(strict=False, min_length=1)]
-ClassNames = Annotated[
-    tuple[Annotated[str, Field(min_length=1)], ...],
-    BeforeValidator(_class_names),
-    Field(strict=False, min_length=1),
-]
-
-
 TestFraction = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -398,12 +413,15 @@ class TextCsv(TextSection):
 
 
 class Table(OwnValidationSection):
-    """Rows of numbers in CSV or Parquet files: columns of numbers, and a column of classes.
+    """Rows of numbers in CSV or Parquet files: columns of numbers, and a column of classes; in other tasks than
+    classification, columns of labels or targets.
 
     A file that ends with `.parquet` is Parquet, any other CSV. Classes are numbers from 0 or 1 without gaps, or names.
     A file `classes.txt` next to the training file may give the names of the classes, one on each line. Every column is
-    normalised by its mean and its standard deviation in the training file.
+    normalised by its mean and its standard deviation in the training file, and so are the targets of a regression.
     """
+
+    tasks = tuple(TASKS)
 
     source: Literal["table"]
     """`table`."""
@@ -419,6 +437,9 @@ class Table(OwnValidationSection):
     called `label`, or if the first line has something else than a number in a column of numbers."""
     label_column: Column | None = None
     """Column of the class: its name, or its number, counted from 0. null: the column `label`."""
+    label_columns: Columns | None = None
+    """Columns of the labels (0 or 1) or the targets, for other tasks than classification: names or numbers, or one of
+    them. null: `label_column`."""
     columns: Columns | None = None
     """Columns of numbers: names or numbers, or one of them. null: all others."""
     classes: ClassNames | None = None
@@ -528,6 +549,8 @@ class OwnData(OwnCode, DataSection):
 
     model_config = ConfigDict(extra="allow")
 
+    tasks = tuple(TASKS)
+
     source: Reference
     """The class, as `python:package.module.Class`."""
     text: Text | None = None
@@ -565,3 +588,8 @@ Data = Annotated[
     | Annotated[OwnData, Tag(OPEN_TAG)],
     Discriminator(Choice("source")),
 ]
+
+SOURCES: dict[str, type[DataSection]] = {
+    get_args(member)[1].tag: get_args(member)[0] for member in get_args(get_args(Data)[0])
+}
+"""The sections of all sources by `source`; `python` stands for those of one's own."""

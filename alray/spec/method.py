@@ -9,6 +9,8 @@ from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from alray.spec.choice import OPEN_TAG, ByShape, Choice
 from alray.spec.own_code import OwnCode, Reference
 from alray.spec.section import PositiveFloat, PositiveInt, Section, Width, describe, refusal
+from alray.spec.task import DEFAULT as DEFAULT_TASK
+from alray.spec.task import TASKS
 
 DEFAULT = "associated_learning"
 """The method of a spec that names none."""
@@ -25,6 +27,8 @@ class MethodSection(Section):
     """The class in alray.nn.methods that carries it out, as `module:Class`. It is called with `fields`."""
     local_losses: ClassVar[bool] = True
     """Whether every component learns from its own losses, so that no gradient travels between components."""
+    tasks: ClassVar[tuple[str, ...]] = (DEFAULT_TASK,)
+    """The kinds of task that the method can learn."""
     has_label_chain: ClassVar[bool] = False
     """Whether components have label encoders, which can train at a rate of their own (`optimizer.label_lr`)."""
 
@@ -51,6 +55,7 @@ class AssociatedLearning(MethodSection):
 
     implementation = "alray.nn.methods.associated:AssociatedLearning"
     abbreviation = "AL"
+    tasks = tuple(TASKS)
     has_label_chain = True
 
     kind: Literal["associated_learning"] = "associated_learning"
@@ -62,14 +67,16 @@ class AssociatedLearning(MethodSection):
     decoder_activation: Activation = "none"
     """After the label decoders h of every component but the first."""
     first_decoder_activation: Activation = "none"
-    """After the label decoder h of the first component, whose output are the classes' scores."""
+    """After the label decoder h of the first component, whose output are the classes' scores, or the predictions of
+    another task."""
     bridge: Bridge = Bridge()
     """The bridges b."""
-    first_label_loss: Literal["cross_entropy", "mse"] = "cross_entropy"
-    """Autoencoder loss of the first component; that of the others is the mean squared error."""
+    first_label_loss: Literal["auto", "cross_entropy", "mse"] = "auto"
+    """Autoencoder loss of the first component; that of the others is the mean squared error. `auto`: the loss of the
+    task, in classification the cross-entropy. Default: auto."""
     label_smoothing: LabelSmoothing = 0.0
-    """Share of the target that the first component's autoencoder loss spreads evenly over all classes. It needs
-    `first_label_loss: cross_entropy`."""
+    """Share of the target that the first component's autoencoder loss spreads evenly over all classes. It is
+    not for `first_label_loss: mse`."""
 
 
 class Head(Section):
@@ -104,10 +111,11 @@ HeadOrAuto = Annotated[
 
 
 class Backpropagation(MethodSection):
-    """Backpropagation of one cross-entropy loss through all components."""
+    """Backpropagation of the loss of the task, in classification the cross-entropy, through all components."""
 
     implementation = "alray.nn.methods.backpropagation:Backpropagation"
     abbreviation = "BP"
+    tasks = tuple(TASKS)
     local_losses = False
 
     kind: Literal["backpropagation"]
@@ -160,13 +168,14 @@ class SupervisedContrastive(MethodSection):
 
 
 class DecoupledGreedy(MethodSection):
-    """Decoupled greedy learning (DGL): a classifier with cross-entropy behind every component.
+    """Decoupled greedy learning (DGL): a classifier with the loss of the task behind every component.
 
     Nothing travels backwards, and every depth is a route.
     """
 
     implementation = "alray.nn.methods.greedy:DecoupledGreedy"
     abbreviation = "DGL"
+    tasks = tuple(TASKS)
 
     kind: Literal["decoupled_greedy"]
     """`decoupled_greedy`."""
@@ -181,6 +190,7 @@ class OwnMethod(OwnCode, MethodSection):
 
     model_config = ConfigDict(extra="allow")
 
+    tasks = tuple(TASKS)  # its class says which
     has_label_chain = True  # as far as a spec can tell: an optimizer named `label` takes the rate, if there is one
 
     kind: Reference

@@ -67,6 +67,7 @@ from alray.spec.replicas import (
 from alray.spec.resources import Resources
 from alray.spec.run import Checkpoint, RunSection, StopAt
 from alray.spec.section import Section, describe, refusal
+from alray.spec.task import CLASSIFICATION, Task
 
 __all__ = [
     "Adam",
@@ -163,6 +164,8 @@ class Spec(Section):
     """Where samples come from, and how they become mini-batches."""
     model: Model
     """The network."""
+    task: Task = CLASSIFICATION
+    """What is learned: classes, labels or numbers."""
     method: Method = AssociatedLearning()
     """How it is trained."""
     optimizer: Optimizer = Adam()

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, WithJsonSchema
 
+from alray.run_folder.metrics import METRICS, SPLITS
 from alray.run_folder.records import Standing
 from alray.spec.duration import Duration, SpecDuration
-from alray.spec.section import NonNegativeInt, PositiveFloat, PositiveInt, Section
+from alray.spec.section import (
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Section,
+    describe,
+    listed,
+    nearest,
+    refusal,
+)
 from alray.spec.trackers import Trackers
 
 LENGTHS = ("epochs", "steps", "samples")
 """The keys of `run` for the length of training. Exactly one of them is given."""
+
+
+_MEASURED = tuple(f"{split}_{metric}" for metric in METRICS for split in SPLITS)
+
+
+def _measured(value: Any) -> Any:
+    if value is not None and value not in _MEASURED:
+        meant = nearest(value, _MEASURED) if isinstance(value, str) else None
+        hint = f"did you mean `{meant}`?" if meant else "a set and the metric of the task, such as validation_accuracy"
+        raise refusal(f"expected one of {listed(_MEASURED)}, got {describe(value)}", hint)
+    return value
+
+
+MeasuredOn = Annotated[str, BeforeValidator(_measured), WithJsonSchema({"type": "string", "enum": list(_MEASURED)})]
+"""A metric on one of the sets, such as `validation_accuracy`."""
 
 
 class Checkpoint(Section):
@@ -21,28 +46,39 @@ class Checkpoint(Section):
     every: SpecDuration = Duration(1, "epochs")
     """Interval between two checkpoints. Default: 1 epoch."""
     keep: PositiveInt = 3
-    """Number of newest checkpoints that are kept, besides the one with the best validation accuracy. Older ones are
-    deleted. Default: 3."""
+    """Number of newest checkpoints that are kept, besides the one with the best validation accuracy (or metric of
+    another task). Older ones are deleted. Default: 3."""
 
 
 class StopAt(Section):
     """Ends the run early, at the first evaluation at which the metric reaches the bound or patience ends."""
 
-    metric: Literal["train_accuracy", "validation_accuracy", "test_accuracy"] = "validation_accuracy"
-    """Metric that is compared with the bound, in 0..1. Default: validation_accuracy."""
-    above: Annotated[float, Field(ge=0, le=1)] | None = None
+    metric: MeasuredOn | None = None
+    """Metric that is compared with the bound: a set and the metric of the task, such as `validation_accuracy`, which
+    lies in 0..1. null: that of the validation set."""
+    above: float | None = None
     """Bound: stop if the metric is at least this value. Not together with `below`."""
-    below: Annotated[float, Field(ge=0, le=1)] | None = None
+    below: float | None = None
     """Bound: stop if the metric is at most this value. Not together with `above`."""
     patience: PositiveInt | None = None
-    """Stop after this many evaluations in a row without a better validation accuracy, whatever `metric` is. null: no
-    limit."""
+    """Stop after this many evaluations in a row without a better validation accuracy, or metric of another task,
+    whatever `metric` is. null: no limit."""
+
+    @property
+    def split(self) -> str:
+        """The set on which the metric is measured."""
+        return "validation" if self.metric is None else self.metric.partition("_")[0]
+
+    @property
+    def metric_name(self) -> str | None:
+        """The metric; None: that of the task."""
+        return None if self.metric is None else self.metric.partition("_")[2]
 
     def reached(self, standing: Standing) -> bool:
         """Whether a run with these evaluations ends."""
         if self.patience is not None and standing.best is not None and standing.since_best >= self.patience:
             return True
-        value: float | None = getattr(standing.last, self.metric.removesuffix("_accuracy"))
+        value: float | None = getattr(standing.last, self.split)
         if value is None:
             return False
         if self.above is not None:
@@ -60,8 +96,8 @@ class RunSection(Section):
     samples: PositiveInt | None = None
     """Length of the run in samples. The run ends after the mini-batch that reaches this number."""
     checkpoint: Checkpoint | None = Checkpoint()
-    """Checkpoints during the run, and one after each evaluation with a new best validation accuracy. Default: one
-    after each epoch. null: only one at the end."""
+    """Checkpoints during the run, and one after each evaluation with a new best validation accuracy, or metric of
+    another task. Default: one after each epoch. null: only one at the end."""
     evaluate_every: SpecDuration | None = Duration(1, "epochs")
     """Interval between two evaluations. Default: 1 epoch. null: only at the end."""
     test: Literal["always", "end"] = "always"

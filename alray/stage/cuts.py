@@ -14,7 +14,7 @@ from alray.channel.message import CutFlag, Message, MessageKind
 from alray.data.batches import Batch
 from alray.data.dataset import Dataset
 from alray.nn.encoder import Tensors
-from alray.run_folder.records import DepthAccuracy, EvaluationRecord
+from alray.run_folder.records import DepthScores, EvaluationRecord
 from alray.stage.assignment import Assignment
 from alray.stage.checkpoint_writer import CheckpointWriter
 from alray.stage.clock import Clock
@@ -139,11 +139,12 @@ class Cuts:
         yield from inference.run(self._stage)
         if evaluator is None:
             return
-        per_depth = evaluator.accuracies()
-        whole = per_depth[-1] if per_depth else DepthAccuracy(depth=len(self._assignment.plan.costs.components))
+        per_depth = evaluator.scores()
+        whole = per_depth[-1] if per_depth else DepthScores(depth=len(self._assignment.plan.costs.components))
         record = EvaluationRecord(
             time_s=self._clock.now_s(),
             **self._assignment.position(cut.step),
+            metric=self._assignment.spec.task.measures.name,
             train=whole.train,
             validation=whole.validation,
             test=whole.test,

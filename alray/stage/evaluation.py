@@ -1,34 +1,27 @@
-"""Evaluation on stage 0: which batches, and how many answers of each route are right."""
+"""Evaluation on stage 0: which batches, and the metric of each route."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 import torch
 
 from alray.data.batches import Batch, EvaluationBatches
 from alray.data.dataset import Dataset
-from alray.run_folder.records import DepthAccuracy
-
-
-@dataclass
-class Tally:
-    """Number of samples of one split, and of right answers by route, shallowest first."""
-
-    samples: int = 0
-    right: list[int] = field(default_factory=list)
+from alray.run_folder.records import DepthScores
+from alray.tasks.task import Tally
 
 
 class Evaluator:
-    """Gives the batches of an evaluation and counts the scores that come back."""
+    """Gives the batches of an evaluation and takes the scores that come back."""
 
     def __init__(self, data: Dataset, splits: tuple[str, ...], *, depths: Sequence[int]) -> None:
         """splits: of "train", "validation", "test"; those the data does not have are left out. depths: of all routes,
         shallowest first."""
+        self._data = data
         self._splits = [split for split in splits if data.splits.get(split) is not None]
         self._batches = {split: EvaluationBatches(data, split) for split in self._splits}
-        self._tallies = {split: Tally() for split in self._splits}
+        self._tallies: dict[str, list[Tally]] = {split: [data.task.tally() for _ in depths] for split in self._splits}
         self._expected: list[tuple[str, torch.Tensor]] = []
         self._depths = tuple(depths)
 
@@ -43,22 +36,17 @@ class Evaluator:
                 yield batch
 
     def take(self, batch: int, scores: list[torch.Tensor]) -> None:
-        """Class scores of evaluation batch `batch` by every route, `[N, classes]` each, shallowest first."""
+        """Scores of evaluation batch `batch` by every route, `[N, outputs]` each, shallowest first."""
         split, labels = self._expected[batch]
-        tally = self._tallies[split]
-        tally.samples += len(labels)
-        tally.right = tally.right or [0] * len(scores)
-        for number, route in enumerate(scores):
-            tally.right[number] += int((route.argmax(1).cpu() == labels).sum())
+        for tally, route in zip(self._tallies[split], scores, strict=True):
+            tally.take(self._data.in_units(route), self._data.in_units(labels))
 
-    def accuracies(self) -> list[DepthAccuracy]:
-        """Accuracy of every route, shallowest first; the last is the whole network."""
-        tallies = {split: tally for split, tally in self._tallies.items() if tally.samples}
-        if not tallies:
+    def scores(self) -> list[DepthScores]:
+        """The metric of every route, shallowest first; the last is the whole network."""
+        measured = {split: tallies for split, tallies in self._tallies.items() if tallies[0].samples}
+        if not measured:
             return []
         return [
-            DepthAccuracy(
-                depth=depth, **{split: tally.right[number] / tally.samples for split, tally in tallies.items()}
-            )
+            DepthScores(depth=depth, **{split: tallies[number].value() for split, tallies in measured.items()})
             for number, depth in enumerate(self._depths)
         ]

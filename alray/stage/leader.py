@@ -108,12 +108,10 @@ class Leader:
         The training set is measured only at the end, and where `run.stop_at` needs it. So is the test set with
         `run.test: end`.
         """
-        needed = self._stop_at.metric if self._stop_at is not None else None
+        needed = self._stop_at.split if self._stop_at is not None else None
         at_the_end = {"train": True, "validation": False, "test": self._tests_at_the_end}
         return tuple(
-            split
-            for split, only_then in at_the_end.items()
-            if not only_then or flags & CutFlag.STOP or needed == f"{split}_accuracy"
+            split for split, only_then in at_the_end.items() if not only_then or flags & CutFlag.STOP or needed == split
         )
 
     def heard(self, evaluation: EvaluationRecord) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
-
 from alray.channel.edge import Barrier, Receiver, Sender
 from alray.channel.message import packed_bytes
 from alray.channel.wire import Wire
@@ -97,7 +95,8 @@ class MessageSizes:
         assignment, network = self.assignment, self.network
         samples = assignment.spec.data.batch_size
         scores_bytes = assignment.data.classes * network.dtype.itemsize
-        sizes = [samples * max(network.encoders[after].output.sample_bytes, scores_bytes, torch.int64.itemsize)]
+        labels = network.method.given_labels["labels"].sample_bytes
+        sizes = [samples * max(network.encoders[after].output.sample_bytes, scores_bytes, labels)]
         if assignment.data.sample.words is not None:
             sizes.append(samples * assignment.data.sample[0])  # the mask
         return packed_bytes(sizes)

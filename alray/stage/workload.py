@@ -159,7 +159,7 @@ def open_training_data(spec: Spec, load: Callable[[str], Any], *, for_plan: bool
     Raises DataError, also if the replicas cannot share the last mini-batch of an epoch.
     """
     fixed_length = SCHEDULES[spec.schedule].is_pipeline or spec.run.compile
-    data = open_data(spec.data, seed=spec.seed, load=load, fixed_length=fixed_length, for_plan=for_plan)
+    data = open_data(spec.data, seed=spec.seed, load=load, task=spec.task, fixed_length=fixed_length, for_plan=for_plan)
     fault = last_batch_fault(spec, data.num_train)
     if fault is not None:
         message, hint = fault

@@ -15,7 +15,8 @@ from alray.errors import AlrayError, RequestError
 from alray.loading.load import read_document
 from alray.report.folder import longest_silence_s, read_plan
 from alray.report.table import Table
-from alray.report.text import accuracy, seconds
+from alray.report.text import score, seconds
+from alray.run_folder.metrics import ACCURACY, METRICS, Metric
 from alray.run_folder.records import read_environment, read_summary
 from alray.run_folder.store import never_began
 from alray.spec.method import METHODS
@@ -44,8 +45,10 @@ class Listed:
     stages: int | None = None
     replicas: int | None = None
     steps: int | None = None
+    metric: str | None = None
+    """Of the task, such as `accuracy`."""
     validation: float | None = None
-    """Accuracy of the final weights, in 0..1."""
+    """The metric of the final weights."""
     test: float | None = None
     step_time_s: float | None = None
     trials: int | None = None
@@ -56,6 +59,10 @@ class Listed:
     """When it began, with the time zone."""
     reason: str | None = None
     """Why it is `damaged`."""
+
+    @property
+    def measures(self) -> Metric:
+        return METRICS[self.metric or ACCURACY.name]
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -97,7 +104,7 @@ def ordered(rows: Iterable[Listed], by: str, *, reverse: bool) -> list[Listed]:
     if by not in _ORDERS:
         raise RequestError(f"`{by}` is not a column", key="--sort", hint=f"choose one of {', '.join(_ORDERS)}")
     known = [row for row in rows if getattr(row, by) is not None]
-    known.sort(key=lambda row: (getattr(row, by), row.folder), reverse=(by in _LARGEST_FIRST) != reverse)
+    known.sort(key=lambda row: (_rank(row, by), row.folder), reverse=(by in _LARGEST_FIRST) != reverse)
     return known + [row for row in rows if getattr(row, by) is None]
 
 
@@ -110,6 +117,17 @@ def table_of(rows: Iterable[Listed]) -> Table:
 _FILTERS = ("kind", "name", "method", "schedule", "stages", "replicas", "state")
 _LARGEST_FIRST = ("date", "validation", "test", "steps")
 _ORDERS = (*_LARGEST_FIRST, "step_time_s", "folder", "name", "method", "schedule", "stages", "state")
+
+
+def _rank(row: Listed, by: str) -> Any:
+    """The value in a column by which rows are ordered: of a metric whose lowest value is the best, its negative."""
+    value = getattr(row, by)
+    return -value if by in ("validation", "test") and row.measures.lowest else value
+
+
+def _shown(row: Listed, value: float | None) -> str:
+    """A value with its metric, unless that is the accuracy."""
+    return score(value) if value is None or row.measures == ACCURACY else f"{row.measures.title} {score(value)}"
 
 
 def _suits(value: Any, wanted: str) -> bool:
@@ -129,8 +147,8 @@ def _cells(row: Listed) -> tuple[str, ...]:
         row.schedule or "",
         stages,
         row.state,
-        accuracy(row.validation),
-        accuracy(row.test),
+        _shown(row, row.validation),
+        _shown(row, row.test),
         seconds(row.step_time_s),
         _day(row.date),
     )
@@ -181,8 +199,9 @@ def _run(folder: Location) -> Listed:
             stages=summary.stages,
             replicas=summary.replicas,
             steps=summary.steps,
-            validation=summary.accuracy.validation,
-            test=summary.accuracy.test,
+            metric=summary.metric,
+            validation=summary.measured.validation,
+            test=summary.measured.test,
             step_time_s=summary.step_time_s,
             date=date,
         )

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 from alray.report.training_time import training_s
+from alray.run_folder.metrics import METRICS
 from alray.run_folder.records import EvaluationRecord, Record, StageRecord, StepRecord
 from alray.studies.records import Reached, Times
 
@@ -16,8 +17,9 @@ _LAST = 0.1
 """The share of the mini-batches whose mean loss counts as the end."""
 
 
-def first_reached(effective_records: Sequence[Record], accuracy: float) -> Reached | None:
-    """The first evaluation with at least this validation accuracy (Shallue et al. 2019, section 4.1); None without one.
+def first_reached(effective_records: Sequence[Record], bound: float) -> Reached | None:
+    """The first evaluation whose metric on the validation set reaches a bound (Shallue et al. 2019, section 4.1); None
+    without one.
 
     effective_records: the records of a run without lost work, see `alray.run_folder.records.effective`.
     """
@@ -26,7 +28,7 @@ def first_reached(effective_records: Sequence[Record], accuracy: float) -> Reach
         key=lambda record: (record.step, record.time_s),
     )
     for evaluation in evaluations:
-        if evaluation.validation is not None and evaluation.validation >= accuracy:
+        if METRICS[evaluation.metric].reaches(evaluation.validation, bound):
             seconds = training_s(effective_records, evaluation)
             return Reached(step=evaluation.step, samples=evaluation.samples, training_s=seconds)
     return None

@@ -17,6 +17,7 @@ from optuna.trial import TrialState
 
 from alray.loading.study.load import LoadedStudy
 from alray.loading.study.trials import Trial, search_seed, with_values
+from alray.run_folder.metrics import ACCURACY
 from alray.spec.study.space import Distribution
 from alray.studies.folder import StudyFolder
 from alray.studies.records import TrialRecord
@@ -79,7 +80,8 @@ def proposed(space: Mapping[str, Distribution], tried: Sequence[Tried], target: 
 
 def cost_of(record: TrialRecord, budget: int) -> float:
     """The cost that Optuna minimises: the mini-batches to the target. Where it was not reached, or there is none, these
-    are the budget + 1 - accuracy; so any trial that reaches it is better than all that do not.
+    are the budget + 1 - accuracy; so any trial that reaches it is better than all that do not. Of a metric that does
+    not lie in 0..1 the budget grows by its distance d from the best value, as d / (1 + d).
 
     budget: the most mini-batches that a trial of the point has run; 0 without a target. The accuracy is the best one on
     the validation set; of a trial that diverged it is 0.
@@ -89,7 +91,11 @@ def cost_of(record: TrialRecord, budget: int) -> float:
     best = record.summary.best if record.summary is not None else None
     if best is None or best.validation is None or record.status == "diverged":
         return budget + 1.0
-    return budget + 1.0 - best.validation
+    metric = record.summary.measures if record.summary is not None else ACCURACY
+    if metric.share:
+        return budget + 1.0 - best.validation
+    distance = best.validation if metric.lowest else 1.0 - best.validation  # R² is at most 1
+    return budget + distance / (1.0 + distance)
 
 
 def _outcome(records: Sequence[TrialRecord | None], budget: int) -> tuple[TrialState, float | None]:

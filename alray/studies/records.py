@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt
 
-from alray.run_folder.records import Accuracy, Exit, Summary
+from alray.run_folder.metrics import ACCURACY, Metric
+from alray.run_folder.records import Exit, Scores, Summary
 from alray.storage.json_file import read_json
 
 TrialStatus = Literal["finished", "reached", "stopped", "diverged", "failed", "lost"]
@@ -112,11 +114,17 @@ class TrialRecord(BaseModel):
     summary: Summary | None = None  # as in the run folder; None if the trial failed before it could run
 
     @property
+    def metric(self) -> Metric | None:
+        """The task's metric; None if the trial has no summary."""
+        return None if self.summary is None else self.summary.measures
+
+    @property
     def without_accuracies(self) -> TrialRecord:
-        """The record without what it says of accuracies, for studies that measure times only."""
+        """The record without what it says of accuracies or other metrics, for studies that measure times only."""
         if self.summary is None:
             return self
-        silent = self.summary.model_copy(update={"accuracy": Accuracy(), "best": None, "accuracy_per_depth": []})
+        nothing = {"accuracy": Scores(), "accuracy_per_depth": [], "scores": None, "scores_per_depth": []}
+        silent = self.summary.model_copy(update={**nothing, "best": None})
         return self.model_copy(update={"summary": silent})
 
 
@@ -188,3 +196,8 @@ def read_study(path: Path) -> StudySummary:
 def read_trial(path: Path) -> TrialRecord:
     """Read a `trial.json`. Raises CheckpointError if it is damaged."""
     return read_json(path, TrialRecord, "delete this file to run the trial again with `alray study --resume`")
+
+
+def metric_of(records: Iterable[TrialRecord]) -> Metric:
+    """The metric of a study's task, which all its trials have; accuracy where no trial has a summary."""
+    return next((metric for record in records if (metric := record.metric) is not None), ACCURACY)

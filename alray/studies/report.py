@@ -107,6 +107,7 @@ def _page(
         title=f"{results.study.study} · alray",
         version=__version__,
         study=results.study,
+        metric=results.metric,
         times_only=TIMES_ONLY if results.study.measures == "times" else None,
         spec=dump_study(results.study),
         made_with=made_with(results),

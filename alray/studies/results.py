@@ -11,9 +11,10 @@ from typing import Any
 
 from alray.loading.load import read_document
 from alray.loading.study.points import label_of, series_label
+from alray.run_folder.metrics import Metric
 from alray.run_folder.records import Record, effective, read
 from alray.spec.study.section import Study
-from alray.studies.records import TrialRecord
+from alray.studies.records import TrialRecord, metric_of
 from alray.studies.scaling import Scaling, scaling_of, with_gains
 from alray.studies.table import PointRow, rows_of
 
@@ -41,6 +42,11 @@ class Results:
     def _measured(self) -> list[PointRow]:
         """The rows without speed-up and efficiency."""
         return rows_of(self.records, target=self.study.target is not None)
+
+    @cached_property
+    def metric(self) -> Metric:
+        """The metric of the trials' task."""
+        return metric_of(self.records)
 
     @property
     def axes(self) -> list[str]:

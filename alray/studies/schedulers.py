@@ -15,7 +15,8 @@ from alray.studies.own_classes import StudyClass
 NUMBER, RECORD = "trial", "record"
 """Keys of a trial's configuration and of its last result: its number, and its record as JSON."""
 METRIC, MODE = "validation", "max"
-"""The metric that compares trials: the accuracy on the validation set."""
+"""The metric that compares trials: the accuracy on the validation set, or the metric of another task; of one whose
+lowest value is the best, its negative."""
 _ENDLESS = 10**15  # samples
 _CONTINUE: str = TrialScheduler.CONTINUE
 _DECISIONS = (_CONTINUE, TrialScheduler.PAUSE, TrialScheduler.STOP, TrialScheduler.NOOP)

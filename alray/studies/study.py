@@ -22,7 +22,7 @@ from alray.loading.own_files import own_files
 from alray.loading.study.checks import classes_exist
 from alray.loading.study.load import LoadedStudy, load_study
 from alray.loading.study.trials import Trial
-from alray.report.text import accuracy, seconds
+from alray.report.text import score, seconds
 from alray.run_folder.store import is_marked, mark, new_token
 from alray.runner.engines import stage_bundles
 from alray.spec.checks import Finding
@@ -77,7 +77,7 @@ def progress_line(progress: StudyProgress) -> str:
     if record.reached is not None:
         parts.append(f"target after {counted(record.reached.step, 'mini-batch')}")
     if record.summary is not None and record.summary.best is not None:
-        parts.append(f"validation {accuracy(record.summary.best.validation)}")
+        parts.append(f"validation {score(record.summary.best.validation)}")
     if record.summary is not None and record.summary.step_time_s is not None:
         parts.append(f"{seconds(record.summary.step_time_s)} a mini-batch")
     if record.reason is not None:
@@ -288,7 +288,7 @@ def _run_trials(
             study.base,
             one_process=runs_in_one_process(spec),
             keeps_checkpoints=spec.run.checkpoint is not None,
-            target=study.target.accuracy if study.target is not None else None,
+            target=study.target.bound if study.target is not None else None,
             thresholds=study.early_exit.thresholds if study.early_exit is not None else None,
             allow_code=options.allow_code,
             saves_every=str(spec.run.evaluate_every) if own.scheduler and spec.run.checkpoint is None else None,

@@ -2,36 +2,37 @@
 
 With a search a row shows the best settings of its point. All seeds of settings count. With a target the best ones reach
 it on the largest share of their seeds, then take the fewest mini-batches (Shallue et al. 2019); without one they come
-to an end on the largest share of their seeds, then have the best validation accuracy. Trials that diverged, failed or
-were stopped have no figures; a figure that some seeds lack is marked.
-"""
+to an end on the largest share of their seeds, then have the best validation accuracy (or metric of another task).
+Trials that diverged, failed or were stopped have no figures; a figure that some seeds lack is marked."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from alray.loading.study.points import in_words, label_of, value_text
 from alray.report.spread import Spread, spread
 from alray.report.table import CellValue, Column, Numbers, Table
-from alray.report.text import NOT_MEASURED, accuracy, number, seconds, share, whole
+from alray.report.text import NOT_MEASURED, number, score, seconds, share, whole
+from alray.run_folder.metrics import ACCURACY, Metric
 from alray.run_folder.records import Summary
-from alray.studies.records import TrialRecord
+from alray.studies.records import TrialRecord, metric_of
 
 ReadFigure = Callable[[TrialRecord], float | None]
 
 
-def _accuracy(record: TrialRecord, split: str) -> float | None:
-    """At the evaluation with the best validation accuracy; at the end without a validation set, and where only the last
-    evaluation used the test data (`run.test: end`)."""
+def _score(record: TrialRecord, split: str) -> float | None:
+    """The metric at the evaluation with the best validation accuracy, or best metric; at the end without a validation
+    set, and where only the last evaluation used the test data (`run.test: end`)."""
     summary = record.summary
     if summary is None:
         return None
-    best: float | None = getattr(summary.best or summary.accuracy, split)
-    at_the_end: float | None = getattr(summary.accuracy, split)
+    best: float | None = getattr(summary.best or summary.measured, split)
+    at_the_end: float | None = getattr(summary.measured, split)
     return at_the_end if best is None else best
 
 
@@ -77,8 +78,8 @@ def _time_of_an_exit(record: TrialRecord) -> float | None:
 ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
     column.name: (replace(column, spread=True), figure)
     for column, figure in (
-        (Column("validation", "validation", accuracy, "share", "largest"), lambda each: _accuracy(each, "validation")),
-        (Column("test", "test", accuracy, "share", "largest"), lambda each: _accuracy(each, "test")),
+        (Column("validation", "validation", score, "share", "largest"), lambda each: _score(each, "validation")),
+        (Column("test", "test", score, "share", "largest"), lambda each: _score(each, "test")),
         (Column("step_time_s", "step time", seconds, "seconds", "smallest"), _measured("step_time_s")),
         (Column("predicted_step_time_s", "predicted", seconds, "seconds"), _measured("predicted_step_time_s")),
         (Column("samples_per_s", "samples/s", whole, best="largest"), _measured("samples_per_s")),
@@ -99,7 +100,7 @@ ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
 """Each figure of a row: its column, and how it is read from a trial."""
 
 _TO_TARGET = tuple(name for name in ROW_FIGURES if name.endswith("_to_target"))
-_ACCURACIES = ("validation", "test")
+_SCORES = ("validation", "test")
 _PARTS = ("forward_s", "backward_s", "update_s")
 """The parts of a mini-batch: columns of studies that measure times only."""
 _OF_ALL_TRAINING = ("training_s", "epoch_s")
@@ -153,7 +154,10 @@ class PointRow:
 
 def collapsed(row: PointRow) -> int:
     """The number of seeds of a point that came to their end and learned next to nothing: their validation accuracy is
-    less than half of that of the best seed. A mean over them describes none of the seeds."""
+    less than half of that of the best seed. A mean over them describes none of the seeds. Errors and R² have no such
+    scale: 0."""
+    if not metric_of(row.best).share:
+        return 0
     found = [accuracy for record in row.best if (accuracy := value_of(record, "validation")) is not None]
     return sum(accuracy < max(found) / 2 for accuracy in found)
 
@@ -182,7 +186,8 @@ def table_of(rows: Sequence[PointRow], *, target: bool, times_only: bool = False
     keys = list(dict.fromkeys(key for row in rows for key in row.settings))
     gains = [column.name for column in _GAINS if any(row.speed_up is not None for row in rows)]
     measured = [name for name in ROW_FIGURES if _is_shown(name, rows, target, times_only)]
-    whole_row = (*map(_setting_column, axes), *map(_setting_column, keys), *_COUNTS, *_figures(), *_GAINS)
+    figures = figures_of(metric_of(record for row in rows for record in row.best))
+    whole_row = (*map(_setting_column, axes), *map(_setting_column, keys), *_COUNTS, *figures, *_GAINS)
     cells = [_cells(row) for row in rows]
     chosen = columns or [*axes, *keys, "seeds", *(["reached", "tried"] if target else []), *measured, *gains]
     values = replace(_numbers(whole_row, cells), latex_columns=tuple(chosen))
@@ -194,7 +199,7 @@ def table_of(rows: Sequence[PointRow], *, target: bool, times_only: bool = False
 
 def _is_shown(name: str, rows: Sequence[PointRow], target: bool, times_only: bool) -> bool:
     """Whether a figure has a column if the user chose none."""
-    unsuited = {*(_ACCURACIES if times_only else _PARTS), *(_OF_ALL_TRAINING if target or times_only else ())}
+    unsuited = {*(_SCORES if times_only else _PARTS), *(_OF_ALL_TRAINING if target or times_only else ())}
     if name in (unsuited if target else unsuited.union(_TO_TARGET)):
         return False
     means = {found.mean for row in rows if (found := row.figures[name]) is not None}
@@ -205,9 +210,11 @@ def trials_table(records: Sequence[TrialRecord]) -> Table:
     """Every trial that has ended, one row each."""
     axes = list(dict.fromkeys(axis for record in records for axis in record.point))
     keys = list(dict.fromkeys(key for record in records for key in record.values))
-    columns = (Column("trial", "trial", kind="setting"), *map(_setting_column, [*axes, *keys]), *_OF_TRIALS)
+    metric = metric_of(records)
+    of_trials = (of_metric(column, metric) if column.name in _SCORES else column for column in _OF_TRIALS)
+    columns = (Column("trial", "trial", kind="setting"), *map(_setting_column, [*axes, *keys]), *of_trials)
     cells = [_cells_of(record) for record in records]
-    known = [name for name in _ACCURACIES if any(ROW_FIGURES[name][1](each) is not None for each in records)]
+    known = [name for name in _SCORES if any(ROW_FIGURES[name][1](each) is not None for each in records)]
     names = ("trial", "point", "settings", "seed", "status", "steps", "steps_to_target", *known, "reason")
     texts = _numbers((*columns, *_TEXTS_OF_TRIALS), cells).only(names).texts
     return replace(texts, numbers=_numbers(columns, cells))
@@ -218,8 +225,23 @@ def settings_text(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{in_words(key)} {_setting(value)}" for key, value in settings.items())
 
 
-def _figures() -> tuple[Column, ...]:
-    return tuple(column for column, _ in ROW_FIGURES.values())
+def figures_of(metric: Metric) -> tuple[Column, ...]:
+    """The columns of `ROW_FIGURES`, where those of the metric say which one it is, unless it is the accuracy."""
+    columns = [column for column, _ in ROW_FIGURES.values()]
+    return tuple(of_metric(column, metric) if column.name in _SCORES else column for column in columns)
+
+
+def of_metric(column: Column, metric: Metric) -> Column:
+    """A column of values of a metric."""
+    if metric == ACCURACY:
+        return column
+    best: Literal["largest", "smallest"] | None = "smallest" if metric.lowest else "largest"
+    return replace(
+        column,
+        title=f"{column.title} {metric.title}",
+        kind="share" if metric.share else "count",
+        best=column.best and best,
+    )
 
 
 _COUNTS = (Column("trials", "trials"), Column("seeds", "seeds"), Column("reached", "reached"), Column("tried", "of"))
@@ -324,8 +346,11 @@ def _to_target(records: Sequence[TrialRecord]) -> tuple[float, ...]:
 
 def _to_accuracy(records: Sequence[TrialRecord]) -> tuple[float, ...]:
     """The smaller, the better: the share of seeds that did not come to an end, error."""
-    found = _over_seeds(records, "validation")
-    return (-sum(map(_came_to_an_end, records)) / len(records), -found.mean if found else 0.0)
+    found, metric = _over_seeds(records, "validation"), metric_of(records)
+    cost = 0.0 if metric.share else math.inf
+    if found is not None:
+        cost = found.mean if metric.lowest else -found.mean
+    return (-sum(map(_came_to_an_end, records)) / len(records), cost)
 
 
 def _setting(value: Any) -> str:

@@ -40,7 +40,7 @@ class TrialOrder:
     """The instructions for a process that runs a trial.
 
     one_process: the trial has one stage, which runs in the trial's own process. keeps_checkpoints: they are not deleted
-    at the end. target: the validation accuracy to reach; None: none. thresholds:
+    at the end. target: the metric of the validation set to reach; None: none. thresholds:
     the confidences for which early exits are measured; None: they are not. saves_every: the interval of the checkpoints
     that a trial scheduler needs, where the spec asks for none. command: what the user typed, where the order is made.
     """

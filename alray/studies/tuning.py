@@ -35,6 +35,7 @@ from alray.graph.cluster import Bundle
 from alray.graph.placement import ray_bundle
 from alray.graph.stopped_workers import StoppedWorkers
 from alray.loading.study.trials import Trial, with_values
+from alray.run_folder.metrics import METRICS
 from alray.run_folder.records import EvaluationRecord
 from alray.runner.engines import stage_bundles
 from alray.spec.models import Spec
@@ -256,7 +257,8 @@ def _metrics(evaluation: EvaluationRecord | None) -> dict[str, Any]:
     """The metrics that a trial scheduler compares. One that is None would end the whole experiment."""
     if evaluation is None or evaluation.validation is None:
         return {}
-    return {"samples": evaluation.samples, METRIC: evaluation.validation, "steps": evaluation.step}
+    sign = -1.0 if METRICS[evaluation.metric].lowest else 1.0
+    return {"samples": evaluation.samples, METRIC: sign * evaluation.validation, "steps": evaluation.step}
 
 
 def _report(evaluation: EvaluationRecord) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from alray.loading.study.points import in_words, label_of
 from alray.report.figure import Exhibit
 from alray.report.table import CellValue, Column, Numbers
+from alray.run_folder.metrics import Metric
 from alray.spec.study.section import Verdict
 from alray.studies.confidence import LEVEL
 from alray.studies.doubt import Doubted, of_point, of_series
@@ -81,7 +82,7 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
     places = 0
     for place, left, right in _pairs(verdict, results):
         places += 1
-        figure = _combined(verdict, left, right)
+        figure = _combined(verdict, left, right, results.metric)
         doubts += [f"{place}: {reason}" if place else reason for reason in figure.reasons]
         if figure.draws is not None:
             borne_out = figure.draws > bound if verdict.above is not None else figure.draws < bound
@@ -120,7 +121,7 @@ def _decided_by(verdict: Verdict) -> str:
     return f"{words}, {'divided by' if verdict.over else 'minus'} that of {best}"
 
 
-def _combined(verdict: Verdict, left: Doubted, right: Sequence[Doubted]) -> Doubted:
+def _combined(verdict: Verdict, left: Doubted, right: Sequence[Doubted], metric: Metric) -> Doubted:
     """The figure that decides: the one that is named, its ratio to the best of others, or its difference from it."""
     reasons = tuple(reason for each in (left, *right) for reason in each.reasons)
     others = [each.draws for each in right if each.draws is not None]
@@ -129,6 +130,8 @@ def _combined(verdict: Verdict, left: Doubted, right: Sequence[Doubted]) -> Doub
     if not others:
         return Doubted(left.draws, reasons)
     smaller = verdict.figure in ROW_FIGURES and ROW_FIGURES[verdict.figure][0].best == "smallest"
+    if verdict.figure in ("validation", "test"):
+        smaller = metric.lowest
     best = (np.minimum if smaller else np.maximum).reduce(others)
     return Doubted(left.draws / best if verdict.over else left.draws - best, reasons)
 

@@ -34,7 +34,6 @@ from alray.console.live import frame
 from alray.errors import RequestError
 from alray.inference import requests
 from alray.inference.export import Exported
-from alray.inference.prediction import ClassPrediction
 from alray.inference.requests import Evaluated
 from alray.inference.route_costs import RouteCost
 from alray.inference.weights import Weights
@@ -47,11 +46,12 @@ from alray.report.progress import Progress
 from alray.report.table import Table
 from alray.report.timeline import predicted_lanes
 from alray.reproduction import Parting, Reproduction
-from alray.run_folder.records import Accuracy, Best, DepthAccuracy, Failure
+from alray.run_folder.records import Best, DepthScores, Failure, Scores
 from alray.studies import forecast
 from alray.studies import study as studies
 from alray.studies.study import progress_line
 from alray.submit.dashboard import Job
+from alray.tasks.classification import ClassPrediction
 
 from ..report import conftest as made
 from ..studies import conftest as made_study
@@ -213,7 +213,7 @@ def comparable(name: str, validation: float, *, method: str = "associated_learni
 
 
 def ended(name: str, validation: float = 0.9812, method: str = "associated_learning") -> Any:
-    depths = [DepthAccuracy(depth=depth, validation=0.9, test=0.88, train=0.95) for depth in range(1, 9)]
+    depths = [DepthScores(depth=depth, validation=0.9, test=0.88, train=0.95) for depth in range(1, 9)]
     return made_study.summary(validation, 0.0123).model_copy(
         update={
             "run_dir": f"runs/{name}",
@@ -222,7 +222,7 @@ def ended(name: str, validation: float = 0.9812, method: str = "associated_learn
             "schedule": "streamed",
             "stages": 2,
             "duration_s": 3723.0,
-            "accuracy": Accuracy(train=0.999, validation=validation, test=0.9725),
+            "accuracy": Scores(train=0.999, validation=validation, test=0.9725),
             "accuracy_per_depth": depths,
             "best": Best(step=8, validation=validation, test=0.97, checkpoint="checkpoints/step-8"),
             "bubble": 0.0312,
@@ -354,7 +354,7 @@ def doctor(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
 def trained(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
     weights = Weights(1234, "best")
     costs = [RouteCost(depth, 12_345 * depth, 0.000123 * depth, 64) for depth in (1, 2, 3)]
-    depths = [DepthAccuracy(depth=depth, validation=0.9, test=0.89) for depth in (1, 2)]
+    depths = [DepthScores(depth=depth, validation=0.9, test=0.89) for depth in (1, 2)]
     predictions = [ClassPrediction(each, "seven", 7, 0.9876, 2) for each in ("images/digit.png", "the apple " * 12)]
     written = Exported("runs/al/export/route-3.safetensors", "safetensors", 3, 1234, 5678, {"s": ["N", 1, 28, 28]})
     monkeypatch.setattr(requests, "evaluate_run", lambda *given, **options: Evaluated(weights, depths, costs))

@@ -20,7 +20,7 @@ from alray.prediction.costs import ComponentCosts, Costs
 from alray.prediction.make import make_plan
 from alray.prediction.plan import Plan
 from alray.report.progress import Progress
-from alray.run_folder.records import DepthAccuracy, EvaluationRecord, EventRecord, StageRecord, StepRecord
+from alray.run_folder.records import DepthScores, EvaluationRecord, EventRecord, StageRecord, StepRecord
 
 COMPONENT = ComponentCosts("vgg", 0.001, 0.002, 0.001, 0.001, 0.001, 9, 36, 36, 72, 640, 160, 160, 40, (1, 4, 4))
 COSTS = Costs("given", "cpu", 1, 10, (COMPONENT,) * 2, edge_latency_s=0.0, edge_s_per_byte=0.0)
@@ -75,7 +75,7 @@ def stage(number: int, compute_s: float, *, warm_up: bool = False) -> StageRecor
 
 
 def evaluation(number: int) -> EvaluationRecord:
-    per_depth = [DepthAccuracy(depth=depth, validation=0.25 * depth, test=0.5) for depth in (1, 2)]
+    per_depth = [DepthScores(depth=depth, validation=0.25 * depth, test=0.5) for depth in (1, 2)]
     return EvaluationRecord(**place(number, 2.0), validation=0.5, test=0.5, per_depth=per_depth, duration_s=0.1)
 
 

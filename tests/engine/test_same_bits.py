@@ -103,6 +103,8 @@ def same(run: Finished, reference: Finished) -> None:
     assert run.summary.weights_sha256 == reference.summary.weights_sha256
     assert run.summary.accuracy_per_depth == reference.summary.accuracy_per_depth
     assert run.summary.accuracy == reference.summary.accuracy
+    assert run.summary.measured_per_depth == reference.summary.measured_per_depth
+    assert run.summary.measured == reference.summary.measured
     assert run.summary.best == reference.summary.best
 
 

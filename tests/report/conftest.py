@@ -17,7 +17,7 @@ from alray.cli.main import execute
 from alray.prediction.costs import ComponentCosts, Costs
 from alray.prediction.plan import EdgePlan, Memory, Plan, StagePlan
 from alray.run_folder.records import (
-    DepthAccuracy,
+    DepthScores,
     EngineName,
     EvaluationRecord,
     EventRecord,
@@ -194,8 +194,8 @@ def staged(
 
 def evaluated(number: int, time_s: float, validation: float | None, test: float | None) -> EvaluationRecord:
     depths = [
-        DepthAccuracy(depth=1, validation=0.5, test=0.4),
-        DepthAccuracy(depth=2, validation=validation, test=test),
+        DepthScores(depth=1, validation=0.5, test=0.4),
+        DepthScores(depth=2, validation=validation, test=test),
     ]
     return EvaluationRecord(
         **at(number, time_s), train=0.99, validation=validation, test=test, per_depth=depths, duration_s=0.1

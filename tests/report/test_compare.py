@@ -15,10 +15,10 @@ from alray.errors import CheckpointError
 from alray.loading.yaml_text import write_yaml
 from alray.report.compare import Comparison, compare_runs
 from alray.report.compare_page import ComparisonReport, depth_rows, training_rows
-from alray.report.compare_tables import accuracy_table, bag_table, cost_table, depth_table
+from alray.report.compare_tables import bag_table, cost_table, depth_table, score_table
 from alray.report.spread import Spread, spread
 from alray.report.summary import figures_of, summarise
-from alray.run_folder.records import DepthAccuracy, EvaluationRecord, Writer, effective, read, read_summary
+from alray.run_folder.records import DepthScores, EvaluationRecord, Writer, effective, read, read_summary
 from alray.run_folder.store import write_manifest
 from alray.spec.study.section import Study
 from alray.studies.figures.training import race
@@ -68,8 +68,8 @@ def add(given: ModuleType, tmp_path: Path) -> Add:
             records.append(given.step(step, start_s + epoch * 2.0 + seed - 0.1))
             records += [given.staged(step, start_s + epoch * 2.0, stage, peak=1000 * (stage + 1)) for stage in range(2)]
             depths = [
-                DepthAccuracy(depth=1, validation=0.25 * epoch, test=0.2 * epoch),
-                DepthAccuracy(depth=2, validation=validation, test=test),
+                DepthScores(depth=1, validation=0.25 * epoch, test=0.2 * epoch),
+                DepthScores(depth=2, validation=validation, test=test),
             ]
             if method != "associated_learning":
                 depths = depths[1:]
@@ -114,12 +114,12 @@ def test_runs_that_differ_by_their_seed_are_one_row(add: Add) -> None:
     first, second = comparison.groups
     assert [run.seed for run in first.runs] == [0, 1]
     # Chosen on validation: 0.8 then 0.9, whatever the test accuracies are.
-    assert first.accuracy("test") == Spread(pytest.approx(0.7), pytest.approx(0.1414, abs=1e-4), 2)
-    assert first.accuracy("test", 1) == Spread(pytest.approx(0.3), pytest.approx(0.1414, abs=1e-4), 2)
-    assert second.accuracy("test") == Spread(0.4, None, 1)
+    assert first.score("test") == Spread(pytest.approx(0.7), pytest.approx(0.1414, abs=1e-4), 2)
+    assert first.score("test", 1) == Spread(pytest.approx(0.3), pytest.approx(0.1414, abs=1e-4), 2)
+    assert second.score("test") == Spread(0.4, None, 1)
     assert [group.label for group in comparison.groups] == ["net, associated learning", "net, backpropagation"]
     assert comparison.differences == {"method.kind": ("associated_learning", "backpropagation")}
-    assert accuracy_table(comparison).rows[0][3:] == (
+    assert score_table(comparison).rows[0][3:] == (
         *("ray", "0 1", "finished", "10 to 20 (best)", "0.8500 ± 0.0707", "0.7000 ± 0.1414"),
     )
     assert depth_table(comparison).rows == (
@@ -149,9 +149,9 @@ def test_a_run_that_did_not_end_is_shown_and_not_counted(add: Add) -> None:
     ]
     comparison = compare_runs(runs)
     first, second = comparison.groups
-    assert (first.status, first.accuracy("test")) == ("1 failed, 1 finished, 1 unfinished", Spread(0.8, None, 1))
-    assert (second.status, second.accuracy("test"), second.label) == ("unfinished", None, "other")
-    assert accuracy_table(comparison).rows[1][-3:] == ("–", "–", "–")
+    assert (first.status, first.score("test")) == ("1 failed, 1 finished, 1 unfinished", Spread(0.8, None, 1))
+    assert (second.status, second.score("test"), second.label) == ("unfinished", None, "other")
+    assert score_table(comparison).rows[1][-3:] == ("–", "–", "–")
 
 
 def test_the_bag_of_embeddings_stands_beside_text(add: Add) -> None:
@@ -189,7 +189,7 @@ def test_what_must_be_said_is_said(add: Add) -> None:
     comparison = compare_runs(runs)
     assert ["seed" in note for note in comparison.notes] == [True, False]
     assert "last evaluation" in comparison.notes[1]
-    assert comparison.groups[0].runs[0].accuracy("test") == 0.4
+    assert comparison.groups[0].runs[0].score("test") == 0.4
 
 
 def test_labels_tell_apart_by_as_few_values_as_it_takes(add: Add) -> None:
@@ -226,7 +226,7 @@ def test_engines_are_named_and_not_mixed(add: Add) -> None:
     runs = [add("a", (0.5, 0.5)), add("b", (0.5, 0.5), engine="inline"), add("c", (0.5, 0.5), seed=1)]
     comparison = compare_runs(runs)
     assert [group.label for group in comparison.groups] == ["net, ray", "net, inline"]
-    assert [row[3] for row in accuracy_table(comparison).rows] == ["ray", "inline"]
+    assert [row[3] for row in score_table(comparison).rows] == ["ray", "inline"]
     assert [len(group.runs) for group in comparison.groups] == [2, 1]
     (note,) = comparison.notes
     assert "times cannot (ray: net, ray; inline: net, inline)" in note
@@ -236,10 +236,10 @@ def test_engines_are_named_and_not_mixed(add: Add) -> None:
 def test_the_last_evaluation_counts_where_the_best_weights_are_gone(add: Add) -> None:
     """A run whose only usable weights are its last ones has their accuracy."""
     (group,) = compare_runs([add("a", (1.0, 0.9), (0.3333, 0.4), best_kept=False)]).groups
-    assert group.accuracy("validation") == Spread(0.3333, None, 1)
-    assert group.accuracy("test") == Spread(0.4, None, 1)
+    assert group.score("validation") == Spread(0.3333, None, 1)
+    assert group.score("test") == Spread(0.4, None, 1)
     comparison = compare_runs([group.first.folder.path])
-    assert accuracy_table(comparison).rows[0][-3:] == ("20 (last)", "0.3333", "0.4000")
+    assert score_table(comparison).rows[0][-3:] == ("20 (last)", "0.3333", "0.4000")
     (note,) = comparison.notes
     assert "(1.0000 after 10 mini-batches) were not kept" in note
     (run,) = comparison.as_json()["groups"][0]["runs"]

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from alray.report.summary import figures_of, summarise
-from alray.run_folder.records import Accuracy, Best, Failure
+from alray.run_folder.records import Best, Failure, Scores
 
 FACTS = {
     "version": "0.1.0",
@@ -31,7 +31,7 @@ def test_figures_of_a_whole_run(given: ModuleType) -> None:
     assert summary.bubble == pytest.approx(0.2)
     assert summary.bytes_sent == {"0->1": 40 * 20_000}
     assert (summary.steps, summary.epochs, summary.samples) == (40, 4.0, 40 * 64)
-    assert summary.accuracy == Accuracy(train=0.99, validation=0.91, test=0.90)
+    assert summary.accuracy == Scores(train=0.99, validation=0.91, test=0.90)
     assert summary.best == Best(step=40, validation=0.91, test=0.90)
     assert [entry.depth for entry in summary.accuracy_per_depth] == [1, 2]
     assert summary.peak_memory_bytes == [1_000_000, 1_000_000]
@@ -60,7 +60,7 @@ def test_what_was_not_measured_is_none(given: ModuleType) -> None:
     plan = given.example_plan()
     figures = figures_of([given.event("started", 0, 0.0)], plan)
     assert (figures.step_time_s, figures.samples_per_s, figures.bubble) == (None, None, None)
-    assert figures.accuracy == Accuracy()
+    assert figures.accuracy == Scores()
     assert (figures.best, figures.accuracy_per_depth) == (None, [])
     assert figures.peak_memory_bytes == [None, None]
     only_warm_up = figures_of([given.staged(10, 1.0, 1, warm_up=True)], plan)
@@ -71,7 +71,7 @@ def test_what_was_not_measured_is_none(given: ModuleType) -> None:
 def test_accuracy_is_of_the_final_weights_only(given: ModuleType) -> None:
     records = [given.evaluated(10, 1.0, 0.9, 0.8), given.step(13, 1.2)]
     figures = figures_of(records, given.example_plan())
-    assert figures.accuracy == Accuracy()
+    assert figures.accuracy == Scores()
     assert figures.accuracy_per_depth == []
     assert figures.best == Best(step=10, validation=0.9, test=0.8)
 

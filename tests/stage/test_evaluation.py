@@ -24,7 +24,7 @@ def test_every_sample_of_every_split_is_counted_once(make_workload):
         evaluator.take(number, [scores(batch.labels, 0), scores(batch.labels, 1)])
     splits = [len(data.splits[name]) for name in ("train", "validation", "test")]
     assert sum(sizes) == sum(splits) and len(sizes) == len(evaluator)
-    shallow, deep = evaluator.accuracies()
+    shallow, deep = evaluator.scores()
     assert (shallow.depth, shallow.train, shallow.validation, shallow.test) == (1, 1.0, 1.0, 1.0)
     batches = [-(-size // 8) for size in splits]
     assert (deep.depth, deep.train, deep.validation, deep.test) == (
@@ -38,7 +38,7 @@ def test_answers_may_come_later_than_the_next_batches_go(make_workload):
     batches = list(evaluator)
     for number in range(len(batches)):
         evaluator.take(number, [scores(batches[number].labels, 0)])
-    (only,) = evaluator.accuracies()
+    (only,) = evaluator.scores()
     assert (only.train, only.validation, only.test) == (None, 1.0, 1.0)
 
 
@@ -46,7 +46,7 @@ def test_a_split_that_is_not_there_is_left_out(make_workload):
     evaluator = Evaluator(make_workload("data.validation_fraction=0").data, ("validation", "test"), depths=(1,))
     for number, batch in enumerate(evaluator):
         evaluator.take(number, [scores(batch.labels, 0)])
-    (only,) = evaluator.accuracies()
+    (only,) = evaluator.scores()
     assert only.validation is None and only.test == 1.0
 
 
@@ -54,12 +54,12 @@ def test_the_one_route_of_backpropagation_is_the_whole_network(make_workload):
     evaluator = Evaluator(make_workload().data, ("test",), depths=(4,))
     for number, batch in enumerate(evaluator):
         evaluator.take(number, [scores(batch.labels, 2)])
-    (only,) = evaluator.accuracies()
+    (only,) = evaluator.scores()
     assert only.depth == 4 and only.test is not None and 0.0 < only.test < 1.0
 
 
 def test_nothing_measured_is_no_accuracy(make_workload):
-    assert Evaluator(make_workload().data, (), depths=(1, 2)).accuracies() == []
+    assert Evaluator(make_workload().data, (), depths=(1, 2)).scores() == []
 
 
 @pytest.mark.parametrize("partition", [(2,), (1, 1)])

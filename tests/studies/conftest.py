@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from alray.loading.study.load import dump_study
-from alray.run_folder.records import Accuracy, Best, EvaluationRecord, StageRecord, StepRecord, Summary
+from alray.run_folder.records import Best, EvaluationRecord, Scores, StageRecord, StepRecord, Summary
 from alray.spec.study.section import Study
 from alray.studies.folder import StudyFolder
 from alray.studies.records import Begun, Reached, TrialRecord
@@ -112,7 +112,7 @@ def summary(validation: float | None, step_time_s: float | None) -> Summary:
         predicted_step_time_s=0.01,
         bubble=0.0,
         predicted_bubble=0.0,
-        accuracy=Accuracy(validation=validation, test=0.4),
+        accuracy=Scores(validation=validation, test=0.4),
         best=None if validation is None else Best(step=10, validation=validation, test=validation / 2),
         accuracy_per_depth=[],
         weights_sha256="0",

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import pytest
 
 from alray.report.figure import Exhibit, Figure, light_colours
-from alray.run_folder.records import DepthAccuracy, Exit, StageRecord, Writer
+from alray.run_folder.records import DepthScores, Exit, StageRecord, Writer
 from alray.studies.figures import exhibits_of, warnings_of
 from alray.studies.results import Results
 
@@ -323,7 +323,7 @@ def test_the_race_is_the_mean_over_the_seeds(tmp_path: Path) -> None:
 
 
 def test_accuracy_per_depth_and_utilisation(tmp_path: Path) -> None:
-    depths = [DepthAccuracy(depth=depth, validation=0.4 + 0.1 * depth) for depth in (1, 2)]
+    depths = [DepthScores(depth=depth, validation=0.4 + 0.1 * depth) for depth in (1, 2)]
     trials = [trial(0, {"variant": "al"}, ran={"accuracy_per_depth": depths})]
     (tmp_path / "0000").mkdir()
     writer = Writer(tmp_path / "0000" / "records.jsonl")
@@ -404,7 +404,7 @@ def test_a_target_that_nothing_reached_is_shown() -> None:
 
 
 def test_every_figure_is_a_drawing_a_table_and_a_text() -> None:
-    depth = [DepthAccuracy(depth=depth, validation=0.4 + 0.1 * depth) for depth in (1, 2)]
+    depth = [DepthScores(depth=depth, validation=0.4 + 0.1 * depth) for depth in (1, 2)]
     other = results([trial(n, {"a": n + 1, "b": 2}, ran={"accuracy_per_depth": depth}) for n in range(2)])
     maps = results([trial(2 * a + b, {"a": a + 1, "b": b + 1}) for a in range(2) for b in range(2)])
     studies = (BATCH_SIZES, *map(exhibits_of, (strong(), other, maps)))

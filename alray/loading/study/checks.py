@@ -16,6 +16,7 @@ from alray.spec.own_code import OwnClass, parse_python_reference
 from alray.spec.paths import Path
 from alray.spec.section import describe, listed
 from alray.spec.study.section import VARIANT, OwnScheduler, OwnSearch, Search, Space, Study
+from alray.spec.task import DEFAULT as DEFAULT_TASK
 
 StudyCheck = Callable[[Study], Iterator[Finding]]
 
@@ -152,6 +153,18 @@ def claims_name_values_of_axes(study: Study) -> Iterator[Finding]:
             yield ("verdicts", number, "figure"), message, "add `target`, or decide by another figure"
 
 
+def trials_share_a_metric(study: Study) -> Iterator[Finding]:
+    """Values of two metrics cannot be compared."""
+    keys: list[tuple[Path, str]] = [(("axes", axis), axis) for axis in study.axes if axis != VARIANT]
+    variants = study.axes.get(VARIANT)
+    for name, settings in variants.items() if isinstance(variants, dict) else ():
+        keys += [(("axes", VARIANT, name, key), key) for key in settings] if isinstance(settings, dict) else []
+    keys += _searched(study.search) if study.search is not None else []
+    for path, key in keys:
+        if key in ("task", "task.kind", "task.metric"):
+            yield path, "trials of different metrics cannot be compared", "set it for all of them, in `set`"
+
+
 def times_tell_no_accuracy(study: Study) -> Iterator[Finding]:
     """A study that measures times only has neither a goal for accuracies nor claims about them."""
     if study.measures == "all":
@@ -219,6 +232,9 @@ def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
     if spec.replicas.engine == "ray_train":
         message = "a trial runs in a placement group of its own, where the workers of `ray_train` have no room"
         yield "replicas.engine", message, "set replicas.engine to graph"
+    if study.early_exit is not None and spec.task.kind != DEFAULT_TASK:
+        message = f"early exits ask how sure a class is, and the task {spec.task.kind} has no classes"
+        yield "task.kind", message, "remove `early_exit` from the study"
     scheduler, own = study.trial_scheduler.kind, isinstance(study.trial_scheduler, OwnScheduler)
     proposed = study.search is not None and study.search.kind != "random"
     if (scheduler != "fifo" or proposed) and not spec.data.has_validation:
@@ -242,6 +258,7 @@ CHECKS: tuple[StudyCheck, ...] = (
     a_key_is_set_once,
     searched_variants_exist,
     claims_name_values_of_axes,
+    trials_share_a_metric,
     times_tell_no_accuracy,
     halving_needs_a_search,
     resources_are_known,

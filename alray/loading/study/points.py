@@ -94,8 +94,7 @@ def points_of(study: Study) -> Iterator[Point]:
     fixed = [Setting("run.checkpoint", None, ("set",))]  # a trial keeps none unless it is asked to
     fixed += [Setting(key, value, ("set", key)) for key, value in study.set.items()]
     if study.target is not None:
-        bound = {"metric": "validation_accuracy", "above": study.target.accuracy}
-        fixed.append(Setting("run.stop_at", bound, ("target",)))
+        fixed.append(Setting("run.stop_at", study.target.stop_at, ("target",)))
     axes = [list(_values(axis, values)) for axis, values in study.axes.items()]
     for number, chosen in enumerate(itertools.product(*axes)):
         values = dict(zip(study.axes, (value for value, _ in chosen), strict=True))

@@ -10,9 +10,10 @@ from torch.nn import functional
 
 from alray.nn.component import LocalComponent, read
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors, pass_on
-from alray.nn.methods.method import MakePart, Method, Task, class_numbers
+from alray.nn.methods.method import MakePart, Method, Task
 from alray.nn.readout import Features, Pooling, Readout, with_activation
 from alray.nn.shape import Shape
+from alray.tasks.task import LearningTask
 
 
 class AssociatedLearning(Method):
@@ -64,14 +65,14 @@ class AssociatedLearning(Method):
                     nn.Linear(label_dim, width), self.first_decoder_activation if first else self.decoder_activation
                 ),
             ),
-            classes=self.task.classes if first else None,
+            learning=self.task.learning if first else None,
             label_loss=self.first_label_loss if first else "mse",
             label_smoothing=self.label_smoothing,
             optimizer=self.task.optimizer,
         )
 
     def labels_in(self, index: int) -> dict[str, Shape]:
-        return class_numbers() if index == 0 else {"t": self._code}
+        return self.given_labels if index == 0 else {"t": self._code}
 
     def labels_out(self, index: int) -> dict[str, Shape]:
         return {"t": self._code}
@@ -94,8 +95,9 @@ class AssociatedComponent(LocalComponent):
         t_l = g(t_{l-1})      autoencoder loss   d(h(t_l), t_{l-1})
         s_l = f(s_{l-1})      associated loss    MSE(b(s_l), stop(t_l))
 
-    t_0 is the one-hot label and s_0 the input. The associated loss trains f and b, the autoencoder loss g and h. d is
-    the cross-entropy or the mean squared error in the first component, and the latter in the others. A route goes up
+    t_0 is the label as the task encodes it, in classification one-hot, and s_0 the input. The associated loss trains f
+    and b, the autoencoder loss g and h. d is the task's loss (in classification the cross-entropy) or the mean squared
+    error in the first component, and the latter in the others. A route goes up
     through f_1..f_l, turns by b_l and comes down through h_l..h_1. Source: Wu et al., ICLR 2022, section 3.
     """
 
@@ -107,18 +109,18 @@ class AssociatedComponent(LocalComponent):
         b: nn.Module,
         g: nn.Module,
         h: nn.Module,
-        classes: int | None,
+        learning: LearningTask | None,
         label_loss: str,
         label_smoothing: float,
         optimizer: object,
     ) -> None:
-        """classes: the number of classes for the first component, which encodes class numbers; None for the others.
-        label_loss: d, "cross_entropy" or "mse". label_smoothing: of the cross-entropy, in [0, 1)."""
+        """learning: the task for the first component, which encodes labels; None for the others. label_loss: d, "mse"
+        or anything else for the loss of the task. label_smoothing: of the cross-entropy, in [0, 1)."""
         super().__init__(index, f)
         self.b = b
         self.g = g
         self.h = h
-        self.classes = classes
+        self.learning = learning
         self.label_loss = label_loss
         self.label_smoothing = label_smoothing
         self.train_with(optimizer, encoder=(f, b), label=(g, h))
@@ -132,16 +134,16 @@ class AssociatedComponent(LocalComponent):
         return self.h
 
     def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
-        if self.classes is not None:
+        if self.learning is not None:
             # In the type of f's output: its input may be integers, such as word numbers.
-            t_in = functional.one_hot(incoming["labels"], self.classes).to(encoded["s"].dtype)
+            t_in = self.learning.encoded(incoming["labels"], encoded["s"].dtype)
         else:
             t_in = incoming["t"]
         t_out: torch.Tensor = self.g(t_in)
         associated = functional.mse_loss(read(self.b, encoded), t_out.detach())
         reconstruction = self.h(t_out)
-        if self.label_loss == "cross_entropy":
-            autoencoder = functional.cross_entropy(reconstruction, t_in, label_smoothing=self.label_smoothing)
+        if self.learning is not None and self.label_loss != "mse":
+            autoencoder = self.learning.loss(reconstruction, t_in, self.label_smoothing)
         else:
             autoencoder = functional.mse_loss(reconstruction, t_in)
         return {"associated": associated, "autoencoder": autoencoder}, {"t": pass_on(t_out)}

@@ -1,4 +1,4 @@
-"""Backpropagation of one cross-entropy loss through all components."""
+"""Backpropagation of the loss of the task through all components."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
-from torch.nn import functional
 
 from alray.nn.component import Component, Exercise, ProfiledPart, backward_of, read
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors, in_default_strides, stopped
-from alray.nn.methods.method import MakePart, Method, Task, class_numbers
+from alray.nn.methods.method import MakePart, Method, Task
 from alray.nn.readout import head_of
 from alray.nn.shape import Shape
+from alray.tasks.task import LearningTask
 
 
 class Backpropagation(Method):
@@ -36,12 +36,17 @@ class Backpropagation(Method):
             else:
                 head = make("head", lambda: head_of(self.head, facts.output, classes=classes, pooling=facts.pooling))
         return BackpropagationComponent(
-            index, f=f, head=head, optimizer=self.task.optimizer, label_smoothing=self.label_smoothing
+            index,
+            f=f,
+            head=head,
+            optimizer=self.task.optimizer,
+            learning=self.task.learning,
+            label_smoothing=self.label_smoothing,
         )
 
     def labels_in(self, index: int) -> dict[str, Shape]:
         """Only the last component reads labels."""
-        return class_numbers() if self.ends_route(index) else {}
+        return self.given_labels if self.ends_route(index) else {}
 
     def labels_out(self, index: int) -> dict[str, Shape]:
         """None: the labels go to the last component apart from what its neighbour passes on."""
@@ -52,10 +57,18 @@ class BackpropagationComponent(Component):
     """Encoder f; the last component also has a classifier `head` and the loss."""
 
     def __init__(
-        self, index: int, *, f: Encoder, head: nn.Module | None, optimizer: object, label_smoothing: float = 0.0
+        self,
+        index: int,
+        *,
+        f: Encoder,
+        head: nn.Module | None,
+        optimizer: object,
+        learning: LearningTask,
+        label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(index, f)
         self.head = head
+        self._learning = learning
         self._label_smoothing = label_smoothing
         self.train_with(optimizer, encoder=(f,) if head is None else (f, head))
 
@@ -64,8 +77,13 @@ class BackpropagationComponent(Component):
         return self.head
 
     def loss(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The cross-entropy of class scores `[N, classes]` with class numbers `[N]`, a scalar."""
-        return functional.cross_entropy(scores, labels, label_smoothing=self._label_smoothing)
+        """The loss of the task for scores `[N, classes]` and labels as the data gives them, a scalar."""
+        return self._learning.loss(scores, labels, self._label_smoothing)
+
+    @property
+    def loss_name(self) -> str:
+        """The name of the loss in records."""
+        return self._learning.loss_name
 
     def exercise(self, incoming: Tensors, route: torch.Tensor) -> Exercise:
         return _BackpropagationExercise(self, incoming)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from torch import nn
-from torch.nn import functional
 
 from alray.nn.component import LocalComponent, read
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors
 from alray.nn.methods.method import MakePart, Method, Task
 from alray.nn.readout import head_of
+from alray.tasks.task import LearningTask
 
 
 class DecoupledGreedy(Method):
@@ -33,7 +33,12 @@ class DecoupledGreedy(Method):
         classes = self.task.classes
         head = make("head", lambda: head_of(self.head, facts.output, classes=classes, pooling=facts.pooling))
         return GreedyComponent(
-            index, f=f, head=head, label_smoothing=self.label_smoothing, optimizer=self.task.optimizer
+            index,
+            f=f,
+            head=head,
+            learning=self.task.learning,
+            label_smoothing=self.label_smoothing,
+            optimizer=self.task.optimizer,
         )
 
     def ends_route(self, index: int) -> bool:
@@ -42,12 +47,23 @@ class DecoupledGreedy(Method):
 
 
 class GreedyComponent(LocalComponent):
-    """Encoder f and auxiliary classifier `head`; the cross-entropy of head(f(s)) trains both."""
+    """Encoder f and auxiliary classifier `head`; the loss of head(f(s)) trains both. It is that of the task, in
+    classification the cross-entropy."""
 
-    def __init__(self, index: int, *, f: Encoder, head: nn.Module, label_smoothing: float, optimizer: object) -> None:
+    def __init__(
+        self,
+        index: int,
+        *,
+        f: Encoder,
+        head: nn.Module,
+        learning: LearningTask,
+        label_smoothing: float,
+        optimizer: object,
+    ) -> None:
         """label_smoothing: share of the target spread evenly over all classes, in [0, 1)."""
         super().__init__(index, f)
         self.head = head
+        self.learning = learning
         self.label_smoothing = label_smoothing
         self.train_with(optimizer, encoder=(f, head))
 
@@ -58,5 +74,5 @@ class GreedyComponent(LocalComponent):
     def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
         labels = incoming["labels"]
         scores = read(self.head, encoded)
-        loss = functional.cross_entropy(scores, labels, label_smoothing=self.label_smoothing)
-        return {"cross_entropy": loss}, {"labels": labels}
+        loss = self.learning.loss(scores, labels, self.label_smoothing)
+        return {self.learning.loss_name: loss}, {"labels": labels}

@@ -17,6 +17,9 @@ from alray.nn.encoder import Encoder, EncoderFacts
 from alray.nn.shape import Shape
 from alray.spec.method import MethodSection
 from alray.spec.own_code import OwnCode
+from alray.spec.section import listed
+from alray.spec.task import DEFAULT
+from alray.tasks.task import LearningTask
 from alray.user_code import FAULTS_OF_USER_CODE
 
 MakePart = Callable[[str, Callable[[], nn.Module]], nn.Module]
@@ -27,10 +30,11 @@ MakePart = Callable[[str, Callable[[], nn.Module]], nn.Module]
 class Task:
     """The facts that a method has about the network that it trains."""
 
-    classes: int
+    classes: int  # of labels or targets, in other tasks than classification
     num_components: int
     dtype: torch.dtype  # of everything that is computed
     optimizer: Any  # the section of the spec
+    learning: LearningTask  # has the form of the labels, and the loss
     classifier: Callable[[Shape, int], nn.Module] | None = None  # builds the model's own, if it has one
 
 
@@ -48,6 +52,9 @@ class Method(ABC):
 
     local_losses: ClassVar[bool] = True
     """Whether every component learns from its own losses, so that no gradient travels between components."""
+    tasks: ClassVar[tuple[str, ...]] = (DEFAULT,)
+    """Of a method of your own: the kinds of task that it can learn. One that takes its loss from `task.learning` can
+    learn any."""
 
     def __init__(self, task: Task) -> None:
         """A subclass also takes the further keys of the spec's section `method`, by name."""
@@ -62,12 +69,17 @@ class Method(ABC):
 
     def labels_in(self, index: int) -> dict[str, Shape]:
         """Return the label tensors that component `index` receives, by name: shapes of one sample. The first component
-        receives class numbers."""
-        return class_numbers() if index == 0 else self.labels_out(index - 1)
+        receives the labels as the data gives them."""
+        return self.given_labels if index == 0 else self.labels_out(index - 1)
 
     def labels_out(self, index: int) -> dict[str, Shape]:
         """Return the label tensors that component `index` sends with its encoder's output: shapes of one sample."""
-        return class_numbers()
+        return self.given_labels
+
+    @property
+    def given_labels(self) -> dict[str, Shape]:
+        """The labels as the data gives them: `labels` [N] int64 in classification, else [N, outputs] float32."""
+        return {"labels": Shape(self.task.learning.label_shape, self.task.learning.label_dtype)}
 
     def ends_route(self, index: int) -> bool:
         """Whether a route of inference ends at component `index`. One must end at the last component."""
@@ -83,13 +95,9 @@ class Method(ABC):
         return Shape((self.task.classes,), self.task.dtype)
 
 
-def class_numbers() -> dict[str, Shape]:
-    """The labels as the data gives them: `labels` [N] int64."""
-    return {"labels": Shape((), torch.int64)}
-
-
-def make_method(section: MethodSection, task: Task, load: Callable[[str], Any]) -> Method:
-    """The method of a spec. load: takes a reference `python:package.module.Class` to that class. Raises SpecError."""
+def make_method(section: MethodSection, task: Task, load: Callable[[str], Any], *, of_task: str) -> Method:
+    """The method of a spec. of_task: the kind of its task. load: takes a reference
+    `python:package.module.Class` to that class. Raises SpecError."""
     if not isinstance(section, OwnCode):
         module, name = section.implementation.split(":")
         built_in: Method = getattr(importlib.import_module(module), name)(task, **section.fields)
@@ -100,6 +108,12 @@ def make_method(section: MethodSection, task: Task, load: Callable[[str], Any]) 
             f"`{section.kind}` is not a subclass of alray.nn.methods.method.Method",
             key="method.kind",
             hint="derive it from that class; its docstring says what to define",
+        )
+    if of_task not in kind.tasks:
+        raise SpecError(
+            f"method `{section.kind}` does not know the task {of_task}, only {listed(kind.tasks, 'and')}",
+            key="method.kind",
+            hint=f"take the loss from `task.learning`, and add `{of_task}` to the class's `tasks`",
         )
     try:
         own = kind(task, **section.fields)

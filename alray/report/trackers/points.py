@@ -1,4 +1,4 @@
-"""Records of a run as points for trackers: losses, accuracies, speed, memory and utilisation."""
+"""Records of a run as points for trackers: losses, metrics, speed, memory and utilisation."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def _of_step(record: StepRecord) -> Iterator[_Scalar]:
 
 def _of_evaluation(record: EvaluationRecord) -> Iterator[_Scalar]:
     for split in ("train", "validation", "test"):
-        accuracy = getattr(record, split)
-        if accuracy is not None:
-            yield f"accuracy/{split}", accuracy
+        value = getattr(record, split)
+        if value is not None:
+            yield f"{record.metric}/{split}", value
         for entry in record.per_depth:
             of_depth = getattr(entry, split)
             if of_depth is not None:
-                yield f"accuracy/depth-{entry.depth}/{split}", of_depth
+                yield f"{record.metric}/depth-{entry.depth}/{split}", of_depth
 
 
 def _of_stage(record: StageRecord, *, in_turns: bool) -> Iterator[_Scalar]:

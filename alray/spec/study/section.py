@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
+from alray.run_folder.metrics import ACCURACY, METRICS, Metric
 from alray.spec.choice import OPEN_TAG, Choice
 from alray.spec.models import FolderName
 from alray.spec.own_code import OwnCode, Reference
@@ -83,24 +84,51 @@ AnySearch = Annotated[
 class Target(Section):
     """The goal of the trials. A trial ends at the first evaluation that reaches it."""
 
-    metric: Literal["validation_accuracy", "validation_error"]
-    """Metric that is compared with the bound, in 0..1. The error is 1 - accuracy."""
-    above: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Bound of `validation_accuracy`: the target is reached if the accuracy is at least this value."""
-    below: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Bound of `validation_error`: the target is reached if the error is at most this value."""
+    metric: Literal[
+        "validation_accuracy",
+        "validation_error",
+        "validation_mean_average_precision",
+        "validation_r2",
+        "validation_mean_squared_error",
+        "validation_mean_absolute_error",
+    ]
+    """Metric that is compared with the bound: that of the trials' task on the validation set. `validation_error` is
+    1 - accuracy. Accuracy, this error and mean average precision lie in 0..1."""
+    above: float | None = None
+    """Bound of a metric whose highest value is the best, such as `validation_accuracy`: the target is reached if it is
+    at least this value."""
+    below: float | None = None
+    """Bound of an error, such as `validation_error`: the target is reached if it is at most this value."""
+
+    @property
+    def measures(self) -> Metric:
+        """The metric of the task."""
+        return METRICS.get(self.metric.removeprefix("validation_"), ACCURACY)
 
     @model_validator(mode="after")
     def _bound_suits_metric(self) -> Target:
-        wanted, other = ("below", "above") if self.metric == "validation_error" else ("above", "below")
+        of_error = self.metric == "validation_error" or self.measures.lowest
+        wanted, other = ("below", "above") if of_error else ("above", "below")
+        bound = getattr(self, wanted)
+        if bound is not None and self.measures.share and not 0 <= bound <= 1:
+            raise refusal(f"`{self.metric}` lies in 0..1, got the bound {bound:g}", "write a share, such as 0.9")
         if getattr(self, wanted) is None or getattr(self, other) is not None:
             raise refusal(f"`{self.metric}` needs the bound `{wanted}`, and no other", f"write {wanted}: and a value")
         return self
 
     @property
-    def accuracy(self) -> float:
-        """The smallest validation accuracy, in 0..1, that reaches the target."""
-        return self.above if self.above is not None else 1.0 - (self.below or 0.0)
+    def bound(self) -> float:
+        """The value of the task's metric on the validation set that reaches the target, as better ones do."""
+        if self.above is not None:
+            return self.above
+        below = self.below or 0.0
+        return below if self.measures.lowest else 1.0 - below
+
+    @property
+    def stop_at(self) -> dict[str, Any]:
+        """The values of `run.stop_at` that end a trial at the target."""
+        side = "below" if self.measures.lowest else "above"
+        return {"metric": f"validation_{self.measures.name}", side: self.bound}
 
 
 class EarlyExit(Section):

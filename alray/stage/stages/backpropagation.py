@@ -102,7 +102,7 @@ class BackpropagationStage(WholeNetworkStage):
         if ready is not None and (watched or (self._micro_batches > 1 and all_finite(self._losses))):
             ready.finish()
         mean, self._losses = torch.stack(self._losses).mean(), []
-        return {self._chain[-1].index: {"cross_entropy": mean}}
+        return {self._chain[-1].index: {self._chain[-1].loss_name: mean}}
 
 
 class GradientsReady:

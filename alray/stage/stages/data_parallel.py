@@ -128,7 +128,7 @@ class DataParallelStage(WholeNetworkStage):
         with backward_of(self._chain), _lost_replicas():
             loss.backward()
         self._by_ddp.sent()
-        return {self._chain[-1].index: {"cross_entropy": loss.detach()}}
+        return {self._chain[-1].index: {self._chain[-1].loss_name: loss.detach()}}
 
 
 class _WholeNetwork(nn.Module):

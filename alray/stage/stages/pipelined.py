@@ -190,7 +190,9 @@ class PipelinedStage(Stage):
             raise lost_neighbour(f"of stage {self._stage} in the pipeline", error) from error
         if not self.holds_loss:
             return {}
-        return {self._chain[-1].index: {"cross_entropy": torch.stack([loss.detach() for loss in losses]).mean()}}
+        return {
+            self._chain[-1].index: {self._chain[-1].loss_name: torch.stack([loss.detach() for loss in losses]).mean()}
+        }
 
     def bytes_sent(self) -> dict[str, int]:
         """Bytes of outputs and gradients sent so far, by edge."""

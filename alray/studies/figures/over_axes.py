@@ -9,7 +9,7 @@ from typing import Any
 from alray.loading.study.points import in_words, value_text
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar, heat_map
 from alray.report.figure import Exhibit, Figure, file_name
-from alray.report.text import accuracy, number, seconds, share
+from alray.report.text import number, score, seconds, share
 from alray.studies.doubt import interval_of_point
 from alray.studies.figures.trouble import marks_of, trouble
 from alray.studies.results import BATCH_SIZE, Results
@@ -20,16 +20,19 @@ _NOT_REACHED = "not reached"
 
 
 def over_one_axis(results: Results) -> Exhibit | None:
-    """The best validation accuracy and the step time (median over the mini-batches after warm-up) of every point over
-    the first axis of numbers, or else the first axis, one series for each combination of the other axes. Mean over
-    seeds; the bar is its 90 % interval by Student's t. Another shape marks a point where a seed did not come to its end
-    or learned next to nothing. Source: the rows of the table."""
+    """The best validation accuracy (or metric of another task) and the step time (median over the mini-batches after
+    warm-up) of every point over the first axis of numbers, or else the first axis, one series for each combination of
+    the other axes. Mean over seeds; the bar is its 90 % interval by Student's t. Another shape marks a point where a
+    seed did not come to its end or learned next to nothing. Source: the rows of the table."""
     if not results.axes or results.is_of_batch_sizes or results.scaling is not None:
         return None
     axis = next(filter(results.is_numeric, results.axes), results.axes[0])
     figures = tuple(
         figure
-        for name, title in (("validation", "validation accuracy"), ("step_time_s", "step time (seconds)"))
+        for name, title in (
+            ("validation", f"validation {results.metric.title}"),
+            ("step_time_s", "step time (seconds)"),
+        )
         if (figure := _over(results, axis, name, title)) is not None
     )
     return Exhibit(f"Over {in_words(axis)}", figures) if figures else None
@@ -80,7 +83,7 @@ _MAPPED = {
     "samples_per_s": ("Samples a second", number),
     "seconds_to_target": ("Seconds to the target", seconds),
     "efficiency": ("Efficiency", share),
-    "validation": ("Validation accuracy", accuracy),
+    "validation": ("Validation", score),
 }
 
 
@@ -90,7 +93,9 @@ def _maps(results: Results, across: str, up: str) -> Iterator[Figure]:
     for label, rows in maps.items():
         for name, (title, form) in _MAPPED.items():
             if name == ("validation" if target else "seconds_to_target"):
-                continue  # with a target, every trial ends at about the same accuracy
+                continue  # with a target, every trial ends at about the same value
+            if name == "validation":
+                title = f"{title} {results.metric.title}"
             if name == "efficiency" and not {across, up} & set(DEVICE_AXES):
                 continue
             cells = [_cell(row, across, up, name) for row in rows]

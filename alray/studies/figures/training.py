@@ -13,6 +13,7 @@ from alray.report.figure import Exhibit
 from alray.report.spread import spread
 from alray.report.thinning import groups, spaced
 from alray.report.training_time import TRAINING_S, training_s
+from alray.run_folder.metrics import Metric
 from alray.run_folder.records import EvaluationRecord, Exit, StageRecord, StepRecord
 from alray.studies.confidence import Interval, of_mean
 from alray.studies.outcome import total_loss
@@ -27,18 +28,19 @@ _MOST_EVALUATIONS = 2000
 
 
 def race(results: Results) -> Exhibit | None:
-    """Validation accuracy (on the test set where there is no validation set) at every evaluation, against seconds of
-    training and against samples seen: the mean over the seeds of each point, at the evaluations that all of them made;
-    the band is its 90 % interval by Student's t. The seconds, a mean as well, count training only: no start-up and no
-    evaluations. With a search, the curves are those of the best settings.
-    Source: the evaluations in `records.jsonl` of each trial, of which at most about 2,000 are drawn. Studies of more
-    than 24 points, and those that measure times only, have no such figure."""
+    """Validation accuracy, or the metric of another task (on the test set where there is no validation set), at every
+    evaluation, against seconds of training and against samples seen: the mean over the seeds of each point, at the
+    evaluations that all of them made; the band is its 90 % interval by Student's t. The seconds, a mean as well, count
+    training only: no start-up and no evaluations. With a search, the curves are those of the best settings. Source: the
+    evaluations in `records.jsonl` of each trial, of which at most about 2,000 are drawn. Studies of more than 24
+    points, and those that measure times only, have no such figure."""
     if len(results.rows) > MOST_POINTS or results.study.measures == "times":
         return None
     most = _MOST_EVALUATIONS // max(1, len(results.rows)) + 1
     rows = [each for row in results.rows for each in _evaluations(results, row, most)]
     if not any(row["evaluation"] > 1 for row in rows):
         return None
+    metric = results.metric
     labels = list(dict.fromkeys(row["series"] for row in rows))
     series = colours_of(labels)
     figures = []
@@ -53,11 +55,11 @@ def race(results: Results) -> Exhibit | None:
             "seconds": "seconds",
             "samples": "samples",
         }
-        curves = Curves(x, Scale("accuracy", "accuracy"), series, tells=tells, size=14, bands=True)
-        what = f"Accuracy during training against {title}: {', '.join(labels)}."
+        curves = Curves(x, Scale(metric.name, metric.title), series, tells=tells, size=14, bands=True)
+        what = f"{metric.heading} during training against {title}: {', '.join(labels)}."
         shown = [row for row in rows if row[name] is not None]
-        figures.append(curves.figure(f"accuracy_by_{name}", f"Accuracy against {title}", what, shown))
-    return Exhibit("Accuracy during training", tuple(figures))
+        figures.append(curves.figure(f"{metric.name}_by_{name}", f"{metric.heading} against {title}", what, shown))
+    return Exhibit(f"{metric.heading} during training", tuple(figures))
 
 
 def losses(results: Results) -> Exhibit | None:
@@ -100,18 +102,20 @@ def early_exits(results: Results) -> Exhibit | None:
 
 
 def depths(results: Results) -> Exhibit | None:
-    """The accuracy of the final weights on the validation set (on the test set where there is none) by the depth of the
-    route: depth n uses the first n components only. Mean over seeds; the bar is its 90 % interval by Student's t.
-    Source: `accuracy_per_depth` of the summaries. Studies of more than 24 points have no such figure."""
-    rows = [each for row in results.rows for each in _depths(row)]
+    """The accuracy, or the metric of another task, of the final weights on the validation set (on the test set where
+    there is none) by the depth of the route: depth n uses the first n components only. Mean over seeds; the bar is its
+    90 % interval by Student's t. Source: `accuracy_per_depth` (or `scores_per_depth`) of the summaries. Studies of more
+    than 24 points have no such figure."""
+    metric = results.metric
+    rows = [each for row in results.rows for each in _depths(row, metric)]
     if len(results.rows) > MOST_POINTS or len({row["depth"] for row in rows}) < 2:
         return None
     series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
     depth = Scale("depth", "depth of the route", ticks=sorted({row["depth"] for row in rows}), form="d")
-    curves = Curves(depth, Scale("accuracy", "accuracy"), series, tells={"series": "point", "seeds": "seeds"})
-    what = f"Accuracy by the depth of the route: {', '.join(each.label for each in series)}."
-    figure = curves.figure("accuracy_per_depth", "Accuracy per depth", what, rows)
-    return Exhibit("Accuracy per depth", (figure,))
+    curves = Curves(depth, Scale(metric.name, metric.title), series, tells={"series": "point", "seeds": "seeds"})
+    what = f"{metric.heading} by the depth of the route: {', '.join(each.label for each in series)}."
+    figure = curves.figure(f"{metric.name}_per_depth", f"{metric.heading} per depth", what, rows)
+    return Exhibit(f"{metric.heading} per depth", (figure,))
 
 
 def utilisation(results: Results) -> Exhibit | None:
@@ -134,7 +138,7 @@ def utilisation(results: Results) -> Exhibit | None:
 def _evaluations(results: Results, row: PointRow, most: int) -> Iterator[dict[str, Any]]:
     """The evaluations that all seeds of a point made, at most so many of them, evenly spaced; the last one is among
     them."""
-    of_seeds = [_accuracies(results, record) for record in row.best]
+    of_seeds = [_scores(results, record) for record in row.best]
     shared = _shared(of_seeds)
     for number, step in spaced(list(enumerate(shared, start=1)), most):
         each = [of_seed[step] for of_seed in of_seeds]
@@ -143,19 +147,19 @@ def _evaluations(results: Results, row: PointRow, most: int) -> Iterator[dict[st
             **_mean_position(row, step, each[0][0]),
             "evaluation": number,
             "seconds": fmean(seconds) if len(seconds) == len(each) else None,
-            **_mean("accuracy", [accuracy for _, accuracy, _ in each]),
+            **_mean(results.metric.name, [value for _, value, _ in each], share=results.metric.share),
         }
 
 
-def _accuracies(results: Results, record: TrialRecord) -> dict[int, tuple[int, float, float | None]]:
-    """Samples, accuracy and seconds of training of each evaluation of a trial, by its mini-batches."""
+def _scores(results: Results, record: TrialRecord) -> dict[int, tuple[int, float, float | None]]:
+    """Samples, metric and seconds of training of each evaluation of a trial, by its mini-batches."""
     records = results.records_of(record)
     found = {}
     for one in reversed(records):
         if isinstance(one, EvaluationRecord):
-            accuracy = one.validation if one.validation is not None else one.test
-            if accuracy is not None:
-                found[one.step] = one.samples, accuracy, training_s(records, one)
+            value = one.validation if one.validation is not None else one.test
+            if value is not None:
+                found[one.step] = one.samples, value, training_s(records, one)
     return found
 
 
@@ -184,11 +188,11 @@ def _mean_position(row: PointRow, step: int, samples: int) -> dict[str, Any]:
     return {"series": series_label(row.point), "kind": MEASURED, "step": step, "samples": samples}
 
 
-def _mean(name: str, values: Sequence[float]) -> dict[str, Any]:
-    """The mean over seeds and the ends of its band."""
+def _mean(name: str, values: Sequence[float], *, share: bool = False) -> dict[str, Any]:
+    """The mean over seeds and the ends of its band. share: whether the values lie in 0..1."""
     found = spread(values)
     assert found is not None
-    interval = _interval_of_shares(values) if name == "accuracy" else _interval(values)
+    interval = _interval_of_shares(values) if share else _interval(values)
     return {name: found.mean, "seeds": found.runs, **error_bar(interval)}
 
 
@@ -199,7 +203,7 @@ def _interval(values: Sequence[float]) -> Interval | None:
 
 
 def _interval_of_shares(values: Sequence[float]) -> Interval | None:
-    """The same of accuracies, which lie in 0..1."""
+    """The same of values that lie in 0..1, such as accuracies."""
     found = _interval(values)
     return None if found is None else Interval(max(0.0, found.low), min(1.0, found.high))
 
@@ -226,18 +230,16 @@ def _exits(row: PointRow) -> Iterator[dict[str, Any]]:
             }
 
 
-def _depths(row: PointRow) -> Iterator[dict[str, Any]]:
+def _depths(row: PointRow, metric: Metric) -> Iterator[dict[str, Any]]:
     measured: dict[int, list[float]] = {}
     for record in row.best:
-        for each in record.summary.accuracy_per_depth if record.summary is not None else ():
+        for each in record.summary.measured_per_depth if record.summary is not None else ():
             value = each.validation if each.validation is not None else each.test
             if value is not None:
                 measured.setdefault(each.depth, []).append(value)
     for depth, values in sorted(measured.items()):
-        found = spread(values)
-        assert found is not None
         group = {"series": series_label(row.point), "kind": MEASURED, "depth": depth}
-        yield {**group, "accuracy": found.mean, "seeds": found.runs, **error_bar(_interval_of_shares(values))}
+        yield {**group, **_mean(metric.name, values, share=metric.share)}
 
 
 def _utilisation(results: Results, row: PointRow) -> Iterator[dict[str, Any]]:

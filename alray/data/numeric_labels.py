@@ -1,0 +1,61 @@
+"""Labels and targets that are numbers in the cells of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy
+from numpy.typing import NDArray
+from torch import Tensor
+
+from alray.data.class_labels import damaged_record
+from alray.data.source import Normalisation
+from alray.errors import DataError
+from alray.spec.task import TaskSection
+from alray.tasks.task import make_task
+
+_LARGEST = float(numpy.finfo(numpy.float32).max)
+
+
+def number(text: str) -> float | None:
+    """The value of a cell that float32 can hold; None if there is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if abs(value) <= _LARGEST and "_" not in text else None  # Python reads 1_000 as a number
+
+
+def not_a_number(value: str, column: str | int, path: Path, line: int) -> DataError:
+    shown = value if len(value) <= 40 else value[:37] + "..."
+    where = f"column `{column}`" if isinstance(column, str) else f"column {column}, counted from 0,"
+    said = f"{where} has no value" if not shown.strip() else f"{where} has `{shown}`, which is not a finite number"
+    hint = "correct the value, or list the columns of numbers in data.columns"
+    return damaged_record(said, path, line, hint=hint)
+
+
+def numeric_cell(text: str, column: str | int, path: Path, line: int) -> float:
+    """The number in a cell. Raises DataError, with the line, if there is none."""
+    value = number(text)
+    if value is None:
+        raise not_a_number(text, column, path, line)
+    return value
+
+
+def require_labels(labels: Tensor, task: TaskSection, path: Path, lines: Sequence[int]) -> None:
+    """Raise DataError, with the line, for the first row of labels [N, labels] that the task does not have."""
+    made = make_task(task, labels.shape[1])
+    wrong = ~made.fits(labels)
+    if wrong.any():
+        row = int(wrong.nonzero()[0])
+        shown = ", ".join(f"{value:g}" for value in labels[row].tolist()[:10])
+        raise damaged_record(f"the labels are {shown}", path, lines[row], hint=made.wants)
+
+
+def standardisation_of(values: NDArray[numpy.float32]) -> Normalisation:
+    """By the mean and the standard deviation of each column of [rows, columns]."""
+    deviation = values.std(axis=0, dtype=numpy.float64)
+    # A column that never changes says nothing; its computed deviation may be a little above zero.
+    deviation[values.min(axis=0) == values.max(axis=0)] = 1.0
+    return Normalisation(tuple(values.mean(axis=0, dtype=numpy.float64).tolist()), tuple(deviation.tolist()))

@@ -1,0 +1,92 @@
+"""`task`: what the network learns."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import Discriminator, Tag
+
+from alray.run_folder.metrics import METRICS, Metric
+from alray.spec.choice import Choice
+from alray.spec.section import Section
+
+DEFAULT = "classification"
+"""The task of a spec that names none."""
+
+
+class TaskSection(Section):
+    """The keys that every task's section has."""
+
+    implementation: ClassVar[str] = ""
+    """The class in alray.tasks that carries it out, as `module:Class`."""
+    metric_name: ClassVar[str] = ""
+
+    kind: str
+    """Which task."""
+
+    @property
+    def measures(self) -> Metric:
+        """The metric of evaluations."""
+        return METRICS[self.metric_name]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The arguments of the task's constructor, by name: every key but `kind`."""
+        return {key: getattr(self, key) for key in type(self).model_fields if key != "kind"}
+
+
+class Classification(TaskSection):
+    """Each sample has one of several classes. The loss is the cross-entropy, the metric the accuracy."""
+
+    implementation = "alray.tasks.classification:Classification"
+    metric_name = "accuracy"
+
+    kind: Literal["classification"] = "classification"
+    """`classification`."""
+
+
+class MultiLabel(TaskSection):
+    """Each sample has any number of several labels. The loss is the binary cross-entropy of each label, the metric the
+    mean of the labels' average precisions."""
+
+    implementation = "alray.tasks.multi_label:MultiLabel"
+    metric_name = "mean_average_precision"
+
+    kind: Literal["multi_label"]
+    """`multi_label`."""
+
+
+class Regression(TaskSection):
+    """Each sample has one or more numbers, its targets."""
+
+    implementation = "alray.tasks.regression:Regression"
+
+    kind: Literal["regression"]
+    """`regression`."""
+    loss: Literal["squared_error", "absolute_error"] = "squared_error"
+    """Error that is minimised, the mean over samples and targets. Default: squared_error."""
+    metric: Literal["r2", "mean_squared_error", "mean_absolute_error"] = "r2"
+    """Metric of evaluations, in the units of the targets. The highest R² is the best, and the lowest error. Default:
+    r2."""
+    standardise: bool = True
+    """Whether the network learns targets that are standardised, by the mean and the deviation that the source gives of
+    each, if it does. Metrics and predictions stay in the targets' units. Default: true."""
+
+    @property
+    def measures(self) -> Metric:
+        return METRICS[self.metric]
+
+
+Task = Annotated[
+    Annotated[Classification, Tag("classification")]
+    | Annotated[MultiLabel, Tag("multi_label")]
+    | Annotated[Regression, Tag("regression")],
+    Discriminator(Choice("kind", default=DEFAULT)),
+]
+
+CLASSIFICATION = Classification()
+
+TASKS: dict[str, type[TaskSection]] = {
+    get_args(member)[1].tag: get_args(member)[0] for member in get_args(get_args(Task)[0])
+}
+"""The sections of all tasks by `kind`."""

@@ -1,0 +1,1 @@
+"""Tasks: what a network learns, one file each."""

@@ -1,0 +1,171 @@
+"""The interface of a task: the labels, the loss, what Associated Learning encodes, and the metric."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from alray.run_folder.metrics import Metric
+from alray.spec.task import TaskSection
+
+Label = int | Tensor
+"""The label of one sample: the number of its class, or a tensor of `label_shape`."""
+
+
+class Tally(ABC):
+    """Takes the answers to the samples of a set in any number of parts, and gives the metric of the whole set."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+
+    def take(self, scores: Tensor, labels: Tensor) -> None:
+        """Add a part. scores: [N, width], on any device; labels: as the data gives them, on the CPU."""
+        self.samples += len(labels)
+        self._take(scores, labels)
+
+    @abstractmethod
+    def _take(self, scores: Tensor, labels: Tensor) -> None: ...
+
+    @abstractmethod
+    def value(self) -> float:
+        """The metric of all samples taken so far, at least one."""
+
+
+class WholeTally(Tally):
+    """Keeps all answers, for a metric that is no sum over samples. That takes 8 bytes for each number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[tuple[Tensor, Tensor]] = []
+
+    def _take(self, scores: Tensor, labels: Tensor) -> None:
+        self._parts.append((scores.cpu().double(), labels.double()))
+
+    def value(self) -> float:
+        scores, labels = (torch.cat(parts) for parts in zip(*self._parts, strict=True))
+        return self.metric_of(scores, labels)
+
+    @abstractmethod
+    def metric_of(self, scores: Tensor, labels: Tensor) -> float:
+        """The metric of these scores and labels, [samples, width] float64 each."""
+
+
+class Prediction(Protocol):
+    """What a network says of one input: a dataclass, whose text is for people and whose fields are for JSON."""
+
+    @property
+    def input(self) -> str: ...
+
+    @property
+    def depth(self) -> int: ...
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+class LearningTask(ABC):
+    """What a network learns. A method asks it for the loss; the data, for the form of its labels."""
+
+    loss_name: str
+    """The name of the loss in records."""
+
+    def __init__(self, section: TaskSection, width: int) -> None:
+        """width: of a readout, the number of classes, labels or targets."""
+        self.width = width
+        self.metric: Metric = section.measures
+
+    @property
+    @abstractmethod
+    def label_shape(self) -> tuple[int, ...]:
+        """Shape of the label of one sample."""
+
+    @property
+    @abstractmethod
+    def label_dtype(self) -> torch.dtype:
+        """Type of the labels as the data gives them."""
+
+    @abstractmethod
+    def loss(self, scores: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        """The mean loss of a mini-batch, a scalar.
+
+        scores: [N, width]; target: labels as the data gives them, or as `encoded` makes them. label_smoothing: 0 for
+        all tasks but classification.
+        """
+
+    def encoded(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
+        """The labels as Associated Learning encodes them: t_0, [N, width]."""
+        return labels.to(dtype)
+
+    @abstractmethod
+    def tally(self) -> Tally:
+        """A new tally of the metric."""
+
+    # --- The labels of a source ---
+
+    @abstractmethod
+    def read(self, label: object) -> Label | None:
+        """The label of a sample as a user's source gives it; None if it is none."""
+
+    @abstractmethod
+    def collated(self, labels: Sequence[Label]) -> Tensor:
+        """The labels of a mini-batch, [N, *label_shape]."""
+
+    @abstractmethod
+    def fits(self, labels: Tensor) -> Tensor:
+        """Which labels [N, ...] can be right, [N] bool."""
+
+    @property
+    @abstractmethod
+    def wants(self) -> str:
+        """How a source gives the label of one sample, for messages."""
+
+    # --- Predictions ---
+
+    @abstractmethod
+    def prediction(self, given: str, scores: Tensor, names: Sequence[str], depth: int) -> Prediction:
+        """What the route of this depth says of the input `given`. scores: [width], of a regression in the units of the
+        targets; names: of the classes, labels or targets."""
+
+
+class VectorTask(LearningTask):
+    """A task whose label is one number for each output."""
+
+    @property
+    def label_shape(self) -> tuple[int, ...]:
+        return (self.width,)
+
+    @property
+    def label_dtype(self) -> torch.dtype:
+        return torch.float32
+
+    def read(self, label: object) -> Tensor | None:
+        try:
+            vector = torch.as_tensor(label, dtype=torch.float32)
+        except (TypeError, ValueError, RuntimeError):
+            return None
+        if vector.ndim == 0 and self.width == 1:
+            vector = vector.reshape(1)
+        return vector if tuple(vector.shape) == self.label_shape else None
+
+    def collated(self, labels: Sequence[Label]) -> Tensor:
+        return torch.stack([torch.as_tensor(label, dtype=torch.float32) for label in labels])
+
+    def fits(self, labels: Tensor) -> Tensor:
+        if labels.shape[1:] != self.label_shape or not labels.is_floating_point():
+            return torch.zeros(len(labels), dtype=torch.bool)
+        return self._numbers_fit(labels).all(1)
+
+    @abstractmethod
+    def _numbers_fit(self, labels: Tensor) -> Tensor:
+        """Which numbers can be right: [N, width] -> [N, width] bool."""
+
+
+def make_task(section: TaskSection, width: int) -> LearningTask:
+    """The task of a spec. width: the number of classes, labels or targets."""
+    module, name = section.implementation.split(":")
+    made: LearningTask = getattr(importlib.import_module(module), name)(section, width)
+    return made

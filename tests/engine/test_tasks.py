@@ -1,0 +1,297 @@
+"""Regression and multi-label classification train, stream, resume, stop and are evaluated as classification is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, mean_absolute_error, mean_squared_error, r2_score
+from torch import nn
+
+from alray.data.batches import EvaluationBatches, TrainBatches
+from alray.errors import SpecError
+from alray.inference.export import export_route
+from alray.inference.exported import ExportedRoute
+from alray.inference.network import TrainedNetwork
+from alray.inference.requests import evaluate_run
+from alray.loading.load import load_spec
+from alray.nn.component import Component
+from alray.orchestrate import Finished
+from alray.run_folder.records import EvaluationRecord, StepRecord, read
+from alray.stage.workload import Workload
+from alray.user_code import UserCode
+
+from .conftest import Workshop
+from .test_same_bits import same
+
+SPEC = """
+name: tasks
+seed: 3
+data: {source: synthetic, shape: [6], classes: 3, samples: 150, batch_size: 16, validation_fraction: 0.2}
+task: {kind: regression}
+model: {components: [{block: mlp, widths: [9], repeat: 4}]}
+method: {kind: backpropagation}
+optimizer: {kind: adam, lr: 0.01}
+pipeline: {costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost, *cost, *cost]}
+run: {epochs: 2, evaluate_every: 4 steps, checkpoint: {every: 5 steps, keep: 50}}
+"""
+METHODS = {
+    "bp": ("method={kind: backpropagation}", "pipeline.schedule=gpipe", "pipeline.micro_batches=2"),
+    "al": ("method={kind: associated_learning, label_dim: 8}",),
+    "dgl": ("method={kind: decoupled_greedy}",),
+}
+TASKS = ("regression", "multi_label")
+
+
+def workshop_in(folder: Path) -> Workshop:
+    workshop = Workshop(folder)
+    workshop.spec.write_text(SPEC)
+    return workshop
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Workshop:
+    return workshop_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Finished]:
+    """Each task by each method on one stage: what every other way of running it must equal."""
+    folder = tmp_path_factory.mktemp("tasks")
+    workshop = workshop_in(folder)
+    return {
+        (task, name): workshop.run(f"task.kind={task}", *method, "pipeline.stages=1", name=f"{task}_{name}")
+        for task in TASKS
+        for name, method in METHODS.items()
+    }
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("method", METHODS)
+def test_two_stages_and_a_resume_on_one_give_the_same_bits(tasks, whole, processes, task, method) -> None:
+    keys = (f"task.kind={task}", *METHODS[method])
+    tasks.run(*keys, "pipeline.stages=2", "run.epochs=1", inline=False)
+    run = tasks.resume("run.epochs=2", "pipeline.stages=1")
+    same(run, whole[task, method])
+    assert run.summary.metric == {"regression": "r2", "multi_label": "mean_average_precision"}[task]
+    assert run.summary.measured.train is not None and run.summary.accuracy.train is None
+    assert run.summary.accuracy_per_depth == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("task", "by_scikit_learn"),
+    [
+        ("{kind: regression, metric: r2}", r2_score),
+        ("{kind: regression, metric: mean_squared_error, loss: absolute_error}", mean_squared_error),
+        ("{kind: regression, metric: mean_absolute_error}", mean_absolute_error),
+        ("{kind: multi_label}", lambda labels, scores: average_precision_score(labels, scores, average="macro")),
+    ],
+)
+def test_metrics_are_those_of_scikit_learn(tasks, method, task, by_scikit_learn) -> None:
+    """The set is evaluated in several mini-batches, the last of them smaller."""
+    run = tasks.run(f"task={task}", *METHODS[method], "pipeline.stages=1", "run.epochs=1")
+    trained = TrainedNetwork(tasks.folder / "run", allow_code=False)
+    for split in ("train", "validation", "test"):
+        batches = list(EvaluationBatches(trained.workload.data, split))
+        assert len(batches) > 1
+        labels = torch.cat([batch.labels for batch in batches])
+        for place, depth in enumerate(trained.depths):
+            with torch.no_grad():
+                scores = torch.cat([trained.scores(batch, number)[place] for number, batch in enumerate(batches)])
+            wanted = by_scikit_learn(labels.double().numpy(), scores.double().numpy())
+            (found,) = [each for each in run.summary.measured_per_depth if each.depth == depth]
+            assert getattr(found, split) == pytest.approx(wanted, abs=1e-9)
+
+
+def test_losses_have_their_own_names(tasks, whole) -> None:
+    names = {
+        ("regression", "bp"): {"squared_error"},
+        ("regression", "al"): {"associated", "autoencoder"},
+        ("multi_label", "dgl"): {"binary_cross_entropy"},
+    }
+    for key, wanted in names.items():
+        run = whole[key]
+        records = read(Path(run.summary.run_dir) / "records.jsonl")
+        losses = [record.losses for record in records if isinstance(record, StepRecord)]
+        assert losses and all(set(each) == wanted for of in losses for each in of.values())
+
+
+# --- Associated Learning, written anew ---
+
+
+class PlainAssociated:
+    """Associated Learning for regression by plain SGD: the equations of Wu et al., ICLR 2022, section 3."""
+
+    def __init__(self, components: list[Component]) -> None:
+        """Initial weights are those of the components."""
+        self.layers: list[dict[str, tuple[torch.Tensor, torch.Tensor]]] = []
+        for component in components:
+            weights = {name: value.clone().requires_grad_() for name, value in component.weights().items()}
+            by_part: dict[str, list[torch.Tensor]] = {}
+            for name, value in weights.items():
+                by_part.setdefault(name.split(".")[0], []).append(value)
+            self.layers.append({part: tuple(values) for part, values in by_part.items()})
+
+    def step(self, s: torch.Tensor, t: torch.Tensor, lr: float) -> None:
+        """One mini-batch: s_0 [N, inputs], t_0 [N, targets]."""
+        for layer in self.layers:
+            s_out = torch.relu(affine(s, layer["f"]))
+            t_out = torch.tanh(affine(t, layer["g"]))
+            bridged = torch.tanh(affine(s_out, layer["b"]))
+            loss = ((bridged - t_out.detach()) ** 2).mean() + ((affine(t_out, layer["h"]) - t) ** 2).mean()
+            parameters = [value for part in layer.values() for value in part]
+            gradients = torch.autograd.grad(loss, parameters)
+            s, t = s_out.detach(), t_out.detach()
+            with torch.no_grad():
+                for value, gradient in zip(parameters, gradients, strict=True):
+                    value -= lr * gradient
+
+    def predict(self, s: torch.Tensor) -> torch.Tensor:
+        """Up through every f, across the last b, and down through every h."""
+        for layer in self.layers:
+            s = torch.relu(affine(s, layer["f"]))
+        t = torch.tanh(affine(s, self.layers[-1]["b"]))
+        for layer in reversed(self.layers):
+            t = affine(t, layer["h"])
+        return t
+
+
+def affine(s: torch.Tensor, of: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    weight, bias = of
+    return nn.functional.linear(s, weight, bias)
+
+
+def test_regression_by_associated_learning_is_that_of_the_equations(tasks) -> None:
+    keys = (*METHODS["al"], "optimizer={kind: sgd, lr: 0.05}", "run.precision=float64", "pipeline.stages=2")
+    run = tasks.run(*keys)
+    spec = load_spec(tasks.spec, keys).spec
+    workload = Workload.open(spec, UserCode(tasks.folder))
+    plain = PlainAssociated([workload.network.component(index, "cpu") for index in range(4)])
+    with TrainBatches(workload.data, seed=spec.seed, start_step=0, end_step=run.summary.steps, workers=0) as batches:
+        for batch in batches:
+            plain.step(batch.samples.double(), batch.labels.double(), 0.05)
+    trained = TrainedNetwork(tasks.folder / "run", allow_code=False)
+    for layer, component in zip(plain.layers, trained.components, strict=True):
+        mine = [value for part in layer.values() for value in part]
+        for value, found in zip(mine, component.weights().values(), strict=True):
+            torch.testing.assert_close(found, value.detach(), rtol=1e-10, atol=1e-10)
+    test = workload.data.test
+    assert test is not None
+    samples, targets = test.take(range(len(test)))
+    with torch.no_grad():
+        predicted = plain.predict(samples.double())
+    assert run.summary.measured.test == pytest.approx(r2_score(targets, predicted), abs=1e-10)
+
+
+# --- What chooses by a metric ---
+
+
+def test_the_best_error_is_the_lowest(tasks) -> None:
+    run = tasks.run("task={kind: regression, metric: mean_squared_error}", *METHODS["al"], "run.epochs=4")
+    records = [each for each in read(tasks.folder / "run" / "records.jsonl") if isinstance(each, EvaluationRecord)]
+    assert {record.metric for record in records} == {"mean_squared_error"}
+    lowest = min(records, key=lambda record: (record.validation, record.step))
+    assert (run.summary.best.step, run.summary.best.validation) == (lowest.step, lowest.validation)
+    assert len({record.validation for record in records}) > 1
+    evaluated = evaluate_run(tasks.folder / "run", depth=None, allow_code=False)
+    assert evaluated.metric.lowest and evaluated.accuracies == []
+    assert evaluated.scores[-1].validation == run.summary.measured.validation
+
+
+def test_a_run_stops_at_an_error(tasks) -> None:
+    bound = "run.stop_at={metric: train_mean_squared_error, below: 0.9}"
+    run = tasks.run("task={kind: regression, metric: mean_squared_error}", bound, "run.epochs=50")
+    assert run.summary.steps < 50 * 7
+    assert run.summary.measured.train <= 0.9
+
+
+# --- Standardised targets ---
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Workshop:
+    """A regression on a table of two targets in units of their own."""
+    workshop = workshop_in(tmp_path)
+    draws = np.random.default_rng(0)
+    samples = draws.normal(size=(120, 4))
+    targets = np.stack([150 + 40 * samples[:, 0], 0.002 * samples[:, 1] - 1], axis=1)
+    rows = [",".join(f"{value:.7g}" for value in row) for row in np.concatenate([samples, targets], axis=1)]
+    for name, chosen in (("train", rows[:100]), ("test", rows[100:])):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["a,b,c,d,height,slope", *chosen]) + "\n")
+    data = "{source: table, train: train.csv, test: test.csv, label_columns: [height, slope], batch_size: 10}"
+    lines = [line for line in SPEC.splitlines() if not line.startswith("data:")]
+    workshop.spec.write_text("\n".join([*lines, f"data: {data}"]) + "\n")
+    return workshop
+
+
+def test_metrics_and_predictions_are_in_the_units_of_the_targets(table) -> None:
+    run = table.run("task={kind: regression, metric: mean_absolute_error}", "run.epochs=30", *METHODS["dgl"])
+    assert run.summary.classes == ["height", "slope"]
+    trained = TrainedNetwork(table.folder / "run", allow_code=False)
+    data = trained.workload.data
+    (batch,) = [*EvaluationBatches(data, "test")][:1]
+    truth = np.loadtxt(table.folder / "test.csv", delimiter=",", skiprows=1)[:, 4:]
+    np.testing.assert_allclose(data.in_units(batch.labels), truth[:10], rtol=1e-5)
+    with torch.no_grad():
+        scores = [trained.scores(each, number)[-1] for number, each in enumerate(EvaluationBatches(data, "test"))]
+    predicted = data.in_units(torch.cat(scores)).numpy()
+    assert run.summary.measured.test == pytest.approx(mean_absolute_error(truth, predicted), rel=1e-5)
+    assert abs(predicted[:, 0] - truth[:, 0]).mean() < 20.0
+    file = Path(export_route(trained, None, "safetensors", table.folder / "route.safetensors").file)
+    header = ExportedRoute(file, allow_code=False).header
+    assert header.targets is not None and header.classes == ("height", "slope")
+    np.testing.assert_allclose(header.targets.in_units(torch.cat(scores)), predicted)
+
+
+def test_targets_may_stay_as_they_are(table) -> None:
+    run = table.run("task={kind: regression, standardise: false}", "run.epochs=1")
+    data = TrainedNetwork(table.folder / "run", allow_code=False).workload.data
+    assert data.target_normalisation is None and run.error is None
+
+
+# --- What is refused ---
+
+
+@pytest.mark.parametrize(
+    ("key", "overrides"),
+    [
+        ("method.kind", ["method={kind: supervised_contrastive}"]),
+        ("method.label_smoothing", ["method.label_smoothing=0.1"]),
+        ("method.first_label_loss", ["method={kind: associated_learning, first_label_loss: cross_entropy}"]),
+        ("data.source", ["data={source: digits}"]),
+        ("run.stop_at.metric", ["run.stop_at={metric: validation_accuracy, above: 0.5}"]),
+        ("run.stop_at.above", ["task={kind: multi_label}", "run.stop_at={above: 1.5}"]),
+        ("data.label_columns", ["task={kind: classification}", "data={source: table, train: a.csv, label_columns: x}"]),
+    ],
+)
+def test_what_does_not_suit_the_task_is_refused_at_its_key(tasks, key, overrides) -> None:
+    with pytest.raises(SpecError) as refused:
+        load_spec(tasks.spec, overrides)
+    assert key in [problem.key for problem in refused.value.problems]
+
+
+OWN_METHOD = """
+from alray.nn.methods.greedy import DecoupledGreedy
+
+
+class Classes(DecoupledGreedy):
+    def __init__(self, task):
+        super().__init__(task, head="auto", label_smoothing=0.0)
+
+
+class Any(Classes):
+    tasks = ("classification", "regression")
+"""
+
+
+def test_a_method_of_ones_own_says_what_it_learns(tasks, whole) -> None:
+    (tasks.folder / "own.py").write_text(OWN_METHOD)
+    with pytest.raises(SpecError) as refused:
+        tasks.run("method={kind: 'python:own.Classes'}")
+    assert [problem.key for problem in refused.value.problems] == ["method.kind"]
+    assert "regression" in str(refused.value)
+    run = tasks.run("method={kind: 'python:own.Any'}", "pipeline.stages=1")
+    assert run.summary.weights_sha256 == whole["regression", "dgl"].summary.weights_sha256

@@ -1,0 +1,21 @@
+"""Other tasks than classification on Ray, by Associated Learning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .test_same_bits import same
+from .test_tasks import METHODS, TASKS, workshop_in
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_two_stages_on_ray_and_a_resume_on_one(tmp_path: Path, local_ray: None, task: str) -> None:
+    workshop = workshop_in(tmp_path)
+    keys = (f"task.kind={task}", *METHODS["al"])
+    whole = workshop.run(*keys, "pipeline.stages=1", name="whole")
+    workshop.run(*keys, "pipeline.stages=2", "run.epochs=1", inline=False)
+    same(workshop.resume("run.epochs=2", "pipeline.stages=1"), whole)
