@@ -15,7 +15,7 @@ from alray.spec.method import BUILT_IN, METHODS
 
 from ..mini_batches import forward_step
 
-THREE = "model.components=[{block: vgg, channels: [4], repeat: 2}, {block: mlp, widths: [7]}]"
+THREE = "model.components=[{block: vgg, channels: [4], repeat: 2}, {block: mlp, widths: [8]}]"
 LOCAL = [kind for kind in BUILT_IN if METHODS[kind].local_losses]
 LABELS = {"labels": Shape((), torch.int64)}
 OWN = """\
@@ -80,7 +80,7 @@ def test_routes_end_where_the_method_says(make_network: Callable[..., Any], kind
 
 
 def test_edges_by_hand(make_network: Callable[..., Any]) -> None:
-    """Maps of 4 x 8 x 8 and 7 values go up, with a code of 5 values, with the labels or with nothing else."""
+    """Maps of 4 x 8 x 8 and 8 values go up, with a code of 5 values, with the labels or with nothing else."""
     maps, code = Shape((4, 8, 8)), Shape((5,))
     al, scpl, bp = (
         make_network(method, THREE)

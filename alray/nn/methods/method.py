@@ -69,6 +69,11 @@ class Method(ABC):
         """Return the label tensors that component `index` sends with its encoder's output: shapes of one sample."""
         return class_numbers()
 
+    def infers_along(self) -> dict[str, Shape]:
+        """Return what goes up with every encoder's output in inference alone: shapes of one sample, by name. `score`,
+        where components add up what the turns of all depths give (`LocalComponent.adds_up`)."""
+        return {}
+
     def ends_route(self, index: int) -> bool:
         """Whether a route of inference ends at component `index`. One must end at the last component."""
         return index == self.task.num_components - 1
