@@ -222,5 +222,7 @@ def test_ten_mini_batches_of_deep_supervision(make_network) -> None:
         (losses[2] + 0.3 * losses[0] + 0.3 * losses[1]).backward()
         for optimizer in optimizers:
             optimizer.step()
-        assert [float(told[index]["cross_entropy"]) for index in range(3)] == pytest.approx([*map(float, losses)])
+        assert [float(told[index]["cross_entropy"]) for index in range(3)] == pytest.approx(
+            [loss.item() for loss in losses]
+        )
     close(components, before, plain)

@@ -108,3 +108,13 @@ def test_a_route_where_the_method_says_there_is_none_is_refused(make_network: Ca
 def test_a_method_of_one_s_own_has_local_losses(make_network: Callable[..., Any]) -> None:
     with pytest.raises(SpecError, match="local_losses = False"):
         make_network("method={kind: 'python:own_blocks.Gradients'}", THREE, code=OWN)
+
+
+@pytest.mark.parametrize("kind", BUILT_IN)
+def test_what_is_listed_of_a_method_is_what_it_does(make_network: Callable[..., Any], kind: str) -> None:
+    network, section = make_network(f"method={kind}", THREE), METHODS[kind]
+    assert section.trains and section.source and section.abbreviation
+    assert (network.depths == (1, 2, 3)) == section.every_depth
+    assert (network.method.compares_samples() is not None) == section.compares_samples()
+    if section.local_losses:
+        assert section.travels.split(", ") == ["s", *network.method.labels_out(0)]

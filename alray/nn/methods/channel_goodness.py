@@ -62,7 +62,8 @@ class Goodness(nn.Module):
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """mask: [N, T] bool, where `s` is a sequence [N, T, D] whose rows differ in length."""
         of_channels: torch.Tensor = self.features(s.square(), mask)
-        return of_channels.unflatten(1, (self.classes, -1)).mean(2)
+        goodness: torch.Tensor = of_channels.unflatten(1, (self.classes, -1)).mean(2)
+        return goodness
 
 
 class GoodnessComponent(LocalComponent):

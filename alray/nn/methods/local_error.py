@@ -76,9 +76,10 @@ class Transformed(nn.Module):
 
     def __init__(self, facts: EncoderFacts) -> None:
         super().__init__()
-        width = facts.output[0]
+        self.features: Features | None = None
+        self.layer: nn.Module
         if len(facts.output) == 3:
-            self.features, self.layer = None, nn.Conv2d(width, width, kernel_size=3, padding=1, bias=False)
+            self.layer = nn.Conv2d(facts.output[0], facts.output[0], kernel_size=3, padding=1, bias=False)
         else:
             self.features = Features(facts.output, None, facts.pooling)
             self.layer = nn.Linear(self.features.width, self.features.width, bias=False)
@@ -140,7 +141,8 @@ class LocalErrorComponent(ComparingComponent):
 def similarities(rows: torch.Tensor) -> torch.Tensor:
     """S: `[N, D] -> [N, N]`, the inner products of rows less their mean and divided by their length plus 1e-8."""
     centred = rows - rows.mean(1, keepdim=True)
-    scaled = centred / (1e-8 + torch.linalg.vector_norm(centred, dim=1, keepdim=True))
+    lengths: torch.Tensor = torch.linalg.vector_norm(centred, dim=1, keepdim=True)
+    scaled: torch.Tensor = centred / (1e-8 + lengths)
     return scaled @ scaled.T
 
 
