@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from statistics import fmean, stdev
 from typing import Any
 
-from alray.spec.method import BUILT_IN
 from alray.spec.method import METHODS as SECTIONS
 
 NETWORKS = {
@@ -18,8 +17,9 @@ NETWORKS = {
     "transformer_docstrings": "Transformer, docstrings",
 }
 """Specs of specs/laptop, and how the page calls them."""
-METHODS = {kind: SECTIONS[kind].abbreviation for kind in BUILT_IN}
-"""How the page calls every method of alray."""
+_COMPARED = ("associated_learning", "backpropagation", "supervised_contrastive", "decoupled_greedy")
+METHODS = {kind: SECTIONS[kind].abbreviation for kind in _COMPARED}
+"""How the page calls the methods that it compares: those that train all of its networks as they are."""
 ALLOWED_POINTS = 2.0
 """How far below its twin by backpropagation Associated Learning may stay."""
 SEEDS = 3

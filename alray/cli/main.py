@@ -19,6 +19,7 @@ from alray.cli.fit import fit
 from alray.cli.help import Command, CommandGroup
 from alray.cli.jobs import fetch, logs, status, stop
 from alray.cli.list import list_runs
+from alray.cli.methods import methods
 from alray.cli.plan import plan
 from alray.cli.report import compare, report
 from alray.cli.reproduce import reproduce
@@ -57,6 +58,7 @@ for _command in (
     study,
     validate,
     schema,
+    methods,
     init,
     resume,
     reproduce,

@@ -11,7 +11,7 @@ import torch
 from alray.data.batches import EvaluationBatches
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_costs import median_s, whole_batch
-from alray.nn.encoder import Tensors, in_default_strides, run_block
+from alray.nn.encoder import Tensors
 from alray.nn.route import Route
 from alray.run_folder.records import Exit
 
@@ -94,7 +94,5 @@ def _answer(routes: Sequence[Route], inputs: Tensors) -> None:
     if routes[0].writes_input:
         tensors["s"] = tensors["s"].clone()
     for route in routes:
-        for block in list(route.f)[done:]:
-            tensors = in_default_strides(run_block(block, tensors))
-        done = len(route.f)
+        tensors, done = route.up(tensors, done), len(route.f)
         float(route.scores(tensors).softmax(-1).max())  # waits for a GPU

@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from alray.errors import AlrayError
-from alray.nn.encoder import Encoder, Tensors, stopped
+from alray.nn.encoder import Encoder, Tensors, row_major, stopped
 from alray.nn.optimizers import ComponentOptimizer, Role
 from alray.randomness.generators import seed_all
 from alray.user_code import FAULTS_OF_USER_CODE, named, named_error
 
-__all__ = ["Component", "Encoder", "Exercise", "LocalComponent", "ProfiledPart", "Tensors"]
+__all__ = ["ComparingComponent", "Component", "Encoder", "Exercise", "LocalComponent", "ProfiledPart", "Tensors"]
 
 
 _UPDATE = "the update"
@@ -32,6 +32,9 @@ class Component(nn.Module, ABC):
 
     own_method: str | None = None
     """The reference of the method, if it is a user's code."""
+
+    adds_up = False
+    """Whether a route adds up what the turns of all its depths give; `Method.infers_along` then names `score`."""
 
     def __init__(self, index: int, f: Encoder) -> None:
         """index: of the component in the network, from 0."""
@@ -221,9 +224,6 @@ class LocalComponent(Component):
         D  decode          one step of a route down
     """
 
-    gathers = False
-    """Whether the losses need something of all replicas; then it defines `to_gather` and `take_gathered`."""
-
     def __init__(self, index: int, f: Encoder) -> None:
         super().__init__(index, f)
         self._encoded: Tensors | None = None
@@ -251,17 +251,6 @@ class LocalComponent(Component):
         self._device = incoming["s"].device
         self._encoded = self.f.run(incoming, step)
         return stopped(self._encoded)
-
-    def to_gather(self, incoming: Tensors) -> torch.Tensor:
-        """After F and before L, where the component `gathers` and there are several replicas: its rows `[N, D]`.
-
-        incoming: `labels` [N], as the data gives them.
-        """
-        raise AssertionError("a component that gathers gives rows")
-
-    def take_gathered(self, rows: torch.Tensor, first: int) -> None:
-        """The rows of all replicas, `[samples of the mini-batch, D]`; those of this replica begin at `first`."""
-        raise AssertionError("a component that gathers takes rows")
 
     def label_step(self, incoming: Tensors) -> Tensors:
         """L, after F: computes the local losses; returns what the next component gets with the labels."""
@@ -298,10 +287,16 @@ class LocalComponent(Component):
 
     def infer(self, incoming: Tensors, *purpose: str | int) -> Tensors:
         """E: f's output as the next component gets it. purpose: what random numbers are drawn from, if any are."""
-        return stopped(self.f.run(incoming, *purpose))
+        outgoing = stopped(self.f.run(incoming, *purpose))
+        if self.adds_up:
+            assert self.turn is not None, "a component that adds up has a turn"
+            outgoing["score"] = row_major(added(incoming, read(self.turn, outgoing)))
+        return outgoing
 
     def code(self, outgoing: Tensors) -> torch.Tensor:
         """The turn of a route: from what `infer` gave to what the route carries down, `[N, ...]`."""
+        if self.adds_up:
+            return outgoing["score"]
         assert self.turn is not None, "no route ends here"
         return read(self.turn, outgoing)
 
@@ -321,6 +316,62 @@ class LocalComponent(Component):
         yield ProfiledPart("losses", of, self, "label_step")
         yield ProfiledPart("backward", of, self, "backward_step")
         yield ProfiledPart("update", of, self, "update_step")
+
+
+class ComparingComponent(LocalComponent):
+    """A component whose loss compares the samples of a mini-batch with each other, by a code of each.
+
+    A replica compares the samples of its own share or, where the component `gathers`, those of all replicas. A subclass
+    defines `codes`, and its `local_losses` begins with `compared`.
+    """
+
+    def __init__(self, index: int, f: Encoder, *, gathers: bool) -> None:
+        """gathers: whether codes are compared over all replicas."""
+        super().__init__(index, f)
+        self.gathers = gathers
+        self._codes: torch.Tensor | None = None  # this replica's, while those of the others are on their way
+        self._gathered: tuple[torch.Tensor, int] | None = None
+
+    @abstractmethod
+    def codes(self, encoded: Tensors) -> torch.Tensor:
+        """The codes `[N, D]` of f's output, with their gradient graph."""
+
+    def to_gather(self, incoming: Tensors) -> torch.Tensor:
+        """After F and before L, where there are several replicas: the codes, with the labels as one more column.
+
+        incoming: `labels` [N], as the data gives them. Class numbers below 2^24 are exact in float32.
+        """
+        assert self._encoded is not None, "gathering before F"
+        self._codes = self.codes(self._encoded)
+        return torch.cat([self._codes.detach(), incoming["labels"].unsqueeze(1).to(self._codes.dtype)], 1)
+
+    def take_gathered(self, rows: torch.Tensor, first: int) -> None:
+        """The rows of all replicas, `[samples of the mini-batch, D + 1]`; those of this replica begin at `first`."""
+        self._gathered = rows, first
+
+    def compared(self, encoded: Tensors, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The codes `[N, D]` and class numbers `[N]` that the loss compares: of this share, or of all replicas.
+
+        Of the latter, this replica's codes alone have a gradient. The gradient of the whole mini-batch is the sum over
+        the replicas. Replicas average with the weights w_i = N_i / N instead, so each of them divides its own part by
+        its w_i.
+        """
+        if self._gathered is None:
+            return self.codes(encoded), labels
+        assert self._codes is not None, "codes come back from where they were sent"
+        codes, self._codes = self._codes, None
+        (rows, first), self._gathered = self._gathered, None
+        scale = len(rows) / len(codes)
+        if codes.requires_grad:
+            codes.register_hook(lambda gradient: gradient * scale)
+        rows = rows.to(codes.device)
+        others = rows[:, :-1]
+        return torch.cat([others[:first], codes, others[first + len(codes) :]]), rows[:, -1].long()
+
+
+def added(incoming: Tensors, scores: torch.Tensor) -> torch.Tensor:
+    """These scores and those of the depths below, `score` in `incoming`, which the first component lacks."""
+    return incoming["score"] + scores if "score" in incoming else scores
 
 
 def read(readout: nn.Module, encoded: Tensors) -> torch.Tensor:

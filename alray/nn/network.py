@@ -103,6 +103,10 @@ class Network:
         """Everything in the training message after component `after`, `s` first: shapes of one sample."""
         return self.encoders[after].gives | self.method.labels_out(after)
 
+    def inference_edge(self, after: int) -> dict[str, Shape]:
+        """Everything in the message of an evaluation after component `after`, `s` first: shapes of one sample."""
+        return self.encoders[after].gives | self.method.infers_along()
+
     def ends_route(self, index: int) -> bool:
         """Whether a route of inference ends at component `index`."""
         return self.method.ends_route(index)

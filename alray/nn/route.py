@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from alray.nn.component import Component
+from alray.nn.component import Component, added, read
 from alray.nn.encoder import Tensors, in_default_strides, run_block
 
 
@@ -19,13 +19,21 @@ class Route(nn.Module):
     """
 
     def __init__(
-        self, blocks: Sequence[nn.Module], turn: nn.Module, decoders: Sequence[nn.Module], *, writes_input: bool
+        self,
+        blocks: Sequence[nn.Module],
+        turn: nn.Module,
+        decoders: Sequence[nn.Module],
+        *,
+        writes_input: bool,
+        below: Sequence[nn.Module] = (),
     ) -> None:
-        """blocks: f_1..f_l; decoders: h_1..h_l, or none; writes_input: whether f_1 changes its input in place."""
+        """blocks: f_1..f_l; decoders: h_1..h_l, or none; writes_input: whether f_1 changes its input in place; below:
+        the turns of the depths 1..l-1, where scores are added up over depths."""
         super().__init__()
         self.f = nn.ModuleList(blocks)
         self.turn = turn
         self.h = nn.ModuleList(decoders)
+        self.below = nn.ModuleList(below)
         self.writes_input = writes_input
         self.eval()
 
@@ -34,13 +42,18 @@ class Route(nn.Module):
         tensors: Tensors = {"s": samples.clone() if self.writes_input else samples}
         if mask is not None:
             tensors["mask"] = mask
-        for block in self.f:
-            tensors = in_default_strides(run_block(block, tensors))
-        return self.scores(tensors)
+        return self.scores(self.up(tensors))
+
+    def up(self, tensors: Tensors, done: int = 0) -> Tensors:
+        """From what encoder `done` passes on (0: from the samples) to what the last one passes on."""
+        for depth in range(done, len(self.f)):
+            along = {"score": added(tensors, read(self.below[depth - 1], tensors))} if depth and self.below else {}
+            tensors = in_default_strides(run_block(self.f[depth], tensors)) | along
+        return tensors
 
     def scores(self, tensors: Tensors) -> torch.Tensor:
-        """Class scores [N, classes] from what the last of the encoders passes on."""
-        scores: torch.Tensor = self.turn(tensors["s"], tensors.get("mask"))
+        """Class scores [N, classes] from what `up` gives."""
+        scores = added(tensors, read(self.turn, tensors))
         for decoder in reversed(self.h):
             scores = decoder(scores)
         return scores
@@ -59,4 +72,5 @@ def route_of(components: Sequence[Component], depth: int) -> Route:
         turn,
         [component.decoder for component in taken if component.decoder is not None],
         writes_input=taken[0].f.writes_input,
+        below=[component.turn for component in taken[:-1] if component.adds_up and component.turn is not None],
     )

@@ -84,6 +84,7 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
     optimizer_bytes = sum(optimizer.state_bytes() for optimizer in component.optimizers().values())
     s_bytes = batch_size * sum(shape.sample_bytes for shape in facts.gives.values())
     edge = network.edge(index)
+    turn, adds_up = trainable(component.turn), "score" in network.method.infers_along()
     output_bytes = batch_size * sum(shape.sample_bytes for shape in edge.values())
     route_bytes = batch_size * network.route_shape(index).sample_bytes
     rate = ASSUMED_FLOPS_PER_S * threads
@@ -103,12 +104,12 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
         output_bytes=output_bytes,
         label_bytes=output_bytes - s_bytes,
         mask_bytes=batch_size * edge["mask"].sample_bytes if "mask" in edge else 0,
-        infer_bytes=s_bytes,
+        infer_bytes=batch_size * sum(shape.sample_bytes for shape in network.inference_edge(index).values()),
         route_bytes=route_bytes,
         output_shape=tuple(facts.output),
         ends_route=network.ends_route(index),
         parts=component.part_parameters(),
-        along_parameters=trainable(component.f) + trainable(component.decoder),
-        turn_parameters=trainable(component.turn),
+        along_parameters=trainable(component.f) + trainable(component.decoder) + (turn if adds_up else 0),
+        turn_parameters=0 if adds_up else turn,
         **asdict(component_memory(network, index, batch_size, torch.device(network.spec.resources.resolved_device))),
     )

@@ -358,6 +358,16 @@ def pipelines_recompute(spec: Spec) -> Iterator[Finding]:
         )
 
 
+def deep_supervision_is_on_one_device(spec: Spec) -> Iterator[Finding]:
+    """A pipeline has one loss, at its end."""
+    if getattr(spec.method, "deep_supervision", 0.0) and is_pipeline(spec):
+        yield (
+            ("method", "deep_supervision"),
+            f"the schedule `{spec.schedule}` takes the loss of the last component alone",
+            "choose pipeline.schedule=single, or set it to 0",
+        )
+
+
 def run_has_one_length(spec: Spec) -> Iterator[Finding]:
     """Exactly one key says how long to train."""
     given = [key for key in LENGTHS if getattr(spec.run, key) is not None]
@@ -532,6 +542,7 @@ CHECKS: tuple[Check, ...] = (
     cuda_stages_have_a_gpu,
     only_whole_backwards_are_compiled_or_recomputed,
     pipelines_recompute,
+    deep_supervision_is_on_one_device,
     run_has_one_length,
     stop_says_when,
     hub_set_has_one_place,

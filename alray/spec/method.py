@@ -32,8 +32,22 @@ class MethodSection(Section):
     has_label_chain: ClassVar[bool] = False
     """Whether components have label encoders, which can train at a rate of their own (`optimizer.label_lr`)."""
 
+    trains: ClassVar[str] = ""
+    """The losses of a component, in words."""
+    travels: ClassVar[str] = "s, labels"
+    """The tensors that go from component to component in training."""
+    every_depth: ClassVar[bool] = True
+    """Whether a route of inference ends at every component; otherwise only at the last one."""
+    source: ClassVar[str] = ""
+    """The publication."""
+
     kind: str
     """Which method."""
+
+    @classmethod
+    def compares_samples(cls) -> bool:
+        """Whether losses compare the samples of a mini-batch, so that replicas may gather them."""
+        return "gather" in cls.model_fields
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -56,6 +70,9 @@ class AssociatedLearning(MethodSection):
     implementation = "alray.nn.methods.associated:AssociatedLearning"
     abbreviation = "AL"
     tasks = tuple(TASKS)
+    trains = "associated loss, autoencoder loss"
+    travels = "s, t"
+    source = "Kao and Chen 2021; Wu et al., ICLR 2022"
     has_label_chain = True
 
     kind: Literal["associated_learning"] = "associated_learning"
@@ -116,6 +133,10 @@ class Backpropagation(MethodSection):
     implementation = "alray.nn.methods.backpropagation:Backpropagation"
     abbreviation = "BP"
     tasks = tuple(TASKS)
+    trains = "the gradient of the last loss"
+    travels = "s; the gradient travels down"
+    every_depth = False
+    source = "Rumelhart, Hinton and Williams 1986"
     local_losses = False
 
     kind: Literal["backpropagation"]
@@ -124,6 +145,10 @@ class Backpropagation(MethodSection):
     """The layers after the last encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
     label_smoothing: LabelSmoothing = 0.0
     """Share of the target spread evenly over all classes."""
+    deep_supervision: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the losses of a classifier behind every component but the last, which are added to the last one's loss.
+    Gradients go through all components, and every depth is a route. 0: the last component alone has a classifier. It
+    needs `pipeline.schedule: single`."""
 
 
 def _debiased(value: Any) -> Any:
@@ -143,6 +168,9 @@ class SupervisedContrastive(MethodSection):
 
     implementation = "alray.nn.methods.contrastive:SupervisedContrastive"
     abbreviation = "SCPL"
+    trains = "supervised contrastive loss of a projection; the last one cross-entropy"
+    every_depth = False
+    source = "Wang 2022, arXiv 2602.00062"
 
     kind: Literal["supervised_contrastive"]
     """`supervised_contrastive`."""
@@ -176,6 +204,8 @@ class DecoupledGreedy(MethodSection):
     implementation = "alray.nn.methods.greedy:DecoupledGreedy"
     abbreviation = "DGL"
     tasks = tuple(TASKS)
+    trains = "the loss of a readout"
+    source = "Belilovsky, Eickenberg and Oyallon, ICML 2020"
 
     kind: Literal["decoupled_greedy"]
     """`decoupled_greedy`."""
@@ -183,6 +213,90 @@ class DecoupledGreedy(MethodSection):
     """The classifier behind every encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
     label_smoothing: LabelSmoothing = 0.0
     """Share of the target spread evenly over all classes."""
+
+
+class MonoForward(MethodSection):
+    """Mono-Forward: a projection to the classes with cross-entropy behind every component, and their sum predicts.
+
+    Nothing travels backwards, and every depth is a route.
+    """
+
+    implementation = "alray.nn.methods.mono_forward:MonoForward"
+    abbreviation = "MF"
+    trains = "cross-entropy of a projection to the classes"
+    source = "arXiv 2501.09238 (2025)"
+
+    kind: Literal["mono_forward"]
+    """`mono_forward`."""
+    pool: PositiveInt | None = 4
+    """Images are averaged to at most this height and width first, over exact windows. null: no pooling, as in the
+    paper."""
+    prediction: Literal["sum", "last"] = "sum"
+    """How a route predicts. `sum`: by the sum of the scores of all its components. `last`: by those of its last one."""
+
+
+class LocalErrorSignals(MethodSection):
+    """Local error signals (predsim): a readout with cross-entropy, and similarities that match those of the labels.
+
+    Nothing travels backwards, and every depth is a route.
+    """
+
+    implementation = "alray.nn.methods.local_error:LocalErrorSignals"
+    abbreviation = "LES"
+    trains = "cross-entropy of a readout, similarities that match those of the labels"
+    source = "Nøkland and Eidnes, ICML 2019"
+
+    kind: Literal["local_error_signals"]
+    """`local_error_signals`."""
+    loss: Literal["predsim", "pred", "sim"] = "predsim"
+    """`pred`: the cross-entropy of the readout. `sim`: the squared difference of the similarities of samples and of
+    labels; the readout then trains without changing the encoder. `predsim`: both."""
+    beta: Annotated[float, Field(ge=0, le=1)] = 0.99
+    """Share of `sim` in `predsim`."""
+    head: HeadOrAuto = "auto"
+    """The readout behind every encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
+    gather: bool = False
+    """Whether the losses compare the samples of all replicas, which then exchange rows in every mini-batch. false: each
+    compares the samples of its own share."""
+
+
+class ChannelGoodness(MethodSection):
+    """Channel-wise competitive learning (CwComp): each class has a group of channels, whose squares compete.
+
+    Nothing travels backwards, and every depth is a route. The channels of every component must be divisible by the
+    number of classes.
+    """
+
+    implementation = "alray.nn.methods.channel_goodness:ChannelGoodness"
+    abbreviation = "CwComp"
+    trains = "cross-entropy over the squares of groups of channels"
+    source = "Papachristodoulou et al., AAAI 2024"
+
+    kind: Literal["channel_goodness"]
+    """`channel_goodness`."""
+
+
+class DecoupledInformation(MethodSection):
+    """Decoupled learning with information regularisation (DeInfoReg): variance, similarity and covariance of codes.
+
+    Nothing travels backwards, and every depth is a route, by a classifier that trains without changing the encoder.
+    """
+
+    implementation = "alray.nn.methods.decoupled_information:DecoupledInformation"
+    abbreviation = "DeInfoReg"
+    trains = "variance, similarity and covariance of codes"
+    source = "arXiv 2506.18193 (2025)"
+
+    kind: Literal["decoupled_information"]
+    """`decoupled_information`."""
+    projection_dim: Width | None = 2048
+    """Width of the three layers of the projectors, whose output the loss compares. Images are averaged to at most 4 x 4
+    first. null: no projector."""
+    gather: bool = False
+    """Whether the losses compare the samples of all replicas, which then exchange codes in every mini-batch. false:
+    each compares the samples of its own share."""
+    head: HeadOrAuto = "auto"
+    """The classifier behind every encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
 
 
 class OwnMethod(OwnCode, MethodSection):
@@ -202,6 +316,10 @@ Method = Annotated[
     | Annotated[Backpropagation, Tag("backpropagation")]
     | Annotated[SupervisedContrastive, Tag("supervised_contrastive")]
     | Annotated[DecoupledGreedy, Tag("decoupled_greedy")]
+    | Annotated[MonoForward, Tag("mono_forward")]
+    | Annotated[LocalErrorSignals, Tag("local_error_signals")]
+    | Annotated[ChannelGoodness, Tag("channel_goodness")]
+    | Annotated[DecoupledInformation, Tag("decoupled_information")]
     | Annotated[OwnMethod, Tag(OPEN_TAG)],
     Discriminator(Choice("kind", default=DEFAULT)),
 ]

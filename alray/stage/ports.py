@@ -88,7 +88,8 @@ class MessageSizes:
     def _up(self, after: int) -> int:
         """Bytes of a message of local losses from component `after` (counted from 0)."""
         samples = self.assignment.spec.data.batch_size
-        return packed_bytes([shape.sample_bytes * samples for shape in self.network.edge(after).values()])
+        edges = (self.network.edge(after), self.network.inference_edge(after))
+        return max(packed_bytes([shape.sample_bytes * samples for shape in edge.values()]) for edge in edges)
 
     def _up_pipelined(self, after: int) -> int:
         """A pipeline's edges carry labels in training, and s or class scores in evaluation."""

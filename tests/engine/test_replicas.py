@@ -132,7 +132,17 @@ def test_equal_one_process_on_the_whole_mini_batch(replicated, one_process, meth
     assert losses(run) == pytest.approx(losses(one), rel=1e-8 if setting is ADAM else 1e-4), "means over all samples"
 
 
-@pytest.mark.parametrize("method", ["decoupled_greedy", SCPL[0].removeprefix("method=")], ids=["greedy", "gather"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "decoupled_greedy",
+        SCPL[0].removeprefix("method="),
+        "{kind: local_error_signals, gather: true}",
+        "{kind: decoupled_information, projection_dim: 10, gather: true}",
+        "mono_forward",
+        "channel_goodness",
+    ],
+)
 def test_other_methods_equal_one_process(replicated, one_process, method) -> None:
     """The last mini-batch is smaller: 292 samples to train, four times 64 and 36."""
     overrides = [*ADAM[0], f"method={method}", "data.last_batch=keep", "data.samples=365"]

@@ -15,7 +15,7 @@ from alray.spec.method import BUILT_IN, METHODS
 
 from ..mini_batches import forward_step
 
-THREE = "model.components=[{block: vgg, channels: [4], repeat: 2}, {block: mlp, widths: [7]}]"
+THREE = "model.components=[{block: vgg, channels: [4], repeat: 2}, {block: mlp, widths: [8]}]"
 LOCAL = [kind for kind in BUILT_IN if METHODS[kind].local_losses]
 LABELS = {"labels": Shape((), torch.int64)}
 OWN = """\
@@ -80,7 +80,7 @@ def test_routes_end_where_the_method_says(make_network: Callable[..., Any], kind
 
 
 def test_edges_by_hand(make_network: Callable[..., Any]) -> None:
-    """Maps of 4 x 8 x 8 and 7 values go up, with a code of 5 values, with the labels or with nothing else."""
+    """Maps of 4 x 8 x 8 and 8 values go up, with a code of 5 values, with the labels or with nothing else."""
     maps, code = Shape((4, 8, 8)), Shape((5,))
     al, scpl, bp = (
         make_network(method, THREE)
@@ -108,3 +108,13 @@ def test_a_route_where_the_method_says_there_is_none_is_refused(make_network: Ca
 def test_a_method_of_one_s_own_has_local_losses(make_network: Callable[..., Any]) -> None:
     with pytest.raises(SpecError, match="local_losses = False"):
         make_network("method={kind: 'python:own_blocks.Gradients'}", THREE, code=OWN)
+
+
+@pytest.mark.parametrize("kind", BUILT_IN)
+def test_what_is_listed_of_a_method_is_what_it_does(make_network: Callable[..., Any], kind: str) -> None:
+    network, section = make_network(f"method={kind}", THREE), METHODS[kind]
+    assert section.trains and section.source and section.abbreviation
+    assert (network.depths == (1, 2, 3)) == section.every_depth
+    assert (network.method.compares_samples() is not None) == section.compares_samples()
+    if section.local_losses:
+        assert section.travels.split(", ") == ["s", *network.method.labels_out(0)]

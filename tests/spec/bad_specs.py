@@ -207,6 +207,11 @@ BAD_SPECS = (
     bad("10 run.trackers", run="{epochs: 1, trackers: [wandb, mlflow, wandb]}"),
     bad("9 pipeline.activation_checkpointing", pipeline="{stages: 2, activation_checkpointing: true}"),
     bad(
+        "7 method.deep_supervision",
+        pipeline="{stages: 2, schedule: gpipe}",
+        method="{kind: backpropagation, deep_supervision: 0.5}",
+    ),
+    bad(
         "9 pipeline.activation_checkpointing",
         "10 run.compile",
         first="{block: linear, width: 4}",

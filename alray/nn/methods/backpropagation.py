@@ -18,20 +18,30 @@ from alray.tasks.task import LearningTask
 
 
 class Backpropagation(Method):
-    """The fields are those of the section `alray.spec.method.Backpropagation`. The only route is the whole network."""
+    """The fields are those of the section `alray.spec.method.Backpropagation`.
+
+    The only route is the whole network. With deep supervision (Lee et al., "Deeply-Supervised Nets", AISTATS 2015)
+    every component has a classifier, the loss is
+
+        CE(head_L(s_L), y) + deep_supervision * (CE(head_1(s_1), y) + ... + CE(head_{L-1}(s_{L-1}), y)),
+
+    whose gradient goes through all components, and every depth is a route. It is the control of methods with a
+    classifier behind every component: the same parts, with gradients that do not stop.
+    """
 
     local_losses = False
 
-    def __init__(self, task: Task, *, head: Any, label_smoothing: float) -> None:
+    def __init__(self, task: Task, *, head: Any, label_smoothing: float, deep_supervision: float = 0.0) -> None:
         super().__init__(task)
         self.head = head
         self.label_smoothing = label_smoothing
+        self.deep_supervision = deep_supervision
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> BackpropagationComponent:
         head = None
         if self.ends_route(index):
             classes, of_model = self.task.classes, self.task.classifier
-            if self.head == "auto" and of_model is not None:
+            if self.head == "auto" and of_model is not None and self._is_last(index):
                 head = make("head", lambda: of_model(facts.output, classes))
             else:
                 head = make("head", lambda: head_of(self.head, facts.output, classes=classes, pooling=facts.pooling))
@@ -42,10 +52,18 @@ class Backpropagation(Method):
             optimizer=self.task.optimizer,
             learning=self.task.learning,
             label_smoothing=self.label_smoothing,
+            loss_weight=1.0 if self._is_last(index) else self.deep_supervision,
         )
 
+    def ends_route(self, index: int) -> bool:
+        """The last component ends a route; with deep supervision, every one does."""
+        return self._is_last(index) or self.deep_supervision > 0
+
+    def _is_last(self, index: int) -> bool:
+        return index == self.task.num_components - 1
+
     def labels_in(self, index: int) -> dict[str, Shape]:
-        """Only the last component reads labels."""
+        """Components with a loss read labels."""
         return self.given_labels if self.ends_route(index) else {}
 
     def labels_out(self, index: int) -> dict[str, Shape]:
@@ -54,7 +72,7 @@ class Backpropagation(Method):
 
 
 class BackpropagationComponent(Component):
-    """Encoder f; the last component also has a classifier `head` and the loss."""
+    """Encoder f; the last component, or with deep supervision every one, also has a classifier `head` and a loss."""
 
     def __init__(
         self,
@@ -65,10 +83,13 @@ class BackpropagationComponent(Component):
         optimizer: object,
         learning: LearningTask,
         label_smoothing: float = 0.0,
+        loss_weight: float = 1.0,
     ) -> None:
+        """loss_weight: of this component's loss in that of the network."""
         super().__init__(index, f)
         self.head = head
         self._learning = learning
+        self.loss_weight = loss_weight
         self._label_smoothing = label_smoothing
         self.train_with(optimizer, encoder=(f,) if head is None else (f, head))
 

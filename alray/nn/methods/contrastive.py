@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from alray.nn.component import LocalComponent, read
+from alray.nn.component import ComparingComponent, read
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors
 from alray.nn.methods.method import MakePart, Method, Task
 from alray.nn.readout import Features, Pooling, Readout, head_of
@@ -100,7 +100,7 @@ class LocalObjective:
         return functional.cross_entropy(scores, labels, label_smoothing=self.label_smoothing)
 
 
-class ContrastiveComponent(LocalComponent):
+class ContrastiveComponent(ComparingComponent):
     """Encoder f and projection p; the last component has a classifier `head` instead of p.
 
     The supervised contrastive loss of p(f(s)) trains f and p; the cross-entropy of head(f(s)) trains the last
@@ -120,13 +120,10 @@ class ContrastiveComponent(LocalComponent):
         gather: bool = False,
     ) -> None:
         """Exactly one of `p` and `head` is given. gather: whether codes are compared over all replicas."""
-        super().__init__(index, f)
+        super().__init__(index, f, gathers=gather and p is not None)
         self.p = p
         self.head = head
         self.objective = objective
-        self.gathers = gather and p is not None
-        self._codes: torch.Tensor | None = None  # this replica's, while those of the others are on their way
-        self._gathered: tuple[torch.Tensor, int] | None = None
         readout = p if head is None else head
         assert readout is not None and (p is None or head is None), "either p or head"
         self.train_with(optimizer, encoder=(f, readout))
@@ -135,42 +132,17 @@ class ContrastiveComponent(LocalComponent):
     def turn(self) -> nn.Module | None:
         return self.head
 
-    def to_gather(self, incoming: Tensors) -> torch.Tensor:
-        """The codes, with the labels as one more column: class numbers below 2^24 are exact in float32."""
-        assert self._encoded is not None and self.p is not None, "gathering before F"
-        self._codes = read(self.p, self._encoded)
-        return torch.cat([self._codes.detach(), incoming["labels"].unsqueeze(1).to(self._codes.dtype)], 1)
-
-    def take_gathered(self, rows: torch.Tensor, first: int) -> None:
-        self._gathered = rows, first
+    def codes(self, encoded: Tensors) -> torch.Tensor:
+        assert self.p is not None, "the last component compares nothing"
+        return read(self.p, encoded)
 
     def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
         labels = incoming["labels"]
         if self.head is not None:
             losses = {"cross_entropy": self.objective.cross_entropy(read(self.head, encoded), labels)}
-        elif self._gathered is not None:
-            losses = {"contrastive": self._contrastive_of_all(*self._gathered)}
-            self._gathered = None
         else:
-            assert self.p is not None
-            losses = {"contrastive": self.objective.contrastive(read(self.p, encoded), labels)}
+            losses = {"contrastive": self.objective.contrastive(*self.compared(encoded, labels))}
         return losses, {"labels": labels}
-
-    def _contrastive_of_all(self, rows: torch.Tensor, first: int) -> torch.Tensor:
-        """The loss of the whole mini-batch, of which this replica's codes alone have a gradient.
-
-        The gradient of the whole is the sum over the replicas. Replicas average with the weights w_i = N_i / N instead,
-        so each of them divides its own part by its w_i.
-        """
-        assert self._codes is not None, "codes come back from where they were sent"
-        codes, self._codes = self._codes, None
-        scale = len(rows) / len(codes)
-        if codes.requires_grad:
-            codes.register_hook(lambda gradient: gradient * scale)
-        rows = rows.to(codes.device)
-        others = rows[:, :-1]
-        everyone = torch.cat([others[:first], codes, others[first + len(codes) :]])
-        return self.objective.contrastive(everyone, rows[:, -1].long())
 
 
 def supervised_contrastive(codes: torch.Tensor, labels: torch.Tensor, *, temperature: float) -> torch.Tensor:

@@ -81,6 +81,11 @@ class Method(ABC):
         """The labels as the data gives them: `labels` [N] int64 in classification, else [N, outputs] float32."""
         return {"labels": Shape(self.task.learning.label_shape, self.task.learning.label_dtype)}
 
+    def infers_along(self) -> dict[str, Shape]:
+        """Return what goes up with every encoder's output in inference alone: shapes of one sample, by name. `score`,
+        where components add up what the turns of all depths give (`LocalComponent.adds_up`)."""
+        return {}
+
     def ends_route(self, index: int) -> bool:
         """Whether a route of inference ends at component `index`. One must end at the last component."""
         return index == self.task.num_components - 1

@@ -9,7 +9,7 @@ from functools import partial
 
 import torch
 
-from alray.nn.component import Component, backward_of
+from alray.nn.component import Component, backward_of, read
 from alray.nn.encoder import Tensors, in_default_strides
 from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.randomness.generators import put_back
@@ -31,15 +31,15 @@ class WholeNetworkStage(ActionStage, ABC):
     ) -> None:
         super().__init__(components, actions, replication, slowdown)
         self._chain = list(components)
-        self._pending: torch.Tensor | None = None  # the loss between F and B
+        self._pending: Losses | None = None  # between F and B
 
     def update(self, lr: float, label_lr: float, own: int = 0) -> None:
         step_optimizers(self._chain, lr)
 
     @torch.no_grad()
     def infer_up(self, incoming: Tensors, step: int, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
-        """Backpropagation has one route: the whole network."""
-        return incoming, [class_scores(self._chain, incoming, step, "evaluation", batch)]
+        """One route is the whole network; with deep supervision every depth is one."""
+        return incoming, list(scores_of_depths(self._chain, incoming, step, "evaluation", batch).values())
 
     @torch.no_grad()
     def infer_down(self, routes: list[torch.Tensor], own: int = 0) -> list[torch.Tensor]:
@@ -64,7 +64,7 @@ class BackpropagationStage(WholeNetworkStage):
     ) -> None:
         super().__init__(components, actions, replication, slowdown)
         self._micro_batches = micro_batches
-        self._losses: list[torch.Tensor] = []
+        self._losses: list[Losses] = []
         self._gradients_ready: GradientsReady | None = None
         self._samples = 0  # of the mini-batch under way
         if self._averages_in_backward:
@@ -75,16 +75,18 @@ class BackpropagationStage(WholeNetworkStage):
 
     def forward(self, batch: MiniBatch, micro_batch: int = 0) -> None:
         part = {name: value.chunk(self._micro_batches)[micro_batch] for name, value in batch.incoming.items()}
-        scores = class_scores(self._chain, part, *draw_purpose(batch.step, micro_batch, self._micro_batches))
-        self._pending = self._chain[-1].loss(scores, part["labels"])
+        scores = scores_of_depths(self._chain, part, *draw_purpose(batch.step, micro_batch, self._micro_batches))
+        self._pending = losses_of(self._chain, scores, part["labels"])
 
     def backward(self, batch: MiniBatch) -> Mapping[int, Tensors]:
         """B of the micro-batch that was last forwarded. The last one returns the mean loss of the mini-batch."""
         assert self._pending is not None, "B before F"
-        loss, self._pending = self._pending, None
+        losses, self._pending = self._pending, None
+        loss = total_of(self._chain, losses)
         if not self._losses:
             zero_gradients(self._chain)
-        self._losses.append(loss.detach())
+        self._losses.append({index: each.detach() for index, each in losses.items()})
+        del losses
         self._samples = batch.samples
         ready = self._gradients_ready
         watched = ready is not None and self._micro_batches == 1 and all_finite([loss])
@@ -99,10 +101,14 @@ class BackpropagationStage(WholeNetworkStage):
                 for parameter in component.parameters():
                     if parameter.grad is not None:
                         parameter.grad.div_(self._micro_batches)
-        if ready is not None and (watched or (self._micro_batches > 1 and all_finite(self._losses))):
+        of_micro_batches, self._losses = self._losses, []
+        values = [loss for losses in of_micro_batches for loss in losses.values()]
+        if ready is not None and (watched or (self._micro_batches > 1 and all_finite(values))):
             ready.finish()
-        mean, self._losses = torch.stack(self._losses).mean(), []
-        return {self._chain[-1].index: {self._chain[-1].loss_name: mean}}
+        return {
+            index: {self._chain[-1].loss_name: torch.stack([losses[index] for losses in of_micro_batches]).mean()}
+            for index in of_micro_batches[0]
+        }
 
 
 class GradientsReady:
@@ -211,6 +217,38 @@ def class_scores(
     outgoing = through(components, incoming, *purpose, recompute=recompute)
     scores: torch.Tensor = head(outgoing["s"], outgoing.get("mask"))
     return scores
+
+
+Losses = dict[int, torch.Tensor]
+"""The losses of the components that have one, by their index: scalars."""
+
+
+def scores_of_depths(
+    components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int
+) -> dict[int, torch.Tensor]:
+    """Class scores `[N, classes]` of each component that has a head, by its index, the first one first."""
+    scores = {}
+    for component in components:
+        incoming = _forward(component, incoming, *purpose)
+        if component.head is not None:
+            scores[component.index] = read(component.head, incoming)
+    return scores
+
+
+def losses_of(
+    components: Sequence[BackpropagationComponent], scores: Mapping[int, torch.Tensor], labels: torch.Tensor
+) -> Losses:
+    """The loss of each component that has scores. labels: class numbers `[N]`."""
+    return {each.index: each.loss(scores[each.index], labels) for each in components if each.index in scores}
+
+
+def total_of(components: Sequence[BackpropagationComponent], losses: Losses) -> torch.Tensor:
+    """The loss of the network: that of the last component, and those of the others by their weights."""
+    total = losses[components[-1].index]
+    for component in components[:-1]:
+        if component.index in losses:
+            total = total + component.loss_weight * losses[component.index]
+    return total
 
 
 def zero_gradients(components: Sequence[Component]) -> None:

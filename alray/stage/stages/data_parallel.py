@@ -29,7 +29,13 @@ from alray.spec.replicas import PowerSgd
 from alray.stage.clock import AmongReplicas
 from alray.stage.disturbance import Slowdown
 from alray.stage.replication import SeveralReplicas
-from alray.stage.stages.backpropagation import WholeNetworkStage, class_scores, zero_gradients
+from alray.stage.stages.backpropagation import (
+    WholeNetworkStage,
+    losses_of,
+    scores_of_depths,
+    total_of,
+    zero_gradients,
+)
 from alray.stage.stages.stage import MiniBatch
 
 _HALVES = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
@@ -118,17 +124,17 @@ class DataParallelStage(WholeNetworkStage):
     def forward(self, batch: MiniBatch, micro_batch: int = 0) -> None:
         with _lost_replicas():
             scores = self._network(batch.incoming, batch.step)
-        self._pending = self._chain[-1].loss(scores, batch.incoming["labels"])
+        self._pending = losses_of(self._chain, scores, batch.incoming["labels"])
 
     def backward(self, batch: MiniBatch) -> Mapping[int, Tensors]:
         """B, within which DDP averages the gradients."""
         assert self._pending is not None, "B before F"
-        loss, self._pending = self._pending, None
+        losses, self._pending = self._pending, None
         zero_gradients(self._chain)
         with backward_of(self._chain), _lost_replicas():
-            loss.backward()
+            total_of(self._chain, losses).backward()
         self._by_ddp.sent()
-        return {self._chain[-1].index: {self._chain[-1].loss_name: loss.detach()}}
+        return {index: {self._chain[-1].loss_name: loss.detach()} for index, loss in losses.items()}
 
 
 class _WholeNetwork(nn.Module):
@@ -139,8 +145,8 @@ class _WholeNetwork(nn.Module):
         self.components = nn.ModuleList(components)
         self._chain = components
 
-    def forward(self, incoming: Tensors, step: int) -> torch.Tensor:
-        return class_scores(self._chain, incoming, step)
+    def forward(self, incoming: Tensors, step: int) -> dict[int, torch.Tensor]:
+        return scores_of_depths(self._chain, incoming, step)
 
 
 @contextmanager

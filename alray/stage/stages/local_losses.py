@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from alray.channel.edge import Waiting
-from alray.nn.component import LocalComponent
+from alray.nn.component import ComparingComponent, LocalComponent
 from alray.nn.encoder import Tensors
 from alray.schedules.actions import Action
 from alray.stage.clock import Clock
@@ -39,7 +39,8 @@ class LocalLossStage(ActionStage):
 
     def gather(self, batch: MiniBatch, clock: Clock, text: str) -> Waiting[None]:
         replication = self._replication
-        gathering = [component for component in self._local[batch.own] if component.gathers]
+        comparing = [component for component in self._local[batch.own] if isinstance(component, ComparingComponent)]
+        gathering = [component for component in comparing if component.gathers]
         if replication.count == 1 or not gathering:
             return
         with clock.measure("L", text, batch.step):

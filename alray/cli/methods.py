@@ -1,0 +1,50 @@
+"""`alray methods`."""
+
+from __future__ import annotations
+
+from alray.cli.options import Json
+from alray.cli.terminal import terminal
+
+
+def methods(*, json: Json = False) -> None:
+    """List the methods: what trains a component, what travels, where routes of inference end, and the source.
+
+    A spec names one of them as `method`.
+    """
+    with terminal(as_json=json) as streams:
+        from alray.spec.method import BUILT_IN, METHODS
+        from alray.spec.section import listed
+
+        known = {kind: METHODS[kind] for kind in BUILT_IN}
+        if json:
+            streams.answer(
+                {
+                    "methods": [
+                        {
+                            "kind": kind,
+                            "abbreviation": each.abbreviation,
+                            "trains": each.trains,
+                            "travels": each.travels,
+                            "local_losses": each.local_losses,
+                            "compares_samples": each.compares_samples(),
+                            "tasks": list(each.tasks),
+                            "every_depth": each.every_depth,
+                            "source": each.source,
+                        }
+                        for kind, each in known.items()
+                    ]
+                }
+            )
+            return
+        for kind, each in known.items():
+            streams.put(f"{kind} ({each.abbreviation})")
+            streams.fields(
+                [
+                    ("trains by", each.trains),
+                    ("travels", each.travels),
+                    ("learns", listed(each.tasks, "and")),
+                    ("compares", "the samples of a mini-batch" if each.compares_samples() else "no samples"),
+                    ("routes", "every depth" if each.every_depth else "the whole network"),
+                    ("source", each.source),
+                ]
+            )

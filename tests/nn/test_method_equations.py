@@ -1,0 +1,228 @@
+"""Each method with local losses against its equations, written once more here from the paper, in plain torch.
+
+Ten mini-batches in double precision: all weights agree to 1e-10. The loops share only initial weights with alray. The
+last encoder ends with tanh, because sqrt has no gradient at the length of a row of zeros, which ReLU may give.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from alray.nn.component import Component
+from alray.stage.assemble import stage_of
+
+from ..mini_batches import backward, forward
+
+CLASSES = 4
+WIDTHS = (8, 8, 12)
+SETTING = (
+    "model.components=[{block: vgg, channels: [8]}, {block: vgg, channels: [8], pool: true}, {block: mlp, widths: "
+    "[12], activation: tanh}]",
+    "run.precision=float64",
+    "optimizer={kind: adam, lr: 0.01}",
+)
+Losses = Callable[[dict[str, nn.Module], torch.Tensor, torch.Tensor], list[torch.Tensor]]
+"""From the parts of a component, the output of its encoder and class numbers to losses that train separate parts."""
+
+
+def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    numbers = torch.Generator().manual_seed(step)
+    samples = torch.randn(12, 2, 8, 8, generator=numbers, dtype=torch.float64)
+    return samples, torch.randint(0, CLASSES, (12,), generator=numbers)
+
+
+def plain_encoder(index: int) -> nn.Sequential:
+    if index == 2:
+        return nn.Sequential(nn.Flatten(), nn.Sequential(nn.Linear(8 * 4 * 4, 12), nn.Tanh()))
+    layers = [nn.Conv2d(8 if index else 2, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU()]
+    return nn.Sequential(*layers, *([nn.MaxPool2d(2)] if index else []))
+
+
+def averaged(h: torch.Tensor) -> torch.Tensor:
+    """Maps of 8 x 8 to 4 x 4, as a vector."""
+    return functional.avg_pool2d(h, h.shape[2] // 4).flatten(1) if h.ndim == 4 else h
+
+
+def features(index: int) -> int:
+    return WIDTHS[index] * (16 if index < 2 else 1)
+
+
+def log_softmax_of(scores: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy by its definition."""
+    return -(scores.gather(1, y[:, None])[:, 0] - scores.exp().sum(1).log()).mean()
+
+
+def similarity_matrix(x: torch.Tensor) -> torch.Tensor:
+    """As Nøkland and Eidnes define it, by loops over pairs of samples."""
+    if x.ndim == 4:
+        count = x.shape[2] * x.shape[3]
+        mean = x.sum((2, 3), keepdim=True) / count
+        x = ((x - mean) ** 2).sum((2, 3)).div(count - 1).sqrt()
+    centred = [row - row.sum() / len(row) for row in x]
+    lengths = [1e-8 + (row * row).sum().sqrt() for row in centred]
+    rows = [
+        torch.stack([(a * b).sum() / (la * lb) for b, lb in zip(centred, lengths, strict=True)])
+        for a, la in zip(centred, lengths, strict=True)
+    ]
+    return torch.stack(rows)
+
+
+def one_hot(y: torch.Tensor) -> torch.Tensor:
+    return torch.eye(CLASSES, dtype=torch.float64)[y]
+
+
+def mono_forward(parts: dict[str, nn.Module], h: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    return [log_softmax_of(averaged(h) @ parts["m"].weight.T, y)]
+
+
+def predsim(beta: float) -> Losses:
+    def losses(parts: dict[str, nn.Module], h: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        difference = similarity_matrix(parts["c"](h)) - similarity_matrix(one_hot(y))
+        pred = log_softmax_of(parts["head"](averaged(h)), y)
+        return [(1 - beta) * pred + beta * (difference**2).mean()]
+
+    return losses
+
+
+def pred(parts: dict[str, nn.Module], h: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    return [log_softmax_of(parts["head"](averaged(h)), y)]
+
+
+def sim(parts: dict[str, nn.Module], h: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    difference = similarity_matrix(parts["c"](h)) - similarity_matrix(one_hot(y))
+    return [(difference**2).mean(), log_softmax_of(parts["head"](averaged(h.detach())), y)]
+
+
+def channel_goodness(parts: dict[str, nn.Module], h: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    groups = h.split(h.shape[1] // CLASSES, dim=1)
+    goodness = torch.stack([(group**2).flatten(1).mean(1) for group in groups], 1)
+    return [log_softmax_of(goodness, y)]
+
+
+def decoupled_information(parts: dict[str, nn.Module], h: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    z = parts["p"](averaged(h))
+    z = z / (z * z).sum(1, keepdim=True).sqrt()
+    samples, width = z.shape
+    centred = z - z.sum(0) / samples
+    deviations = ((centred**2).sum(0) / (samples - 1) + 1e-7).sqrt()
+    variance = sum(torch.clamp(1 - each, min=0) for each in deviations) / width / samples
+    covariance = centred.T @ centred / samples
+    others = sum(covariance[i, j] ** 2 for i in range(width) for j in range(width) if i != j) / width
+    invariance = ((similarity_matrix(z) - similarity_matrix(one_hot(y))) ** 2).mean()
+    return [variance + invariance + others, log_softmax_of(parts["head"](averaged(h.detach())), y)]
+
+
+def linear(index: int, width: int = CLASSES, *, bias: bool = True) -> nn.Module:
+    return nn.Linear(features(index), width, bias=bias)
+
+
+def transformation(index: int) -> nn.Module:
+    return nn.Conv2d(8, 8, 3, padding=1, bias=False) if index < 2 else nn.Linear(12, 12, bias=False)
+
+
+def projector(index: int) -> nn.Module:
+    return nn.Sequential(linear(index, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6))
+
+
+CASES: dict[str, tuple[str, Losses, dict[str, Callable[[int], nn.Module]]]] = {
+    "mono_forward": ("{kind: mono_forward}", mono_forward, {"m": lambda index: linear(index, bias=False)}),
+    "predsim": ("{kind: local_error_signals, beta: 0.9}", predsim(0.9), {"head": linear, "c": transformation}),
+    "pred": ("{kind: local_error_signals, loss: pred}", pred, {"head": linear}),
+    "sim": ("{kind: local_error_signals, loss: sim}", sim, {"head": linear, "c": transformation}),
+    "channel_goodness": ("{kind: channel_goodness}", channel_goodness, {}),
+    "decoupled_information": (
+        "{kind: decoupled_information, projection_dim: 6}",
+        decoupled_information,
+        {"p": projector, "head": linear},
+    ),
+}
+"""The section `method`, the losses, and the parts of a component by name."""
+
+
+def weights_of(parts: Iterable[Mapping[str, torch.Tensor]]) -> torch.Tensor:
+    """All weights as one vector; counters of mini-batches are among them."""
+    return torch.cat([value.double().flatten() for part in parts for value in part.values()])
+
+
+def plain_twin(
+    component: Component, index: int, build: Mapping[str, Callable[[int], nn.Module]]
+) -> dict[str, nn.Module]:
+    """The parts of a component as plain modules, with its weights."""
+    parts = {"f": plain_encoder(index), **{name: make(index) for name, make in build.items()}}
+    given = component.weights()
+    for name, part in parts.items():
+        own = [value.clone() for key, value in given.items() if key.startswith(f"{name}.")]
+        part.to(torch.float64).load_state_dict(dict(zip(part.state_dict(), own, strict=True)))
+    assert sum(len(part.state_dict()) for part in parts.values()) == len(given)
+    return parts
+
+
+def optimizer_of(parts: dict[str, nn.Module]) -> torch.optim.Adam:
+    return torch.optim.Adam([each for part in parts.values() for each in part.parameters()], lr=0.01)
+
+
+def close(components: Sequence[Component], before: torch.Tensor, plain: Sequence[dict[str, nn.Module]]) -> None:
+    found = weights_of(component.weights() for component in components)
+    expected = weights_of(part.state_dict() for parts in plain for part in parts.values())
+    assert math.isfinite(float(found.norm())) and float((found - before).norm()) > 0.1
+    assert float((found - expected).abs().max()) <= 1e-10
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ten_mini_batches_of_the_equations(make_network, case: str) -> None:
+    section, losses, build = CASES[case]
+    network = make_network(f"method={section}", *SETTING, classes=CLASSES)
+    components = [network.component(index, "cpu") for index in range(3)]
+    plain = [plain_twin(component, index, build) for index, component in enumerate(components)]
+    optimizers = [optimizer_of(parts) for parts in plain]
+    before = weights_of(component.weights() for component in components)
+    stage = stage_of(components)
+    for step in range(1, 11):
+        samples, y = batch(step)
+        forward(stage, {"s": samples, "labels": y}, step)
+        backward(stage)
+        stage.update(0.01, 0.01)
+        h = samples
+        for parts, optimizer in zip(plain, optimizers, strict=True):
+            h = parts["f"](h)
+            optimizer.zero_grad()
+            for loss in losses(parts, h, y):
+                loss.backward()
+            optimizer.step()
+            h = h.detach()
+    close(components, before, plain)
+
+
+def test_ten_mini_batches_of_deep_supervision(make_network) -> None:
+    """The same readouts as those of `pred`, with gradients through all components."""
+    network = make_network("method={kind: backpropagation, deep_supervision: 0.3}", *SETTING, classes=CLASSES)
+    assert network.depths == (1, 2, 3)
+    components = [network.component(index, "cpu") for index in range(3)]
+    plain = [plain_twin(component, index, {"head": linear}) for index, component in enumerate(components)]
+    optimizers = [optimizer_of(parts) for parts in plain]
+    before = weights_of(component.weights() for component in components)
+    stage = stage_of(components)
+    for step in range(1, 11):
+        samples, y = batch(step)
+        forward(stage, {"s": samples, "labels": y}, step)
+        told = backward(stage)
+        stage.update(0.01, 0.01)
+        h, losses = samples, []
+        for parts in plain:
+            h = parts["f"](h)
+            losses.append(log_softmax_of(parts["head"](averaged(h)), y))
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        (losses[2] + 0.3 * losses[0] + 0.3 * losses[1]).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        assert [float(told[index]["cross_entropy"]) for index in range(3)] == pytest.approx(
+            [loss.item() for loss in losses]
+        )
+    close(components, before, plain)
