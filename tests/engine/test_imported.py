@@ -90,6 +90,39 @@ def test_the_same_bits_on_ray(imported: Workshop, local_ray: None) -> None:
     same(imported.run("method=decoupled_greedy", "pipeline.stages=2", inline=False, name="ray"), inline)
 
 
+FROZEN = "model.freeze=[stem, norm, pairs.0]"
+
+
+@pytest.mark.parametrize("method", [*METHODS, "supervised_contrastive", "backpropagation"])
+def test_frozen_parts_keep_their_weights_on_any_stages(imported: Workshop, method: str) -> None:
+    one = imported.run(f"method={method}", FROZEN, name="one")
+    network = TrainedNetwork(imported.folder / "one", allow_code=True)
+    start = Workload.open(load_spec(imported.spec).spec, UserCode(imported.folder)).network
+    for index in range(len(start)):
+        before, after = (each.component(index, "cpu").weights() for each in (start, network))
+        for name, value in after.items():
+            is_frozen = name.startswith(("f.stem.", "f.norm.", "f.pairs.0."))
+            assert not name.startswith("f.") or torch.equal(value, before[name]) == is_frozen
+    schedule = ("pipeline.schedule=naive",) if method == "backpropagation" else ()
+    same(imported.run(f"method={method}", FROZEN, *schedule, "pipeline.partition=[1,3]", name="two"), one)
+    imported.run(f"method={method}", FROZEN, "run.epochs=1", name="half")
+    same(imported.resume("run.epochs=2", *schedule, "pipeline.partition=[2,2]", name="half"), one)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble"])
+def test_a_pipeline_with_a_frozen_stage_on_ray(imported: Workshop, local_ray: None, schedule: str) -> None:
+    overrides = ("method=backpropagation", FROZEN, f"pipeline.schedule={schedule}", "pipeline.partition=[2,2]",
+                 "pipeline.micro_batches=4", "pipeline.micro_batch_norm=accept")  # fmt: skip
+    inline = imported.run(*overrides, name="inline")
+    same(imported.run(*overrides, inline=False, name="ray"), inline)
+
+
+def test_frozen_parts_with_replicas(imported: Workshop) -> None:
+    overrides = ("method=decoupled_greedy", FROZEN, "replicas.count=2")
+    one = imported.run(*overrides, name="one")
+    same(imported.run(*overrides, "pipeline.stages=2", name="two"), one)
+
+
 def test_a_pipeline_of_torchvisions_resnet_is_plain_torch_and_goes_back(workshop: Workshop, one_thread: None) -> None:
     workshop.spec.write_text(RESNET)
     workshop.run()

@@ -51,15 +51,25 @@ class Trace:
         return returned
 
 
-def trace(model: nn.Module, title: str, *, training: bool, opaque: frozenset[str] = frozenset()) -> Trace:
+def trace(
+    model: nn.Module,
+    title: str,
+    *,
+    training: bool,
+    opaque: frozenset[str] = frozenset(),
+    frozen: frozenset[str] = frozenset(),
+) -> Trace:
     """The operations of `model`, called with one tensor.
 
     A submodule whose `forward` cannot be traced becomes one node, and so do torch's own layers. title: of the model, in
-    errors. opaque: paths of submodules that are one node in any case. Raises SpecError where the model's own `forward`
-    cannot be traced, and where it does not return one tensor.
+    errors. opaque: paths of submodules that are one node in any case. frozen: paths of submodules that compute as in
+    evaluation. Raises SpecError where the model's own `forward` cannot be traced, and where it does not return one
+    tensor.
     """
     before = {part: part.training for part in model.modules()}
     model.train(training)
+    for path in frozen:
+        model.get_submodule(path).eval()
     try:
         while True:
             tracer = _Tracer(opaque)
