@@ -3,22 +3,22 @@ the chain of its parts the whole, and does it train by every method, in the same
 
     python -m benchmarks.models [NAME ...]
 
-The smallest models come first. What is known of a model is kept and not measured again; delete `done` of its entry in
-build/benchmarks/models.json to measure it once more. Families of timm are tried where timm is installed; its
-models for tests are left out.
+All models are traced, cut and compared first, then trained; the smallest come first. What is known of a model is kept
+and not measured again: delete its entry in build/benchmarks/models.json to measure it once more. Families of timm are
+tried where timm is installed; its models for tests are left out.
 """
 
 from __future__ import annotations
 
 import copy
-import gc
 import importlib
 import json
 import multiprocessing
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -52,9 +52,7 @@ Figures = dict[str, Any]
 
 
 def looked_at(source: str) -> Figures:
-    """The figures of one model."""
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
+    """How a model is traced and cut, and how far the chain of its parts is from the whole."""
     further = ARGUMENTS.get(source, {})
     arguments = {"num_classes": CLASSES, **further}
     found: Figures = {"with": further}
@@ -77,10 +75,12 @@ def looked_at(source: str) -> Figures:
         return found
     chain = [model.part(*part) for part in parts] + [model.classifier()]
     found["whole"] = _whole(model.whole, chain, torch.randn(2, 3, found["size"], found["size"]))
-    del model, chain
-    gc.collect()
-    found["trained"] = {method: _trained(source, arguments, found, method) for method in METHODS}
     return found
+
+
+def trained(entry: Figures) -> Figures:
+    """How a mini-batch ends by each method."""
+    return {"trained": {method: _trained(entry, method) for method in METHODS}}
 
 
 def _nothing(reference: str) -> Any:
@@ -115,10 +115,11 @@ def _apart(ours: torch.Tensor, theirs: torch.Tensor) -> float:
     return float((ours - theirs).abs().max() / ours.abs().max())
 
 
-def _trained(source: str, arguments: Figures, found: Figures, method: str) -> str:
+def _trained(entry: Figures, method: str) -> str:
     """How a mini-batch by a method ends: `trained`; with local losses `same` or `other`, as its weights on two stages
     are those on one; or a refusal. Backpropagation in one process is the same computation on any stages."""
-    size, components = found["size"], min(4, found["components"])
+    size, components = entry["size"], min(4, entry["components"])
+    arguments = {"num_classes": CLASSES, **entry["with"]}
     cost = {"forward_s": 1.0, "backward_s": 1.0, "update_s": 1.0}
     spec: Figures = {
         "name": "one",
@@ -130,7 +131,7 @@ def _trained(source: str, arguments: Figures, found: Figures, method: str) -> st
             "batch_size": 4,
             "validation_fraction": 0.25,
         },
-        "model": {"from": source, "with": arguments, "components": components},
+        "model": {"from": entry["from"], "with": arguments, "components": components},
         "method": method,
         "optimizer": {"kind": "sgd", "lr": 0.001},
         "pipeline": {"costs": [cost] * components},
@@ -164,11 +165,14 @@ def _parameters(source: str) -> int:
     return sum(each.numel() for each in model.parameters())
 
 
-def _listed() -> Iterator[Figures]:
-    """An entry for each model to be tried."""
+def _of_torchvision() -> Iterator[Figures]:
     for name in models.list_models(module=models):
         source = f"torchvision:{name}"
         yield {"from": source, "family": "torchvision", "parameters": _parameters(source)}
+
+
+def _of_timm() -> Iterator[Figures]:
+    """The smallest model of each family, if timm is installed."""
     try:
         timm = importlib.import_module("timm")
     except ImportError:
@@ -177,24 +181,26 @@ def _listed() -> Iterator[Figures]:
         names = [name for name in timm.list_models(module=family) if not name.startswith("test_")]
         sizes = {name: _parameters(f"timm:{name}") for name in names}
         name = min(sizes, key=lambda each: sizes[each])
-        yield {"from": f"timm:{name}", "family": f"timm/{family}", "parameters": sizes[name]}
+        yield {"from": f"timm:{name}", "family": family, "parameters": sizes[name]}
 
 
-def _in_a_process(source: str) -> Figures:
-    """`looked_at` in a process of its own, so that its memory comes back and no fault ends this one."""
+def _in_a_process(measure: Callable[[], Figures]) -> Figures:
+    """What is measured in a process of its own, so that its memory comes back and no fault ends this one."""
     fork = multiprocessing.get_context("fork")
     receiving, sending = fork.Pipe(duplex=False)
 
     def look() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # each run says how far it is
-        sending.send(looked_at(source))
+        torch.set_num_threads(1)
+        warnings.simplefilter("ignore")
+        sending.send(measure())
 
     process = fork.Process(target=look)
     process.start()
     sending.close()
     try:
         if not receiving.poll(LIMIT_S):
-            return {"refused": f"not ready in {LIMIT_S} s"}
+            return {"failed": f"not ready in {LIMIT_S} s"}
         found: Figures = receiving.recv()
     except EOFError:
         process.join()
@@ -205,20 +211,29 @@ def _in_a_process(source: str) -> Figures:
     return found
 
 
-def main(names: list[str]) -> None:
-    if names[:1] == ["--one"]:
-        print(json.dumps(looked_at(names[1]), indent=1))  # noqa: T201
-        return
+def _keep(known: Sequence[Figures]) -> None:
     MEASURED.mkdir(parents=True, exist_ok=True)
-    known = {each["from"]: each for each in json.loads(RESULT.read_text(encoding="utf-8"))} if RESULT.exists() else {}
-    if not any(source.startswith("timm:") for source in known):
-        known |= {each["from"]: each for each in _listed() if each["from"] not in known}
-    for entry in sorted(known.values(), key=lambda each: each["parameters"]):
-        if "done" in entry or (names and entry["from"] not in names):
-            continue
-        entry |= {**_in_a_process(entry["from"]), "done": True}
-        RESULT.write_text(json.dumps(list(known.values()), indent=1), encoding="utf-8")
-        print(json.dumps(entry), flush=True)  # noqa: T201
+    RESULT.write_text(json.dumps(known, indent=1), encoding="utf-8")
+
+
+def main(names: list[str]) -> None:
+    known: list[Figures] = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else []
+
+    def measure(missing: str, of: Callable[[Figures], Figures]) -> None:
+        """Of all entries that lack this key, the smallest first."""
+        for entry in sorted(known, key=lambda each: each["parameters"]):
+            if missing in entry or entry.keys() & {"refused", "failed"} or (names and entry["from"] not in names):
+                continue
+            entry |= _in_a_process(partial(of, entry))
+            _keep(known)
+            print(json.dumps(entry), flush=True)  # noqa: T201
+
+    for library, listed in (("torchvision", _of_torchvision), ("timm", _of_timm)):
+        if not any(entry["from"].startswith(f"{library}:") for entry in known):
+            known += listed()
+            _keep(known)
+        measure("with", lambda entry: looked_at(entry["from"]))
+    measure("trained", lambda entry: trained(entry) if "whole" in entry else {"trained": None})
 
 
 if __name__ == "__main__":

@@ -96,10 +96,10 @@ FROZEN = "model.freeze=[stem, norm, pairs.0]"
 @pytest.mark.parametrize("method", [*METHODS, "supervised_contrastive", "backpropagation"])
 def test_frozen_parts_keep_their_weights_on_any_stages(imported: Workshop, method: str) -> None:
     one = imported.run(f"method={method}", FROZEN, name="one")
-    network = TrainedNetwork(imported.folder / "one", allow_code=True)
+    trained = TrainedNetwork(imported.folder / "one", allow_code=True).components
     start = Workload.open(load_spec(imported.spec).spec, UserCode(imported.folder)).network
-    for index in range(len(start)):
-        before, after = (each.component(index, "cpu").weights() for each in (start, network))
+    for index, component in enumerate(trained):
+        before, after = start.component(index, "cpu").weights(), component.weights()
         for name, value in after.items():
             is_frozen = name.startswith(("f.stem.", "f.norm.", "f.pairs.0."))
             assert not name.startswith("f.") or torch.equal(value, before[name]) == is_frozen

@@ -17,6 +17,7 @@ from alray.errors import SpecError
 from alray.nn.encoder import row_major
 from alray.nn.imported.ends import PartEnds
 from alray.nn.imported.model import ImportedModel
+from alray.nn.readout import Features
 from alray.nn.shape import Shape
 
 IMAGE = Shape((3, 64, 64))
@@ -304,3 +305,21 @@ def test_a_frozen_name_that_is_not_there_is_refused() -> None:
         ImportedModel("torchvision:resnet18", {}, load=nothing, freeze=["layer_1"])
     (problem,) = caught.value.problems
     assert problem.key == "model.freeze" and "layer1" in str(problem.hint)
+
+
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [("swin_t", {"features.0", "features.1", "features.6", "features.7"}), ("convnext_tiny", set()), ("resnet18", set())],
+)
+def test_readouts_average_maps_whose_channels_are_last(name: str, last: set[str]) -> None:
+    model = torchvision(name)
+    parts = [(part, model.part(*part)) for part in model.cut("auto", None, IMAGE)[:-1]]
+    ends = {".".join((part.until or "").split(".")[:2]) for part, module in parts if module.pooling == "channels_last"}
+    assert ends >= last and bool(ends) == bool(last)
+    before, module = parts[0]
+    shape = model.shape_after(module, IMAGE)
+    features = Features(Shape(shape), 1, module.pooling)
+    maps = torch.randn(2, *shape)
+    pooled = maps.mean((1, 2)) if last else maps.mean((2, 3))
+    torch.testing.assert_close(features(maps), pooled)
+    assert features.width == pooled.shape[1]

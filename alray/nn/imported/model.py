@@ -17,10 +17,12 @@ from torch import fx, nn
 from alray.counting import counted
 from alray.errors import Problem, SpecError
 from alray.nn.imported.ends import PartEnds
+from alray.nn.imported.layout import channels_last
 from alray.nn.imported.part import Part, between
 from alray.nn.imported.places import SAMPLES, costs, even, natural, place_of, single_places, uses_again, weighted
 from alray.nn.imported.sources import made, named_weights
 from alray.nn.imported.trace import Trace, first_line, trace
+from alray.nn.readout import Pooling
 from alray.nn.shape import Shape
 from alray.spec.section import listed, nearest
 from alray.user_code import FAULTS_OF_USER_CODE, own_problem
@@ -122,6 +124,10 @@ class ImportedModel:
             raise SpecError(f"{self.title} has no layer with weights", key="model.from", hint="give another model")
         return found
 
+    @cached_property
+    def _channels_last(self) -> frozenset[str]:
+        return channels_last(self._traces[True], self.whole)
+
     @property
     def opaque(self) -> frozenset[str]:
         """Paths of submodules that could not be traced, and stay in one piece."""
@@ -171,9 +177,8 @@ class ImportedModel:
         work, values = self._measured(sample)
         groups = self._groups(values)
         if components == "auto":
-            return self.parts(
-                natural(groups, list(self._traces[True].names.values()), self._with_weights.keys(), self.whole)
-            )
+            places, with_weights = self._of_batch(values).keys(), self._with_weights.keys()
+            return self.parts(natural(groups, self._traces[True], places, with_weights, self.whole))
         assert isinstance(components, int)
         if components > len(groups):
             raise SpecError(
@@ -201,10 +206,7 @@ class ImportedModel:
     def _groups(self, values: dict[fx.Node, torch.Tensor]) -> list[PartEnds]:
         """The shortest runs that have weights: each begins with a layer with weights, the first one with the input."""
         trace = self._traces[True]
-        batch = {trace.names[node]: _of_batch(value) for node, value in values.items()}
-        places = [name for name in self.places if batch.get(name, False)] or self.places[-1:]
-        if places[-1] != self.places[-1]:
-            places.append(self.places[-1])
+        places = self._of_batch(values)
         ends: list[str] = []
         current: str | None = None
         has_weights = False
@@ -218,6 +220,12 @@ class ImportedModel:
             if name == self.places[-1]:
                 break
         return self.parts(ends)
+
+    def _of_batch(self, values: dict[fx.Node, torch.Tensor]) -> dict[str, None]:
+        """The places whose values have the rows of the batch, in order, and the last one in any case."""
+        names = self._traces[True].names
+        batch = {names[node] for node, value in values.items() if _of_batch(value)}
+        return dict.fromkeys(name for name in self.places if name in batch or name == self.places[-1])
 
     def _work_of(self, groups: Sequence[PartEnds], work: dict[fx.Node, float]) -> list[float]:
         totals = [0.0]
@@ -248,7 +256,8 @@ class ImportedModel:
             begin = traced.input if after is None else places[after]
             end = traced.output if until is None else places[until]
             graphs[mode] = between(traced, begin, end)
-        return Part(self.whole, graphs[True], graphs[False], self.frozen)
+        pooling: Pooling = "channels_last" if until in self._channels_last else "mean"
+        return Part(self.whole, graphs[True], graphs[False], frozen=self.frozen, pooling=pooling)
 
 
 def _of_batch(value: torch.Tensor) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch import fx, nn
 
 from alray.nn.imported.trace import Trace
+from alray.nn.readout import Pooling
 
 
 class Part(nn.Module):
@@ -22,11 +23,18 @@ class Part(nn.Module):
     """A function of the model may draw random numbers without a layer that says so."""
 
     def __init__(
-        self, whole: nn.Module, training: fx.Graph, evaluation: fx.Graph, frozen: Collection[str] = ()
+        self,
+        whole: nn.Module,
+        training: fx.Graph,
+        evaluation: fx.Graph,
+        *,
+        frozen: Collection[str] = (),
+        pooling: Pooling = "mean",
     ) -> None:
         """The graphs take one tensor, and name modules and parameters of `whole`, which are copied. frozen: paths of
-        modules that compute as in evaluation."""
+        modules that compute as in evaluation. pooling: how local losses read what the part gives."""
         super().__init__()
+        self.pooling = pooling
         self._frozen = tuple(f"{path}." for path in frozen)
         shared: dict[int, Any] = {}
         for graph in (training, evaluation):
