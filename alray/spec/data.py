@@ -93,7 +93,7 @@ class DataSection(Section):
     """Height and width to which images are resized, in pixels: one number for both, or [height, width]. null: images
     keep their size."""
     channels: Literal[3] | None = None
-    """3: grey pictures get three equal channels, for a network that takes colours. null: pictures keep their channels."""
+    """3: grey pictures get three equal channels, for a network that takes colours. null: pictures keep theirs."""
     normalise: Normalise | None = None
     """Means and standard deviations by which samples are normalised. null: those of the source, if it has any."""
     assume: Assume | None = None

@@ -53,7 +53,7 @@ class ImportedModel:
         parameters = dict(self.whole.named_parameters())
         for name in names:
             if name in parameters:
-                parameters[name].requires_grad_(requires_grad=False)
+                parameters[name].requires_grad = False
             elif name in modules:
                 modules[name].requires_grad_(requires_grad=False)
             else:
