@@ -16,19 +16,19 @@ def page(entries: Sequence[Figures]) -> str:
         "# Models from elsewhere",
         "",
         "Measured by `make models`, written by `make publish` from `benchmarks/results`. It shows what "
-        "`model: {from: ...}` makes of every classification model of torchvision, and of the smallest model of each family of timm. "
-        "[Writing a spec](writing_a_spec.md#a-model-from-elsewhere) says how to use it.",
+        "`model: {from: ...}` makes of every classification model of torchvision, and of the smallest "
+        "model of each family of timm. [Writing a spec](writing_a_spec.md#a-model-from-elsewhere) says how to use it.",
         "",
         "- **places**: where the model can be cut, because one tensor alone is needed later. **components**: with "
         "`components: auto`, one for each natural unit.",
         "- **whole**: how far the chain of all components is from the whole model, on two random images in evaluation "
         "and in training, with the gradients of one backward pass. *bits*: everything is equal. Otherwise it is the "
-        "largest difference of gradients, over the largest gradient of that parameter; scores are equal unless it says so. "
-        "Gradients differ where a model passes on tensors in other strides, as ConvNeXt does: alray lays out what "
+        "largest difference of gradients, over the largest gradient of that parameter; scores are equal unless it says "
+        "so. Gradients differ where a model passes on tensors in other strides, as ConvNeXt does: alray lays out what "
         "crosses a boundary row by row, and other strides take other kernels.",
         "- **BP**, **AL, DGL, SCPL**: one mini-batch of four samples, with the model in four components. *bits*: the "
-        "three local methods ran on one stage and streamed on two, and both ended in the same weights. A cell is empty where "
-        "this has not been tried.",
+        "three local methods ran on one stage and streamed on two, and both ended in the same weights. A cell is empty "
+        "where this has not been tried.",
         "",
     ]
     for library in TARGETS:
@@ -59,8 +59,8 @@ def _section(library: str, entries: Sequence[Figures]) -> list[str]:
     if tried:
         lines += [
             f"Of {len(entries)} {what}, {len(tried)} were tried, and **{len(right)}** of these are cut and agree "
-            f"with the whole: **{len(right) / len(tried):.0%}** (target: {TARGETS[library]:.0%}). {len(run)} of them trained by "
-            "every method.",
+            f"with the whole: **{len(right) / len(tried):.0%}** (target: {TARGETS[library]:.0%}). "
+            f"{len(run)} of them trained by every method.",
             "",
         ]
     family = library == "timm"

@@ -123,10 +123,25 @@ def test_frozen_parts_with_replicas(imported: Workshop) -> None:
     same(imported.run(*overrides, "pipeline.stages=2", name="two"), one)
 
 
-def test_a_pipeline_of_torchvisions_resnet_is_plain_torch_and_goes_back(workshop: Workshop, one_thread: None) -> None:
+FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+FASHION = (
+    f"data={{source: torchvision, dataset: FashionMNIST, root: {FASHION_MNIST}, image_size: 32, channels: 3, "
+    "train_fraction: 0.002, validation_fraction: 0, batch_size: 8}",
+    "run.test=end",
+)
+
+
+@pytest.mark.parametrize("data", [(), FASHION], ids=["noise", "Fashion-MNIST"])
+def test_a_pipeline_of_torchvisions_resnet_is_plain_torch_and_goes_back(
+    workshop: Workshop, one_thread: None, data: tuple[str, ...], request: pytest.FixtureRequest
+) -> None:
+    if data and not FASHION_MNIST.is_dir():
+        pytest.skip("the Debian package dataset-fashion-mnist is not installed")
     workshop.spec.write_text(RESNET)
-    workshop.run()
-    spec = load_spec(workshop.spec).spec
+    if data:  # the stages themselves, in processes of Ray
+        request.getfixturevalue("local_ray")
+    workshop.run(*data, inline=not data)
+    spec = load_spec(workshop.spec, list(data)).spec
     workload = Workload.open(spec, UserCode(workshop.folder))
     network, data = workload.network, workload.data
     names = [component.f.body.state_dict() for component in (network.component(index, "cpu") for index in range(4))]
