@@ -232,7 +232,7 @@ def main(names: list[str]) -> None:
         if not any(entry["from"].startswith(f"{library}:") for entry in known):
             known += listed()
             _keep(known)
-        measure("with", lambda entry: looked_at(entry["from"]))
+    measure("with", lambda entry: looked_at(entry["from"]))
     measure("trained", lambda entry: trained(entry) if "whole" in entry else {"trained": None})
 
 
