@@ -196,6 +196,9 @@ def test_a_model_that_cannot_be_used_is_refused_in_a_sentence(make: Callable[...
         own(make).cut("auto", None, Shape((6,)))
     (problem,) = caught.value.problems
     assert problem.hint
+    if make is InADictionary:
+        assert problem.file == __file__
+        assert "def forward" in Path(__file__).read_text().splitlines()[problem.line - 1]
     if make is Branching:
         assert (
             problem.file == __file__

@@ -14,7 +14,7 @@ from typing import Any
 from torch import fx, nn
 
 from alray.errors import Problem, SpecError
-from alray.user_code import FAULTS_OF_USER_CODE, own_problem
+from alray.user_code import FAULTS_OF_USER_CODE, own_place, own_problem
 
 _WHOLE = "whole"
 """The path of a model inside the module that calls it with one argument."""
@@ -89,11 +89,16 @@ def trace(
     is_tuple = isinstance(returned, fx.Node) and isinstance(returned.target, type)
     if is_tuple or not isinstance(returned, fx.Node):
         kind = (returned.target if is_tuple else type(returned)).__name__.removeprefix("immutable_").lstrip("_")
-        raise _refused(
+        file, line = own_place(type(model).forward) or (None, None)
+        problem = Problem(
             f"`forward` of {title} returns a `{kind}` in {'training' if training else 'evaluation'}, not one tensor",
             "give constructor arguments, by `with`, with which it returns the class scores alone, such as "
             "`aux_logits: false`, or write a class around it that does",
+            file,
+            line,
+            "model.from",
         )
+        raise SpecError.of((problem,))
     _keep_constants(around, model, graph, "training" if training else "evaluation")
     return Trace(graph, tracer.names, opaque)
 
@@ -182,7 +187,3 @@ def first_line(error: Exception) -> str:
     """The first line of an error's text, or its name if it has none."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-def _refused(message: str, hint: str) -> SpecError:
-    return SpecError(message, key="model.from", hint=hint)
