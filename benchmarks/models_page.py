@@ -35,8 +35,7 @@ def page(entries: Sequence[Figures]) -> str:
         of_library = sorted(
             (entry for entry in entries if entry["from"].startswith(f"{library}:")), key=lambda each: each["from"]
         )
-        if of_library:
-            lines += _section(library, of_library)
+        lines += _section(library, of_library) if of_library else [f"## {library}", "", "Not tried yet.", ""]
     return "\n".join(lines)
 
 
