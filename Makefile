@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all crash-states chaos gpu publish bench schedules all-reduce replicas accuracy studies findings clean
+.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all crash-states chaos gpu publish bench schedules all-reduce replicas accuracy models studies findings clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -124,6 +124,10 @@ replicas: $(INSTALLED)
 
 accuracy: $(INSTALLED)
 	$(BIN)/python -m benchmarks.accuracy
+
+# Every model of torchvision, and one of each family of timm if timm is installed. Some hours; it goes on where it stopped.
+models: $(INSTALLED)
+	$(BIN)/python -m benchmarks.models
 
 # docs/findings.md, from the verdicts in docs/studies.
 findings: $(INSTALLED)

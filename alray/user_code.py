@@ -262,6 +262,12 @@ def own_problem(fault: Exception, message: str, *, key: str, hint: str | None = 
     return Problem(message, hint, last.filename, last.lineno, key, traceback="".join(report.format()))
 
 
+def own_place(function: Any) -> tuple[str, int] | None:
+    """File and line where a function begins, if it may be the user's."""
+    code = getattr(function, "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None and _is_own(code.co_filename) else None
+
+
 def _is_own(file: str) -> bool:
     """Whether a file may be the user's: neither alray's, nor installed, nor part of Python."""
     path = _source(file)

@@ -1,17 +1,24 @@
-"""Every classification model of torchvision: is it traced, where is it cut, and does it train as one whole?
+"""Every classification model of torchvision, and the smallest of each family of timm: is it traced, where is it cut, is
+the chain of its parts the whole, and does it train by every method, in the same bits on two stages as on one?
 
     python -m benchmarks.models [NAME ...]
 
-Each model is tried in a process of its own. What is known of a model is not measured again: delete its line.
+All models are traced, cut and compared first, then trained; the smallest come first. What is known of a model is kept
+and not measured again: delete its entry in build/benchmarks/models.json to measure it once more. Families of timm are
+tried where timm is installed; its models for tests are left out.
 """
 
 from __future__ import annotations
 
 import copy
+import importlib
 import json
-import subprocess
+import multiprocessing
+import os
 import sys
 import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -27,34 +34,31 @@ from alray.nn.shape import Shape
 from benchmarks.runs import MEASURED
 
 RESULT = MEASURED / "models.json"
-SIZES = (64, 96, 224)
+SIZES = (64, 96, 224, 256)
 """Sides of the images that are tried, pixels: the first that a model takes counts."""
-LARGEST = 120_000_000
-"""Parameters: models with more are only traced and cut."""
-LARGEST_TRAINED = 12_000_000
-"""Parameters: models with more are not trained by every method."""
-LIMIT_S = 900
+LARGEST = 150_000_000
+"""Parameters: models with more are only traced and cut, because they and their copies take too much memory."""
+LIMIT_S = 1200
+"""A model that takes longer, seconds, is given up."""
+CLASSES = 3
+"""So few that every mini-batch has two samples of a class."""
 METHODS = ("backpropagation", "associated_learning", "decoupled_greedy", "supervised_contrastive")
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "googlenet": {"aux_logits": False, "init_weights": False},
-    "inception_v3": {"aux_logits": False, "init_weights": False},
+    "torchvision:googlenet": {"aux_logits": False, "init_weights": False},
+    "torchvision:inception_v3": {"aux_logits": False, "init_weights": False},
 }
 """Constructor arguments next to `num_classes`: those of the two whose training returns further scores."""
 Figures = dict[str, Any]
 
 
-def looked_at(name: str) -> Figures:
-    """The figures of one model."""
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    arguments = {"num_classes": 10, **ARGUMENTS.get(name, {})}
-    found: Figures = {"name": name, "with": ARGUMENTS.get(name, {})}
+def looked_at(source: str) -> Figures:
+    """How a model is traced and cut, and how far the chain of its parts is from the whole."""
+    further = ARGUMENTS.get(source, {})
+    arguments = {"num_classes": CLASSES, **further}
+    found: Figures = {"with": further}
     torch.manual_seed(0)
-    with torch.device("meta"):
-        parameters = sum(each.numel() for each in models.get_model(name, **arguments).parameters())
-    found["parameters"] = parameters
-    model = ImportedModel(f"torchvision:{name}", arguments, load=_nothing)
     try:
+        model = ImportedModel(source, arguments, load=_nothing)
         found["places"] = len(model.places)
     except AlrayError as error:
         return {**found, "refused": str(error)}
@@ -67,14 +71,16 @@ def looked_at(name: str) -> Figures:
             found.pop("refused", None)
             found |= {"size": size, "components": len(parts), "opaque": sorted(model.opaque)}
             break
-    if "refused" in found or parameters > LARGEST:
+    if "refused" in found or sum(each.numel() for each in model.whole.parameters()) > LARGEST:
         return found
     chain = [model.part(*part) for part in parts] + [model.classifier()]
     found["whole"] = _whole(model.whole, chain, torch.randn(2, 3, found["size"], found["size"]))
-    if parameters <= LARGEST_TRAINED:
-        del model, chain
-        found["streamed"] = {method: _streamed(name, arguments, found, method) for method in METHODS}
     return found
+
+
+def trained(entry: Figures) -> Figures:
+    """How a mini-batch ends by each method."""
+    return {"trained": {method: _trained(entry, method) for method in METHODS}}
 
 
 def _nothing(reference: str) -> Any:
@@ -98,7 +104,7 @@ def _whole(whole: nn.Module, chain: list[nn.Module], samples: torch.Tensor) -> d
     for output in outputs:
         output.square().sum().backward()
     of_chain = {name: each.grad for part in chain for name, each in part.named_parameters()}
-    pairs = [(each.grad, of_chain[name]) for name, each in whole.named_parameters()]
+    pairs = [(each.grad, of_chain[name]) for name, each in whole.named_parameters() if name in of_chain]
     found["gradients"] = max(_apart(ours, theirs) for ours, theirs in pairs if ours is not None and theirs is not None)
     return found
 
@@ -109,59 +115,125 @@ def _apart(ours: torch.Tensor, theirs: torch.Tensor) -> float:
     return float((ours - theirs).abs().max() / ours.abs().max())
 
 
-def _streamed(name: str, arguments: Figures, found: Figures, method: str) -> str:
-    """Whether a mini-batch on two stages ends in the weights of one stage: `same`, `other` or a refusal."""
-    size, components = found["size"], min(4, found["components"])
+def _trained(entry: Figures, method: str) -> str:
+    """How a mini-batch by a method ends: `trained`; with local losses `same` or `other`, as its weights on two stages
+    are those on one; or a refusal. Backpropagation in one process is the same computation on any stages."""
+    size, components = entry["size"], min(4, entry["components"])
+    arguments = {"num_classes": CLASSES, **entry["with"]}
     cost = {"forward_s": 1.0, "backward_s": 1.0, "update_s": 1.0}
     spec: Figures = {
         "name": "one",
         "data": {
             "source": "synthetic",
             "shape": [3, size, size],
-            "classes": 10,
-            "samples": 40,
+            "classes": CLASSES,
+            "samples": 8,
             "batch_size": 4,
-            "validation_fraction": 0.2,
+            "validation_fraction": 0.25,
         },
-        "model": {"from": f"torchvision:{name}", "with": arguments, "components": components},
+        "model": {"from": entry["from"], "with": arguments, "components": components},
         "method": method,
         "optimizer": {"kind": "sgd", "lr": 0.001},
         "pipeline": {"costs": [cost] * components},
         "run": {"steps": 1, "evaluate_every": None, "checkpoint": None, "test": "end"},
     }
     hashes = []
-    for stages in (1, 2):
-        schedule = "naive" if method == "backpropagation" and stages == 2 else "auto"
-        pipeline = {**spec["pipeline"], "stages": stages, "schedule": schedule}
+    for stages in (1,) if method == "backpropagation" or components == 1 else (1, 2):
         try:
             with TemporaryDirectory() as folder:
+                pipeline = {**spec["pipeline"], "stages": stages}
                 run = alray.run({**spec, "pipeline": pipeline}, inline=True, output=f"{folder}/run")
                 hashes.append(run.summary.weights_sha256)
         except AlrayError as error:
             return str(error)
+    if len(hashes) == 1:
+        return "trained"
     return "same" if hashes[0] == hashes[1] else "other"
 
 
-def main(names: list[str]) -> None:
-    if names[:1] == ["--one"]:
-        print(json.dumps(looked_at(names[1])))  # noqa: T201
-        return
-    MEASURED.mkdir(parents=True, exist_ok=True)
-    known = {each["name"]: each for each in json.loads(RESULT.read_text(encoding="utf-8"))} if RESULT.exists() else {}
-    for name in names or models.list_models(module=models):
-        if name in known:
-            continue
-        command = [sys.executable, "-m", "benchmarks.models", "--one", name]
+def _parameters(source: str) -> int:
+    """The number of a model's parameters, counted on the meta device if its constructor needs no values."""
+    kind, _, name = source.partition(":")
+    make = models.get_model if kind == "torchvision" else importlib.import_module("timm").create_model
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        except subprocess.TimeoutExpired:
-            known[name] = {"name": name, "refused": f"not ready in {LIMIT_S} s"}
-        else:
-            lines = done.stdout.strip().splitlines()
-            said = done.stderr.strip().splitlines()[-1:]
-            known[name] = json.loads(lines[-1]) if done.returncode == 0 else {"name": name, "refused": said}
-        RESULT.write_text(json.dumps(list(known.values()), indent=1), encoding="utf-8")
-        print(json.dumps(known[name]), flush=True)  # noqa: T201
+            with torch.device("meta"):
+                model = make(name, num_classes=CLASSES, **ARGUMENTS.get(source, {}))
+        except (RuntimeError, NotImplementedError):
+            model = make(name, num_classes=CLASSES, **ARGUMENTS.get(source, {}))
+    return sum(each.numel() for each in model.parameters())
+
+
+def _of_torchvision() -> Iterator[Figures]:
+    for name in models.list_models(module=models):
+        source = f"torchvision:{name}"
+        yield {"from": source, "family": "torchvision", "parameters": _parameters(source)}
+
+
+def _of_timm() -> Iterator[Figures]:
+    """The smallest model of each family, if timm is installed."""
+    try:
+        timm = importlib.import_module("timm")
+    except ImportError:
+        return
+    for family in timm.list_modules():
+        names = [name for name in timm.list_models(module=family) if not name.startswith("test_")]
+        sizes = {name: _parameters(f"timm:{name}") for name in names}
+        name = min(sizes, key=lambda each: sizes[each])
+        yield {"from": f"timm:{name}", "family": family, "parameters": sizes[name]}
+
+
+def _in_a_process(measure: Callable[[], Figures]) -> Figures:
+    """What is measured in a process of its own, so that its memory comes back and no fault ends this one."""
+    fork = multiprocessing.get_context("fork")
+    receiving, sending = fork.Pipe(duplex=False)
+
+    def look() -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # each run says how far it is
+        torch.set_num_threads(1)
+        warnings.simplefilter("ignore")
+        sending.send(measure())
+
+    process = fork.Process(target=look)
+    process.start()
+    sending.close()
+    try:
+        if not receiving.poll(LIMIT_S):
+            return {"failed": f"not ready in {LIMIT_S} s"}
+        found: Figures = receiving.recv()
+    except EOFError:
+        process.join()
+        return {"failed": f"the process ended with {process.exitcode}"}
+    finally:
+        process.terminate()
+        process.join()
+    return found
+
+
+def _keep(known: Sequence[Figures]) -> None:
+    MEASURED.mkdir(parents=True, exist_ok=True)
+    RESULT.write_text(json.dumps(known, indent=1), encoding="utf-8")
+
+
+def main(names: list[str]) -> None:
+    known: list[Figures] = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else []
+
+    def measure(missing: str, of: Callable[[Figures], Figures]) -> None:
+        """Of all entries that lack this key, the smallest first."""
+        for entry in sorted(known, key=lambda each: each["parameters"]):
+            if missing in entry or entry.keys() & {"refused", "failed"} or (names and entry["from"] not in names):
+                continue
+            entry |= _in_a_process(partial(of, entry))
+            _keep(known)
+            print(json.dumps(entry), flush=True)  # noqa: T201
+
+    for library, listed in (("torchvision", _of_torchvision), ("timm", _of_timm)):
+        if not any(entry["from"].startswith(f"{library}:") for entry in known):
+            known += listed()
+            _keep(known)
+    measure("with", lambda entry: looked_at(entry["from"]))
+    measure("trained", lambda entry: trained(entry) if "whole" in entry else {"trained": None})
 
 
 if __name__ == "__main__":

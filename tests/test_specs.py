@@ -18,7 +18,7 @@ from .stand_ins import Overrides, on_stand_in
 pytestmark = pytest.mark.stand_ins
 
 ROOT = Path(__file__).parents[1]
-FILES = sorted(file for folder in ("specs", "benchmarks") for file in (ROOT / folder).rglob("*.yaml"))
+FILES = sorted(file for folder in ("specs", "benchmarks", "examples") for file in (ROOT / folder).rglob("*.yaml"))
 NAMES = [file.relative_to(ROOT).as_posix() for file in FILES]
 STUDIES = [name for name in NAMES if is_study(ROOT / name)]
 SPECS = [name for name in NAMES if name not in STUDIES]

@@ -38,6 +38,7 @@ _NOT_OF_THE_SETS = {
     "last_batch",
     "workers",
     "augment",
+    "channels",
     "text",
     "normalise",
     "assume",
@@ -255,8 +256,9 @@ def _opened_data(
     train_part, validation_part = _divide(len(train), data_spec, seed)
     sample, _ = own_entry(train, 0, "sample 0 of split `train`", task) if source.own else train[0]
     shape = tuple(sample.shape)
+    channels = _channels(data_spec, shape)
     _require_images_to_augment(data_spec, shape)
-    normalisation = _normalisation(data_spec, source, shape)
+    normalisation = _normalisation(data_spec, source, shape if channels is None else (channels, *shape[1:]))
     target_normalisation = _target_normalisation(section, source)
 
     def split(name: SplitName, samples: SampleSet, part: Tensor) -> Split:
@@ -265,6 +267,7 @@ def _opened_data(
             part,
             name=name,
             shape=shape,
+            channels=channels,
             classes=source.classes,
             task=task,
             normalisation=normalisation,
@@ -440,6 +443,20 @@ def _part_sizes(num_samples: int, data_spec: spec.DataSection) -> tuple[int, int
     return num_validation, num_train
 
 
+def _channels(data_spec: spec.DataSection, shape: tuple[int, ...]) -> int | None:
+    """How many channels are made of the one of these pictures; None: they stay as they are."""
+    wanted = data_spec.channels
+    if wanted is None or (len(shape) == 3 and shape[0] == wanted):
+        return None
+    if len(shape) != 3 or shape[0] != 1:
+        raise DataError(
+            f"there are no {wanted} channels to make of samples of shape {list(shape)}",
+            key="data.channels",
+            hint="leave it out: it is for pictures [1, height, width]",
+        )
+    return wanted
+
+
 def _require_images_to_augment(data_spec: spec.DataSection, shape: tuple[int, ...]) -> None:
     if data_spec.augment != "none" and (len(shape) != 3 or shape[0] not in (1, 3)):
         raise DataError(
@@ -468,6 +485,8 @@ def _normalisation(data_spec: spec.DataSection, source: Source, shape: tuple[int
     """How the samples are normalised: as the spec says, or else as the source does."""
     said = data_spec.normalise
     found = source.normalisation if said is None else Normalisation(said.mean, said.deviation)
+    if said is None and found is not None and data_spec.channels is not None and len(found.mean) == 1:
+        found = Normalisation(found.mean * shape[0], found.std * shape[0])
     if found is not None and not (len(found.mean) == len(found.std) and shape[:1] == (len(found.mean),)):
         raise DataError(
             f"`{'normalisation' if said is None else 'normalise'}` has {len(found.mean)} means and {len(found.std)} "

@@ -73,15 +73,18 @@ class SampleSplit(Split):
         *,
         name: str,
         shape: tuple[int, ...],
+        channels: int | None = None,
         classes: tuple[str, ...],
         task: LearningTask,
         normalisation: Normalisation | None,
         target_normalisation: Normalisation | None = None,
         own_seed: int | None = None,
     ) -> None:
-        """part: [len(self)] int64, indices into `samples`. name: the split of the source, for messages. own_seed: of
-        the run, where a user's code reads the samples: whatever it draws is seeded for each sample."""
-        super().__init__(shape, torch.float32, classes)
+        """part: [len(self)] int64, indices into `samples`. name: the split of the source, for messages. shape: of a
+        sample of the source. channels: so many equal channels are made of its one; None: they stay. own_seed: of the
+        run, where a user's code reads the samples: whatever it draws is seeded for each sample."""
+        super().__init__(shape if channels is None else (channels, *shape[1:]), torch.float32, classes)
+        self._given = shape
         self._task = task
         self._target_normalisation = target_normalisation
         self._own_seed = own_seed
@@ -115,7 +118,7 @@ class SampleSplit(Split):
         else:
             raw, labels = self._collate(indices, at)
         self._check_shape(tuple(raw.shape[1:]), f"sample {int(indices[0])} of split `{self._name}`")
-        samples = as_float(raw, f"sample {int(indices[0])} of split `{self._name}`")
+        samples = as_float(self._in_channels(raw), f"sample {int(indices[0])} of split `{self._name}`")
         self._check_values(samples, labels, indices)
         if augment is not None:
             samples = torch.stack([augment(sample, row) for row, sample in enumerate(samples)])
@@ -126,18 +129,23 @@ class SampleSplit(Split):
         if self._preparable and self._prepared is None:
             labels = samples.labels
             self._preparable = (
-                tuple(samples.samples.shape[1:]) == self.shape
+                tuple(samples.samples.shape[1:]) == self._given
                 and bool(torch.isfinite(samples.samples).all())
                 and bool(self._task.fits(labels).all())
             )
             if self._preparable:
-                self._prepared = self._normalise(samples.samples).clone(memory_format=torch.contiguous_format)
+                of_model = self._normalise(self._in_channels(samples.samples))
+                self._prepared = of_model.clone(memory_format=torch.contiguous_format)
         return self._prepared is not None
 
     def prepare(self, raw: Tensor, what: str) -> Tensor:
         """Prepare a sample that is not in this split in the same way. `what` names it in messages."""
         self._check_shape(tuple(raw.shape), what)
-        return self._normalise(as_float(raw, what).unsqueeze(0))[0]
+        return self._normalise(as_float(self._in_channels(raw), what).unsqueeze(0))[0]
+
+    def _in_channels(self, raw: Tensor) -> Tensor:
+        """The samples with as many channels as the model gets: [..., channels, height, width]."""
+        return raw if self._given == self.shape else raw.expand(*raw.shape[:-3], *self.shape)
 
     def _normalise(self, samples: Tensor) -> Tensor:
         return samples if self._normalisation is None else self._normalisation.apply(samples)
@@ -166,9 +174,9 @@ class SampleSplit(Split):
         return own_entry(self._samples, index, what, self._task)
 
     def _check_shape(self, shape: tuple[int, ...], what: str) -> None:
-        if shape != self.shape:
+        if shape != self._given:
             raise DataError(
-                f"{what} has shape {list(shape)}, but the first training sample has {list(self.shape)}",
+                f"{what} has shape {list(shape)}, but the first training sample has {list(self._given)}",
                 key="data",
                 hint="give all samples the same shape",
             )

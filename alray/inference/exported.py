@@ -82,7 +82,8 @@ class ExportedRoute:
                 file=given,
                 hint="predict from the run folder, whose data source may know",
             )
-        samples = as_float(form.picture.picture.read(Path(given)), f"picture {given}").unsqueeze(0)
+        pixels = form.picture.picture.read(Path(given)).expand(form.shape)  # a grey one may have become three channels
+        samples = as_float(pixels, f"picture {given}").unsqueeze(0)
         return (samples if form.normalisation is None else form.normalisation.apply(samples))[0]
 
 

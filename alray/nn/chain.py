@@ -67,6 +67,11 @@ class Chain(ABC):
         model."""
         return None
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """Sentences that the user should read on the initial weights."""
+        return ()
+
     def ends(self, index: int) -> PartEnds | None:
         """The places at which a part of a model begins and ends; None for a block."""
         return None
@@ -146,7 +151,15 @@ class _Parts(Chain):
         self._model = model
         self._load = load
         self._seed = seed
-        self._weights = None if trained else model.weights
+        self._trained = trained
+        file = model.weights_file
+        name = model.weights if file is None else None
+        self._weights = file or name
+        self._arguments = model.arguments
+        if name is not None:
+            from alray.nn.imported.sources import of_named_weights
+
+            self._arguments = of_named_weights(self._source, name) | self._arguments
         if sample.words is not None:
             raise SpecError(
                 f"`{self._source}` would get texts, and a model from elsewhere takes images or numbers",
@@ -162,10 +175,14 @@ class _Parts(Chain):
 
         with put_back(), torch.device("cpu"):
             seed_all(torch.device("cpu"), self._seed, "weights", "model")
-            model = ImportedModel(self._source, self._model.arguments, self._load)
-        if self._weights is not None:
-            model.start_from(self._weights)
+            model = ImportedModel(self._source, self._arguments, self._load, freeze=self._model.freeze)
+            if self._weights is not None and not self._trained:
+                model.start_from(self._weights)
         return model
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return () if self._weights is None or self._trained else self._imported.notes
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -181,12 +198,12 @@ class _Parts(Chain):
         return self._source.startswith(PREFIX)
 
     def alike(self, index: int) -> str:
-        return f"{self._source} {sorted(self._model.arguments.items())} {self._parts[index]}"
+        return f"{self._source} {sorted(self._arguments.items())} {self._model.freeze} {self._parts[index]}"
 
     def as_spec(self, depth: int) -> dict[str, Any]:
         places = [part.until for part in self._parts[:-1]]
         cut = {"cut": places} if places else {"components": 1}
-        return {"from": self._source, "with": self._model.arguments, **cut}
+        return {"from": self._source, "with": self._arguments, **cut}
 
     def build(self, index: int, input: Shape) -> nn.Module:
         return self._moved(self._imported.part(*self._parts[index]))

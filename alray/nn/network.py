@@ -95,6 +95,11 @@ class Network:
     def __len__(self) -> int:
         return len(self._chain)
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """Sentences that the user should read on the initial weights."""
+        return self._chain.notes
+
     def labels(self, index: int) -> dict[str, Shape]:
         """Return the label tensors that component `index` receives in training, by name: shapes of one sample."""
         return self.method.labels_in(index)
@@ -300,7 +305,9 @@ class Network:
             output=Shape(given.pop("s").shape[1:], output.dtype),
             draws=own or getattr(block, "draws", False) or module_draws(block),
             writes_input=incoming["s"]._version != before,
-            normalises_batches=any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in block.modules()),
+            normalises_batches=any(
+                isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training for part in block.modules()
+            ),
             pooling=getattr(block, "pooling", "mean"),
             takes_along=along,
             gives_along={each: Shape(value.shape[1:], value.dtype) for each, value in given.items()},

@@ -60,8 +60,9 @@ def _average(maps: torch.Tensor, axis: int, windows: int) -> torch.Tensor:
     return torch.cat([whole, rest], axis)
 
 
-Pooling = Literal["mean", "final_states", "last_state"]
-"""How a sequence becomes a vector. A block's module names its own by the attribute `pooling`; the default is "mean"."""
+Pooling = Literal["mean", "final_states", "last_state", "channels_last"]
+"""How a sequence or a map becomes a vector. A block's module names its own by the attribute `pooling`; the default is
+"mean". channels_last: the mean, and maps are [N, H, W, C] in place of [N, C, H, W]."""
 
 
 class Features(nn.Module):
@@ -74,6 +75,9 @@ class Features(nn.Module):
         """pool: windows of a map in each direction, at most; None does not average. pooling: of sequences."""
         super().__init__()
         maps, self.sequences = len(input) == 3, len(input) == 2
+        self.moves_channels = maps and pooling == "channels_last"
+        if self.moves_channels:
+            input = Shape((input[2], *input[:2]), input.dtype)
         self.pool = WindowPool(pool) if maps and pool is not None else None
         self.pooling = pooling
         self.width = input.elements
@@ -85,6 +89,8 @@ class Features(nn.Module):
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         if self.sequences:
             return _POOLED[self.pooling](s, mask)
+        if self.moves_channels:
+            s = s.movedim(3, 1)
         if self.pool is not None:
             s = self.pool(s)
         return s.flatten(1)
@@ -120,6 +126,7 @@ _POOLED: dict[Pooling, Callable[[torch.Tensor, torch.Tensor | None], torch.Tenso
     "mean": masked_mean,
     "final_states": final_states,
     "last_state": last_state,
+    "channels_last": masked_mean,
 }
 
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    create_model,
+    model_validator,
+)
 
 from alray.spec.choice import OPEN_TAG, ByShape, Choice
 from alray.spec.own_code import PREFIX, FreeValue, OwnClass, OwnCode, Reference, own_reference
-from alray.spec.section import Counts, InputFile, PositiveInt, Section, Width, describe, refusal
+from alray.spec.section import Counts, Input, InputFile, PositiveInt, Section, Width, describe, located, refusal
 
 LayerActivation = Literal["relu", "tanh", "sigmoid", "none"]
 NumLayers = Annotated[int, Field(ge=1, le=1000)]
@@ -190,6 +201,15 @@ def _model_name(text: str) -> str:
 ModelName = Annotated[str, AfterValidator(_model_name), OwnClass()]
 """A model of torchvision or timm by name, or a class of the user."""
 
+_WEIGHTS = Input("file", name=r"[A-Z][A-Z0-9_]*")
+"""Weights are a file, or torchvision's and timm's of a name."""
+
+
+def _weights(value: Any, info: ValidationInfo) -> str:
+    named = re.fullmatch(r"(?:\w+_Weights\.)?([A-Z][A-Z0-9_]*)", value) if isinstance(value, str) else None
+    return str(located(value, info)) if named is None else named[1]
+
+
 # `from` and `with` are words of Python: a class body cannot have attributes of these names.
 _KEYWORDS: dict[str, Any] = {
     "from": (
@@ -228,10 +248,14 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
     """Layers of that model behind which it is cut, in place of a number of components: paths of modules or of single
     operations as in torchvision's `get_graph_node_names`, such as [layer1, layer2.0]. null: by `components`."""
 
-    weights: InputFile | None = None
-    """File of initial weights of that whole model, with its own names: safetensors, or a state dict that `torch.save`
-    wrote. Its last layer may have another number of classes; then that layer is drawn by the seed. null: all are drawn
-    by the seed."""
+    weights: Annotated[str, BeforeValidator(_weights), _WEIGHTS] | None = None
+    """Initial weights of that whole model: a file with its own names, safetensors or a state dict that `torch.save`
+    wrote; or weights that torchvision has under a name, such as DEFAULT or IMAGENET1K_V1, and timm as DEFAULT. The last
+    layer may be for another number of classes; then it is drawn by the seed. null: all are drawn by the seed."""
+    freeze: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Modules and parameters of that model that are not trained, by their paths, such as [conv1, bn1, layer1]. Frozen
+    modules compute as in evaluation: their batch normalisation keeps its statistics, and they drop nothing. Default:
+    none."""
 
     @model_validator(mode="after")
     def _is_one_of_two(self) -> Model:
@@ -241,9 +265,10 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
                 "a model needs `components` as a list, or `from`",
                 "write, for example, components: [{block: mlp, widths: [64]}], or from: torchvision:resnet18",
             )
-        if self.source is None and (self.cut is not None or self.weights is not None or self.arguments):
+        if self.source is None and (self.cut is not None or self.weights is not None or self.arguments or self.freeze):
             raise refusal(
-                "`cut`, `weights` and `with` belong to a model `from` elsewhere", "remove them, or give `from`"
+                "`cut`, `weights`, `freeze` and `with` belong to a model `from` elsewhere",
+                "remove them, or give `from`",
             )
         if self.source is not None and listed_blocks:
             raise refusal(
@@ -252,6 +277,11 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
         if self.cut is not None and self.components != "auto":
             raise refusal("a model is cut by `components` or by `cut`, not by both", "remove one of them")
         return self
+
+    @property
+    def weights_file(self) -> Path | None:
+        """The file of initial weights, if there is one."""
+        return Path(self.weights) if self.weights is not None and _WEIGHTS.marks(self.weights) else None
 
     @property
     def source(self) -> str | None:

@@ -97,6 +97,8 @@ class DataSection(Section):
     image_size: ImageSize | None = None
     """Height and width to which images are resized, in pixels: one number for both, or [height, width]. null: images
     keep their size."""
+    channels: Literal[3] | None = None
+    """3: grey pictures get three equal channels, for a network that takes colours. null: pictures keep theirs."""
     normalise: Normalise | None = None
     """Means and standard deviations by which samples are normalised. null: those of the source, if it has any."""
     assume: Assume | None = None
@@ -112,6 +114,8 @@ class DataSection(Section):
     def expected(self) -> Expected:
         """The sizes that `assume` says, and for the rest those of the kind."""
         kind, said = self.of_kind, self.assume
+        if self.channels is not None and kind.shape is not None:
+            kind = replace(kind, shape=(self.channels, *kind.shape[1:]))
         if said is None:
             return kind
         return Expected(
@@ -368,7 +372,7 @@ class TextSection(DataSection):
     def of_kind(self) -> Expected:
         return _of_documents(self.text)
 
-    @field_validator("augment", "image_size", "normalise")
+    @field_validator("augment", "image_size", "channels", "normalise")
     @classmethod
     def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
         if value not in (None, "none"):
@@ -446,7 +450,7 @@ class Table(OwnValidationSection):
     """Names of the classes, in the order of their numbers. null: those of `classes.txt`, or else the different classes
     of the training file."""
 
-    @field_validator("augment", "image_size")
+    @field_validator("augment", "image_size", "channels")
     @classmethod
     def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
         if value not in (None, "none"):
@@ -567,7 +571,7 @@ class OwnData(OwnCode, DataSection):
     @field_validator("text")
     @classmethod
     def _documents(cls, value: Text | None, info: ValidationInfo) -> Text | None:
-        for field in ("augment", "image_size", "normalise"):
+        for field in ("augment", "image_size", "channels", "normalise"):
             if value is not None and info.data.get(field) not in (None, "none"):
                 raise refusal(f"`{field}` is for images, but samples with `text` are documents", f"leave out {field}")
         return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,14 +109,17 @@ def path_from(value: Any, directory: Path | None) -> Path:
 
 @dataclass(frozen=True)
 class Input:
-    """Marks a path that is read: what there must be. A text is only a path if it ends with `ending`."""
+    """Marks a path that is read: what there must be. A text is only a path if it ends with `ending`, and is none if
+    the pattern `name` matches it."""
 
     kind: Literal["file", "folder"]
     ending: str = ""
+    name: str | None = None
 
     def marks(self, value: Any) -> bool:
         """Whether a value of the field is such a path."""
-        return str(value).endswith(self.ending)
+        text = str(value)
+        return text.endswith(self.ending) and (self.name is None or re.fullmatch(self.name, text) is None)
 
 
 SpecPath = Annotated[Path, BeforeValidator(located)]

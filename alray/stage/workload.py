@@ -120,10 +120,11 @@ class Workload:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences that the user should read before the run: which parameters Muon does not update, how learning rates
-        follow updates of several mini-batches, and where replicas do not give the result of one process."""
+        """Sentences that the user should read before the run: which initial weights were not taken, which parameters
+        Muon does not update, how learning rates follow updates of several mini-batches, and where replicas do not give
+        the result of one process."""
         spec, encoders = self.spec, self.network.encoders
-        notes = list(self.data.notes)
+        notes = [*self.data.notes, *self.network.notes]
         if spec.optimizer.kind == "muon":
             elements = self.network.updated_elements()
             notes.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -90,10 +91,68 @@ def test_the_same_bits_on_ray(imported: Workshop, local_ray: None) -> None:
     same(imported.run("method=decoupled_greedy", "pipeline.stages=2", inline=False, name="ray"), inline)
 
 
-def test_a_pipeline_of_torchvisions_resnet_is_plain_torch_and_goes_back(workshop: Workshop, one_thread: None) -> None:
+FROZEN = "model.freeze=[stem, norm, pairs.0]"
+
+
+@pytest.mark.parametrize("method", [*METHODS, "supervised_contrastive", "backpropagation"])
+def test_frozen_parts_keep_their_weights_on_any_stages(imported: Workshop, method: str) -> None:
+    one = imported.run(f"method={method}", FROZEN, name="one")
+    trained = TrainedNetwork(imported.folder / "one", allow_code=True).components
+    start = Workload.open(load_spec(imported.spec).spec, UserCode(imported.folder)).network
+    for index, component in enumerate(trained):
+        before, after = start.component(index, "cpu").weights(), component.weights()
+        for name, value in after.items():
+            is_frozen = name.startswith(("f.stem.", "f.norm.", "f.pairs.0."))
+            assert not name.startswith("f.") or torch.equal(value, before[name]) == is_frozen
+    schedule = ("pipeline.schedule=naive",) if method == "backpropagation" else ()
+    same(imported.run(f"method={method}", FROZEN, *schedule, "pipeline.partition=[1,3]", name="two"), one)
+    imported.run(f"method={method}", FROZEN, "run.epochs=1", name="half")
+    same(imported.resume("run.epochs=2", *schedule, "pipeline.partition=[2,2]", name="half"), one)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble"])
+def test_a_pipeline_with_a_frozen_stage_on_ray(imported: Workshop, local_ray: None, schedule: str) -> None:
+    overrides = ("method=backpropagation", FROZEN, f"pipeline.schedule={schedule}", "pipeline.partition=[2,2]",
+                 "pipeline.micro_batches=4", "pipeline.micro_batch_norm=accept")  # fmt: skip
+    inline = imported.run(*overrides, name="inline")
+    same(imported.run(*overrides, inline=False, name="ray"), inline)
+
+
+def test_frozen_parts_with_replicas(imported: Workshop) -> None:
+    overrides = ("method=decoupled_greedy", FROZEN, "replicas.count=2")
+    one = imported.run(*overrides, name="one")
+    same(imported.run(*overrides, "pipeline.stages=2", name="two"), one)
+
+
+FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+
+
+def part_of_fashion_mnist(folder: Path) -> str:
+    """The first pictures of the Debian package in a folder, as an override of a spec."""
+    if not FASHION_MNIST.is_dir():
+        pytest.skip("the Debian package dataset-fashion-mnist is not installed")
+    folder.mkdir()
+    for name, count in (("train", 96), ("t10k", 32)):
+        for kind, of_one in (("images-idx3", 28 * 28), ("labels-idx1", 1)):
+            file = f"{name}-{kind}-ubyte.gz"
+            whole = gzip.decompress((FASHION_MNIST / file).read_bytes())
+            head = 4 * (1 + whole[3])  # a magic number, whose last byte counts the sizes that follow
+            part = whole[:4] + count.to_bytes(4, "big") + whole[8 : head + count * of_one]
+            (folder / file).write_bytes(gzip.compress(part))
+    return (
+        f"data={{source: torchvision, dataset: FashionMNIST, root: {folder}, image_size: 32, channels: 3, "
+        "validation_fraction: 0.25, batch_size: 8}"
+    )
+
+
+@pytest.mark.parametrize("data", ["noise", "Fashion-MNIST"])
+def test_a_pipeline_of_torchvisions_resnet_is_plain_torch_and_goes_back(
+    workshop: Workshop, one_thread: None, data: str
+) -> None:
+    overrides = [part_of_fashion_mnist(workshop.folder / "data")] if data == "Fashion-MNIST" else []
     workshop.spec.write_text(RESNET)
-    workshop.run()
-    spec = load_spec(workshop.spec).spec
+    workshop.run(*overrides)
+    spec = load_spec(workshop.spec, overrides).spec
     workload = Workload.open(spec, UserCode(workshop.folder))
     network, data = workload.network, workload.data
     names = [component.f.body.state_dict() for component in (network.component(index, "cpu") for index in range(4))]

@@ -11,11 +11,13 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
+from torchvision import models
 
 from alray.errors import SpecError
 from alray.nn.encoder import row_major
 from alray.nn.imported.ends import PartEnds
 from alray.nn.imported.model import ImportedModel
+from alray.nn.readout import Features
 from alray.nn.shape import Shape
 
 IMAGE = Shape((3, 64, 64))
@@ -194,6 +196,9 @@ def test_a_model_that_cannot_be_used_is_refused_in_a_sentence(make: Callable[...
         own(make).cut("auto", None, Shape((6,)))
     (problem,) = caught.value.problems
     assert problem.hint
+    if make is InADictionary:
+        assert problem.file == __file__
+        assert "def forward" in Path(__file__).read_text().splitlines()[problem.line - 1]
     if make is Branching:
         assert (
             problem.file == __file__
@@ -219,3 +224,105 @@ def test_initial_weights_from_a_file(tmp_path: Path) -> None:
     for file, said in (("broken.pt", "is not a file of weights"), ("weights.pt", "weights of another shape")):
         with pytest.raises(SpecError, match=said):
             own(Skips, width=9).start_from(tmp_path / file)
+
+
+WEIGHTS = "squeezenet1_1-b8a52dc0.pth"
+"""The file in torch hub's cache that torchvision reads for `DEFAULT` of squeezenet1_1."""
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
+    """Weights for 1000 classes in the cache of torch hub, in place of those that torchvision downloads."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    torch.manual_seed(9)
+    weights: dict[str, torch.Tensor] = models.squeezenet1_1().state_dict()
+    (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
+    torch.save(weights, tmp_path / "hub" / "checkpoints" / WEIGHTS)
+    return weights
+
+
+@pytest.mark.parametrize("classes", [7, 1000])
+def test_named_weights_are_those_of_torchvision_but_for_another_number_of_classes(
+    cached: dict[str, torch.Tensor], classes: int
+) -> None:
+    torch.manual_seed(0)
+    model = ImportedModel("torchvision:squeezenet1_1", {"num_classes": classes}, load=nothing)
+    drawn = {name: value.clone() for name, value in model.whole.state_dict().items()}
+    model.start_from("DEFAULT")
+    last = "classifier.1."
+    for name, value in model.whole.state_dict().items():
+        assert torch.equal(value, drawn[name] if classes == 7 and name.startswith(last) else cached[name])
+    assert [last.rstrip(".") in note for note in model.notes] == ([True] if classes == 7 else [])
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "said"),
+    [
+        ("torchvision:squeezenet1_1", "IMAGENET1K_V7", "IMAGENET1K_V1"),
+        ("torchvision:squeezenet1_0", "DEFAULT", "checkpoints"),  # is not in the cache, and is not a file's name
+        ("python:nets.Net", "DEFAULT", "give a file"),
+    ],
+)
+def test_named_weights_that_are_not_there_are_refused(
+    source: str, name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nothing listens there: no test downloads anything
+    model = ImportedModel(source, {}, load=lambda reference: Skips)
+    with pytest.raises(SpecError) as caught:
+        model.start_from(name)
+    (problem,) = caught.value.problems
+    assert problem.key == "model.weights" and said in f"{problem.message} {problem.hint}"
+
+
+def test_frozen_parts_stand_still(one_thread: None) -> None:
+    frozen = ("conv1", "bn1", "layer1", "layer2.0.bn1.weight")
+    torch.manual_seed(0)
+    model = ImportedModel("torchvision:resnet18", {"num_classes": 7}, load=nothing, freeze=frozen)
+    torch.manual_seed(0)
+    plain = models.resnet18(num_classes=7).train()
+    for name in frozen[:3]:
+        plain.get_submodule(name).eval().requires_grad_(requires_grad=False)
+    parts = [model.part(*part).train() for part in model.cut(3, None, IMAGE)] + [model.classifier().train()]
+    value = samples = torch.randn(4, *IMAGE)
+    for part in parts:
+        value = part(value)
+    value.square().sum().backward()
+    scores = plain(samples)
+    scores.square().sum().backward()
+    assert torch.equal(value, scores)
+    trained = {name: each for part in parts for name, each in part.named_parameters()}
+    for name, parameter in plain.named_parameters():
+        gradient = trained[name].grad
+        if name == frozen[3] or parameter.grad is None:
+            assert gradient is None and name.startswith(frozen)
+        else:
+            assert torch.equal(gradient, parameter.grad)  # type: ignore[arg-type]
+    after = {name: value for part in parts for name, value in part.state_dict().items()}
+    assert all(torch.equal(value, after[name]) for name, value in plain.state_dict().items())
+    assert after["bn1.num_batches_tracked"] == 0 and after["layer2.0.bn1.num_batches_tracked"] == 1
+
+
+def test_a_frozen_name_that_is_not_there_is_refused() -> None:
+    with pytest.raises(SpecError) as caught:
+        ImportedModel("torchvision:resnet18", {}, load=nothing, freeze=["layer_1"])
+    (problem,) = caught.value.problems
+    assert problem.key == "model.freeze" and "layer1" in str(problem.hint)
+
+
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [("swin_t", {"features.0", "features.1", "features.7"}), ("convnext_tiny", set()), ("resnet18", set())],
+)
+def test_readouts_average_maps_whose_channels_are_last(name: str, last: set[str]) -> None:
+    model = torchvision(name)
+    parts = [(part, model.part(*part)) for part in model.cut("auto", None, IMAGE)[:-1]]
+    ends = {".".join((part.until or "").split(".")[:2]) for part, module in parts if module.pooling == "channels_last"}
+    assert ends >= last and bool(ends) == bool(last)
+    _, module = parts[0]
+    shape = model.shape_after(module, IMAGE)
+    features = Features(Shape(shape), 1, module.pooling)
+    maps = torch.randn(2, *shape)
+    pooled = maps.mean((1, 2)) if last else maps.mean((2, 3))
+    torch.testing.assert_close(features(maps), pooled)
+    assert features.width == pooled.shape[1]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import importlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -18,11 +17,14 @@ from torch import fx, nn
 from alray.counting import counted
 from alray.errors import Problem, SpecError
 from alray.nn.imported.ends import PartEnds
+from alray.nn.imported.layout import channels_last
 from alray.nn.imported.part import Part, between
 from alray.nn.imported.places import SAMPLES, costs, even, natural, place_of, single_places, uses_again, weighted
+from alray.nn.imported.sources import made, named_weights
 from alray.nn.imported.trace import Trace, first_line, trace
+from alray.nn.readout import Pooling
 from alray.nn.shape import Shape
-from alray.spec.section import nearest
+from alray.spec.section import listed, nearest
 from alray.user_code import FAULTS_OF_USER_CODE, own_problem
 
 
@@ -32,24 +34,58 @@ class ImportedModel:
     Its classifier is all from its last layer with weights on. The components are what comes before.
     """
 
-    def __init__(self, source: str, arguments: dict[str, Any], load: Callable[[str], Any]) -> None:
+    def __init__(
+        self, source: str, arguments: dict[str, Any], load: Callable[[str], Any], *, freeze: Sequence[str] = ()
+    ) -> None:
         """source: `torchvision:NAME`, `timm:NAME` or `python:package.module.Class`. load: takes the last of them to the
-        object that it names. Raises SpecError."""
+        object that it names. freeze: names of modules and parameters that no method trains. Raises SpecError."""
         self.title = f"`{source}`"
-        self.whole = _made(source, arguments, load)
+        self._source = source
+        self._arguments = arguments
+        self.whole = made(source, arguments, load)
+        self.frozen = self._freeze(freeze)
+        self.notes: list[str] = []
+        """Sentences on what was not taken of the initial weights that were given."""
 
-    def start_from(self, file: Path) -> None:
-        """Take initial weights from a file with the model's own names. The last layer keeps those that were drawn if
-        the file's have other shapes, as of another number of classes. Raises SpecError."""
-        given = _weights_of(file)
+    def _freeze(self, names: Sequence[str]) -> frozenset[str]:
+        """Paths of the modules that stand still, without those below others. Their parameters get no gradient."""
+        modules = dict(self.whole.named_modules())
+        parameters = dict(self.whole.named_parameters())
+        for name in names:
+            if name in parameters:
+                parameters[name].requires_grad = False
+            elif name in modules:
+                modules[name].requires_grad_(requires_grad=False)
+            else:
+                meant = nearest(name, [*modules, *parameters])
+                tops = listed([child for child, _ in self.whole.named_children()], "and")
+                raise SpecError(
+                    f"{self.title} has no module or parameter `{name}`",
+                    key="model.freeze",
+                    hint=f"did you mean `{meant}`?" if meant else f"its largest modules are {tops}",
+                )
+        return frozenset(name for name in names if name in modules)
+
+    def start_from(self, weights: Path | str) -> None:
+        """Take initial weights: from a file with the model's own names, or those that torchvision or timm have under a
+        name. The last layer keeps those that were drawn if the given ones have other shapes, as of another number of
+        classes. Raises SpecError."""
+        if isinstance(weights, Path):
+            self._take(_weights_of(weights), f"`{weights}`")
+        else:
+            self._take(named_weights(self._source, self._arguments, weights), f"`{weights}` of {self.title}")
+
+    def _take(self, given: dict[str, torch.Tensor], title: str) -> None:
         own = self.whole.state_dict()
-        last = list(self._with_weights)[-1] + "."
-        given = {
-            name: value
-            for name, value in given.items()
-            if not (name.startswith(last) and name in own and own[name].shape != value.shape)
-        }
-        left = {name for name in own if name.startswith(last)}
+        last = list(self._with_weights)[-1]
+        left = {name for name in own if name.startswith(f"{last}.")}
+        other_shape = {name for name in left if name in given and own[name].shape != given[name].shape}
+        if other_shape:
+            given = {name: value for name, value in given.items() if name not in left}
+            self.notes.append(
+                f"the last layer `{last}` begins with weights drawn by the seed, because {title} has others: for "
+                "another number of classes"
+            )
         missing = [name for name in own if name not in given and name not in left]
         unknown = [name for name in given if name not in own]
         other = [name for name in given if name in own and own[name].shape != given[name].shape]
@@ -60,7 +96,7 @@ class ImportedModel:
         ):
             if names:
                 raise SpecError(
-                    f"`{file}` {what} for `{names[0]}`, one of {counted(len(names), 'such name')}, unlike {self.title}",
+                    f"{title} {what} for `{names[0]}`, one of {counted(len(names), 'such name')}, unlike {self.title}",
                     key="model.weights",
                     hint="give a state dict of the same model, made with the arguments in `with`",
                 )
@@ -69,10 +105,10 @@ class ImportedModel:
     @cached_property
     def _traces(self) -> dict[bool, Trace]:
         """By whether the model trains."""
-        training = trace(self.whole, self.title, training=True)
+        training = trace(self.whole, self.title, training=True, frozen=self.frozen)
         evaluation = trace(self.whole, self.title, training=False, opaque=training.opaque)
         if evaluation.opaque != training.opaque:
-            training = trace(self.whole, self.title, training=True, opaque=evaluation.opaque)
+            training = trace(self.whole, self.title, training=True, opaque=evaluation.opaque, frozen=self.frozen)
         return {True: training, False: evaluation}
 
     @cached_property
@@ -87,6 +123,10 @@ class ImportedModel:
         if not found:
             raise SpecError(f"{self.title} has no layer with weights", key="model.from", hint="give another model")
         return found
+
+    @cached_property
+    def _channels_last(self) -> frozenset[str]:
+        return channels_last(self._traces[True], self.whole)
 
     @property
     def opaque(self) -> frozenset[str]:
@@ -137,9 +177,8 @@ class ImportedModel:
         work, values = self._measured(sample)
         groups = self._groups(values)
         if components == "auto":
-            return self.parts(
-                natural(groups, list(self._traces[True].names.values()), self._with_weights.keys(), self.whole)
-            )
+            places, with_weights = self._of_batch(values).keys(), self._with_weights.keys()
+            return self.parts(natural(groups, self._traces[True], places, with_weights, self.whole))
         assert isinstance(components, int)
         if components > len(groups):
             raise SpecError(
@@ -167,10 +206,7 @@ class ImportedModel:
     def _groups(self, values: dict[fx.Node, torch.Tensor]) -> list[PartEnds]:
         """The shortest runs that have weights: each begins with a layer with weights, the first one with the input."""
         trace = self._traces[True]
-        batch = {trace.names[node]: _of_batch(value) for node, value in values.items()}
-        places = [name for name in self.places if batch.get(name, False)] or self.places[-1:]
-        if places[-1] != self.places[-1]:
-            places.append(self.places[-1])
+        places = self._of_batch(values)
         ends: list[str] = []
         current: str | None = None
         has_weights = False
@@ -184,6 +220,12 @@ class ImportedModel:
             if name == self.places[-1]:
                 break
         return self.parts(ends)
+
+    def _of_batch(self, values: dict[fx.Node, torch.Tensor]) -> dict[str, None]:
+        """The places whose values have the rows of the batch, in order, and the last one in any case."""
+        names = self._traces[True].names
+        batch = {names[node] for node, value in values.items() if _of_batch(value)}
+        return dict.fromkeys(name for name in self.places if name in batch or name == self.places[-1])
 
     def _work_of(self, groups: Sequence[PartEnds], work: dict[fx.Node, float]) -> list[float]:
         totals = [0.0]
@@ -214,7 +256,8 @@ class ImportedModel:
             begin = traced.input if after is None else places[after]
             end = traced.output if until is None else places[until]
             graphs[mode] = between(traced, begin, end)
-        return Part(self.whole, graphs[True], graphs[False])
+        pooling: Pooling = "channels_last" if until in self._channels_last else "mean"
+        return Part(self.whole, graphs[True], graphs[False], frozen=self.frozen, pooling=pooling)
 
 
 def _of_batch(value: torch.Tensor) -> bool:
@@ -249,49 +292,3 @@ def _weights_of(file: Path) -> dict[str, torch.Tensor]:
             f"`{file}` holds no state dict", key="model.weights", hint="save model.state_dict(), not the model itself"
         )
     return found
-
-
-def _made(source: str, arguments: dict[str, Any], load: Callable[[str], Any]) -> nn.Module:
-    kind, _, name = source.partition(":")
-    make = {
-        "python": lambda: load(source),
-        "torchvision": lambda: _of_torchvision(name),
-        "timm": lambda: _of_timm(name),
-    }[kind]()
-    try:
-        model = make(**arguments)
-    except FAULTS_OF_USER_CODE as error:
-        message = f"`{source}` cannot be made: {type(error).__name__}: {error}"
-        hint = "`with` has the arguments of its constructor"
-        problem = own_problem(error, message, key="model.with", hint=hint) or Problem(message, hint, key="model.with")
-        raise SpecError.of((problem,)) from error
-    if not isinstance(model, nn.Module):
-        raise SpecError(
-            f"`{source}` gave {type(model).__name__}, not a torch.nn.Module",
-            key="model.from",
-            hint="name a class of a module, or a function that returns one",
-        )
-    return model
-
-
-def _of_torchvision(name: str) -> Callable[..., Any]:
-    from torchvision import models
-
-    _require(name, models.list_models(), "torchvision")
-    return partial(models.get_model, name)
-
-
-def _of_timm(name: str) -> Callable[..., Any]:
-    try:
-        timm = importlib.import_module("timm")
-    except ImportError as error:
-        raise SpecError("timm is not installed", key="model.from", hint="pip install 'alray[timm]'") from error
-    _require(name, timm.list_models(), "timm")
-    return partial(timm.create_model, name)
-
-
-def _require(name: str, known: Sequence[str], library: str) -> None:
-    if name not in known:
-        meant = nearest(name, known)
-        hint = f"did you mean `{meant}`?" if meant else f"see {library}'s `list_models()`"
-        raise SpecError(f"{library} has no model `{name}`", key="model.from", hint=hint)

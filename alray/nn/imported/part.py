@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 from torch import fx, nn
 
 from alray.nn.imported.trace import Trace
+from alray.nn.readout import Pooling
 
 
 class Part(nn.Module):
@@ -21,15 +22,34 @@ class Part(nn.Module):
     draws = True
     """A function of the model may draw random numbers without a layer that says so."""
 
-    def __init__(self, whole: nn.Module, training: fx.Graph, evaluation: fx.Graph) -> None:
-        """The graphs take one tensor, and name modules and parameters of `whole`, which are copied."""
+    def __init__(
+        self,
+        whole: nn.Module,
+        training: fx.Graph,
+        evaluation: fx.Graph,
+        *,
+        frozen: Collection[str] = (),
+        pooling: Pooling = "mean",
+    ) -> None:
+        """The graphs take one tensor, and name modules and parameters of `whole`, which are copied. frozen: paths of
+        modules that compute as in evaluation. pooling: how local losses read what the part gives."""
         super().__init__()
+        self.pooling = pooling
+        self._frozen = tuple(f"{path}." for path in frozen)
         shared: dict[int, Any] = {}
         for graph in (training, evaluation):
             for node in graph.nodes:
                 if node.op in ("call_module", "get_attr"):
                     _graft(self, whole, str(node.target), shared)
         self._training, self._evaluation = _compiled(training), _compiled(evaluation)
+
+    def train(self, mode: bool = True) -> Part:
+        """Batch normalisation and dropout of frozen modules stay as in evaluation."""
+        super().train(mode)
+        for path, module in self.named_modules():
+            if f"{path}.".startswith(self._frozen):
+                module.eval()
+        return self
 
     def forward(self, s: torch.Tensor, mask: None = None) -> torch.Tensor:
         """mask: always None, for a head is called with one."""

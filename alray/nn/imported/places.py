@@ -75,22 +75,42 @@ def weighted(trace: Trace, model: nn.Module) -> list[fx.Node]:
     return found
 
 
-def natural(groups: Sequence[PartEnds], names: Sequence[str], with_weights: Set[str], model: nn.Module) -> list[str]:
+def natural(
+    groups: Sequence[PartEnds], trace: Trace, places: Set[str], with_weights: Set[str], model: nn.Module
+) -> list[str]:
     """Places behind the natural units of a model: the members of its sequences, and its layers with weights outside of
     them.
 
-    groups: the shortest runs with weights. names: of all nodes, in order. with_weights: those of layers with weights.
-    A member of a `Sequential` or `ModuleList` that has submodules is one unit, such as a residual block.
+    groups: the shortest runs with weights. places: names of the nodes behind which it can be cut. with_weights: those
+    of layers with weights. A member of a `Sequential` or `ModuleList` that has submodules is one unit, such as a
+    residual block.
     """
     units = list(_units(model, "", in_sequence=False))
+    names = list(trace.names.values())
+    matrices = {name for node, name in trace.names.items() if node.op == "get_attr" and _is_matrix(node, model)}
     chosen = []
     for group in groups[:-1]:
         assert group.until is not None
-        following = next(name for name in names[names.index(group.until) + 1 :] if name in with_weights)
-        unit = _unit_of(group.until, units)
-        if unit is None or unit != _unit_of(following, units):
-            chosen.append(group.until)
+        at = names.index(group.until)
+        following = next(name for name in names[at + 1 :] if name in with_weights)
+        unit = _unit_of(following, units)
+        # A unit may begin with functions of weights, such as Swin's attention: then go back to the end of the last one.
+        used_weights = False
+        for name in reversed(names[: at + 1]):
+            if name in places and (unit is None or _unit_of(name, units) != unit):
+                if used_weights or name == group.until:
+                    chosen.append(name)
+                break
+            used_weights = used_weights or name in matrices
+            if name in with_weights:
+                break
     return chosen
+
+
+def _is_matrix(node: fx.Node, model: nn.Module) -> bool:
+    owner, _, name = str(node.target).rpartition(".")
+    value = getattr(model.get_submodule(owner), name)
+    return isinstance(value, nn.Parameter) and value.ndim > 1
 
 
 def _unit_of(name: str, units: Sequence[str]) -> str | None:

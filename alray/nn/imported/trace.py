@@ -14,7 +14,7 @@ from typing import Any
 from torch import fx, nn
 
 from alray.errors import Problem, SpecError
-from alray.user_code import FAULTS_OF_USER_CODE, own_problem
+from alray.user_code import FAULTS_OF_USER_CODE, own_place, own_problem
 
 _WHOLE = "whole"
 """The path of a model inside the module that calls it with one argument."""
@@ -51,15 +51,25 @@ class Trace:
         return returned
 
 
-def trace(model: nn.Module, title: str, *, training: bool, opaque: frozenset[str] = frozenset()) -> Trace:
+def trace(
+    model: nn.Module,
+    title: str,
+    *,
+    training: bool,
+    opaque: frozenset[str] = frozenset(),
+    frozen: frozenset[str] = frozenset(),
+) -> Trace:
     """The operations of `model`, called with one tensor.
 
     A submodule whose `forward` cannot be traced becomes one node, and so do torch's own layers. title: of the model, in
-    errors. opaque: paths of submodules that are one node in any case. Raises SpecError where the model's own `forward`
-    cannot be traced, and where it does not return one tensor.
+    errors. opaque: paths of submodules that are one node in any case. frozen: paths of submodules that compute as in
+    evaluation. Raises SpecError where the model's own `forward` cannot be traced, and where it does not return one
+    tensor.
     """
     before = {part: part.training for part in model.modules()}
     model.train(training)
+    for path in frozen:
+        model.get_submodule(path).eval()
     try:
         while True:
             tracer = _Tracer(opaque)
@@ -79,11 +89,16 @@ def trace(model: nn.Module, title: str, *, training: bool, opaque: frozenset[str
     is_tuple = isinstance(returned, fx.Node) and isinstance(returned.target, type)
     if is_tuple or not isinstance(returned, fx.Node):
         kind = (returned.target if is_tuple else type(returned)).__name__.removeprefix("immutable_").lstrip("_")
-        raise _refused(
+        file, line = own_place(type(model).forward) or (None, None)
+        problem = Problem(
             f"`forward` of {title} returns a `{kind}` in {'training' if training else 'evaluation'}, not one tensor",
             "give constructor arguments, by `with`, with which it returns the class scores alone, such as "
             "`aux_logits: false`, or write a class around it that does",
+            file,
+            line,
+            "model.from",
         )
+        raise SpecError.of((problem,))
     _keep_constants(around, model, graph, "training" if training else "evaluation")
     return Trace(graph, tracer.names, opaque)
 
@@ -172,7 +187,3 @@ def first_line(error: Exception) -> str:
     """The first line of an error's text, or its name if it has none."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-def _refused(message: str, hint: str) -> SpecError:
-    return SpecError(message, key="model.from", hint=hint)

@@ -1,0 +1,126 @@
+"""The page docs/models.md, from published figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+Figures = dict[str, Any]
+TARGETS = {"torchvision": 0.95, "timm": 0.90}
+LOCAL = {"associated_learning": "AL", "decoupled_greedy": "DGL", "supervised_contrastive": "SCPL"}
+
+
+def page(entries: Sequence[Figures]) -> str:
+    """entries: those of `benchmarks/models.py`."""
+    lines = [
+        "# Models from elsewhere",
+        "",
+        "Measured by `make models`, written by `make publish` from `benchmarks/results`. It shows what "
+        "`model: {from: ...}` makes of every classification model of torchvision, and of the smallest "
+        "model of each family of timm. [Writing a spec](writing_a_spec.md#a-model-from-elsewhere) says how to use it.",
+        "",
+        "- **places**: where the model can be cut, because one tensor alone is needed later. **components**: with "
+        "`components: auto`, one for each natural unit.",
+        "- **whole**: how far the chain of all components is from the whole model, on two random images in evaluation "
+        "and in training, with the gradients of one backward pass. *bits*: everything is equal. Otherwise it is the "
+        "largest difference of gradients, over the largest gradient of that parameter; scores are equal unless it says "
+        "so. Gradients differ where a model passes on tensors in other strides, as ConvNeXt does: alray lays out what "
+        "crosses a boundary row by row, and other strides take other kernels.",
+        "- **BP**, **AL, DGL, SCPL**: one mini-batch of four samples, with the model in four components. *bits*: the "
+        "three local methods ran on one stage and streamed on two, and both ended in the same weights. A cell is empty "
+        "where this has not been tried.",
+        "",
+    ]
+    for library in TARGETS:
+        of_library = sorted(
+            (entry for entry in entries if entry["from"].startswith(f"{library}:")), key=lambda each: each["from"]
+        )
+        lines += _section(library, of_library) if of_library else [f"## {library}", "", "Not tried yet.", ""]
+    return "\n".join(lines)
+
+
+def works(entry: Figures) -> bool:
+    """Whether a model was traced and cut, and nothing that was tried with it failed."""
+    trained = entry.get("trained") or {}
+    return "places" in entry and not (
+        entry.keys() & {"refused", "failed"}
+        or any(each not in ("trained", "same") for each in trained.values())
+        or any(entry.get("whole", {}).get(mode, 0.0) > 0.0 for mode in ("training", "evaluation"))
+    )
+
+
+def _section(library: str, entries: Sequence[Figures]) -> list[str]:
+    tried = [entry for entry in entries if "with" in entry or "failed" in entry]
+    right = [entry for entry in tried if works(entry)]
+    run = [entry for entry in tried if entry.get("trained")]
+    what = "models" if library == "torchvision" else "families"
+    lines = [f"## {library}", ""]
+    if tried:
+        lines += [
+            f"Of {len(entries)} {what}, {len(tried)} were tried, and **{len(right)}** of these are cut and agree "
+            f"with the whole: **{len(right) / len(tried):.0%}** (target: {TARGETS[library]:.0%}). "
+            f"{len(run)} of them trained by every method.",
+            "",
+        ]
+    family = library == "timm"
+    lines += [
+        f"|{' family |' if family else ''} model | parameters, millions | image | places | components | whole | BP "
+        "| AL, DGL, SCPL |",
+        f"|{'---|' if family else ''}---|---|---|---|---|---|---|---|",
+    ]
+    for entry in tried:
+        if "places" in entry and "size" in entry:
+            name = entry["from"].partition(":")[2]
+            cells = [entry["family"]] * family + [f"`{name}`", f"{entry['parameters'] / 1e6:.1f}", str(entry["size"])]
+            lines.append(f"| {' | '.join([*cells, str(entry['places']), *_results(entry)])} |")
+    refused = [entry for entry in tried if entry.keys() & {"refused", "failed"}]
+    if refused:
+        lines += ["", "Not used:", ""]
+        lines += [
+            f"- `{entry['from'].partition(':')[2]}`: {entry.get('refused') or entry['failed']}" for entry in refused
+        ]
+    failed = [(entry, by, each) for entry in run for by, each in entry["trained"].items()]
+    failed = [each for each in failed if each[2] not in ("trained", "same")]
+    if failed:
+        lines += ["", "Methods that failed:", ""]
+        lines += [f"- `{entry['from'].partition(':')[2]}`, `{by}`: {said}" for entry, by, said in failed]
+    opaque = [entry for entry in tried if entry.get("opaque")]
+    if opaque:
+        lines += ["", "Submodules that cannot be traced, and stay in one piece:", ""]
+        lines += [
+            f"- `{entry['from'].partition(':')[2]}`: {len(entry['opaque'])}, such as `{entry['opaque'][0]}`"
+            for entry in opaque
+        ]
+    others = [f"`{entry['from'].partition(':')[2]}`" for entry in entries if entry not in tried]
+    if others:
+        lines += ["", f"Not tried yet: {', '.join(others)}."]
+    if further := [entry for entry in tried if entry.get("with")]:
+        lines += ["", "Made with further arguments, because their training returns more than scores:", ""]
+        lines += [
+            f"- `{entry['from'].partition(':')[2]}`: " + ", ".join(f"`{key}`" for key in entry["with"])
+            for entry in further
+        ]
+    return [*lines, ""]
+
+
+def _results(entry: Figures) -> list[str]:
+    whole = entry.get("whole")
+    if whole is None:
+        agreement = ""
+    elif not any(whole.values()):
+        agreement = "bits"
+    else:
+        scores = max(whole["training"], whole["evaluation"])
+        agreement = f"{whole['gradients']:.0e}" + (f"; scores {scores:.0e}" if scores else "")
+    trained = entry.get("trained") or {}
+    by_bp = {"trained": "trained", None: ""}.get(trained.get("backpropagation"), "no")
+    local = [trained[method] for method in LOCAL if method in trained]
+    if not local:
+        bits = ""
+    elif set(local) == {"same"}:
+        bits = "bits"
+    elif set(local) == {"trained"}:
+        bits = "one component"
+    else:
+        bits = "no"
+    return [str(entry["components"]), agreement, by_bp, bits]
