@@ -6,7 +6,8 @@ from __future__ import annotations
 def counted(value: float, noun: str, plural: str | None = None) -> str:
     """A count with its noun in singular or plural: `1 stage`, `2 stages`, `400 mini-batches`, `0.25 epochs`.
 
-    plural: where the noun does not just get an "s".
+    Args:
+        plural: where the noun does not just get an "s".
     """
     if value == 1:
         return f"1 {noun}"

@@ -23,10 +23,13 @@ _LONG_LINE = 1000
 class Problem:
     """One thing that is wrong. `--json` prints these fields; all of them are printable.
 
-    message: what is wrong. hint: what to do about it. file, line, key: where it is; `key` is a key of the spec or a
-    command-line option. traceback: of a user's code that raised an error, printed below the message. text: the line, or
-    the override of the command line, as it was written. column, end_column: what is wrong in it, from 1, and the first
-    column after that.
+    Attributes:
+        message: what is wrong.
+        hint: what to do about it.
+        file, line, key: where it is; `key` is a key of the spec or a command-line option.
+        traceback: of a user's code that raised an error, printed below the message.
+        text: the line, or the override of the command line, as it was written.
+        column, end_column: what is wrong in it, from 1, and the first column after that.
     """
 
     message: str

@@ -35,9 +35,12 @@ _known: set[str] = set()
 
 
 class CodeRecord(BaseModel):
-    """Where code came from. root: an absolute folder. files: the SHA-256 of each file, by its path below the root.
+    """Where code came from.
 
-    study: the SHA-256 of a study's text; for a run it is empty.
+    Attributes:
+        root: an absolute folder.
+        files: the SHA-256 of each file, by its path below the root.
+        study: the SHA-256 of a study's text; for a run it is empty.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -63,8 +66,11 @@ class CodeRecord(BaseModel):
             return False
 
     def remember(self, note: Callable[[str], None]) -> None:
-        """Let this user run the same code again without being asked. note: takes a line if only this process can
-        remember it."""
+        """Let this user run the same code again without being asked.
+
+        Args:
+            note: takes a line if only this process can remember it.
+        """
         _known.add(self._digest)
         try:
             _folder().mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -94,8 +100,10 @@ def write_record(run_dir: Location, record: CodeRecord) -> None:
 def origin_of(run_dir: Location, copy: Path) -> Path:
     """The folder of this machine from which the code of a run came, if the same files still lie there.
 
-    copy: the code of the run folder, on this machine. Raises RequestError, which names the files, if this user did not
-    run this code here, or if files have changed since.
+    Raises RequestError, which names the files, if this user did not run this code here, or if files have changed since.
+
+    Args:
+        copy: the code of the run folder, on this machine.
     """
     files = dict(_files(copy))
     record = _read(run_dir / RECORD)
@@ -122,7 +130,12 @@ def changed_files(record: CodeRecord) -> list[str]:
 
 
 def refused(what: str, files: Iterable[str], folder: str) -> RequestError:
-    """The error that names code that may not run. what: kind of code. folder: the folder that brings it."""
+    """The error that names code that may not run.
+
+    Args:
+        what: kind of code.
+        folder: the folder that brings it.
+    """
     named = list(files)
     more = f" and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
     return RequestError(

@@ -61,7 +61,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that ended. `error` is None unless it failed. lost: as in `alray.runner.driver.Outcome`."""
+    """A run that ended. `error` is None unless it failed.
+
+    Attributes:
+        lost: as in `alray.runner.driver.Outcome`.
+    """
 
     summary: Summary
     error: AlrayError | None

@@ -39,7 +39,8 @@ def plan_spec(
 ) -> tuple[Workload, Plan]:
     """Plan a spec without running it, and without its data if their sizes are known.
 
-    probe: measure the components instead of estimating them.
+    Args:
+        probe: measure the components instead of estimating them.
     """
     loaded = load_with_inputs(source, overrides, allow_elsewhere=options.allow_code, without_data=True)
     with loaded.locations.locating():

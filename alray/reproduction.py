@@ -40,8 +40,11 @@ class Parting:
 class Reproduction:
     """A run and the same run done again.
 
-    steps: mini-batches, after which the weights are compared. evaluations: how many were compared. parted_losses: the
-    first mini-batch whose losses differ; None if none does. environment: what differs of machine and libraries.
+    Attributes:
+        steps: mini-batches, after which the weights are compared.
+        evaluations: how many were compared.
+        parted_losses: the first mini-batch whose losses differ; None if none does.
+        environment: what differs of machine and libraries.
     """
 
     recorded: str
@@ -82,9 +85,13 @@ def reproduce_run(
 ) -> tuple[Finished, Reproduction | None]:
     """Do a run again, from its `spec.yaml` and its `code/`, up to its last weights, and compare the two.
 
-    overrides: another layout on devices, which keeps the mathematics. inline: None: as the run, on Ray where an
-    address is given. The reproduction is None if the new run failed or was interrupted before that. Raises
-    CheckpointError if the run has no weights, and SpecError if an override would make it another run.
+    The reproduction is None if the new run failed or was interrupted before that.
+
+    Raises CheckpointError if the run has no weights, and SpecError if an override would make it another run.
+
+    Args:
+        overrides: another layout on devices, which keeps the mathematics.
+        inline: None: as the run, on Ray where an address is given.
     """
     again = Resumed.again(recorded, overrides)
     before = _recorded(again)

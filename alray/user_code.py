@@ -73,10 +73,11 @@ class UserCode:
     """
 
     def __init__(self, root: Location, *, allow_elsewhere: bool = False, is_copy: bool = False) -> None:
-        """root: the directory of the spec, or the copy of the user's code in a run folder or next to weights.
-
-        allow_elsewhere: whether modules may also come from other directories of `sys.path`. is_copy: whether the code
-        may be another's: then only its text is loaded.
+        """
+        Args:
+            root: the directory of the spec, or the copy of the user's code in a run folder or next to weights.
+            allow_elsewhere: whether modules may also come from other directories of `sys.path`.
+            is_copy: whether the code may be another's: then only its text is loaded.
         """
         self.root = local_copy(root).resolve()
         self.allow_elsewhere = allow_elsewhere
@@ -91,7 +92,11 @@ class UserCode:
         """The code of a run folder: from where it came, if it still lies there as it was when it ran; otherwise the
         copy in the run folder, if the user allows that.
 
-        named: whether the spec of the run names any code. Raises RequestError as `origin_of`.
+        Args:
+            named: whether the spec of the run names any code.
+
+        Raises:
+            RequestError: as `origin_of`.
         """
         copy = run_dir / CODE
         if not copy.is_dir():
@@ -153,7 +158,10 @@ class UserCode:
 
         These are the modules of its references, what they import, and what was loaded since this object was made. What
         other runs in this process have loaded stays out. Processes on other machines that this object is sent to from
-        now on load from there what they miss. note: as for `CodeRecord.remember`.
+        now on load from there what they miss.
+
+        Args:
+            note: as for `CodeRecord.remember`.
         """
         self._shared = run_dir / CODE
         references = list(references)
@@ -222,7 +230,10 @@ class UserCode:
 def named(what: str, doing: str, *, key: str) -> Iterator[None]:
     """Inside, whatever a user's code raises becomes one UserCodeError. alray's own errors pass unchanged.
 
-    what: whose code it is. doing: what it did. key: of the spec, where it is named.
+    Args:
+        what: whose code it is.
+        doing: what it did.
+        key: of the spec, where it is named.
     """
     try:
         yield

@@ -71,8 +71,9 @@ def api_errors() -> Iterator[None]:
 def watched(progress: bool) -> Iterator[tuple[Display, Interrupts]]:
     """The display of a run, and the counter of the requests to stop it.
 
-    progress: whether it is shown: in the output of a notebook's cell, or on standard error. Signals reach the main
-    thread alone, so a run in another thread does not hear them.
+    Args:
+        progress: whether it is shown: in the output of a notebook's cell, or on standard error. Signals reach the main
+            thread alone, so a run in another thread does not hear them.
     """
     main = threading.current_thread() is threading.main_thread()
     with (

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 def compare(runs: Run | str | Location | Iterable[Run | str | Location]) -> Comparison:
     """Compare runs, as `alray compare` does: those that differ only in their seed form a group.
 
-    runs: runs, their folders, or their URLs; or a single one. Raises `alray.errors.CheckpointError` if one is not a
-    run.
+    Args:
+        runs: runs, their folders, or their URLs; or a single one.
+
+    Raises:
+        alray.errors.CheckpointError: if one is not a run.
     """
     with api_errors():
         several = [runs] if isinstance(runs, Run | str | Location) else runs

@@ -21,7 +21,10 @@ def frame_of(records: Iterable[Record]) -> DataFrame:
 def frame_of_rows(rows: Iterable[Mapping[str, Any]], whole: Container[str] = ()) -> DataFrame:
     """A row for each mapping. A section becomes columns such as `a.b`, and a list of depths columns named by them.
 
-    whole: sections that stay one value. Where a row has no section and another row has it, its columns are empty.
+    Where a row has no section and another row has it, its columns are empty.
+
+    Args:
+        whole: sections that stay one value.
     """
     from pandas import DataFrame
 

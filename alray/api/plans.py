@@ -23,8 +23,9 @@ def plan(
 ) -> Plan:
     """The plan of a spec, as `alray plan` makes it: what would run where, how long, and with how much memory.
 
-    spec, overrides, allow_code, progress: as for `alray.run`. probe: measure the components on this machine instead of
-    estimating their costs.
+    Args:
+        spec, overrides, allow_code, progress: as for `alray.run`.
+        probe: measure the components on this machine instead of estimating their costs.
     """
     from alray.options import Options
     from alray.orchestrate import plan_spec
@@ -46,7 +47,9 @@ def fit(
 ) -> Fitting:
     """How a network fits on some devices, as `alray fit` searches it: `rows`, what fits first, and the `best` of them.
 
-    devices: their memory, as "4x24GB" or in bytes. probe: as for `alray.plan`; the others as for `alray.run`.
+    Args:
+        devices: their memory, as "4x24GB" or in bytes.
+        probe: as for `alray.plan`; the others as for `alray.run`.
     """
     from alray.planner.fitting import fit_spec, parse_devices
 

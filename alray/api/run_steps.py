@@ -49,8 +49,13 @@ def reproduce(
     in_process: bool | None,
     **requested: Unpack[Requested],
 ) -> tuple[Finished, Reproduction | None]:
-    """Do a run again as it was recorded. in_process: without Ray; None: as recorded. The second value is None if the
-    run did not come to its end."""
+    """Do a run again as it was recorded.
+
+    The second value is None if the run did not come to its end.
+
+    Args:
+        in_process: without Ray; None: as recorded.
+    """
     options = Options.requested(**requested)
     with _reading(watched, run_dir) as (observer, interrupts):
         from alray.reproduction import reproduce_run

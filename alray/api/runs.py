@@ -47,16 +47,21 @@ def run(
 ) -> Run:
     """Train the network of a spec, as `alray run` does, and return the run when it has ended.
 
-    spec: a file, a dict or an `alray.Spec`. Relative paths are taken from the folder of the file, or from the current
-    folder. overrides: values that replace those of the spec, such as {"optimizer.lr": 3e-4}. inline: run in this
-    process, without Ray. output: the run folder, new or empty, or its URL on object storage; None:
-    runs/<name>-<time>. address: the Ray cluster to connect to; None: start one. profile: mini-batches to trace, such as
-    "20-24,40". allow_code: also load `python:` classes from outside the folder of the spec, or from a folder that
-    came from elsewhere. progress: show it.
-
     Raises an `alray.AlrayError`: a `RequestError` if nothing was started, a `RunError` if the run failed. Ctrl-C, or a
     notebook's stop button, finishes the mini-batch, writes a checkpoint and raises KeyboardInterrupt; a second one
     stops at once. After both, `alray.load_run` opens the run folder.
+
+    Args:
+        spec: a file, a dict or an `alray.Spec`. Relative paths are taken from the folder of the file, or from the
+            current folder.
+        overrides: values that replace those of the spec, such as {"optimizer.lr": 3e-4}.
+        inline: run in this process, without Ray.
+        output: the run folder, new or empty, or its URL on object storage; None: runs/<name>-<time>.
+        address: the Ray cluster to connect to; None: start one.
+        profile: mini-batches to trace, such as "20-24,40".
+        allow_code: also load `python:` classes from outside the folder of the spec, or from a folder that came from
+            elsewhere.
+        progress: show it.
     """
     given = override_texts(overrides)
 
@@ -75,9 +80,13 @@ def run(
 
 
 def load_run(folder: str | Location) -> Run:
-    """The run in a run folder, which may still be going on. folder: its path, or its URL on object storage.
+    """The run in a run folder, which may still be going on.
 
-    Raises `alray.errors.CheckpointError` if no run made it.
+    Args:
+        folder: its path, or its URL on object storage.
+
+    Raises:
+        alray.errors.CheckpointError: if no run made it.
     """
     return Run(require_run_dir(location_of(folder)))
 
@@ -94,8 +103,12 @@ def reproduce(
 ) -> Reproduction:
     """Do a run again as it was recorded, as `alray reproduce` does: `same` says whether it ended in the same weights.
 
-    run: a run, its folder or its URL. overrides: another layout on devices, such as {"pipeline.stages": 1}. inline:
-    in this process, without Ray; None: as recorded. The others, and what is raised, as for `alray.run`.
+    The others, and what is raised, as for `alray.run`.
+
+    Args:
+        run: a run, its folder or its URL.
+        overrides: another layout on devices, such as {"pipeline.stages": 1}.
+        inline: in this process, without Ray; None: as recorded.
     """
     folder, given = run.folder if isinstance(run, Run) else location_of(run), override_texts(overrides)
     with api_errors():
@@ -114,7 +127,10 @@ class Run:
     """
 
     def __init__(self, folder: Location) -> None:
-        """folder: an existing run folder."""
+        """
+        Args:
+            folder: an existing run folder.
+        """
         self.folder = folder
 
     @property
@@ -142,8 +158,12 @@ class Run:
     def records(self, kind: RecordKind | None = None) -> DataFrame:
         """The records of the run so far, without work that was lost: a row for each, in order.
 
-        kind: only those of this kind. Columns have the names of the fields that docs/run_folder.md explains, with a dot
-        for each level: `losses.0.associated`, `per_depth.2.test`. Raises RequestError for an unknown kind.
+        Args:
+            kind: only those of this kind. Columns have the names of the fields that docs/run_folder.md explains, with a
+                dot for each level: `losses.0.associated`, `per_depth.2.test`.
+
+        Raises:
+            RequestError: for an unknown kind.
         """
         if kind is not None:
             require_one_of(kind, _RECORD_KINDS, key="kind")
@@ -161,9 +181,12 @@ class Run:
     ) -> Evaluated:
         """Measure accuracy, time and size of each route of inference, as `alray evaluate` does.
 
-        depth: that of one route; None: all. best: with the weights of the best validation accuracy. step: with those of
-        the checkpoint after so many mini-batches. data: where files of the data lie now, such as {"train": "photos"}.
-        allow_code: also run the code of a folder that came from elsewhere.
+        Args:
+            depth: that of one route; None: all.
+            best: with the weights of the best validation accuracy.
+            step: with those of the checkpoint after so many mini-batches.
+            data: where files of the data lie now, such as {"train": "photos"}.
+            allow_code: also run the code of a folder that came from elsewhere.
         """
         from alray.inference.requests import evaluate_run
         from alray.inference.weights import RequestedWeights
@@ -187,8 +210,11 @@ class Run:
         data: Overrides = None,
         allow_code: bool = False,
     ) -> list[Prediction]:
-        """Classify pictures (files), or texts (files, or the texts themselves): one of them, or several. depth, best,
-        step, data: as for `evaluate`; without a depth, the deepest route."""
+        """Classify pictures (files), or texts (files, or the texts themselves): one of them, or several.
+
+        Args:
+            depth, best, step, data: as for `evaluate`; without a depth, the deepest route.
+        """
         from alray.inference.requests import predict_run
         from alray.inference.weights import RequestedWeights
 
@@ -214,10 +240,14 @@ class Run:
         data: Overrides = None,
         allow_code: bool = False,
     ) -> Exported:
-        """Write the inference route to a file, as `alray export` does. depth, best, step, data: as for `predict`.
+        """Write the inference route to a file, as `alray export` does.
 
-        output: the file, on a disk; None: export/route-<depth> in the run folder, with the format's ending. Raises
-        RequestError for an unknown format.
+        Args:
+            depth, best, step, data: as for `predict`.
+            output: the file, on a disk; None: export/route-<depth> in the run folder, with the format's ending.
+
+        Raises:
+            RequestError: for an unknown format.
         """
         from alray.inference.export import FORMATS
         from alray.inference.requests import export_run
@@ -249,7 +279,8 @@ class Run:
     ) -> Run:
         """Go on from the last checkpoint, as `alray resume` does; arguments and errors as for `alray.run`.
 
-        allow_change: also allow values that change the mathematics of the run.
+        Args:
+            allow_change: also allow values that change the mathematics of the run.
         """
         given = override_texts(overrides)
 

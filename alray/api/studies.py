@@ -32,12 +32,15 @@ def study(
 ) -> Study:
     """Run all trials of a study, as `alray study` does, and return it when it has ended.
 
-    spec: a file or a dict, whose `base` is a file. overrides: keys of the study. output: the study folder, new or
-    empty; None: studies/<name>-<time>. address, allow_code, progress: as for `alray.run`.
-
     Raises an `alray.AlrayError` if the study cannot run; a trial that fails is a result. One that was lost with its
     process or node has no record: `summary.lost` counts them, and `resume` runs them again. Ctrl-C ends the trials that
     are running and raises KeyboardInterrupt; `alray.load_study(folder).resume()` begins them anew.
+
+    Args:
+        spec: a file or a dict, whose `base` is a file.
+        overrides: keys of the study.
+        output: the study folder, new or empty; None: studies/<name>-<time>.
+        address, allow_code, progress: as for `alray.run`.
     """
     given = override_texts(overrides)
     options = _options(address, output, allow_code)
@@ -94,7 +97,8 @@ class Study:
     ) -> Study:
         """Run the trials that have not ended, as `alray study --resume` does.
 
-        overrides: what makes the study grow, such as `{"search.trials": 40}`.
+        Args:
+            overrides: what makes the study grow, such as `{"search.trials": 40}`.
         """
         given = override_texts(overrides)
         options = _options(address, None, allow_code)

@@ -39,10 +39,12 @@ class GradientReducer:
         thread: ThreadPoolExecutor,
         may_lack: bool = False,
     ) -> None:
-        """over: an all-reduce that only this component uses.
-
-        thread: the stage's `communication_thread()`. may_lack: whether a parameter may have no gradient on any rank.
-        Then the ranks also send each other which gradients they have, one byte for each.
+        """
+        Args:
+            over: an all-reduce that only this component uses.
+            thread: the stage's `communication_thread()`.
+            may_lack: whether a parameter may have no gradient on any rank. Then the ranks also send each other which
+                gradients they have, one byte for each.
         """
         self.communication_s = 0.0
         """Seconds that the communication thread spent compressing, sending and waiting for peers."""
@@ -72,10 +74,17 @@ class GradientReducer:
     def start(self, gradients: Sequence[torch.Tensor | None], weight: float, *, weighted: bool = False) -> None:
         """Start averaging `gradients`, given in parameter order, with this rank's share of the mini-batch as `weight`.
 
-        The weights of all ranks sum to one. weighted: whether the gradients are multiplied by them already. The
-        gradients are copied, so the caller may change them before `wait`. None counts as zeros; a parameter may have a
-        gradient on some ranks only. Raises `ChannelError` if `wait` was not called for the previous reduction, or if
-        the gradients do not fit the layout.
+        The weights of all ranks sum to one.
+
+        The gradients are copied, so the caller may change them before `wait`. None counts as zeros; a parameter may
+        have a gradient on some ranks only.
+
+        Args:
+            weighted: whether the gradients are multiplied by them already.
+
+        Raises:
+            ChannelError: if `wait` was not called for the previous reduction, or if the gradients do not fit the
+                layout.
         """
         if self._under_way is not None:
             raise ChannelError(

@@ -75,7 +75,11 @@ class HostBarrier(Barrier):
     """
 
     def __init__(self, pipes: Pipes, *, leads: bool, timeout_s: float) -> None:
-        """pipes: descriptors of this process. leads: whether this is stage 0, the one that waits in `gather`."""
+        """
+        Args:
+            pipes: descriptors of this process.
+            leads: whether this is stage 0, the one that waits in `gather`.
+        """
         self._pipes = pipes
         self._leads = leads
         self._timeout_s = timeout_s

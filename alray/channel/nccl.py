@@ -31,7 +31,11 @@ class NcclSender(Sender):
     def __init__(
         self, *, edge: str, headers: Sender, group: dist.ProcessGroup, device: torch.device, timeout_s: float
     ) -> None:
-        """headers: the edge for headers. group: of the two stages, in which this one has rank 0."""
+        """
+        Args:
+            headers: the edge for headers.
+            group: of the two stages, in which this one has rank 0.
+        """
         self.edge = edge
         self.bytes_sent = 0
         self._headers = headers
@@ -97,7 +101,11 @@ class NcclReceiver(Receiver):
     """Reads a header, and has the GPU receive what it describes. The GPU waits for the tensors, not the host."""
 
     def __init__(self, *, edge: str, headers: Receiver, group: dist.ProcessGroup, device: torch.device) -> None:
-        """headers: the edge for headers. group: of the two stages, in which this one has rank 1."""
+        """
+        Args:
+            headers: the edge for headers.
+            group: of the two stages, in which this one has rank 1.
+        """
         self.edge = edge
         self._headers = headers
         self._group = group

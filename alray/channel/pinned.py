@@ -15,7 +15,11 @@ class Pinned:
     """Memory of this process that CUDA knows; the memory must live until `close`."""
 
     def __init__(self, memory: torch.Tensor, device: torch.device) -> None:
-        """memory: flat, in host memory. device: that of the stage; for a CPU nothing is done."""
+        """
+        Args:
+            memory: flat, in host memory.
+            device: that of the stage; for a CPU nothing is done.
+        """
         self._address = memory.data_ptr() if device.type == "cuda" else None
         if self._address is not None:
             torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(self._address, memory.nbytes, 0))

@@ -44,8 +44,11 @@ class PointToPointSender(Sender):
         rest_bytes: int = 0,
         device: torch.device = _CPU,
     ) -> None:
-        """capacity_bytes: the largest message, or first part of one. rest_bytes: the largest second part, with its
-        header; 0: no message of this edge has two parts."""
+        """
+        Args:
+            capacity_bytes: the largest message, or first part of one.
+            rest_bytes: the largest second part, with its header; 0: no message of this edge has two parts.
+        """
         self.edge = edge
         self.bytes_sent = 0
         self._first = _Outgoing(edge, peer, tag, capacity_bytes, group, timeout_s, device)
@@ -148,7 +151,10 @@ class PointToPointReceiver(Receiver):
         timeout_s: float,
         rest_bytes: int = 0,
     ) -> None:
-        """capacity_bytes, rest_bytes: as for the sender."""
+        """
+        Args:
+            capacity_bytes, rest_bytes: as for the sender.
+        """
         self.edge = edge
         self._device = device
         self._first = _Incoming(edge, peer, tag, capacity_bytes, in_flight + 1, device, group, timeout_s)

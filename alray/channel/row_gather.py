@@ -16,7 +16,10 @@ class RowGather:
     """Gives every rank the rows of all ranks, in rank order. The ranks may have different numbers of rows."""
 
     def __init__(self, over: AllReduce, thread: ThreadPoolExecutor) -> None:
-        """thread: the stage's `communication_thread()`, in which other operations on the same group run, too."""
+        """
+        Args:
+            thread: the stage's `communication_thread()`, in which other operations on the same group run, too.
+        """
         self.communication_s = 0.0
         """Seconds that the communication thread spent sending and waiting for peers."""
         self._over = over
@@ -37,8 +40,11 @@ class RowGather:
     def start(self, own: torch.Tensor, counts: Sequence[int]) -> None:
         """Start gathering `own`, shape (rows of this rank, width), which may change from here on.
 
-        counts: the number of rows of each rank. Raises `ChannelError` if `wait` was not called before, or if `own` has
-        another number of rows.
+        Args:
+            counts: the number of rows of each rank.
+
+        Raises:
+            ChannelError: if `wait` was not called before, or if `own` has another number of rows.
         """
         if self._under_way is not None or len(own) != counts[self._over.rank]:
             raise ChannelError(

@@ -56,7 +56,10 @@ class _TwoParts:
     """A slot of the ring. It holds a whole message, or a message in two parts, the second behind the first."""
 
     def __init__(self, buffer: torch.Tensor, capacity_bytes: int) -> None:
-        """capacity_bytes: the largest size of a message in one part."""
+        """
+        Args:
+            capacity_bytes: the largest size of a message in one part.
+        """
         self._buffer = buffer[: capacity_bytes + HEADER_BYTES]
         self.first = Slot(buffer[:capacity_bytes])
         self._second: tuple[int, Slot] | None = None
@@ -99,7 +102,8 @@ class SharedMemorySender(Sender):
     ) -> None:
         """Make the memory and the pipes. `in_flight` messages may wait while the receiver works on one more.
 
-        device: that of the stage.
+        Args:
+            device: that of the stage.
         """
         self.edge = edge
         self.bytes_sent = 0

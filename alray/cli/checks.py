@@ -66,7 +66,8 @@ def python() -> CheckResult:
 def library(name: str, least: tuple[int, int]) -> CheckResult:
     """The version of an installed library, found without importing it.
 
-    least: major and minor version of the oldest that will do.
+    Args:
+        least: major and minor version of the oldest that will do.
     """
     oldest = ".".join(map(str, least))
     hint = f"install {name} {oldest} or newer"

@@ -59,7 +59,8 @@ def cluster_findings(address: str | None) -> Iterator[CheckResult]:
 def access_to(known: Sequence[NodeFacts]) -> Iterator[CheckResult]:
     """Who can use the cluster: whether it asks for a token, and the ports of Ray that are open to other hosts.
 
-    known: all nodes that answered.
+    Args:
+        known: all nodes that answered.
     """
     for node in known:
         ports = "; ".join(f"{program} {', '.join(map(str, ports))}" for program, ports in node.open_ports.items())
@@ -80,7 +81,10 @@ def access_to(known: Sequence[NodeFacts]) -> Iterator[CheckResult]:
 def of_node(node: NodeFacts, known: Sequence[NodeFacts]) -> Iterator[CheckResult]:
     """Yield the results for a node: each problem, or what it has.
 
-    known: all nodes that answered. Each version is compared with that of the first one that has it.
+    Each version is compared with that of the first one that has it.
+
+    Args:
+        known: all nodes that answered.
     """
     problems = [*_versions_of(node, known), *_lacks_of(node)]
     yield from problems

@@ -78,7 +78,8 @@ class CommandGroup(TyperGroup):
 def help_text(command: TyperCommand | TyperGroup, ctx: Any, commands: Mapping[str, Sequence[tuple[str, str]]]) -> str:
     """Usage, what the command does, its arguments, options and commands. Help is text to read: it always wraps.
 
-    commands: by the title of their group, each with what it does. A row without a name belongs to the one above.
+    Args:
+        commands: by the title of their group, each with what it does. A row without a name belongs to the one above.
     """
     page = Page.of(sys.stdout)
     return "\n\n".join(_parts(command, ctx, commands, replace(page, width=min(page.width, _WIDEST), wraps=True)))

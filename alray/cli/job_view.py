@@ -130,7 +130,9 @@ def watch(
 ) -> tuple[Job, JobView] | str:
     """Show a job until it has ended; GOES_ON or STOPPING if the user went away from it.
 
-    folder: as for `follow`. asks: whether Ctrl-C asks what to do. Otherwise it leaves the job alone.
+    Args:
+        folder: as for `follow`.
+        asks: whether Ctrl-C asks what to do. Otherwise it leaves the job alone.
     """
     with closing(terminal_display(streams.err, Interrupts(), streams.began_s)) as display:
         view = JobView(streams, display)

@@ -36,8 +36,8 @@ def methods(*, json: Json = False) -> None:
                 }
             )
             return
-        for kind, each in known.items():
-            streams.put(f"{kind} ({each.abbreviation})")
+        for number, (kind, each) in enumerate(known.items()):
+            streams.put(("\n" if number else "") + f"{kind} ({each.abbreviation})")
             streams.fields(
                 [
                     ("trains by", each.trains),

@@ -49,7 +49,11 @@ _NARROWEST, _WIDEST = 20, 160
 
 
 def plan_text(plan: Plan, view: View, *, name: str, page: Page) -> str:
-    """A plan. view: the predicted actions of its first mini-batches."""
+    """A plan.
+
+    Args:
+        view: the predicted actions of its first mini-batches.
+    """
     heading = page.heading(f"{name}: {plan.method}, {plan.schedule}, {_stages(plan)}")
     tables = (page.table(_times(plan)), page.table(_memory(plan)))
     return "\n\n".join([f"{heading}\n{_basis(plan, page)}", *tables, _chart(view, page), page.fields(_figures(plan))])

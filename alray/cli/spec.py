@@ -212,7 +212,10 @@ def _commented(path: Path, bases: Sequence[Path], text: str) -> str:
 def _plan(loaded: LoadedSpec, streams: Terminal, allow_code: bool, read: set[str]) -> int:
     """Open the data of a spec, build its network, plan it and read samples; return the number of training samples.
 
-    read: the data whose samples were read before, by their section of a spec. Those of this spec are added.
+    Those of this spec are added.
+
+    Args:
+        read: the data whose samples were read before, by their section of a spec.
     """
     from alray.console.display import PlainLines
     from alray.console.interrupts import Interrupts

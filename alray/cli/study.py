@@ -100,7 +100,11 @@ def _require_results(summary: StudySummary, streams: Terminal) -> None:
 
 
 def print_study(study_dir: Path, streams: Terminal, columns: Sequence[str]) -> None:
-    """Write the report of a study again and show it. columns: of its table; see `write_report`."""
+    """Write the report of a study again and show it.
+
+    Args:
+        columns: of its table; see `write_report`.
+    """
     from alray.studies.folder import StudyFolder
     from alray.studies.report import write_report
 

@@ -33,7 +33,10 @@ class Terminal:
     """
 
     def __init__(self, *, as_json: bool, as_events: bool = False) -> None:
-        """as_events: print everything as lines of `alray.cli.event_lines`."""
+        """
+        Args:
+            as_events: print everything as lines of `alray.cli.event_lines`.
+        """
         self.as_json = as_json
         self.as_events = as_events
         self.began_s = time.monotonic()

@@ -10,7 +10,11 @@ from alray.console.interrupts import Interrupts
 
 
 def terminal_display(stream: TextIO, interrupts: Interrupts, began_s: float | None = None) -> Display:
-    """The display for a terminal, or for a file or a pipe. began_s: as for `Display`."""
+    """The display for a terminal, or for a file or a pipe.
+
+    Args:
+        began_s: as for `Display`.
+    """
     stream = lasting(stream)
     if stream.isatty():
         from alray.console.live import LiveDisplay  # with it comes rich

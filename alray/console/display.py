@@ -99,7 +99,10 @@ class Display(RunObserver):
     """Shows the progress of a run to a person."""
 
     def __init__(self, interrupts: Interrupts, began_s: float | None = None) -> None:
-        """began_s: when the command began, by `time.monotonic()`; None: now."""
+        """
+        Args:
+            began_s: when the command began, by `time.monotonic()`; None: now.
+        """
         super().__init__(interrupts)
         self._began_s = time.monotonic() if began_s is None else began_s
         self._progress: Progress | None = None

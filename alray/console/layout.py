@@ -56,7 +56,12 @@ _MARKED = {"error:": RED, "warning:": YELLOW, "note:": BLUE}
 
 @dataclass(frozen=True)
 class Page:
-    """The properties of an output stream. width: columns of its tables. wraps: whether sentences wrap there too."""
+    """The properties of an output stream.
+
+    Attributes:
+        width: columns of its tables.
+        wraps: whether sentences wrap there too.
+    """
 
     width: int
     wraps: bool = True
@@ -79,7 +84,12 @@ class Page:
         return "\n".join(self.styled(line, BOLD) for line in self._lines(text, "", ""))
 
     def sentence(self, text: str, *, first: str = "", hang: str = "  ") -> str:
-        """A sentence, or several lines of them. first: what the first line begins with; hang: what the others do."""
+        """A sentence, or several lines of them.
+
+        Args:
+            first: what the first line begins with.
+            hang: what the others do.
+        """
         lines: list[str] = []
         for line in text.split("\n"):
             indent = line[: len(line) - len(line.lstrip(" "))]
@@ -196,7 +206,8 @@ def _padded(text: str, width: int, *, right: bool = False) -> str:
 def _wrapped(text: str, width: int, first: int | None = None) -> list[str]:
     """The text in lines of so many columns, broken at spaces; a word that is longer has a line of its own.
 
-    first: the columns of the first line, if they differ.
+    Args:
+        first: the columns of the first line, if they differ.
     """
     lines, room = [""], width if first is None else first
     for word in re.findall(r" *[^ ]+", text):

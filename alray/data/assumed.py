@@ -18,7 +18,10 @@ class AssumedSplit(Split):
     """A number of samples of one shape: noise, or as many random words as a document may have."""
 
     def __init__(self, samples: int, expected: Expected, task: LearningTask) -> None:
-        """expected: with shape and classes."""
+        """
+        Args:
+            expected: with shape and classes.
+        """
         assert expected.shape is not None and expected.classes is not None
         dtype = torch.float32 if expected.words is None else torch.int64
         super().__init__(expected.shape, dtype, tuple(f"class_{number}" for number in range(expected.classes)))

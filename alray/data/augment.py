@@ -19,7 +19,11 @@ def strong(image: Tensor, generator: torch.Generator) -> Tensor:
     The jitter multiplies brightness, contrast and saturation by a factor in 0.6..1.4 and shifts hue by -0.1..0.1, in
     random order. A picture with one channel has no colour, so only its brightness and contrast are jittered.
 
-    image: [1 or 3, height, width] floating point. Returns the same shape. Raises DataError if a value is outside 0..1.
+    Args:
+        image: [1 or 3, height, width] floating point. Returns the same shape.
+
+    Raises:
+        DataError: if a value is outside 0..1.
     """
     if image.min() < 0 or image.max() > 1:
         smallest, largest = float(image.min()), float(image.max())

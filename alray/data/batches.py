@@ -35,9 +35,11 @@ _WORKER_GONE = "DataLoader worker (pid"
 class Batch:
     """One mini-batch.
 
-    step: its number from 0, counted over the whole run in training and over the split in evaluation.
-    samples: [N, ...] float32, or [N, T] int64 word numbers for text, in default strides. labels: [N] int64.
-    mask: [N, T] bool, true where a document has a word; None if the samples are not text.
+    Attributes:
+        step: its number from 0, counted over the whole run in training and over the split in evaluation.
+        samples: [N, ...] float32, or [N, T] int64 word numbers for text, in default strides.
+        labels: [N] int64.
+        mask: [N, T] bool, true where a document has a word; None if the samples are not text.
     """
 
     step: int
@@ -84,11 +86,12 @@ class TrainBatches:
         replica: int = 0,
         pinned: bool = False,
     ) -> None:
-        """workers: number of processes that prepare batches in advance. With 0, `next` prepares the batch. pinned:
-        whether the batches lie in pinned memory, which only a process that sees a GPU has.
-
-        shares: number of samples of a mini-batch for each replica; the batches then hold the samples of `replica`.
-        Empty: the batches hold all samples.
+        """
+        Args:
+            workers: number of processes that prepare batches in advance. With 0, `next` prepares the batch.
+            pinned: whether the batches lie in pinned memory, which only a process that sees a GPU has.
+            shares: number of samples of a mini-batch for each replica; the batches then hold the samples of `replica`.
+                Empty: the batches hold all samples.
         """
         loader = DataLoader(
             _MiniBatches(data, seed, tuple(shares) or (data.batch_size,), replica),
@@ -149,7 +152,13 @@ class EvaluationBatches:
     """Iterates over the mini-batches of a split in order, without augmentation, including the last partial one."""
 
     def __init__(self, data: Dataset, split: str) -> None:
-        """split: "train", "validation" or "test". Raises DataError if the data has no such split."""
+        """
+        Args:
+            split: "train", "validation" or "test".
+
+        Raises:
+            DataError: if the data has no such split.
+        """
         chosen = data.splits[split]
         if chosen is None:
             hint = "set data.validation_fraction" if split == "validation" else "give the source a test set"

@@ -20,8 +20,13 @@ _FEW_CLASSES = 50
 
 @dataclass
 class Labelled:
-    """The labels of one file. columns: its first line. label: number of the column of classes. lines: where each record
-    begins, from 1."""
+    """The labels of one file.
+
+    Attributes:
+        columns: its first line.
+        label: number of the column of classes.
+        lines: where each record begins, from 1.
+    """
 
     path: Path
     columns: tuple[str, ...]
@@ -32,7 +37,11 @@ class Labelled:
 
 @dataclass(frozen=True)
 class ClassNumbers:
-    """The number of every class. first: the number in the files of the first class; None if the files have names."""
+    """The number of every class.
+
+    Attributes:
+        first: the number in the files of the first class; None if the files have names.
+    """
 
     names: tuple[str, ...]
     first: int | None
@@ -61,7 +70,14 @@ class ClassNumbers:
 
 
 def class_numbers(table: Labelled, names: tuple[str, ...] | None) -> ClassNumbers:
-    """The classes of a training file. names: those that are known. Raises DataError if labels can be no classes."""
+    """The classes of a training file.
+
+    Args:
+        names: those that are known.
+
+    Raises:
+        DataError: if labels can be no classes.
+    """
     labels = set(table.labels)
     if names is not None and not labels.isdisjoint(names):
         return ClassNumbers(names, None)
@@ -131,7 +147,14 @@ def listed_classes(path: Path) -> tuple[str, ...]:
 
 
 def column_number(column: str | int, names: Sequence[str], path: Path, key: str) -> int:
-    """The number of a column that a spec names. names: the first line. Raises DataError if there is no such column."""
+    """The number of a column that a spec names.
+
+    Args:
+        names: the first line.
+
+    Raises:
+        DataError: if there is no such column.
+    """
     if isinstance(column, int) and column < len(names):
         return column
     if column in names:

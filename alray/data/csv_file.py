@@ -12,9 +12,13 @@ from alray.errors import DataMissing
 
 
 def csv_records(path: Path, key: str, layout: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield each record with the number of its first line. layout: of the file, for messages.
+    """Yield each record with the number of its first line.
 
-    Raises DataError if the file is missing or not CSV.
+    Args:
+        layout: of the file, for messages.
+
+    Raises:
+        DataError: if the file is missing or not CSV.
     """
     if not path.is_file():
         raise DataMissing("file not found", file=str(path), key=key, hint=f"give a CSV file in which {layout}")

@@ -182,10 +182,14 @@ def open_data(
     One permutation, drawn with `seed`, selects the validation split from the training set and then the share
     `train_fraction` of the remaining samples.
 
-    load: turns a reference `python:package.module.Class` into that class. task: what the labels are for. fixed_length:
-    whether all mini-batches of text have the largest width. for_plan: data that are not there may be left out if their
-    sizes are known; nothing is downloaded for them. Raises DataError if data is missing, damaged, too small for one
-    mini-batch, or other than `data.assume` says.
+    Args:
+        load: turns a reference `python:package.module.Class` into that class.
+        task: what the labels are for.
+        fixed_length: whether all mini-batches of text have the largest width.
+        for_plan: data that are not there may be left out if their sizes are known; nothing is downloaded for them.
+
+    Raises:
+        DataError: if data is missing, damaged, too small for one mini-batch, or other than `data.assume` says.
     """
     if for_plan and not data_spec.expected.lacking:
         return _for_plan(data_spec, seed, load, task, fixed_length)

@@ -29,7 +29,10 @@ class Digits(Source):
     normalisation = Normalisation(mean=(0.5,), std=(0.5,))
 
     def __init__(self, *, size: tuple[int, int] | None = None) -> None:
-        """size: height and width after resizing, in pixels; None keeps 8 x 8."""
+        """
+        Args:
+            size: height and width after resizing, in pixels; None keeps 8 x 8.
+        """
         self._size = size or (8, 8)
         # A picture of a digit (light ink on dark paper, as in the training data) is first resized to 8 x 8.
         self.picture = Picture((1, 8, 8), self._size, as_float=True)

@@ -37,9 +37,10 @@ class Docstrings(TextSource):
     """
 
     def __init__(self, *, cache: Path | None, libraries: Sequence[Library] | None = None) -> None:
-        """cache: folder of the cache; None is `alray` in the user's cache folder.
-
-        libraries: the classes; None is the installed libraries.
+        """
+        Args:
+            cache: folder of the cache; None is `alray` in the user's cache folder.
+            libraries: the classes; None is the installed libraries.
         """
         self._libraries = tuple(installed_libraries() if libraries is None else libraries)
         folder = user_cache() if cache is None else cache

@@ -17,7 +17,9 @@ from alray.data.vocabulary import PADDING, UNKNOWN, Tokenizer, most_frequent, nu
 class Documents:
     """N documents. None of them is empty.
 
-    numbers: [words of all documents] int32. offsets: [N + 1] int64; document i is numbers[offsets[i] : offsets[i + 1]].
+    Attributes:
+        numbers: [words of all documents] int32.
+        offsets: [N + 1] int64; document i is numbers[offsets[i] : offsets[i + 1]].
     """
 
     numbers: Tensor
@@ -34,7 +36,9 @@ class Documents:
     def rows(self, indices: Tensor, width: int | None = None) -> Tensor:
         """Return documents as rows of a tensor [n, T] int64, with PADDING after the last word of each one.
 
-        indices: [n] int64. T is the length of the longest of these documents, or `width`, which no document exceeds.
+        Args:
+            indices: [n] int64. T is the length of the longest of these documents, or `width`, which no document
+                exceeds.
         """
         starts = self.offsets[indices]
         lengths = self.offsets[indices + 1] - starts
@@ -77,7 +81,9 @@ class Numbering:
     def vocabulary(self, documents: Documents, part: Tensor, size: int) -> tuple[tuple[str, ...], Tensor]:
         """Return the vocabulary of `documents[part]`, and a table from these numbers to those of the vocabulary.
 
-        part: [n] int64. size: largest number of words. The table is int32.
+        Args:
+            part: [n] int64.
+            size: largest number of words. The table is int32.
         """
         counted = documents.counts(part, len(self._numbers)).tolist()
         words = most_frequent({word: count for word, count in zip(self._numbers, counted, strict=True) if count}, size)

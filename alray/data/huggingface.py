@@ -32,11 +32,16 @@ class HubSets:
         label_column: str,
         columns: Mapping[str, Sequence[str]],
     ) -> None:
-        """dataset: name on the hub. path: folder on disk, used instead of `dataset`. config: configuration of the set.
-        splits: the name of each split; None: there is none. columns: of the samples, by the key of `data` that names
-        them.
+        """
+        Args:
+            dataset: name on the hub.
+            path: folder on disk, used instead of `dataset`.
+            config: configuration of the set.
+            splits: the name of each split; None: there is none.
+            columns: of the samples, by the key of `data` that names them.
 
-        Raises DataError if the extra is not installed, or if the set or a column does not exist.
+        Raises:
+            DataError: if the extra is not installed, or if the set or a column does not exist.
         """
         self._location = dataset if path is None else str(path)
         self.name = str(self._location)
@@ -146,7 +151,9 @@ class HuggingFace(TextSource):
 class HubPictures:
     """Pictures that are decoded when they are read. An entry is uint8 [3, *size] and a label.
 
-    table: a `datasets.Dataset` whose images are not decoded. name: of the set, for messages.
+    Attributes:
+        table: a `datasets.Dataset` whose images are not decoded.
+        name: of the set, for messages.
     """
 
     table: Any
@@ -175,7 +182,10 @@ class HubImages(Source):
     normalisation = Normalisation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
     def __init__(self, sets: HubSets, image_column: str, size: tuple[int, int]) -> None:
-        """size: height and width to which every picture is resized (not cropped), in pixels."""
+        """
+        Args:
+            size: height and width to which every picture is resized (not cropped), in pixels.
+        """
         self._sets = sets
         self._column = image_column
         self._size = size
@@ -201,8 +211,11 @@ class HubImages(Source):
 def hub_tokenizer(name: str) -> Callable[[str], list[str]]:
     """Return a function from a text to its tokens, without special tokens.
 
-    name: path of a .json file, or a name on the hub. Raises DataError if the extra is not installed, or if the
-    tokenizer is missing or damaged.
+    Args:
+        name: path of a .json file, or a name on the hub.
+
+    Raises:
+        DataError: if the extra is not installed, or if the tokenizer is missing or damaged.
     """
     tokenizers = require_hub("tokenizers")
     if name.endswith(".json"):

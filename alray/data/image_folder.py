@@ -25,7 +25,9 @@ from alray.tasks.task import Label
 class PictureSet:
     """Pictures that are decoded when they are read. An entry is uint8 [3, *size] and a label.
 
-    labels: class numbers, or [N, labels] float32. size: height and width, pixels.
+    Attributes:
+        labels: class numbers, or [N, labels] float32.
+        size: height and width, pixels.
     """
 
     paths: tuple[Path, ...]
@@ -60,7 +62,11 @@ class ImagesWithTargets(Source):
         columns: Sequence[str | int] | None,
         task: TaskSection,
     ) -> None:
-        """table: its name in each folder. columns: of the labels or targets; None: all but `file_name`."""
+        """
+        Args:
+            table: its name in each folder.
+            columns: of the labels or targets; None: all but `file_name`.
+        """
         self._folders: dict[SplitName, Path | None] = {"train": train, "test": test, "validation": validation}
         self._table = table
         self._columns = columns
@@ -132,7 +138,10 @@ class ImageFolder(Source):
     normalisation = Normalisation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
     def __init__(self, *, train: Path, test: Path | None, validation: Path | None, size: tuple[int, int]) -> None:
-        """size: height and width to which every picture is resized (not cropped), in pixels."""
+        """
+        Args:
+            size: height and width to which every picture is resized (not cropped), in pixels.
+        """
         self._folders: dict[SplitName, Path | None] = {"train": train, "test": test, "validation": validation}
         self._size = size
         self.picture = Picture((3, *size), size)

@@ -21,7 +21,9 @@ from alray.errors import DataError, Problem
 def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
     """Resize images, bilinear with antialiasing.
 
-    images: [..., channels, height, width], uint8 or floating point. size: new height and width in pixels.
+    Args:
+        images: [..., channels, height, width], uint8 or floating point.
+        size: new height and width in pixels.
     """
     if tuple(images.shape[-2:]) == size:
         return images
@@ -45,9 +47,12 @@ _MODES = {1: "L", 3: "RGB"}
 def read_image(path: Path, shape: tuple[int, ...], content: bytes | None = None) -> Tensor:
     """Read a picture file of any format that Pillow knows: decode, turn upright (EXIF), convert and resize it.
 
-    content: of the file, where it is not on a disk; `path` then names it in messages. shape: (channels, height, width)
-    with 1 channel (grayscale) or 3 (RGB). Returns uint8 of that shape. Raises DataError if the
-    file is missing or damaged, or if `shape` is not the shape of a picture.
+    Args:
+        content: of the file, where it is not on a disk; `path` then names it in messages.
+        shape: (channels, height, width) with 1 channel (grayscale) or 3 (RGB). Returns uint8 of that shape.
+
+    Raises:
+        DataError: if the file is missing or damaged, or if `shape` is not the shape of a picture.
     """
     if len(shape) != 3 or shape[0] not in _MODES:
         raise DataError(
@@ -140,8 +145,11 @@ class Picture:
     """How a picture file becomes a sample. An exported network carries this value, so it needs no data to read one.
 
     The file is read with the shape `read_as` (channels, height, width), then resized to `size` (height, width), in
-    pixels. as_float: whether the values are scaled to 0..1 in between, so that resizing does not round; otherwise the
-    sample is uint8.
+    pixels.
+
+    Attributes:
+        as_float: whether the values are scaled to 0..1 in between, so that resizing does not round; otherwise the
+            sample is uint8.
     """
 
     read_as: tuple[int, ...]

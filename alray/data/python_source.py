@@ -51,9 +51,13 @@ class OwnObject:
     """
 
     def __init__(self, reference: str, made: type, fields: Mapping[str, Any]) -> None:
-        """made: the class that `reference` names. fields: the arguments of its constructor.
+        """
+        Args:
+            made: the class that `reference` names.
+            fields: the arguments of its constructor.
 
-        Raises DataError if the class lacks something or does not take these fields.
+        Raises:
+            DataError: if the class lacks something or does not take these fields.
         """
         self.name = f"`{reference}`"
         if not callable(getattr(made, "open", None)):

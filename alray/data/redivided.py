@@ -15,7 +15,10 @@ TEST_SPLIT_SEED = 0
 def divided(num_documents: int, test_fraction: float, purpose: str) -> dict[SplitName, list[int]]:
     """Return the indices of the training and of the test set, sorted: random parts by a seed that never changes.
 
-    purpose: of the draw. The same number, share and purpose give the same parts.
+    The same number, share and purpose give the same parts.
+
+    Args:
+        purpose: of the draw.
     """
     order = torch.randperm(num_documents, generator=generator(TEST_SPLIT_SEED, purpose)).tolist()
     num_test = round(num_documents * test_fraction)
@@ -30,7 +33,10 @@ class Redivided(TextSource):
     """
 
     def __init__(self, source: TextSource, test_fraction: float) -> None:
-        """test_fraction: share in 0..1 of all documents that is the test set."""
+        """
+        Args:
+            test_fraction: share in 0..1 of all documents that is the test set.
+        """
         self._source = source
         self._test_fraction = test_fraction
 

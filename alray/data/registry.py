@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 def make_source(
     data_spec: spec.DataSection, load: Callable[[str], Any], task: TaskSection = CLASSIFICATION
 ) -> Source | TextSource:
-    """Make the source that a spec names. `load` turns a reference `python:package.module.Class` into that class. task:
-    what its labels are for."""
+    """Make the source that a spec names. `load` turns a reference `python:package.module.Class` into that class.
+
+    Args:
+        task: what its labels are for.
+    """
     if data_spec.source in _OF_TASKS:
         return _OF_TASKS[data_spec.source](data_spec, task)
     if data_spec.source.startswith("python:"):

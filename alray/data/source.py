@@ -43,8 +43,10 @@ class SampleSet(Protocol):
 class TensorSet:
     """A set in memory. A mini-batch is read by one indexing operation.
 
-    samples: [N, ...] uint8 or floating point. labels: [N] int64, class numbers; or [N, outputs] float32. exact: whether
-    floating-point samples have the same bits on every machine.
+    Attributes:
+        samples: [N, ...] uint8 or floating point.
+        labels: [N] int64, class numbers; or [N, outputs] float32.
+        exact: whether floating-point samples have the same bits on every machine.
     """
 
     samples: Tensor
@@ -78,14 +80,22 @@ class Normalisation:
     std: tuple[float, ...]
 
     def apply(self, samples: Tensor) -> Tensor:
-        """Return the normalised samples as a new tensor. samples: [N, channels, ...] floating point."""
+        """Return the normalised samples as a new tensor.
+
+        Args:
+            samples: [N, channels, ...] floating point.
+        """
         shape = (1, len(self.mean)) + (1,) * (samples.dim() - 2)
         mean = torch.tensor(self.mean, dtype=samples.dtype).view(shape)
         std = torch.tensor(self.std, dtype=samples.dtype).view(shape)
         return (samples - mean).div_(std)
 
     def undo(self, values: Tensor) -> Tensor:
-        """Return what `apply` was given, float64 on the CPU. values: [..., channels]."""
+        """Return what `apply` was given, float64 on the CPU.
+
+        Args:
+            values: [..., channels].
+        """
         mean, std = (torch.tensor(each, dtype=torch.float64) for each in (self.mean, self.std))
         return values.cpu().double() * std + mean
 

@@ -29,7 +29,10 @@ class Split(ABC):
     """Samples and labels in a fixed order."""
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, classes: tuple[str, ...]) -> None:
-        """shape, dtype: of one sample as the model gets it. For text, the shape is that of the longest document."""
+        """
+        Args:
+            shape, dtype: of one sample as the model gets it. For text, the shape is that of the longest document.
+        """
         self.shape = shape
         self.dtype = dtype
         self.classes = classes
@@ -44,7 +47,8 @@ class Split(ABC):
         """Return a mini-batch: samples [N, *shape] ([N, T] for text) in default strides, and labels as the task has
         them: [N] int64, or [N, outputs] float32.
 
-        at: where in training it is read; None in an evaluation.
+        Args:
+            at: where in training it is read; None in an evaluation.
         """
 
     def mask(self, samples: Tensor) -> Tensor | None:
@@ -80,9 +84,14 @@ class SampleSplit(Split):
         target_normalisation: Normalisation | None = None,
         own_seed: int | None = None,
     ) -> None:
-        """part: [len(self)] int64, indices into `samples`. name: the split of the source, for messages. shape: of a
-        sample of the source. channels: so many equal channels are made of its one; None: they stay. own_seed: of the
-        run, where a user's code reads the samples: whatever it draws is seeded for each sample."""
+        """
+        Args:
+            part: [len(self)] int64, indices into `samples`.
+            name: the split of the source, for messages.
+            shape: of a sample of the source.
+            channels: so many equal channels are made of its one; None: they stay.
+            own_seed: of the run, where a user's code reads the samples: whatever it draws is seeded for each sample.
+        """
         super().__init__(shape if channels is None else (channels, *shape[1:]), torch.float32, classes)
         self._given = shape
         self._task = task
@@ -166,7 +175,11 @@ class SampleSplit(Split):
         return torch.stack(samples), self._task.collated(labels)
 
     def _read(self, index: int, what: str, at: EpochPosition | None) -> tuple[Tensor, Label]:
-        """An entry of the set. at: epoch and position of this sample, from which a user's code draws."""
+        """An entry of the set.
+
+        Args:
+            at: epoch and position of this sample, from which a user's code draws.
+        """
         if self._own_seed is None:
             return self._samples[index]
         if self._draws:

@@ -37,8 +37,12 @@ class Synthetic(Source):
         size: tuple[int, int] | None = None,
         task: TaskSection = CLASSIFICATION,
     ) -> None:
-        """shape: of one sample. classes: their number, or that of labels or targets. size: replaces
-        the height and width of `shape`, in pixels."""
+        """
+        Args:
+            shape: of one sample.
+            classes: their number, or that of labels or targets.
+            size: replaces the height and width of `shape`, in pixels.
+        """
         if size is not None:
             if len(shape) != 3:
                 raise DataError(
@@ -84,7 +88,11 @@ class Synthetic(Source):
         return TensorSet(samples, labels)
 
     def _with_vectors(self, samples: Tensor, patterns: Tensor, split: SplitName) -> TensorSet:
-        """The set of another task. samples: the noise, which becomes the samples."""
+        """The set of another task.
+
+        Args:
+            samples: the noise, which becomes the samples.
+        """
         drawn = generator(_SEED, split, "labels")
         labels = torch.randn(len(samples), self._num_classes, generator=drawn)
         if isinstance(self._task, MultiLabel):

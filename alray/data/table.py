@@ -44,7 +44,9 @@ _BLOCK = 65_536  # rows of a Parquet file that are read at once
 class Layout:
     """Where a file has its header, its classes and its numbers. None and "auto": see `alray.spec.data.Table`.
 
-    targets: the columns of labels or targets that are numbers, (): that of `label_column`; None: labels are classes.
+    Attributes:
+        targets: the columns of labels or targets that are numbers, (): that of `label_column`; None: labels are
+            classes.
     """
 
     header: bool | Literal["auto"] = "auto"
@@ -53,8 +55,11 @@ class Layout:
     targets: tuple[Column, ...] | None = None
 
     def chosen(self, names: Sequence[str], path: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The numbers of the columns of labels, one for classes, and those of the columns of numbers. names: the first
-        line."""
+        """The numbers of the columns of labels, one for classes, and those of the columns of numbers.
+
+        Args:
+            names: the first line.
+        """
         if self.targets:
             label: tuple[int, ...] = tuple(column_number(each, names, path, "label_columns") for each in self.targets)
         elif self.label_column is not None:
@@ -89,8 +94,14 @@ class Layout:
 
 @dataclass
 class _Rows(Labelled):
-    """The rows of one file. values: [rows, columns] float32; with numeric labels, those are the last columns. chosen:
-    the numbers of the columns without labels. targets: those of the labels. header: whether the columns have names."""
+    """The rows of one file.
+
+    Attributes:
+        values: [rows, columns] float32; with numeric labels, those are the last columns.
+        chosen: the numbers of the columns without labels.
+        targets: those of the labels.
+        header: whether the columns have names.
+    """
 
     values: NDArray[numpy.float32]
     chosen: tuple[int, ...]
@@ -268,7 +279,10 @@ def _read_parquet(path: Path, key: str, layout: Layout) -> _Rows:
 
 
 def _require_types(schema: Any, label: int | None, chosen: Sequence[int], path: Path) -> None:
-    """label: the column of classes; None: there is none."""
+    """
+    Args:
+        label: the column of classes; None: there is none.
+    """
     from pyarrow import types
 
     def refuse(at: int, wanted: str, key: str) -> DataError:
@@ -291,7 +305,11 @@ def _require_types(schema: Any, label: int | None, chosen: Sequence[int], path: 
 
 
 def _block(batch: Any, names: Sequence[str], path: Path, before: int) -> NDArray[numpy.float32]:
-    """Some rows as numbers. before: the number of rows above them."""
+    """Some rows as numbers.
+
+    Args:
+        before: the number of rows above them.
+    """
     block = numpy.empty((batch.num_rows, len(names)), dtype=numpy.float32)
     for place, name in enumerate(names):
         column = batch.column(name)

@@ -45,7 +45,11 @@ class TextFileLayout:
 
 @dataclass
 class _Table(Labelled):
-    """The documents of one file. header: whether the first line names the columns; None: not known yet."""
+    """The documents of one file.
+
+    Attributes:
+        header: whether the first line names the columns; None: not known yet.
+    """
 
     texts: list[str]
     header: bool | None
@@ -95,7 +99,11 @@ class TextCsv(TextSource):
 
 
 def _read(path: Path, key: str, layout: TextFileLayout, train: _Table | None = None) -> _Table:
-    """Read a file. train: the training file, whose columns a test file has."""
+    """Read a file.
+
+    Args:
+        train: the training file, whose columns a test file has.
+    """
     rows = csv_records(path, key, _LAYOUT)
     first = next(rows, None)
     if first is None:

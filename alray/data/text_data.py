@@ -31,9 +31,12 @@ def text_splits(
 ) -> tuple[TextSplit, TextSplit | None, TextSplit | None, Vocabulary]:
     """Return the training, validation and test split, and the vocabulary.
 
-    train, test: documents that are prepared as `text.prepare` says. train_part, validation_part: indices into `train`,
-    [n] int64. The vocabulary has words of the training split only; other words of the validation and the test split
-    become the unknown word.
+    The vocabulary has words of the training split only; other words of the validation and the test split become the
+    unknown word.
+
+    Args:
+        train, test: documents that are prepared as `text.prepare` says.
+        train_part, validation_part: indices into `train`, [n] int64.
     """
 
     def read_all() -> tuple[Numbering, Documents, Documents | None]:
@@ -94,7 +97,10 @@ class TextSplit(Split):
         max_tokens: int,
         fixed_length: bool,
     ) -> None:
-        """part: [len(self)] int64, indices into `documents` and `labels` ([N] int64)."""
+        """
+        Args:
+            part: [len(self)] int64, indices into `documents` and `labels` ([N] int64).
+        """
         super().__init__((max_tokens,), torch.int64, classes)
         self._documents = documents
         self._labels = labels

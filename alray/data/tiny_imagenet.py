@@ -28,7 +28,11 @@ class TinyImagenet(Source):
     normalisation = Normalisation((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821))
 
     def __init__(self, *, root: Path, size: tuple[int, int] | None) -> None:
-        """root: the folder with `wnids.txt`. size: height and width in pixels; None keeps 64 x 64."""
+        """
+        Args:
+            root: the folder with `wnids.txt`.
+            size: height and width in pixels; None keeps 64 x 64.
+        """
         self._root = root
         self._size = size or _SIZE
         self.picture = Picture((3, *self._size), self._size)

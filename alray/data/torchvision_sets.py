@@ -45,8 +45,11 @@ def make_torchvision(
 ) -> Source:
     """Make the source of one of torchvision's data sets.
 
-    root: folder of the files. download: whether to download missing files. options: further arguments of torchvision's
-    class. size: height and width in pixels; None keeps the size of the set.
+    Args:
+        root: folder of the files.
+        download: whether to download missing files.
+        options: further arguments of torchvision's class.
+        size: height and width in pixels; None keeps the size of the set.
     """
     if dataset == "EMNIST" or dataset in _IDX:
         return Idx(dataset, root, download=download, options=options, size=size)
@@ -73,8 +76,11 @@ def _path(path: Any) -> Path:
 class _Kind:
     """How torchvision's class gives its sets.
 
-    splits: the arguments that select each set. options: those that the spec may change. downloads: whether torchvision
-    downloads the set. paths: the files and labels of a set whose class has no argument `loader`.
+    Attributes:
+        splits: the arguments that select each set.
+        options: those that the spec may change.
+        downloads: whether torchvision downloads the set.
+        paths: the files and labels of a set whose class has no argument `loader`.
     """
 
     splits: Mapping[SplitName, Mapping[str, Any]]
@@ -384,7 +390,13 @@ def _in_memory(images: Tensor, labels: Tensor, size: tuple[int, ...]) -> TensorS
 
 
 def _download(kind: type, given: Mapping[str, Any], dataset: str, root: Path, looked_for: str) -> None:
-    """Download missing files to `root`. given: the arguments of the class. The progress goes to standard error."""
+    """Download missing files to `root`.
+
+    The progress goes to standard error.
+
+    Args:
+        given: the arguments of the class.
+    """
     try:
         with contextlib.redirect_stdout(sys.stderr):
             kind(str(root), **given, download=True)

@@ -27,9 +27,13 @@ SPECIALS = ("<pad>", "<unk>")
 
 @cache
 def make_tokenizer(name: str) -> Tokenizer:
-    """Return a tokenizer. name: `basic_english`, the path of a .json file, or a name on the Hugging Face hub.
+    """Return a tokenizer.
 
-    Raises DataError if the tokenizer does not exist, or if it needs an extra that is not installed.
+    Args:
+        name: `basic_english`, the path of a .json file, or a name on the Hugging Face hub.
+
+    Raises:
+        DataError: if the tokenizer does not exist, or if it needs an extra that is not installed.
     """
     if name == "basic_english":
         return get_tokenizer("basic_english")  # type: ignore[no-any-return]  # torchtext has no types
@@ -42,9 +46,11 @@ def make_tokenizer(name: str) -> Tokenizer:
 class Vocabulary:
     """The words of a run and their numbers.
 
-    words: the word of each number. `<pad>` has number 0 and `<unk>` 1; the others follow, the most frequent first.
-    tokenizer: see `make_tokenizer`. max_tokens: number of words of a document that are read. prepare: see
-    `alray.data.preparation`.
+    Attributes:
+        words: the word of each number. `<pad>` has number 0 and `<unk>` 1; the others follow, the most frequent first.
+        tokenizer: see `make_tokenizer`.
+        max_tokens: number of words of a document that are read.
+        prepare: see `alray.data.preparation`.
     """
 
     words: tuple[str, ...]
@@ -53,9 +59,12 @@ class Vocabulary:
     prepare: Preparation = "none"
 
     def numbers(self, text: str, *, padded: bool = False) -> Tensor:
-        """Return a document as input of the model: [T] int64, 1 <= T <= max_tokens; `padded`: T = max_tokens.
+        """Return a document as input of the model: [T] int64, 1 <= T <= max_tokens.
 
         An empty document becomes one unknown word.
+
+        Args:
+            padded: T = max_tokens.
         """
         found = make_tokenizer(self.tokenizer)(prepared_text(text, self.prepare))[: self.max_tokens]
         numbers = [self._numbers.get(word, UNKNOWN) for word in found] or [UNKNOWN]

@@ -30,11 +30,13 @@ _M_ARENA_MAX = -8
 def settle(threads: int, deterministic: bool, device: torch.device, tf32: Tf32 = "convolutions") -> None:
     """Prepare the calling thread, the one that computes, for this device.
 
-    deterministic: whether only deterministic algorithms are used. If not, cuDNN takes the fastest ones, which it finds
-    by trying them. threads: of a processor. They change the bits: a sum over two threads is rounded differently than a
-    sum over one. OpenMP keeps this number for each thread, and CUDA the GPU that new streams and events belong to.
-    tf32: the operations of a GPU that round their inputs to TF32, which changes the bits. torch's own default is
-    `convolutions`. A CPU has no TF32.
+    Args:
+        deterministic: whether only deterministic algorithms are used. If not, cuDNN takes the fastest ones, which it
+            finds by trying them.
+        threads: of a processor. They change the bits: a sum over two threads is rounded differently than a sum over
+            one. OpenMP keeps this number for each thread, and CUDA the GPU that new streams and events belong to.
+        tf32: the operations of a GPU that round their inputs to TF32, which changes the bits. torch's own default is
+            `convolutions`. A CPU has no TF32.
     """
     _keep_memory()
     if device.type == "cuda":
@@ -99,9 +101,13 @@ def settled(threads: int, deterministic: bool, device: torch.device, tf32: Tf32 
 
 
 def pick(device: str, *, gpu: int = 0) -> torch.device:
-    """Return the device of this kind, `cpu` or `cuda`. Raises PlanError if this process sees no GPU for `cuda`.
+    """Return the device of this kind, `cpu` or `cuda`.
 
-    gpu: its number among those that this process sees.
+    Args:
+        gpu: its number among those that this process sees.
+
+    Raises:
+        PlanError: if this process sees no GPU for `cuda`.
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise PlanError(
@@ -123,10 +129,14 @@ def at_hand(device: str) -> torch.device:
 def number_of_given(given: Sequence[str], visible: str | None) -> int:
     """Return the number of a given GPU among those that this process sees.
 
-    given: the GPUs that Ray reserved for this process, of which a stage takes the first. visible: the value of
-    CUDA_VISIBLE_DEVICES; None: the process sees all GPUs of its machine. The processes of a node may see GPUs that
-    were given to others, and the numbers of GPUs begin again on each node, so neither the number of the stage nor 0 is
-    right in general. Raises PlanError if the process does not see the GPU.
+    Args:
+        given: the GPUs that Ray reserved for this process, of which a stage takes the first.
+        visible: the value of CUDA_VISIBLE_DEVICES; None: the process sees all GPUs of its machine. The processes of a
+            node may see GPUs that were given to others, and the numbers of GPUs begin again on each node, so neither
+            the number of the stage nor 0 is right in general.
+
+    Raises:
+        PlanError: if the process does not see the GPU.
     """
     seen = [str(number) for number in range(torch.cuda.device_count())] if visible is None else visible.split(",")
     if not given or given[0] not in seen:

@@ -88,7 +88,11 @@ class StageActor:
         )
 
     def host_store(self, host: str, whose: str) -> int:
-        """Open a store on this host and return its port; whose: `stages` of this replica, or all `replicas`."""
+        """Open a store on this host and return its port.
+
+        Args:
+            whose: `stages` of this replica, or all `replicas`.
+        """
         self._stores[whose] = host_store(host)
         return int(self._stores[whose].port)
 

@@ -11,12 +11,15 @@ Bundle = Mapping[str, float]
 def arrange(bundles: Sequence[Bundle], stages: int, free: Mapping[str, Bundle], here: str) -> tuple[str, ...] | None:
     """The node of each bundle; None where one has no room.
 
-    bundles: what each stage asks for, replica by replica. stages: of a replica. free: what each node has left. here:
-    the driver's node.
-
     A replica lies on one node if one has room for all of it. Otherwise it is cut into few runs of neighbouring stages:
     the node that holds the longest run takes the next stages. Among equal nodes, one without the same stages of another
     replica comes first, then the driver's, then the fullest, which leaves the others whole.
+
+    Args:
+        bundles: what each stage asks for, replica by replica.
+        stages: of a replica.
+        free: what each node has left.
+        here: the driver's node.
     """
     left = {node: dict(resources) for node, resources in free.items()}
     placed: list[str] = []
@@ -44,7 +47,11 @@ class _Rank(NamedTuple):
 
 
 def _rank(node: str, free: Bundle, wanted: Sequence[Bundle], stages: range, placed: Sequence[str], here: str) -> _Rank:
-    """stages: the numbers of the `wanted` ones. placed: the nodes of all stages before them."""
+    """
+    Args:
+        stages: the numbers of the `wanted` ones.
+        placed: the nodes of all stages before them.
+    """
     held = _held(wanted, free)
     same = sum(other == node and index % stages.stop in stages[:held] for index, other in enumerate(placed))
     return _Rank(held, -same, node == here, -free.get("CPU", 0.0))

@@ -175,9 +175,13 @@ def wait_for_room(
 ) -> None:
     """Wait until the cluster has room for the bundles, as long as others use it.
 
-    look: takes a moment and returns whether there is room. note: is called once with a line for the user if that takes
-    longer. whose: what the bundles are for, a plural for messages.
-    Raises StageError if nodes were lost and the rest can never hold the bundles.
+    Args:
+        look: takes a moment and returns whether there is room.
+        note: is called once with a line for the user if that takes longer.
+        whose: what the bundles are for, a plural for messages.
+
+    Raises:
+        StageError: if nodes were lost and the rest can never hold the bundles.
     """
     tell_s = time.monotonic() + _UNTOLD_S
     while not look():

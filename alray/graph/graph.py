@@ -66,7 +66,12 @@ class Outbox:
 def status_of(
     assignment: Assignment, loop: StageLoop | None, outbox: Outbox, outcome: Future[None], now_s: float
 ) -> StageStatus:
-    """The status of a stage whose loop runs in a thread. outcome: of the thread. now_s: `time.perf_counter()`."""
+    """The status of a stage whose loop runs in a thread.
+
+    Args:
+        outcome: of the thread.
+        now_s: `time.perf_counter()`.
+    """
     finished = outcome.done()  # read before the reports are taken, so that no report of a finished stage is missed
     error, detail = None, ""
     if finished:

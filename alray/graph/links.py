@@ -39,8 +39,11 @@ def links_of(
     """The links from each stage to the next one, and with `ring` from the last one to the first; () on one node.
     And the slowest link between the replicas of a stage.
 
-    nodes: the id of each stage's node, replica by replica. Stages that use a link at the same time share it, and the
-    slowest replica counts. None where both ends are on one node, or where the link cannot be measured.
+    None where both ends are on one node, or where the link cannot be measured.
+
+    Args:
+        nodes: the id of each stage's node, replica by replica. Stages that use a link at the same time share it, and
+            the slowest replica counts.
     """
     if len(set(nodes)) == 1:
         return (), None

@@ -49,7 +49,9 @@ equal devices."""
 class Placement:
     """A placement group with room for all bundles, and the node that each bundle lies on.
 
-    offset: the number of bundles in the group before those of the stages. owned: whether the group was made for them.
+    Attributes:
+        offset: the number of bundles in the group before those of the stages.
+        owned: whether the group was made for them.
     """
 
     bundles: tuple[Bundle, ...]
@@ -64,7 +66,8 @@ class Placement:
     ) -> Placement:
         """Wait for room (see `wait_for_room` for `note` and what it raises), and take it where `arrange` says.
 
-        bundles: those of `stages` stages, replica by replica.
+        Args:
+            bundles: those of `stages` stages, replica by replica.
         """
         group: PlacementGroup | None = None
 
@@ -124,7 +127,8 @@ class Placement:
     def require_run_dir(self, run_dir: Location, token: str, stages: int) -> None:
         """Raise PlanError if a bundle lies on a node that does not see the run folder, in which `token` is.
 
-        stages: of each replica.
+        Args:
+            stages: of each replica.
         """
         hosts = {node.id: node.host for node in living_nodes()}
         names = {node: hosts.get(node, node) for node in self.nodes}
@@ -158,8 +162,12 @@ class Placement:
         """Seconds that the test takes in each bundle; None for the device that the costs were measured on.
 
         The bundles are those of `stages` stages, replica by replica. On each node one device of each kind is measured;
-        nodes are measured at the same time. measured_on: the kind of device that the costs were measured on, `cpu` or
-        `cuda`. A device that cannot be measured gives None and a line to `note`.
+        nodes are measured at the same time.
+
+        A device that cannot be measured gives None and a line to `note`.
+
+        Args:
+            measured_on: the kind of device that the costs were measured on, `cpu` or `cuda`.
         """
         first = {self._kind(index): index for index in reversed(range(len(self.bundles)))}
         here = ray.get_runtime_context().get_node_id()
@@ -201,7 +209,11 @@ class Placement:
 def nodes_without(sees: Callable[[], bool], hosts: Mapping[str, str]) -> Iterator[str]:
     """Return those of these nodes, other than this one, where `sees` returns false.
 
-    hosts: the names of nodes, by number. Raises StageError if a node does not answer.
+    Args:
+        hosts: the names of nodes, by number.
+
+    Raises:
+        StageError: if a node does not answer.
     """
     here = ray.get_runtime_context().get_node_id()
     look = ray.remote(_call).options

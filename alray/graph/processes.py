@@ -58,7 +58,8 @@ class StageProcess:
     def load(self, threads: int, again: bool) -> None:
         """Import what a stage needs, and compute something on this many threads. This takes seconds of a processor.
 
-        again: other trials of the same study may use the process later, so it caches the data that it reads.
+        Args:
+            again: other trials of the same study may use the process later, so it caches the data that it reads.
         """
         gc.disable()  # what imports make is no garbage, and to look through it takes a fifth of their time
         import torch
@@ -115,7 +116,9 @@ class StageProcesses:
     def begin(cls, placement: Placement, names: Sequence[str], *, threads: int, again: bool) -> StageProcesses:
         """Start processes of these names without waiting for them. Ray never restarts them, and repeats no call.
 
-        threads: of a stage. again: see `StageProcess.load`.
+        Args:
+            threads: of a stage.
+            again: see `StageProcess.load`.
         """
         remote = ray.remote(StageProcess)
         actors = tuple(

@@ -39,9 +39,11 @@ class RayGraph(Graph):
         run_token: str,
         keep: Callable[[StageProcesses], None] | None = None,
     ) -> None:
-        """processes: returns one for each stage, replica by replica. run_token: content of the run folder's `.run`.
-
-        keep: takes the processes of stages that all succeeded on one host; None: they are ended too.
+        """
+        Args:
+            processes: returns one for each stage, replica by replica.
+            run_token: content of the run folder's `.run`.
+            keep: takes the processes of stages that all succeeded on one host; None: they are ended too.
         """
         self._take_processes = processes
         self._run_token = run_token

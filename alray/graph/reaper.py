@@ -89,7 +89,11 @@ def processes_of(folder: str) -> list[int]:
 
 
 def _has_open(process: str, folder: str) -> bool:
-    """Whether a process has a file of this folder open. process: its folder in /proc."""
+    """Whether a process has a file of this folder open.
+
+    Args:
+        process: its folder in /proc.
+    """
     for descriptor in os.scandir(Path(process, "fd")):
         try:
             if Path(descriptor.path).readlink().is_relative_to(folder):

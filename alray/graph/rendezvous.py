@@ -52,8 +52,11 @@ class MeetingPoint:
 class Meeting:
     """Where a stage meets the other stages of its replica, and the same stage of other replicas.
 
-    None where there are no others. seats: where each stage of its replica computes; replica_seats: where this stage
-    of each replica computes.
+    None where there are no others.
+
+    Attributes:
+        seats: where each stage of its replica computes.
+        replica_seats: where this stage of each replica computes.
     """
 
     stages: MeetingPoint | None
@@ -65,7 +68,8 @@ class Meeting:
 def host_store(host: str) -> dist.TCPStore:
     """A store on a port that the system picks, of this address of the host alone. It lives as long as this object.
 
-    host: an address of this host, 127.0.0.1 where all who meet are on it.
+    Args:
+        host: an address of this host, 127.0.0.1 where all who meet are on it.
     """
     listener = socket.create_server((host, 0))
     port = listener.getsockname()[1]
@@ -87,7 +91,8 @@ def join(
 ) -> tuple[dist.ProcessGroup, dist.TCPStore]:
     """Meet the other stages of the replica. Returns the group that their edges run over, and the store.
 
-    store: on the stage that holds it, otherwise None.
+    Args:
+        store: on the stage that holds it, otherwise None.
     """
     store = enter(point, store, timeout_s)
     dist.init_process_group(
@@ -111,7 +116,8 @@ def join_replicas(
 ) -> tuple[dist.ProcessGroup, dist.TCPStore]:
     """Meet the same stage of the other replicas. Returns the group for gradients, and the store of all replicas.
 
-    seats: where this stage of each replica computes.
+    Args:
+        seats: where this stage of each replica computes.
     """
     store = enter(point, store, timeout_s)
     kind = sum_kind(seats, assignment.spec.replicas.all_reduce)
@@ -137,7 +143,10 @@ def replica_group(
 ) -> dist.ProcessGroup:
     """One rank for each replica of a stage. Collective: each of them calls it, in a process or a thread of its own.
 
-    It is not the default group, which joins the stages of one replica. purpose: names the group.
+    It is not the default group, which joins the stages of one replica.
+
+    Args:
+        purpose: names the group.
     """
     own = dist.PrefixStore(f"{purpose} of stage {assignment.stage}", store)
     rank, size = assignment.replica, assignment.plan.replicas
@@ -159,7 +168,8 @@ def _nccl_group(store: dist.Store, rank: int, size: int, timeout_s: float) -> di
 def enter(point: MeetingPoint, store: dist.TCPStore | None, timeout_s: float) -> dist.TCPStore:
     """The store of this meeting, and gloo led over the interface on which the others are.
 
-    store: in the process that holds it, otherwise None.
+    Args:
+        store: in the process that holds it, otherwise None.
     """
     os.environ["GLOO_SOCKET_IFNAME"] = "lo" if point.one_host else _interface_of(_own_address(point.host))
     if store is not None:
@@ -179,7 +189,8 @@ def ports_of(
 ) -> Ports:
     """The ends of this stage's edges. Collective: every stage of the replica calls it.
 
-    seats: where each stage of the replica computes.
+    Args:
+        seats: where each stage of the replica computes.
     """
     plan, stage = assignment.plan, assignment.stage
     sizes = MessageSizes(assignment, network)
@@ -263,9 +274,11 @@ class _Ends:
     def sender(
         self, peer: int, tag: int, capacity_bytes: int, *, rest_bytes: int = 0, waiting: int | None = None
     ) -> Sender:
-        """capacity_bytes: of the largest message. rest_bytes: of the largest second part; 0: messages have one part.
-
-        waiting: messages that may wait on this edge; None: as many as `in_flight` of the plan.
+        """
+        Args:
+            capacity_bytes: of the largest message.
+            rest_bytes: of the largest second part; 0: messages have one part.
+            waiting: messages that may wait on this edge; None: as many as `in_flight` of the plan.
         """
         edge = f"{self._assignment.stage}->{peer}"
         if self.kind(peer) is not EdgeKind.NCCL:
@@ -285,7 +298,10 @@ class _Ends:
     def receiver(
         self, peer: int, tag: int, capacity_bytes: int, *, rest_bytes: int = 0, waiting: int | None = None
     ) -> Receiver:
-        """capacity_bytes, rest_bytes, waiting: as for the sender."""
+        """
+        Args:
+            capacity_bytes, rest_bytes, waiting: as for the sender.
+        """
         edge = f"{peer}->{self._assignment.stage}"
         if self.kind(peer) is not EdgeKind.NCCL:
             return self._host_receiver(edge, peer, tag, capacity_bytes, rest_bytes, self._device, waiting)
@@ -314,7 +330,10 @@ class _Ends:
         device: torch.device,
         waiting: int | None,
     ) -> Sender:
-        """device: where the sender finds tensors."""
+        """
+        Args:
+            device: where the sender finds tensors.
+        """
         if host_kind(self._seats[self._assignment.stage], self._seats[peer]) is EdgeKind.GLOO:
             return PointToPointSender(
                 edge=edge,
@@ -346,7 +365,10 @@ class _Ends:
         device: torch.device,
         waiting: int | None,
     ) -> Receiver:
-        """device: where the receiver gives tensors."""
+        """
+        Args:
+            device: where the receiver gives tensors.
+        """
         if host_kind(self._seats[self._assignment.stage], self._seats[peer]) is EdgeKind.GLOO:
             return PointToPointReceiver(
                 edge=edge,

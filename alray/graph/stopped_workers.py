@@ -21,7 +21,10 @@ class StoppedWorkers:
     without end. It starts such a worker again, or reports its end, as of any worker that ends."""
 
     def __init__(self, note: Callable[[str], None], after_s: float = _STOPPED_S) -> None:
-        """note: is told of each worker that was ended."""
+        """
+        Args:
+            note: is told of each worker that was ended.
+        """
         self._note = note
         self._after_s = after_s
         self._look_s = 0.0

@@ -54,7 +54,10 @@ class Surveyor:
         return time.time()
 
     def facts(self, gpus: float) -> dict[str, Any]:
-        """gpus: number of GPUs that Ray counts on this node."""
+        """
+        Args:
+            gpus: number of GPUs that Ray counts on this node.
+        """
         versions: dict[str, str | None] = {"python": platform.python_version()}
         for name in LIBRARIES:
             try:

@@ -42,8 +42,12 @@ class TrainGraph(Graph):
         run_token: str,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        """bundles: resources of each worker, all equal. note: as for `wait_for_room`. run_token, labels: as for
-        `RayGraph` and `TrainerActor`."""
+        """
+        Args:
+            bundles: resources of each worker, all equal.
+            note: as for `wait_for_room`.
+            run_token, labels: as for `RayGraph` and `TrainerActor`.
+        """
         self._bundles = list(bundles)
         self._run_token = run_token
         self._labels = dict(labels or {})

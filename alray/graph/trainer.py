@@ -55,8 +55,10 @@ class TrainerFailure:
 class WorkerReports:
     """The reports of the workers: the latest status of each replica, with all its reports since the last `take`.
 
-    silent_s: seconds since each replica's last report. failure: None unless the trainer failed. ended: whether `fit`
-    has returned.
+    Attributes:
+        silent_s: seconds since each replica's last report.
+        failure: None unless the trainer failed.
+        ended: whether `fit` has returned.
     """
 
     statuses: dict[int, StageStatus] = field(default_factory=dict)
@@ -73,8 +75,13 @@ class TrainerActor:
     """
 
     def __init__(self, bundle: dict[str, float], labels: dict[str, str], storage: Path, timeout_s: float) -> None:
-        """bundle: resources of each worker. labels: labels of its node. storage: folder for Ray Train's own files.
-        timeout_s: limit for one operation of the workers' process group."""
+        """
+        Args:
+            bundle: resources of each worker.
+            labels: labels of its node.
+            storage: folder for Ray Train's own files.
+            timeout_s: limit for one operation of the workers' process group.
+        """
         self._bundle = bundle
         self._labels = labels
         self._storage = storage

@@ -20,8 +20,9 @@ from alray.run_folder.records import Exit
 class Answers:
     """The predictions of every route for the samples of a split, shallowest first.
 
-    confidence: [routes, samples], the softmax of the class scores at the predicted class. right: [routes, samples],
-    whether that is the label.
+    Attributes:
+        confidence: [routes, samples], the softmax of the class scores at the predicted class.
+        right: [routes, samples], whether that is the label.
     """
 
     confidence: torch.Tensor

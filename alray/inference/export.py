@@ -43,8 +43,10 @@ _EXAMPLES = 2  # samples to trace a graph with; with one sample, torch would fix
 class Exported:
     """A route that was written to a file.
 
-    parameters: number of trainable scalars. inputs: the shape of each input. A letter in a shape is a size that is free
-    at run time (N samples, T words of a text).
+    Attributes:
+        parameters: number of trainable scalars.
+        inputs: the shape of each input. A letter in a shape is a size that is free at run time (N samples, T words of a
+            text).
     """
 
     file: str

@@ -48,7 +48,11 @@ class ExportedRoute:
     def predict(self, inputs: Sequence[str], depth: int | None) -> list[Prediction]:
         """Predict each input (see `TrainedNetwork.predict`).
 
-        depth: the depth of the route in the file, or None. Raises RequestError for another one.
+        Args:
+            depth: the depth of the route in the file, or None.
+
+        Raises:
+            RequestError: for another one.
         """
         header = self.header
         if depth not in (None, header.depth):

@@ -44,11 +44,12 @@ class TrainedNetwork:
         data: Sequence[str] = (),
         compiled: bool = True,
     ) -> None:
-        """data: where files of the data lie now, as for `spec_of`. compiled: whether to compile as the run did. That
-        needs a compiler and time, and gives the bits of the run.
-
-        Raises CheckpointError if the folder holds no complete checkpoint, or a damaged one, RequestError if it holds
+        """Raises CheckpointError if the folder holds no complete checkpoint, or a damaged one, RequestError if it holds
         none as asked, and DataError if the data are not there or the network was not trained on such data.
+
+        Args:
+            data: where files of the data lie now, as for `spec_of`.
+            compiled: whether to compile as the run did. That needs a compiler and time, and gives the bits of the run.
         """
         run_dir = require_run_dir(run_dir)
         manifest, self.weights = find_weights(run_dir, requested)
@@ -153,7 +154,11 @@ class TrainedNetwork:
 
 
 def _opened(spec: Spec, code: UserCode, elsewhere: str | None) -> Workload:
-    """The data and the network. elsewhere: how a request says where the files of the data lie now."""
+    """The data and the network.
+
+    Args:
+        elsewhere: how a request says where the files of the data lie now.
+    """
     try:
         return Workload.open(spec, code, trained=True)
     except UserCodeError as error:

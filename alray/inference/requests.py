@@ -45,7 +45,8 @@ def evaluate_run(
 ) -> Evaluated:
     """Evaluate a checkpoint of a run by the route of this depth, or by every route for None.
 
-    data: as for `TrainedNetwork`; so in the other requests.
+    Args:
+        data: as for `TrainedNetwork`; so in the other requests.
     """
     network = TrainedNetwork(run_dir, allow_code=allow_code, requested=requested, data=data)
     depths = network.depths if depth is None else (network.require_depth(depth),)
@@ -65,7 +66,8 @@ def predict_run(
 ) -> tuple[list[Prediction], Weights]:
     """Predict each input (see `TrainedNetwork.predict`) by the route of this depth (None: the deepest).
 
-    run: a run folder, or the safetensors file of an exported route, which has one set of weights.
+    Args:
+        run: a run folder, or the safetensors file of an exported route, which has one set of weights.
     """
     if isinstance(run, Path) and run.is_file():
         if data:
@@ -99,7 +101,8 @@ def export_run(
 ) -> tuple[Exported, Weights]:
     """Write the inference route of this depth (None: the deepest) to a file.
 
-    output: the file; None: `export/route-<depth>` in the run folder, with the format's ending.
+    Args:
+        output: the file; None: `export/route-<depth>` in the run folder, with the format's ending.
     """
     network = TrainedNetwork(run_dir, allow_code=allow_code, requested=requested, data=data, compiled=False)
     depth = network.require_depth(depth)

@@ -23,8 +23,10 @@ _ENOUGH_S = 0.3  # spent on one route, at least _LEAST_REPEATS times
 class RouteCost:
     """The cost of inference by one route.
 
-    parameters: number of trainable parameters the route uses; time_per_sample_s: time of a mini-batch of `batch_size`
-    samples, the median over repeats after a warm-up, divided by that size.
+    Attributes:
+        parameters: number of trainable parameters the route uses.
+        time_per_sample_s: time of a mini-batch of `batch_size` samples, the median over repeats after a warm-up,
+            divided by that size.
     """
 
     depth: int

@@ -119,7 +119,8 @@ class RouteHeader(_PartHeader):
     def build(self, load: Callable[[str], Any]) -> Route:
         """The route on the CPU in float32, with its weights still to be loaded. Raises SpecError.
 
-        load: turns a reference `python:package.module.Class` into that class.
+        Args:
+            load: turns a reference `python:package.module.Class` into that class.
         """
         network = Network(self.whole_spec(), sample=self.sample, classes=len(self.classes), load=load, trained=True)
         return route_of([network.component(index, "cpu") for index in range(self.depth)], self.depth)

@@ -29,8 +29,12 @@ BASE = "base"
 
 @dataclass(frozen=True)
 class Composed(Parsed):
-    """The keys of a spec and of its bases together. bases: the files below, the nearest first. notes: what of them was
-    set aside."""
+    """The keys of a spec and of its bases together.
+
+    Attributes:
+        bases: the files below, the nearest first.
+        notes: what of them was set aside.
+    """
 
     notes: tuple[str, ...] = ()
     bases: tuple[FilePath, ...] = ()
@@ -48,8 +52,13 @@ def compose(
     A section of another kind (`method`, `data`, `optimizer`, ...) replaces that of the base. What of the base cannot
     hold together with the spec is set aside, as for overrides. Relative paths of the base begin in its own folder.
 
-    folder: of the spec. read: reads a file. above: the specs that have this one as their base. Raises SpecError if
-    there is no such file, or if it is a study or leads back to itself.
+    Args:
+        folder: of the spec.
+        read: reads a file.
+        above: the specs that have this one as their base.
+
+    Raises:
+        SpecError: if there is no such file, or if it is a study or leads back to itself.
     """
     own = spelled_out(parsed.value)
     if BASE not in own:

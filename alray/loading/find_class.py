@@ -29,8 +29,12 @@ _STAR_IMPORT = re.compile(r"^\s*from\s+[\w.]+\s+import\s+\*", re.MULTILINE)
 def class_fault(reference: str, root: Path, *, allow_elsewhere: bool) -> Fault | None:
     """Message and hint if the class or function that a reference names cannot be found.
 
-    root: the folder of the spec. allow_elsewhere: whether modules may be elsewhere on `sys.path`. Raises ValueError if
-    the text is no reference.
+    Args:
+        root: the folder of the spec.
+        allow_elsewhere: whether modules may be elsewhere on `sys.path`.
+
+    Raises:
+        ValueError: if the text is no reference.
     """
     parsed, root = parse_python_reference(reference), root.resolve()
     top = parsed.module.partition(".")[0]
@@ -85,7 +89,11 @@ def module_file(root: Path, module: str) -> Path | None:
 
 
 def imported_from(node: ast.ImportFrom, package: str) -> str:
-    """The dotted module that `from ... import` names. package: the package in which relative imports begin."""
+    """The dotted module that `from ... import` names.
+
+    Args:
+        package: the package in which relative imports begin.
+    """
     around = package.split(".")
     parts = [*around[: len(around) - node.level + 1], *filter(None, [node.module])] if node.level else [node.module]
     return ".".join(part for part in parts if part)

@@ -19,7 +19,9 @@ from alray.storage.location import Location
 def input_checks(root: Path, *, allow_elsewhere: bool) -> tuple[Check, ...]:
     """Return the checks that everything a spec names is there.
 
-    root: the folder of the spec, where the user's classes are. allow_elsewhere: whether they may be elsewhere.
+    Args:
+        root: the folder of the spec, where the user's classes are.
+        allow_elsewhere: whether they may be elsewhere.
     """
 
     def classes_exist(spec: Spec) -> Iterator[Finding]:
@@ -42,9 +44,11 @@ def load_with_inputs(
 ) -> LoadedSpec:
     """A spec, as from `load_spec`, with all that it names in its place.
 
-    code: where the user's classes are; None: in the folder of the spec. If they are on object storage, those that are
-    missing are reported when they are loaded. allow_elsewhere: as for `input_checks`. without_data: missing data are
-    reported when the data are opened.
+    Args:
+        code: where the user's classes are; None: in the folder of the spec. If they are on object storage, those that
+            are missing are reported when they are loaded.
+        allow_elsewhere: as for `input_checks`.
+        without_data: missing data are reported when the data are opened.
     """
     folder = code or directory_of(file_of(source))
     checks = input_checks(folder, allow_elsewhere=allow_elsewhere) if isinstance(folder, Path) else ()

@@ -55,9 +55,13 @@ def load_spec(
     """Read a spec, apply `key.sub=value` overrides and check everything.
 
     Relative paths in the spec and in overrides are taken from the folder of the file, or from the current folder if
-    there is no file, and become absolute. also: further checks. directory: where relative paths begin instead: the file
-    that a run folder keeps has none, but overrides may. Raises SpecError with all problems, each with file,
-    line, key and hint. A syntax error of YAML hides others.
+    there is no file, and become absolute.
+
+    Raises SpecError with all problems, each with file, line, key and hint. A syntax error of YAML hides others.
+
+    Args:
+        also: further checks.
+        directory: where relative paths begin instead: the file that a run folder keeps has none, but overrides may.
     """
     return load_composed(read_spec(source), file_of(source), overrides, also=also, directory=directory)
 

@@ -24,14 +24,22 @@ WRONG_KIND = ("union_tag_invalid", "union_tag_not_found")
 def problem(
     locations: SourceLocations, path: Path, message: str, hint: str | None = None, *, at_key: bool = False
 ) -> Problem:
-    """Return a problem with the value at `path`, with the location of that value. at_key: with the key itself."""
+    """Return a problem with the value at `path`, with the location of that value.
+
+    Args:
+        at_key: with the key itself.
+    """
     return locations.of(path).problem(message, hint, key_text(path) or None, at_key=at_key)
 
 
 def problems_of(
     errors: Iterable[ErrorDetails], locations: SourceLocations, root: type[Section] = Spec
 ) -> list[Problem]:
-    """Return the problems for the errors of a validation. root: the model of the whole document."""
+    """Return the problems for the errors of a validation.
+
+    Args:
+        root: the model of the whole document.
+    """
     return [_problem(error, locations, root) for error in errors]
 
 

@@ -37,15 +37,22 @@ class Applied:
     """The values that were removed from the file, one sentence for each."""
 
     def refuse(self, text: str, message: str, hint: str | None, path: Path = (), *, at_key: bool = True) -> None:
-        """Record that the override `text` cannot be applied. at_key: whether that is due to its key."""
+        """Record that the override `text` cannot be applied.
+
+        Args:
+            at_key: whether that is due to its key.
+        """
         location = override_location(text)
         self.problems.append(location.problem(message, hint, key_text(path) or None, at_key=at_key))
 
 
 def override_text(key: str, value: Any) -> str:
-    """An override as text: `optimizer.lr=0.001`. value: of the types that YAML gives, or a path.
+    """An override as text: `optimizer.lr=0.001`.
 
     A byte of a file name that is not UTF-8 becomes an escape, which YAML knows.
+
+    Args:
+        value: of the types that YAML gives, or a path.
     """
     return f"{key}={printable(json.dumps(value, ensure_ascii=False, default=str))}"
 
@@ -65,7 +72,9 @@ def apply_overrides(
     `block`, the file's keys that the new kind does not have are removed. If it contradicts another value of the file,
     that value is removed (`alray.loading.precedence`). A note reports each removal.
 
-    root: the model of the document. flat: sections of it whose keys may hold dots.
+    Args:
+        root: the model of the document.
+        flat: sections of it whose keys may hold dots.
     """
     applied = Applied()
     done: list[Path] = []

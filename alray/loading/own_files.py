@@ -39,7 +39,11 @@ def own_files(references: Iterable[str], root: Path) -> set[Path]:
 
 
 def _imported(file: Path, package: str) -> Iterator[str]:
-    """The modules that a file may import, at any depth. package: where its relative imports begin."""
+    """The modules that a file may import, at any depth.
+
+    Args:
+        package: where its relative imports begin.
+    """
     try:
         tree = ast.parse(decode_source(file.read_bytes()))
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deeply

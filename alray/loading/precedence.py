@@ -26,7 +26,8 @@ Done = frozenset[Path]
 def set_aside(document: dict[str, Any], done: Done, locations: SourceLocations, of: str = "the file") -> list[str]:
     """Remove from `document` what cannot hold together with what was `done` on top; one note for each thing removed.
 
-    of: what the values below come from.
+    Args:
+        of: what the values below come from.
     """
     notes = []
     for path, why in [*_lengths(document, done), *_stages(document, done), *_method(document, done)]:

@@ -19,7 +19,9 @@ Span = tuple[int, int]
 class SourceLocation:
     """A file as the user named it, None for a spec that has no file, and a line in it, counted from 1.
 
-    text: that line, or the override of the command line. key, value: where they are in it.
+    Attributes:
+        text: that line, or the override of the command line.
+        key, value: where they are in it.
     """
 
     file: str | None
@@ -29,7 +31,11 @@ class SourceLocation:
     value: Span | None = None
 
     def problem(self, message: str, hint: str | None, key: str | None, *, at_key: bool = False) -> Problem:
-        """A problem here. at_key: whether the key is wrong, and not its value."""
+        """A problem here.
+
+        Args:
+            at_key: whether the key is wrong, and not its value.
+        """
         found = (self.key or self.value) if at_key else (self.value or self.key)
         column, end_column = found or (None, None)
         return Problem(message, hint, self.file, self.line, key, column=column, end_column=end_column, text=self.text)

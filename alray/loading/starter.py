@@ -31,7 +31,8 @@ def starter_names() -> list[str]:
 def starter(name: str, file: Path) -> dict[Path, str]:
     """The files to write for a starter spec, with their texts: the spec, and the base of a study next to it.
 
-    file: where the spec will be written; its first line then shows the command that runs this file.
+    Args:
+        file: where the spec will be written; its first line then shows the command that runs this file.
     """
     text = _adapted(name, file)
     base = _base(name)

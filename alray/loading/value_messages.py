@@ -25,7 +25,11 @@ def value_message(error: ErrorDetails, here: Spot) -> Words:
 
 
 def _expected(what: str, meant: Callable[[Any], str | None], hint: str) -> _Translate:
-    """meant: returns what to write instead of a value, if that is clear. hint: what to say otherwise."""
+    """
+    Args:
+        meant: returns what to write instead of a value, if that is clear.
+        hint: what to say otherwise.
+    """
 
     def translate(context: dict[str, Any], value: Any, here: Spot) -> Words:
         written = meant(value)

@@ -23,7 +23,8 @@ MOST_ERRORS = 100
 def read_values(root: type[Root], parsed: Parsed, directory: FilePath | None) -> tuple[Root | None, list[Problem]]:
     """The document as its model, None if a value is wrong, and all problems of the values, also those of `parsed`.
 
-    directory: where relative paths begin.
+    Args:
+        directory: where relative paths begin.
     """
     context = {"directory": directory}
     model, found = _validated(root, parsed.value, context)

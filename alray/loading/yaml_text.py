@@ -126,9 +126,15 @@ class Parsed:
 
 
 def parse_yaml(text: str, file: str) -> Parsed:
-    """Return the document in `text`. file: the name of the file in messages.
+    """Return the document in `text`.
 
-    An empty text gives None. Raises SpecError with the first syntax error.
+    An empty text gives None.
+
+    Args:
+        file: the name of the file in messages.
+
+    Raises:
+        SpecError: with the first syntax error.
     """
     locations = SourceLocations(file)
     lines = _LINE_ENDS.split(text)
@@ -316,7 +322,10 @@ class _Builder:
         )
 
     def _refuse(self, node: Node, path: Path, message: str, hint: str, within: str | None = None) -> None:
-        """within: the entry of the section at `path` that is wrong, if the section itself is not."""
+        """
+        Args:
+            within: the entry of the section at `path` that is wrong, if the section itself is not.
+        """
         problem = self._location(node).problem(message, hint, key_text(path) or None)
         self.problems.setdefault(path if within is None else (*path, within), problem)
 

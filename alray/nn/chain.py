@@ -84,7 +84,13 @@ class Chain(ABC):
 def chain_of(
     model: Model, load: Load, *, seed: int, sample: Shape, trained: bool, encoders: Sequence[EncoderFacts]
 ) -> Chain:
-    """The chain of a spec's model. encoders: facts that are known of it, (): none. Raises SpecError."""
+    """The chain of a spec's model.
+
+    Raises SpecError.
+
+    Args:
+        encoders: facts that are known of it, (): none.
+    """
     if model.source is None:
         return _Blocks(model, load, trained=trained)
     return _Parts(model, load, seed=seed, sample=sample, trained=trained, encoders=encoders)

@@ -37,7 +37,10 @@ class Component(nn.Module, ABC):
     """Whether a route adds up what the turns of all its depths give; `Method.infers_along` then names `score`."""
 
     def __init__(self, index: int, f: Encoder) -> None:
-        """index: of the component in the network, from 0."""
+        """
+        Args:
+            index: of the component in the network, from 0.
+        """
         super().__init__()
         self.index = index
         self.f = f
@@ -46,9 +49,11 @@ class Component(nn.Module, ABC):
     def train_with(self, optimizer: object, **parts: Sequence[nn.Module]) -> None:
         """Make one optimizer for each group of parts; the group's name is the optimizer's.
 
-        optimizer: the section of the spec. Names are kept in checkpoints. The group `label` trains at the rate
-        `optimizer.label_lr`, every other one at `optimizer.lr`, times the factor of its part in
-        `optimizer.rate_factors`.
+        Names are kept in checkpoints. The group `label` trains at the rate `optimizer.label_lr`, every other one at
+        `optimizer.lr`, times the factor of its part in `optimizer.rate_factors`.
+
+        Args:
+            optimizer: the section of the spec.
         """
         embeddings = {
             parameter
@@ -97,7 +102,9 @@ class Component(nn.Module, ABC):
     def exercise(self, incoming: Tensors, route: torch.Tensor) -> Exercise:
         """The component's actions, to be timed or counted one by one.
 
-        incoming: a mini-batch as the component gets it in training; route: what a route brings down to it.
+        Args:
+            incoming: a mini-batch as the component gets it in training.
+            route: what a route brings down to it.
         """
 
     @abstractmethod
@@ -186,7 +193,11 @@ class Exercise(ABC):
 
     @abstractmethod
     def backward(self, *, add: bool = False) -> None:
-        """B. add: to the gradients of earlier micro-batches, where a mini-batch may be cut into these."""
+        """B.
+
+        Args:
+            add: to the gradients of earlier micro-batches, where a mini-batch may be cut into these.
+        """
 
     def update(self) -> None:
         """U, at rate 0."""
@@ -234,10 +245,12 @@ class LocalComponent(Component):
     def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
         """Return the losses of a mini-batch, and the label tensors for the next component.
 
-        encoded: f's output, with its gradient graph: `s` [N, ...], and `mask` [N, T] where there is one; incoming: what
-        came with the labels: `Method.labels_in` of this component. Returns the losses by name, scalars, of which no
-        two train the same part through different graphs; and tensors as `Method.labels_out` says, detached and
-        row-major (`pass_on`).
+        Returns the losses by name, scalars, of which no two train the same part through different graphs; and tensors
+        as `Method.labels_out` says, detached and row-major (`pass_on`).
+
+        Args:
+            encoded: f's output, with its gradient graph: `s` [N, ...], and `mask` [N, T] where there is one.
+            incoming: what came with the labels: `Method.labels_in` of this component.
         """
 
     @property
@@ -246,7 +259,11 @@ class LocalComponent(Component):
         return self.turn is not None
 
     def encoder_step(self, incoming: Tensors, step: int) -> Tensors:
-        """F: `s` for the next component, with what goes along with it. step: from 1; random numbers depend on it."""
+        """F: `s` for the next component, with what goes along with it.
+
+        Args:
+            step: from 1; random numbers depend on it.
+        """
         self._step = step
         self._device = incoming["s"].device
         self._encoded = self.f.run(incoming, step)
@@ -286,7 +303,11 @@ class LocalComponent(Component):
         return named(f"method `{self.own_method}`", f"{name} of component {self.index}", key="method")
 
     def infer(self, incoming: Tensors, *purpose: str | int) -> Tensors:
-        """E: f's output as the next component gets it. purpose: what random numbers are drawn from, if any are."""
+        """E: f's output as the next component gets it.
+
+        Args:
+            purpose: what random numbers are drawn from, if any are.
+        """
         outgoing = stopped(self.f.run(incoming, *purpose))
         if self.adds_up:
             assert self.turn is not None, "a component that adds up has a turn"
@@ -326,7 +347,10 @@ class ComparingComponent(LocalComponent):
     """
 
     def __init__(self, index: int, f: Encoder, *, gathers: bool) -> None:
-        """gathers: whether codes are compared over all replicas."""
+        """
+        Args:
+            gathers: whether codes are compared over all replicas.
+        """
         super().__init__(index, f)
         self.gathers = gathers
         self._codes: torch.Tensor | None = None  # this replica's, while those of the others are on their way
@@ -339,7 +363,8 @@ class ComparingComponent(LocalComponent):
     def to_gather(self, incoming: Tensors) -> torch.Tensor:
         """After F and before L, where there are several replicas: the codes, with the labels as one more column.
 
-        incoming: `labels` [N], as the data gives them. Class numbers below 2^24 are exact in float32.
+        Args:
+            incoming: `labels` [N], as the data gives them. Class numbers below 2^24 are exact in float32.
         """
         assert self._encoded is not None, "gathering before F"
         self._codes = self.codes(self._encoded)

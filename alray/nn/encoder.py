@@ -72,7 +72,11 @@ class EncoderFacts:
 
     @classmethod
     def from_json(cls, value: dict[str, Any], words: tuple[str, ...] | None) -> EncoderFacts:
-        """The facts of which `as_json` gave `value`. words: of the input."""
+        """The facts of which `as_json` gave `value`.
+
+        Args:
+            words: of the input.
+        """
         along = {
             key: {name: Shape.from_json(shape) for name, shape in value[key].items()}
             for key in ("takes_along", "gives_along")
@@ -86,7 +90,11 @@ class Encoder(nn.Module):
     """A block, with what must be known to run it exactly."""
 
     def __init__(self, body: nn.Module, *, index: int, seed: int, facts: EncoderFacts) -> None:
-        """index: of its component; seed: of the run."""
+        """
+        Args:
+            index: of its component.
+            seed: of the run.
+        """
         super().__init__()
         self.body = body
         self.index = index

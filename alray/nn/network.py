@@ -61,10 +61,14 @@ class Network:
         trained: bool = False,
         encoders: Sequence[EncoderFacts] = (),
     ) -> None:
-        """sample: shape of one sample; load: takes a reference `python:package.module.Class` to that class; trained:
-        whether weights are loaded from a checkpoint: files of initial weights are not read, and a block that has
-        trained is not checked for texts of any length; encoders: what another process has found of them, (): found
-        here."""
+        """
+        Args:
+            sample: shape of one sample.
+            load: takes a reference `python:package.module.Class` to that class.
+            trained: whether weights are loaded from a checkpoint: files of initial weights are not read, and a block
+                that has trained is not checked for texts of any length.
+            encoders: what another process has found of them, (): found here.
+        """
         self._trained = trained
         self.spec = spec
         self.classes = classes
@@ -317,7 +321,11 @@ class Network:
 
 @contextmanager
 def _fitting(block: str, input: Shape, key: str, hint: str) -> Iterator[None]:
-    """Raise SpecError if a block does not take this input. hint: how it would."""
+    """Raise SpecError if a block does not take this input.
+
+    Args:
+        hint: how it would.
+    """
     try:
         yield
     except SpecError as error:
@@ -334,7 +342,8 @@ def _require_any_length(
 ) -> None:
     """Raise SpecError if a block of text does not take mini-batches of another width.
 
-    whole: what it gave for `input`.
+    Args:
+        whole: what it gave for `input`.
     """
     shorter = input[0] - 1
     sample, mask = Shape((shorter, *input[1:]), input.dtype, input.words), Shape((shorter,), torch.bool)

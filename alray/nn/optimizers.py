@@ -32,7 +32,10 @@ class Accumulation:
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], mini_batches: int) -> None:
-        """mini_batches: per update, at least 1; with 1 nothing is kept and nothing is copied."""
+        """
+        Args:
+            mini_batches: per update, at least 1; with 1 nothing is kept and nothing is copied.
+        """
         self.mini_batches = mini_batches
         self._parameters = list(parameters)
         self._sums: dict[int, torch.Tensor] = {}
@@ -107,7 +110,11 @@ class ComponentOptimizer:
     def __init__(
         self, parameters: Sequence[nn.Parameter], optimizer: Any, roles: Mapping[nn.Parameter, Role] | None = None
     ) -> None:
-        """optimizer: the section of the spec. roles: of the parameters; None: all are of hidden layers."""
+        """
+        Args:
+            optimizer: the section of the spec.
+            roles: of the parameters; None: all are of hidden layers.
+        """
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self.kind: str = optimizer.kind
         self.clip_norm: float | None = optimizer.clip_norm
@@ -134,8 +141,12 @@ class ComponentOptimizer:
         """Add the gradients of the last backward pass; return whether the next `step` will update.
 
         If it will, the parameters' gradients are those of the update, and may be averaged over replicas; if not, they
-        are None. weight: the replica's share, of 1, of this mini-batch, which gradients that wait are multiplied by.
+        are None.
+
         Further calls for the same mini-batch change nothing. `step` calls it if nobody has.
+
+        Args:
+            weight: the replica's share, of 1, of this mini-batch, which gradients that wait are multiplied by.
         """
         if self._due is None:
             self._due = self.accumulation.gather(weight)

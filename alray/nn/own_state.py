@@ -56,8 +56,10 @@ def require_same_buffers(before: Mapping[str, torch.Tensor], after: Mapping[str,
 def require_untouched_buffers(module: nn.Module, again: Callable[[], object], index: int) -> None:
     """Raise SpecError if `again` replaces an unsaved buffer of component `index`, or writes to it.
 
-    again: a forward pass of the module, which is not the first: that one may fill a cache. Changes in place are counted
-    by torch and need no values, so this also works on the meta device.
+    Changes in place are counted by torch and need no values, so this also works on the meta device.
+
+    Args:
+        again: a forward pass of the module, which is not the first: that one may fill a cache.
     """
     before = {name: (buffer, buffer._version) for name, buffer in unsaved_buffers(module).items()}
     again()

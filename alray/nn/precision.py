@@ -23,7 +23,11 @@ _FULL_BYTES = torch.float32.itemsize
 
 
 def require_precision(precision: str, device: torch.device) -> None:
-    """Raise PlanError if a device cannot compute as `run.precision` says. device: of a GPU, the current one."""
+    """Raise PlanError if a device cannot compute as `run.precision` says.
+
+    Args:
+        device: of a GPU, the current one.
+    """
     if precision in LOWERED and device.type == "cuda" and not torch.cuda.is_bf16_supported():
         raise PlanError(
             f"the GPU {torch.cuda.get_device_name(device)} does not know bfloat16",

@@ -72,7 +72,11 @@ class Features(nn.Module):
     """
 
     def __init__(self, input: Shape, pool: int | None, pooling: Pooling = "mean") -> None:
-        """pool: windows of a map in each direction, at most; None does not average. pooling: of sequences."""
+        """
+        Args:
+            pool: windows of a map in each direction, at most; None does not average.
+            pooling: of sequences.
+        """
         super().__init__()
         maps, self.sequences = len(input) == 3, len(input) == 2
         self.moves_channels = maps and pooling == "channels_last"
@@ -134,7 +138,10 @@ class Readout(nn.Sequential):
     """A vector per sample, then layers: `[N, *input] -> [N, width]`."""
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """mask: [N, T] bool, where `s` is a sequence [N, T, D] whose rows differ in length."""
+        """
+        Args:
+            mask: [N, T] bool, where `s` is a sequence [N, T, D] whose rows differ in length.
+        """
         features, *layers = self
         s = features(s, mask)
         for layer in layers:
@@ -147,7 +154,9 @@ def classifier(
 ) -> Readout:
     """A classifier on an encoder's output: `[N, *input] -> [N, classes]`, scores before the softmax.
 
-    pool: see `Features`; hidden: width of a hidden layer with this activation, None for no hidden layer.
+    Args:
+        pool: see `Features`.
+        hidden: width of a hidden layer with this activation, None for no hidden layer.
     """
     features = Features(input, pool, pooling)
     layers: list[nn.Module] = [features]
@@ -162,7 +171,11 @@ def classifier(
 def head_of(head: Any, input: Shape, *, classes: int, pooling: Pooling) -> Readout:
     """The classifier that a spec's key `head` asks for; `auto` is one linear layer on maps of at most 4 x 4.
 
-    head: a section `alray.spec.method.Head`, or "auto". Raises SpecError if it reads the last word of no text.
+    Args:
+        head: a section `alray.spec.method.Head`, or "auto".
+
+    Raises:
+        SpecError: if it reads the last word of no text.
     """
     if head == "auto":
         return classifier(input, classes=classes, pool=4, hidden=None, activation="relu", pooling=pooling)

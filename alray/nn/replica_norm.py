@@ -52,7 +52,10 @@ class ReplicaBatchNorm(_BatchNorm):
     """
 
     def __init__(self, norm: _BatchNorm, over: ReplicaSums) -> None:
-        """norm: the batch normalisation whose parameters, buffers and settings it takes over."""
+        """
+        Args:
+            norm: the batch normalisation whose parameters, buffers and settings it takes over.
+        """
         if type(norm).forward is not _BatchNorm.forward:
             raise PlanError(
                 f"the batch normalisation `{type(norm).__name__}` has a forward pass of its own, which alray cannot "
@@ -102,8 +105,10 @@ class ReplicaBatchNorm(_BatchNorm):
 class _Moments:
     """Statistics over all replicas, in double precision. All are on the device: the host need not wait for them.
 
-    mean, variance: [C], the variance biased; count: [1], number of values per channel; weight: [1], this replica's
-    share of all rows.
+    Attributes:
+        mean, variance: [C], the variance biased.
+        count: [1], number of values per channel.
+        weight: [1], this replica's share of all rows.
     """
 
     mean: torch.Tensor

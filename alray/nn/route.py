@@ -27,8 +27,13 @@ class Route(nn.Module):
         writes_input: bool,
         below: Sequence[nn.Module] = (),
     ) -> None:
-        """blocks: f_1..f_l; decoders: h_1..h_l, or none; writes_input: whether f_1 changes its input in place; below:
-        the turns of the depths 1..l-1, where scores are added up over depths."""
+        """
+        Args:
+            blocks: f_1..f_l.
+            decoders: h_1..h_l, or none.
+            writes_input: whether f_1 changes its input in place.
+            below: the turns of the depths 1..l-1, where scores are added up over depths.
+        """
         super().__init__()
         self.f = nn.ModuleList(blocks)
         self.turn = turn
@@ -38,7 +43,12 @@ class Route(nn.Module):
         self.eval()
 
     def forward(self, samples: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """samples: [N, *sample], prepared as in training; mask: [N, T] bool, of text. Class scores [N, classes]."""
+        """Class scores [N, classes].
+
+        Args:
+            samples: [N, *sample], prepared as in training.
+            mask: [N, T] bool, of text.
+        """
         tensors: Tensors = {"s": samples.clone() if self.writes_input else samples}
         if mask is not None:
             tensors["mask"] = mask
@@ -62,7 +72,9 @@ class Route(nn.Module):
 def route_of(components: Sequence[Component], depth: int) -> Route:
     """The route of this depth. It shares the components' weights and sets them to evaluation mode.
 
-    components: those of a network in order, the first `depth` at least; a route must end at component `depth`, from 1.
+    Args:
+        components: those of a network in order, the first `depth` at least; a route must end at component `depth`, from
+            1.
     """
     taken = components[:depth]
     turn = taken[-1].turn

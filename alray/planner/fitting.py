@@ -39,9 +39,13 @@ _FREE = {  # what is searched, and its value while the data is opened and costs 
 class Fitting:
     """The schedules and numbers of stages that fit on given devices.
 
-    rows: the best number of micro-batches for each schedule on each number of stages, what fits first, by step time.
-    refused: why a schedule on a number of stages cannot run at all. given: the overrides that were searched with.
-    set_aside: the keys of the spec whose values the search replaced. assumed: as of a plan.
+    Attributes:
+        rows: the best number of micro-batches for each schedule on each number of stages, what fits first, by step
+            time.
+        refused: why a schedule on a number of stages cannot run at all.
+        given: the overrides that were searched with.
+        set_aside: the keys of the spec whose values the search replaced.
+        assumed: as of a plan.
     """
 
     name: str
@@ -111,8 +115,10 @@ def fit_spec(
 ) -> Fitting:
     """Search what fits on these devices, of which the stages take the first ones, replica by replica.
 
-    devices: bytes of each. overrides: what they say of the schedule, the stages or the micro-batches is not searched.
-    probe: measure the components on this machine instead of estimating their costs.
+    Args:
+        devices: bytes of each.
+        overrides: what they say of the schedule, the stages or the micro-batches is not searched.
+        probe: measure the components on this machine instead of estimating their costs.
     """
     given = {text.partition("=")[0].strip() for text in overrides}
     if "pipeline.partition" in given:

@@ -37,8 +37,10 @@ def stage_memory_limits(
 
     It is `resources.memory_bytes` if the spec gives it; else the `memory` that the stage asks Ray for; else its part of
     its device. Of this machine, each stage has an equal part; of a GPU, the part that it asks Ray for, or in one
-    process an equal part, without what processes take of it besides tensors. device: that of this process. If it is no
-    GPU, the memory of the stages' GPUs is not known.
+    process an equal part, without what processes take of it besides tensors.
+
+    Args:
+        device: that of this process. If it is no GPU, the memory of the stages' GPUs is not known.
     """
     resources = spec.resources
     if resources.memory_bytes is not None:

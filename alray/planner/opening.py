@@ -24,7 +24,11 @@ class Teller(Protocol):
 
 
 def open_planner(loaded: LoadedSpec, options: Options, teller: Teller, *, without_data: bool = False) -> Planner:
-    """The planner of a spec, with its data opened. without_data: as for `Planner.open`."""
+    """The planner of a spec, with its data opened.
+
+    Args:
+        without_data: as for `Planner.open`.
+    """
     for line in loaded.notes:
         teller.note(line)
     teller.doing("loading torch")

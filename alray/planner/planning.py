@@ -70,10 +70,13 @@ class Planner:
     ) -> Planner:
         """Open the workload of a spec (see `Workload.open`) and decide `pipeline.micro_batches: auto`.
 
-        without_data: data that are not there may be left out if their sizes are known, for there will be no run.
         With `--inline` this process needs the device of the stages. The folder of a study keeps what is known of
-        encoders for other runs of equal ones. Raises DataError, SpecError or PlanError for everything that can be found
-        wrong without running.
+        encoders for other runs of equal ones.
+
+        Raises DataError, SpecError or PlanError for everything that can be found wrong without running.
+
+        Args:
+            without_data: data that are not there may be left out if their sizes are known, for there will be no run.
         """
         if options.inline:
             devices.pick(spec.resources.resolved_device)
@@ -104,8 +107,12 @@ class Planner:
     ) -> Costs:
         """The costs of the components: given in the spec, else measured here if `probe`, else estimated.
 
-        wait_until_quiet: see `probe_costs`. study: the folder of a study, which keeps measured costs for other runs of
-        equal components. Raises PlanError if `probe` and a component is larger than this machine's memory.
+        Args:
+            wait_until_quiet: see `probe_costs`.
+            study: the folder of a study, which keeps measured costs for other runs of equal components.
+
+        Raises:
+            PlanError: if `probe` and a component is larger than this machine's memory.
         """
         given = self.workload.spec.pipeline.costs
         if given is not None:

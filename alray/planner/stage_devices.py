@@ -62,8 +62,10 @@ class FindsDevices(Protocol):
     ) -> StageDevices | None:
         """The devices that the next graph of this plan will run on; None if they are like this machine's.
 
-        costs: as measured on this machine. speed_test: makes the measurement to run on other devices. note: is called
-        with a line about each device that could not be measured.
+        Args:
+            costs: as measured on this machine.
+            speed_test: makes the measurement to run on other devices.
+            note: is called with a line about each device that could not be measured.
         """
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:

@@ -16,7 +16,12 @@ from alray.prediction.costs import Costs
 
 @dataclass(frozen=True)
 class LinkCost:
-    """The cost of a message on a link. latency_s: a, in seconds for a message; s_per_byte: b, in seconds for a byte."""
+    """The cost of a message on a link.
+
+    Attributes:
+        latency_s: a, in seconds for a message.
+        s_per_byte: b, in seconds for a byte.
+    """
 
     latency_s: float
     s_per_byte: float
@@ -55,7 +60,10 @@ def averaged_over(
     """The costs of components whose replicas average gradients over a network, once every `interval` mini-batches.
 
     The longer of two times counts: as measured between processes of one machine, and as the cost model says for this
-    link. sent_share: the bytes that are sent for each byte of a gradient.
+    link.
+
+    Args:
+        sent_share: the bytes that are sent for each byte of a gradient.
     """
     over_link = [COSTS[all_reduce](ranks, sent_share * each.gradient_bytes, link) for each in costs.components]
     components = [

@@ -72,11 +72,15 @@ def compare_plans(
 ) -> tuple[Alternative, ...]:
     """A row for each schedule of the method on each number of stages, sorted by step time; what cannot run comes last.
 
-    local_losses: whether the method has them. micro_batches: for the schedules that cut mini-batches; virtual_stages:
-    for those that need several on each stage, and a further row of those that may have them; None: the defaults of the
-    spec. stage_speed, memory_limits: of the
-    devices in order; a row takes the first ones, and cannot run where there are too few. The figures are those of
-    `make_plan` with `partition: auto`.
+    The figures are those of `make_plan` with `partition: auto`.
+
+    Args:
+        local_losses: whether the method has them.
+        micro_batches: for the schedules that cut mini-batches.
+        virtual_stages: for those that need several on each stage, and a further row of those that may have them; None:
+            the defaults of the spec.
+        stage_speed, memory_limits: of the devices in order; a row takes the first ones, and cannot run where there are
+            too few.
     """
     rows = []
     for count in stages:
@@ -117,7 +121,11 @@ def compare_plans(
 
 
 def _virtual_stages(schedule: Schedule, asked: int | None, *, most: int) -> list[int]:
-    """The numbers of virtual stages to compare. most: as many as there are components for on each stage."""
+    """The numbers of virtual stages to compare.
+
+    Args:
+        most: as many as there are components for on each stage.
+    """
     usual = schedule.default_virtual_stages
     if asked is None or not schedule.has_virtual_stages or asked == usual:
         return [usual]

@@ -125,7 +125,8 @@ def _check_messages(program: Program, stage: int, sends: Positions, peer: int, r
 def deadlock(program: Program, stuck: dict[int, int], in_flight: int) -> PlanError:
     """The error for stages that wait for each other.
 
-    stuck: for each such stage, the index in its list at which it waits.
+    Args:
+        stuck: for each such stage, the index in its list at which it waits.
     """
     chain: list[str] = []
     stage = min(stuck)

@@ -134,7 +134,9 @@ def _over_links(
 ) -> Durations:
     """The durations with the seconds that each message takes the link to the next (virtual) stage.
 
-    links: as in `StepSetting`. up, labels, down: bytes of each message.
+    Args:
+        links: as in `StepSetting`.
+        up, labels, down: bytes of each message.
     """
     if not any(links):
         return durations

@@ -41,8 +41,14 @@ class Fit:
 
 
 def fit_of(setting: StepSetting) -> Fit:
-    """How a setting fits. setting: with a memory limit for each stage. Raises PlanError where it has more parts than
-    there are components."""
+    """How a setting fits.
+
+    Args:
+        setting: with a memory limit for each stage.
+
+    Raises:
+        PlanError: where it has more parts than there are components.
+    """
     check_parts(setting)
     cut = nearest_to_fitting(setting)
     if fullest_stage(setting, cut)[0] <= 1.0:

@@ -31,7 +31,11 @@ def seconds_on_links(every: Sequence[Durations], program: Program) -> Floats | N
 
 
 def is_on_link(seconds: Floats) -> NDArray[np.bool_]:
-    """Whether each action takes a link. seconds: of `seconds_on_links`."""
+    """Whether each action takes a link.
+
+    Args:
+        seconds: of `seconds_on_links`.
+    """
     found: NDArray[np.bool_] = np.any(seconds.reshape(len(seconds), -1), axis=1)
     return found
 
@@ -49,8 +53,11 @@ def _table(durations: Durations, program: Program) -> Floats:
 class LinkEvents:
     """The effect of links on each event of a simulation.
 
-    over: whether it is a send over a link. For these, seconds: for how long it takes the link; packing: seconds before
-    that; before: the last send over the same link, or -1; buffer_s: how long the sends before may still take the link.
+    Attributes:
+        over: whether it is a send over a link. For these, seconds: for how long it takes the link.
+        packing: seconds before that.
+        before: the last send over the same link, or -1.
+        buffer_s: how long the sends before may still take the link.
     """
 
     over: list[bool]
@@ -65,7 +72,11 @@ class LinkEvents:
     def of(
         cls, program: Program, positions: NDArray[np.int64], seconds: Floats, packing: Floats, durations: Durations
     ) -> LinkEvents:
-        """positions: the number of each event's action, over all stages. seconds, packing: of each event."""
+        """
+        Args:
+            positions: the number of each event's action, over all stages.
+            seconds, packing: of each event.
+        """
         over = is_on_link(seconds)
         codes = np.concatenate(program.codes)[positions]
         lower = np.concatenate([_lower(own, stage, program.stages) for stage, own in enumerate(program.codes)])[

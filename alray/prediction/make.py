@@ -44,16 +44,21 @@ def make_plan(
 ) -> Plan:
     """The plan of a run.
 
-    schedule: a name in `alray.schedules.table.SCHEDULES` (the spec resolves `auto`).
-    partition: `auto` (the cut with the shortest step), `uniform`, `cyclic`, `parameters`, or the number of components
-    of each (virtual) stage. cores: processors that all stages and replicas share; None where each stage has its own
-    device.
-    evaluation_batches: mini-batches of one evaluation, over all splits it covers.
-    stage_speed: of each stage's device, relative to the device of the costs; None: all the same.
-    memory_limits: bytes that each stage may hold. `auto` keeps within them. Any other partition is taken as it is,
-    because the memory is an estimate. memories, links, in_turns: as in `StepSetting`. nodes: as in `Plan`.
-    shares: samples of a mini-batch for each replica; the costs are those of the largest share.
-    Raises PlanError where the components cannot be divided in this way.
+    Args:
+        schedule: a name in `alray.schedules.table.SCHEDULES` (the spec resolves `auto`).
+        partition: `auto` (the cut with the shortest step), `uniform`, `cyclic`, `parameters`, or the number of
+            components of each (virtual) stage.
+        cores: processors that all stages and replicas share; None where each stage has its own device.
+        evaluation_batches: mini-batches of one evaluation, over all splits it covers.
+        stage_speed: of each stage's device, relative to the device of the costs; None: all the same.
+        memory_limits: bytes that each stage may hold. `auto` keeps within them. Any other partition is taken as it is,
+            because the memory is an estimate.
+        memories, links, in_turns: as in `StepSetting`.
+        nodes: as in `Plan`.
+        shares: samples of a mini-batch for each replica; the costs are those of the largest share.
+
+    Raises:
+        PlanError: where the components cannot be divided in this way.
     """
     setting = StepSetting(
         schedule=schedule,

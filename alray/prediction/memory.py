@@ -97,7 +97,8 @@ def _ring_bytes(setting: StepSetting, messages: Sequence[int], waiting: bool) ->
     """The buffers of an edge with local losses that carries all these messages of a mini-batch, bytes each. They are as
     large as the largest of them, and hold the messages of `in_flight` mini-batches and one that is worked on.
 
-    waiting: whether messages that wait are in this memory.
+    Args:
+        waiting: whether messages that wait are in this memory.
     """
     if setting.stages == 1 or not messages:
         return 0

@@ -16,9 +16,13 @@ from alray.prediction.setting import StepSetting
 def fewest_micro_batches(setting: StepSetting, partition: str | Sequence[int], candidates: Sequence[int]) -> int:
     """The first of `candidates` with which no stage exceeds its memory limit.
 
-    setting: with a memory limit for each stage; its own number of micro-batches is ignored. partition: as in the spec;
-    with `auto` it is enough that one cut fits. candidates: numbers of micro-batches, the smallest first. Raises
-    PlanError where none fits; the error names the stage that is over its limit with the most micro-batches.
+    Args:
+        setting: with a memory limit for each stage; its own number of micro-batches is ignored.
+        partition: as in the spec; with `auto` it is enough that one cut fits.
+        candidates: numbers of micro-batches, the smallest first.
+
+    Raises:
+        PlanError: where none fits; the error names the stage that is over its limit with the most micro-batches.
     """
     parameters = [component.parameters for component in setting.costs.components]
     for number in candidates:

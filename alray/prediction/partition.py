@@ -32,9 +32,13 @@ def partition_uniform(num_components: int, stages: int) -> Cut:
 
 
 def partition_auto(costs: Sequence[float], stages: int) -> Cut:
-    """The partition whose most expensive stage is the cheapest; costs: of each component, in any unit.
+    """The partition whose most expensive stage is the cheapest.
 
-    Raises PlanError where there are more stages than components.
+    Args:
+        costs: of each component, in any unit.
+
+    Raises:
+        PlanError: where there are more stages than components.
     """
     check_size(len(costs), stages)
     return partition_intervals(interval_sums(costs), stages)
@@ -45,10 +49,14 @@ def requested_partition(
 ) -> Cut:
     """The partition that the spec asks for.
 
-    partition: `auto`, which calls `auto`; `uniform`, the same number of components on each stage; `cyclic`, which is
-    the same, as there are as many (virtual) stages as components; `parameters`, the partition whose largest stage has
-    the fewest parameters; or the number of components of each stage. parameters: of
-    each component. Raises PlanError where that is no partition of the components.
+    Args:
+        partition: `auto`, which calls `auto`; `uniform`, the same number of components on each stage; `cyclic`, which
+            is the same, as there are as many (virtual) stages as components; `parameters`, the partition whose largest
+            stage has the fewest parameters; or the number of components of each stage.
+        parameters: of each component.
+
+    Raises:
+        PlanError: where that is no partition of the components.
     """
     check_size(len(parameters), stages)
     if partition == "auto":
@@ -82,9 +90,13 @@ def partition_intervals(
 ) -> Cut:
     """The best partition for any cost of a contiguous run of components.
 
-    cost: [n + 1, n + 1]; [i, j] with i < j is the cost of a stage that holds components i to j - 1. Where stages
-    differ, one such matrix per stage. fits: for each stage, a matrix of the same shape; false where the stage cannot
-    hold that run. Raises PlanError where no partition fits.
+    Args:
+        cost: [n + 1, n + 1]; [i, j] with i < j is the cost of a stage that holds components i to j - 1. Where stages
+            differ, one such matrix per stage.
+        fits: for each stage, a matrix of the same shape; false where the stage cannot hold that run.
+
+    Raises:
+        PlanError: where no partition fits.
     """
     costs = [cost] if isinstance(cost, np.ndarray) else cost
     size = len(costs[0])

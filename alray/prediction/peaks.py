@@ -33,8 +33,10 @@ of local losses goes upwards through the components, and their update still hold
 class Moment:
     """A computation of virtual stage `own` of a stage, and what the whole stage holds during it.
 
-    held: for each virtual stage, its micro-batches between forward and backward; a backward counts its own micro-batch.
-    gradients: for each virtual stage, whether it has gradients.
+    Attributes:
+        held: for each virtual stage, its micro-batches between forward and backward; a backward counts its own
+            micro-batch.
+        gradients: for each virtual stage, whether it has gradients.
     """
 
     doing: Doing
@@ -71,7 +73,11 @@ class Priced:
 
 
 def price(moment: Moment, runs: Sequence[RunPeaks]) -> Priced:
-    """The most that a stage holds in `moment`; runs: the components of each of its virtual stages."""
+    """The most that a stage holds in `moment`.
+
+    Args:
+        runs: the components of each of its virtual stages.
+    """
     own = runs[moment.own]
     zero = np.zeros_like(own.activations)
     gradients = sum((run.gradients for run, has in zip(runs, moment.gradients, strict=True) if has), start=zero)

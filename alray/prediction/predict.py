@@ -58,7 +58,8 @@ def predicted_timeline(
 def program_of(setting: StepSetting, num_batches: int | None = None) -> Program:
     """The program that is simulated to predict a step. It is the same for every cut.
 
-    num_batches: mini-batches to simulate; None: enough for the steady state.
+    Args:
+        num_batches: mini-batches to simulate; None: enough for the steady state.
     """
     if num_batches is None:
         schedule = SCHEDULES[setting.schedule]

@@ -10,8 +10,12 @@ from alray.prediction.costs import Costs
 def recomputing(costs: Costs, wanted: bool, stages: int) -> Costs:
     """The costs of components that keep their input only, and run forward once more before each backward.
 
-    During its backward, a component holds its input besides all that a backward without recomputing holds. wanted:
-    `pipeline.activation_checkpointing`. Unless it is wanted, and on one stage, the costs stay as they are.
+    During its backward, a component holds its input besides all that a backward without recomputing holds.
+
+    Unless it is wanted, and on one stage, the costs stay as they are.
+
+    Args:
+        wanted: `pipeline.activation_checkpointing`.
     """
     if not wanted or stages == 1:
         return costs

@@ -37,8 +37,9 @@ SAME = 1e-9
 class BestCut:
     """The best cut that a search has found.
 
-    least_s: no cut has a shorter step, as long as each stage has processors of its own. None where it is not known,
-    because there are too many cuts to try them all.
+    Attributes:
+        least_s: no cut has a shorter step, as long as each stage has processors of its own. None where it is not known,
+            because there are too many cuts to try them all.
     """
 
     cut: Cut

@@ -19,8 +19,11 @@ Shares = tuple[int, ...]
 def first_shares(count: int, batch_size: int, given: Sequence[int] | None) -> Shares:
     """The shares with which a run of `count` replicas begins.
 
-    given: `replicas.shares` of the spec; None: equal shares. Raises PlanError where they are not shares of `batch_size`
-    samples.
+    Args:
+        given: `replicas.shares` of the spec; None: equal shares.
+
+    Raises:
+        PlanError: where they are not shares of `batch_size` samples.
     """
     if given is None:
         return even_shares(count, batch_size)
@@ -46,12 +49,17 @@ def even_shares(count: int, batch_size: int) -> Shares:
 def ideal_shares(shares: Sequence[int], compute_s: Sequence[float | None], batch_size: int) -> tuple[float, ...]:
     """q_i: the shares with which all replicas would have computed for the same time; they add up to `batch_size`.
 
-    shares: k_i, the shares so far. compute_s: t_i, the seconds that replica i spent computing with them, without
-    waiting. With the share of the data d_i = k_i / B and the speed p_i = d_i / t_i: r_i = p_i / sum p, q_i = r_i B
-    (arXiv 2007.11831, section 3).
-
     A replica without a time (None or 0, because it is new or its clock measured nothing) keeps its share. The others
-    divide the rest by the same formula. Raises ValueError where the numbers are not shares and times.
+    divide the rest by the same formula.
+
+    Args:
+        shares: k_i, the shares so far.
+        compute_s: t_i, the seconds that replica i spent computing with them, without waiting. With the share of the
+            data d_i = k_i / B and the speed p_i = d_i / t_i: r_i = p_i / sum p, q_i = r_i B (arXiv 2007.11831, section
+            3).
+
+    Raises:
+        ValueError: where the numbers are not shares and times.
     """
     if len(shares) != len(compute_s) or sum(shares) != batch_size or min(shares, default=0) < 1:
         raise ValueError(f"{list(shares)} with {len(compute_s)} times are not the shares of {batch_size} samples")
@@ -106,7 +114,8 @@ def balanced_shares(
 ) -> Shares:
     """The shares of the next epoch, from those of the last epoch and the seconds that each replica spent computing.
 
-    least: samples that every replica gets at least.
+    Args:
+        least: samples that every replica gets at least.
     """
     return integer_shares(ideal_shares(shares, compute_s, batch_size), batch_size, least)
 

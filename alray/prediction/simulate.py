@@ -78,7 +78,10 @@ class _Work:
 
 
 def _work(program: Program, seconds: Floats) -> _Work:
-    """seconds: as `_seconds` gives them, with one more dimension for several durations at once."""
+    """
+    Args:
+        seconds: as `_seconds` gives them, with one more dimension for several durations at once.
+    """
     spent = []
     for stage, codes in enumerate(program.codes):
         spent.append(looked_up(seconds, codes, stage, program.stages))
@@ -121,9 +124,13 @@ class _Events:
 
 
 def _events(program: Program, work: _Work, on_links: Floats | None, durations: Durations, in_flight: int) -> _Events:
-    """on_links: of `seconds_on_links`. durations: have the latencies and buffers.
+    """
+    Args:
+        on_links: of `seconds_on_links`.
+        durations: have the latencies and buffers.
 
-    Raises PlanError for a program that cannot end.
+    Raises:
+        PlanError: for a program that cannot end.
     """
     dependencies = find_dependencies(program, in_flight)
     on, offsets = dependencies.on, dependencies.offsets

@@ -32,8 +32,9 @@ _TIMEOUT_S = 60.0
 def time_reduction(component: Component, replicas: Replicas, accumulate: int) -> float:
     """Seconds per mini-batch, the median of repeats; 0 with one replica or without trainable parameters.
 
-    accumulate: mini-batches of an update. Where gradients or weights are averaged every k mini-batches, it is a k-th of
-    one average.
+    Args:
+        accumulate: mini-batches of an update. Where gradients or weights are averaged every k mini-batches, it is a
+            k-th of one average.
     """
     parameters = [parameter for parameter in component.parameters() if parameter.requires_grad]
     if replicas.count == 1 or not parameters:

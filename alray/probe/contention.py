@@ -54,7 +54,8 @@ class Companions:
 def companions(count: int, *, threads: int, nbytes: int) -> Iterator[Companions]:
     """Start `count` companions, at most `MOST_COMPANIONS`; they end when the block is left.
 
-    nbytes: size of the activations they work on.
+    Args:
+        nbytes: size of the activations they work on.
     """
     command = [sys.executable, "-m", "alray.probe.companion", str(nbytes)]
     environment = {**os.environ, **dict.fromkeys(_THREADS, str(threads))}
@@ -82,8 +83,9 @@ def companions(count: int, *, threads: int, nbytes: int) -> Iterator[Companions]
 def measure_contention(work: Callable[[], float], others: Companions) -> float:
     """How many times longer `work` takes while all of `others` compute; at least 1.
 
-    work: does some work and returns the seconds it took. It runs alone and next to the others in alternation, so that a
-    machine that changes its speed affects both.
+    Args:
+        work: does some work and returns the seconds it took. It runs alone and next to the others in alternation, so
+            that a machine that changes its speed affects both.
     """
     ratios = []
     for _ in range(_PAIRS):

@@ -52,8 +52,13 @@ def probe_costs(
     """Costs measured on a real mini-batch; each time is the median of its repeats.
 
     Components that differ in their weights only are measured once. Threads, determinism and random numbers of the
-    process are restored. wait_until_quiet: returns when no other process of this run takes processors; until then only
-    sizes are counted. Raises RunError if a component fails.
+    process are restored.
+
+    Args:
+        wait_until_quiet: returns when no other process of this run takes processors; until then only sizes are counted.
+
+    Raises:
+        RunError: if a component fails.
     """
     device, threads = surroundings.device, surroundings.threads
     labels = {"labels": batch.labels.to(device)}

@@ -87,11 +87,14 @@ def _intercept(few: int, whole: int, batch_size: int) -> int:
 
 
 def _count(network: Network, index: int, samples: int, device: torch.device, target: torch.device) -> _Counted:
-    """The bytes for this number of samples. target: where the component will train.
+    """The bytes for this number of samples.
 
     A recurrent layer over rows of different lengths does many operations at each position. Counting them takes long,
     and each position adds the same number of bytes. So sequences are counted at two short lengths, and the line
     through both is extended to the full length.
+
+    Args:
+        target: where the component will train.
     """
     component = network.component(index, "meta")
     encoder = network.encoders[index]
@@ -142,7 +145,10 @@ def _count_at(
 def _run(exercise: Exercise, meter: MemoryMeter, *, add: bool = False) -> tuple[int, int, int]:
     """F, L and B of a mini-batch: what F and L leave, the peak of both, and the peak of B, in bytes.
 
-    The peak of B includes the gradient that comes in and the one that goes out. add: see `Exercise.backward`.
+    The peak of B includes the gradient that comes in and the one that goes out.
+
+    Args:
+        add: see `Exercise.backward`.
     """
     before = meter.mark()
     exercise.forward()

@@ -20,7 +20,10 @@ class MemoryMeter(TorchDispatchMode):
     """
 
     def __init__(self, ignored: Iterable[torch.Tensor] = ()) -> None:
-        """ignored: tensors from outside. They are not counted when an operation returns them."""
+        """
+        Args:
+            ignored: tensors from outside. They are not counted when an operation returns them.
+        """
         super().__init__()
         self.held_bytes = 0
         self.peak_bytes = 0

@@ -28,9 +28,11 @@ class MicroBatchTimes:
 
 
 def time_micro_batch(exercise: Exercise, timing: Timing, *, splits: bool) -> MicroBatchTimes:
-    """exercise: of a component that does not have local losses, on one micro-batch.
-
-    splits: whether its backward pass can be split. That of a compiled component cannot: it goes through its graph once.
+    """
+    Args:
+        exercise: of a component that does not have local losses, on one micro-batch.
+        splits: whether its backward pass can be split. That of a compiled component cannot: it goes through its graph
+            once.
     """
     timed = time_parts({"forward_s": exercise.forward, "backward_s": partial(exercise.backward, add=True)}, timing)
     halves = {"input_gradient_s": 0.0, "weight_gradients_s": 0.0}

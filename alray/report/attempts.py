@@ -92,7 +92,8 @@ def split_attempts(records: Sequence[Record]) -> list[Attempt]:
 def timed_records(effective_records: Sequence[Record], plan: Plan) -> list[StageRecord]:
     """The stage records that figures of time are computed from: after warm-up, from attempts that ran with `plan`.
 
-    effective_records: the records of a run without lost work, see `alray.run_folder.records.effective`.
+    Args:
+        effective_records: the records of a run without lost work, see `alray.run_folder.records.effective`.
     """
     return [record for attempt in split_attempts(effective_records) if attempt.ran(plan) for record in attempt.timed]
 

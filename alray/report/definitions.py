@@ -11,12 +11,21 @@ NO_BUBBLE = "none: the stages take turns in one process"
 
 
 def definition(kind: type[BaseModel], key: str) -> str:
-    """The definition of a figure, in one line. kind: the type that holds it; key: its name there."""
+    """The definition of a figure, in one line.
+
+    Args:
+        kind: the type that holds it.
+        key: its name there.
+    """
     text = kind.model_fields[key].description
     assert text is not None, f"{kind.__name__}.{key} has no docstring"
     return " ".join(text.split())
 
 
 def of_summary(**named: str) -> dict[str, str]:
-    """The names by which a page calls figures of `summary.json`, and their definitions. named: key -> name."""
+    """The names by which a page calls figures of `summary.json`, and their definitions.
+
+    Args:
+        named: key -> name.
+    """
     return {name: definition(Summary, key) for key, name in named.items()}

@@ -53,9 +53,12 @@ _SHAPES = ("circle", "square", "diamond", "cross", "triangle-down", "triangle-ri
 
 @dataclass(frozen=True)
 class Scale:
-    """A field of the rows as an axis. base: of the logarithm, 0 for even steps. ticks: where the axis has marks.
+    """A field of the rows as an axis.
 
-    names: the values, in order, where they are no numbers.
+    Attributes:
+        base: of the logarithm, 0 for even steps.
+        ticks: where the axis has marks.
+        names: the values, in order, where they are no numbers.
     """
 
     field: str
@@ -88,7 +91,11 @@ class Scale:
 
 @dataclass(frozen=True)
 class Curves:
-    """Curves over an axis. tells: field -> title of a value that a point shows if pointed at, besides its position."""
+    """Curves over an axis.
+
+    Attributes:
+        tells: field -> title of a value that a point shows if pointed at, besides its position.
+    """
 
     x: Scale
     y: Scale
@@ -245,7 +252,8 @@ def hiding() -> dict[str, Any]:
 def zoom(*channels: str, shown: tuple[float, float] | None = None) -> dict[str, Any]:
     """The parameter of a layer whose axes can be moved and zoomed: these channels, or both.
 
-    shown: what of the horizontal axis a page shows at first.
+    Args:
+        shown: what of the horizontal axis a page shows at first.
     """
     select: dict[str, Any] = {"type": "interval", "zoom": "wheel![event.ctrlKey]"}
     select |= {"encodings": list(channels)} if channels else {}
@@ -260,7 +268,8 @@ def zoom(*channels: str, shown: tuple[float, float] | None = None) -> dict[str, 
 def heat_map(x: Scale, y: Scale, value: str, tells: Mapping[str, str], middle: float) -> dict[str, Any]:
     """A field of rectangles, each with its value. The rows have the names of both axes, `value` and its `text`.
 
-    middle: values above it stand on a bright rectangle.
+    Args:
+        middle: values above it stand on a bright rectangle.
     """
     placed = {"x": x.options(), "y": y.options(), "tooltip": [x.tooltip, y.tooltip, *starmap(tell, tells.items())]}
     colour = {"field": value, "type": "quantitative", "scale": {"scheme": "viridis"}, "legend": None}
@@ -294,7 +303,11 @@ def error_bar(interval: tuple[float, float] | None) -> dict[str, float]:
 
 
 def tell(name: str, title: str, form: str = "") -> dict[str, Any]:
-    """A field as a line of the text that appears at the pointer. form: of a number, as d3 writes it."""
+    """A field as a line of the text that appears at the pointer.
+
+    Args:
+        form: of a number, as d3 writes it.
+    """
     kind = {"type": "quantitative", "format": form} if form else {"type": "nominal"}
     return {"field": name, "title": title, **kind}
 

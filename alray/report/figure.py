@@ -57,7 +57,11 @@ _PADDING = {"left": 24, "right": 24, "top": 5, "bottom": 5}
 
 @dataclass(frozen=True)
 class Series:
-    """An entry of a legend, which hides and shows the rows whose `series` is this label. colour: of page.css."""
+    """An entry of a legend, which hides and shows the rows whose `series` is this label.
+
+    Attributes:
+        colour: of page.css.
+    """
 
     label: str
     colour: str
@@ -67,11 +71,14 @@ class Series:
 class Figure:
     """A drawing and the values that it shows.
 
-    name: of its files. description: what it shows, for those who do not see it. rows: one for each mark, column ->
-    value. drawing: in Vega-Lite, without values, size and title. styles: what dashes and shapes mean: label -> dashes
-    (empty: a line without gaps) or the name of a shape. size: width and height of the file in pixels; a page gives it
-    the width that it has. scrubbed: where the horizontal axis begins and ends, if the page shall have a slider that
-    moves along it.
+    Attributes:
+        name: of its files.
+        description: what it shows, for those who do not see it.
+        rows: one for each mark, column -> value.
+        drawing: in Vega-Lite, without values, size and title.
+        styles: what dashes and shapes mean: label -> dashes (empty: a line without gaps) or the name of a shape.
+        size: width and height of the file in pixels; a page gives it the width that it has.
+        scrubbed: where the horizontal axis begins and ends, if the page shall have a slider that moves along it.
     """
 
     name: str
@@ -123,8 +130,11 @@ class Figure:
 class Exhibit:
     """Figures that belong together, and what follows from them.
 
-    findings: sentences. note: what the figures show, and their source. tables: name of the files -> table. meanings:
-    name of a figure of a table -> its definition.
+    Attributes:
+        findings: sentences.
+        note: what the figures show, and their source.
+        tables: name of the files -> table.
+        meanings: name of a figure of a table -> its definition.
     """
 
     title: str

@@ -40,7 +40,10 @@ def render_part(template: str, exhibits: Sequence[Exhibit], **values: Any) -> st
 
 
 def _page(template: str, names: Sequence[str], exhibits: Sequence[Exhibit], values: dict[str, Any]) -> str:
-    """names: of its scripts, which stand behind the library that draws figures."""
+    """
+    Args:
+        names: of its scripts, which stand behind the library that draws figures.
+    """
     scripts = [library(), *(_environment().get_template(name).render() for name in names)] if names else []
     theme = {"theme": THEME, "light": light_colours()}
     allowed = " ".join([*map(_hash_of, scripts), "'unsafe-eval'"]) if scripts else "'none'"

@@ -124,9 +124,11 @@ def whole(lanes: Sequence[Lane]) -> View:
 def steady(lanes: Sequence[Lane], first: int, num_batches: int) -> tuple[View, range]:
     """A window of time after a start, the same for all lanes, and the mini-batches that stage 0 did in it.
 
-    first: the first mini-batch after warm-up. The window begins with the first mini-batch that stage 0 begins when no
-    stage is at an earlier one than `first`. It ends where stage 0 begins its `num_batches`-th mini-batch from there; in
-    a shorter trace, where the trace ends.
+    The window begins with the first mini-batch that stage 0 begins when no stage is at an earlier one than `first`. It
+    ends where stage 0 begins its `num_batches`-th mini-batch from there; in a shorter trace, where the trace ends.
+
+    Args:
+        first: the first mini-batch after warm-up.
     """
     begins = lanes[0].begins()
     all_past = max((lane.begins().get(first, lane.bars[-1].end_s) for lane in lanes), default=0.0)

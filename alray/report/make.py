@@ -29,7 +29,10 @@ def conclude(
 ) -> Summary:
     """Write `summary.json` of a run that ended, and its report if `pages`; return the summary.
 
-    plan: the one it last ran with; engine: what executed it; step: of its last checkpoint, 0 if it has none.
+    Args:
+        plan: the one it last ran with.
+        engine: what executed it.
+        step: of its last checkpoint, 0 if it has none.
     """
     page = run_dir / PAGE if pages else None
     summary = write_summary(run_dir, workload, plan, engine, status, step, duration_s=duration_s, page=page)
@@ -41,10 +44,15 @@ def conclude(
 def make_report(run_dir: Location, *, files: bool = False) -> Location:
     """Write the report of a run into its folder and return the path of `report.html`.
 
-    files: also the folders `figures` and `tables`, which takes a second longer; the page has the same in itself. An
-    earlier report is replaced. The run may still be going on, or it may have been interrupted or failed; figures
-    that do not exist yet are shown as not measured. Raises CheckpointError if `run_dir` is not a run folder, or if
-    `spec.yaml`, `plan.json` or `records.jsonl` is missing or damaged.
+    An earlier report is replaced. The run may still be going on, or it may have been interrupted or failed; figures
+    that do not exist yet are shown as not measured.
+
+    Args:
+        files: also the folders `figures` and `tables`, which takes a second longer; the page has the same in itself.
+
+    Raises:
+        CheckpointError: if `run_dir` is not a run folder, or if `spec.yaml`, `plan.json` or `records.jsonl` is missing
+            or damaged.
     """
     from alray.report.figure import write_exhibits
     from alray.report.run_page import RunReport

@@ -48,7 +48,8 @@ _SAID = (
 def schedule_figure(views: Mapping[str, View], plan: Plan, shown_s: float | None = None) -> Figure:
     """The figure of these views (`predicted`, `measured`). Each begins at 0 ms.
 
-    shown_s: how much of the axis a page shows at first; None: all of it.
+    Args:
+        shown_s: how much of the axis a page shows at first; None: all of it.
     """
     lanes = {
         name: [f"{name}, stage {lane.stage}" if len(views) > 1 else f"stage {lane.stage}" for lane in view.lanes]

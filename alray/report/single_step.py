@@ -114,8 +114,12 @@ class SingleStep:
 def single_step(effective_records: Sequence[Record], plan: Plan) -> SingleStep:
     """The table of a run.
 
-    effective_records: its records without lost work. plan: the plan with which it last ran. Measured values
-    are means over the mini-batches after warm-up and over all replicas, from the attempts that ran with this plan.
+    Measured values are means over the mini-batches after warm-up and over all replicas, from the attempts that ran with
+    this plan.
+
+    Args:
+        effective_records: its records without lost work.
+        plan: the plan with which it last ran.
     """
     timed = timed_records(effective_records, plan)
     predicted = predicted_parts(plan)

@@ -12,7 +12,9 @@ from statistics import fmean, stdev
 class Spread:
     """A figure over the runs of a group: its mean and its sample standard deviation (None for a single run).
 
-    runs: how many have the figure. missing: how many others of the group do not.
+    Attributes:
+        runs: how many have the figure.
+        missing: how many others of the group do not.
     """
 
     mean: float

@@ -105,7 +105,8 @@ class Figures:
 def summarise(records: Sequence[Record], plan: Plan, **facts: Unpack[Facts]) -> Summary:
     """The summary of a run: the figures of `figures_of`, and the facts that the caller knows.
 
-    records: all records of the run as they were written, lost work included.
+    Args:
+        records: all records of the run as they were written, lost work included.
     """
     return Summary(**facts, **vars(figures_of(records, plan)))
 
@@ -123,8 +124,10 @@ def write_summary(
 ) -> Summary:
     """Write `summary.json` of a run that ended, and return it.
 
-    plan: the one it last ran with; step: of its last checkpoint, 0 if it has none; page: `report.html`, None
-    where no page is made.
+    Args:
+        plan: the one it last ran with.
+        step: of its last checkpoint, 0 if it has none.
+        page: `report.html`, None where no page is made.
     """
     sha256 = None
     if status != "failed" and step > 0:
@@ -155,9 +158,12 @@ def write_summary(
 def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
     """The figures of a run.
 
-    records: all records as they were written, lost work included. plan: the plan with which the run last ran.
     Times and the bubble, measured and predicted, are those of `timed_plan`. The metric is that of the final weights; it
     is None if they were not evaluated, for example after an interruption between two evaluations.
+
+    Args:
+        records: all records as they were written, lost work included.
+        plan: the plan with which the run last ran.
     """
     effective_records = effective(iter(records))
     steps, epochs, samples = _progress(effective_records)
@@ -219,7 +225,11 @@ def _progress(effective_records: Sequence[Record]) -> tuple[int, float, int]:
 
 
 def _attempt(attempt: Attempt, batch_size: float) -> AttemptSummary:
-    """The measurements of one attempt. batch_size: mean samples of a mini-batch."""
+    """The measurements of one attempt.
+
+    Args:
+        batch_size: mean samples of a mini-batch.
+    """
     assert attempt.plan is not None
     plan = Plan.from_json(attempt.plan)
     times = _step_times_s(attempt.timed, last_stage=plan.stages - 1)

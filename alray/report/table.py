@@ -39,7 +39,8 @@ _IN_LATEX = {
 class Table:
     """A table: the headings, and rows of as many texts. The first column names the row.
 
-    numbers: the same as values, for the CSV and LaTeX files; None for the texts.
+    Attributes:
+        numbers: the same as values, for the CSV and LaTeX files; None for the texts.
     """
 
     head: tuple[str, ...]
@@ -88,9 +89,12 @@ CellValue = Spread | float | str | None
 class Column:
     """A column of values.
 
-    name: in the CSV. title: in words. form: how a number is shown as text. kind: `seconds` and `share` have a unit; a
-    `setting` was chosen, not measured: each has its own digits.
-    best: whether the largest or the smallest number is the best one; None where there is no best.
+    Attributes:
+        name: in the CSV.
+        title: in words.
+        form: how a number is shown as text.
+        kind: `seconds` and `share` have a unit; a `setting` was chosen, not measured: each has its own digits.
+        best: whether the largest or the smallest number is the best one; None where there is no best.
     """
 
     name: str
@@ -105,7 +109,8 @@ class Column:
 class Numbers:
     """A table of values: as many in each row as there are columns.
 
-    latex_columns: the names of those that the LaTeX table has, as far as they have a value; empty: all of them.
+    Attributes:
+        latex_columns: the names of those that the LaTeX table has, as far as they have a value; empty: all of them.
     """
 
     columns: tuple[Column, ...]

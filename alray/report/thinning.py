@@ -19,7 +19,11 @@ def thin(points: Sequence[CurvePoint], limit: int) -> list[CurvePoint]:
 
 
 def groups(items: Sequence[_Item], limit: int, *, least: int = 1) -> list[Sequence[_Item]]:
-    """The items in at most `limit` groups of as many neighbours; the last group may have fewer. least: of a group."""
+    """The items in at most `limit` groups of as many neighbours; the last group may have fewer.
+
+    Args:
+        least: of a group.
+    """
     length = max(least, run_length(len(items), limit))
     return [items[start : start + length] for start in range(0, len(items), length)]
 

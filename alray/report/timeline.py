@@ -136,7 +136,8 @@ def _lanes(records: Iterable[Record]) -> list[Lane]:
 def _one_after_another(bars: Sequence[TimedAction]) -> list[TimedAction]:
     """The bars of stages that take turns: each continues with its mini-batch until it has to wait.
 
-    bars: as simulated with a processor for each stage, stage by stage.
+    Args:
+        bars: as simulated with a processor for each stage, stage by stage.
     """
     turns: list[list[TimedAction]] = []
     for bar in bars:
@@ -187,7 +188,11 @@ def _renumbered(lane: Lane, later: int) -> Lane:
 
 
 def _process(pid: int, name: str, lanes: Sequence[Lane], *, start_s: float, position: int) -> list[dict[str, Any]]:
-    """The events of one process. position: its index among the processes, 1 at the top."""
+    """The events of one process.
+
+    Args:
+        position: its index among the processes, 1 at the top.
+    """
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}},
         {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": position}},

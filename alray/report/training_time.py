@@ -17,7 +17,8 @@ def training_s(effective_records: Sequence[Record], evaluation: EvaluationRecord
     a failure took. The first mini-batch of each start is not timed: it counts as the mean of the others. None if no
     other mini-batch was done by then.
 
-    effective_records: the records of a run without lost work, in the order in which they were written.
+    Args:
+        effective_records: the records of a run without lost work, in the order in which they were written.
     """
     trained_s, timed = 0.0, 0
     for attempt in split_attempts(effective_records):

@@ -15,11 +15,15 @@ OF_WEIGHTS = ("shape", "classes", "words")
 class DataIdentity(BaseModel):
     """A short description of a run's data. Every checkpoint holds it, so no run continues with other data unnoticed.
 
-    The test set does not count: no weight depends on it. train, validation: numbers of samples. shape: of one sample as
-    the model gets it. classes, words: SHA-256 of the names of the classes, and of the words of the vocabulary (None: no
-    text). contents: SHA-256 of the labels of the training set, with validation, and of its documents as
-    `data.text.prepare` leaves them, its pixels in memory or the names of its picture files; None where a user's class
-    gives the samples. Pixels of files do not count, because opening the data does not read them.
+    The test set does not count: no weight depends on it.
+
+    Attributes:
+        train, validation: numbers of samples.
+        shape: of one sample as the model gets it.
+        classes, words: SHA-256 of the names of the classes, and of the words of the vocabulary (None: no text).
+        contents: SHA-256 of the labels of the training set, with validation, and of its documents as
+            `data.text.prepare` leaves them, its pixels in memory or the names of its picture files; None where a user's
+            class gives the samples. Pixels of files do not count, because opening the data does not read them.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -60,7 +64,10 @@ class DataIdentity(BaseModel):
     ) -> None:
         """Raise DataError if these are not the data `before`, as for `changes`.
 
-        whose: the run that had those. key: what said which data these are. fields: those that count; None: all.
+        Args:
+            whose: the run that had those.
+            key: what said which data these are.
+            fields: those that count; None: all.
         """
         changes = [words for name, words in self.changes(before).items() if fields is None or name in fields]
         if changes:

@@ -550,7 +550,8 @@ class Writer:
     def __init__(self, path: Location, require: Callable[[], None] = lambda: None) -> None:
         """Open a file to append to it. What a kill or a power cut has left of its last lines is removed.
 
-        require: as for `appending`.
+        Args:
+            require: as for `appending`.
         """
         keep_whole_lines(path)
         self.path = path
@@ -677,7 +678,11 @@ def json_schema() -> dict[str, Any]:
 
 
 class Git(BaseModel):
-    """The state of the repository around a spec. dirty: whether files were changed; None: git took too long to tell."""
+    """The state of the repository around a spec.
+
+    Attributes:
+        dirty: whether files were changed; None: git took too long to tell.
+    """
 
     commit: str
     dirty: bool | None

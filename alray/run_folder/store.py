@@ -177,8 +177,11 @@ def _making(run_dir: Path) -> Iterator[None]:
 
 
 def run_name(run_dir: Location, study: Path | None) -> str:
-    """The name of a run wherever it is shown next to others: that of its folder. study: the folder of the study, if the
-    run is a trial of one."""
+    """The name of a run wherever it is shown next to others: that of its folder.
+
+    Args:
+        study: the folder of the study, if the run is a trial of one.
+    """
     return run_dir.name if study is None else f"{study.name}-{run_dir.name}"
 
 
@@ -278,8 +281,10 @@ def write_manifest(
 ) -> dict[str, Any]:
     """Write the manifest of the checkpoint after `step` mini-batches, which completes it; return it.
 
-    shares: samples of the next mini-batch for each replica; empty if the shares do not change during the run.
-    standing: of the evaluations until then. data: what tells the data from others.
+    Args:
+        shares: samples of the next mini-batch for each replica; empty if the shares do not change during the run.
+        standing: of the evaluations until then.
+        data: what tells the data from others.
     """
     manifest = {
         "version": 1,
@@ -359,8 +364,10 @@ def prune(run_dir: Location, keep: int, newest: dict[str, Any]) -> None:
     """Keep the newest `keep` complete checkpoints, and the one with the best validation accuracy. Delete older ones,
     and incomplete ones that came before the newest.
 
-    newest: manifest of the last checkpoint. No other manifest is read: on object storage each question costs. A
-    manifest goes before its folder, also where the power is cut, so that no manifest describes files that are gone.
+    A manifest goes before its folder, also where the power is cut, so that no manifest describes files that are gone.
+
+    Args:
+        newest: manifest of the last checkpoint. No other manifest is read: on object storage each question costs.
     """
     files = _files(run_dir)
     complete = sorted(step for step, names in files.items() if MANIFEST in names)

@@ -54,8 +54,12 @@ class Interrupts(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. `step` is that of the last checkpoint. lost: it failed because a process, a node or a connection
-    was lost too often; elsewhere or later the same spec may come to its end."""
+    """How a run ended. `step` is that of the last checkpoint.
+
+    Attributes:
+        lost: it failed because a process, a node or a connection was lost too often; elsewhere or later the same spec
+            may come to its end.
+    """
 
     status: Status
     step: int
@@ -67,10 +71,11 @@ class Outcome:
 class Driver:
     """Drives one run.
 
-    new_graph: makes a graph for a plan, not started.
-    assign: makes the assignments of all stages for a plan and a start.
-    replan: is called after a failure; it returns the plan for what is left of the cluster.
-    stop_after: as in `Options`; the assignments say the same.
+    Attributes:
+        new_graph: makes a graph for a plan, not started.
+        assign: makes the assignments of all stages for a plan and a start.
+        replan: is called after a failure; it returns the plan for what is left of the cluster.
+        stop_after: as in `Options`; the assignments say the same.
     """
 
     run_dir: Location
@@ -195,7 +200,8 @@ def assignments(
 ) -> list[Assignment]:
     """The assignment of every stage, replica by replica.
 
-    started_wall_s: `time.time()` when the run began, less the time it stood still.
+    Args:
+        started_wall_s: `time.time()` when the run began, less the time it stood still.
     """
     least_share = workload.least_share
     return [

@@ -64,8 +64,10 @@ class Engine(ABC):
     ) -> StageDevices | None:
         """The devices that the next graph of this plan will run on; None if they are like this machine's.
 
-        costs: as measured on this machine. speed_test: makes the measurement to run on other devices. note: is called
-        with a line about each device that could not be measured.
+        Args:
+            costs: as measured on this machine.
+            speed_test: makes the measurement to run on other devices.
+            note: is called with a line about each device that could not be measured.
         """
         return None
 
@@ -93,7 +95,10 @@ class ClusterEngine(Engine):
     """An engine on Ray, which connects to a cluster in the background."""
 
     def __init__(self, spec: Spec, study: Path | None = None) -> None:
-        """study: the folder of the study of which the run is a trial; None: of none."""
+        """
+        Args:
+            study: the folder of the study of which the run is a trial; None: of none.
+        """
         super().__init__()
         self._spec = spec
         self._study = study
@@ -111,7 +116,8 @@ class ClusterEngine(Engine):
     def connect(self, address: str | None, note: Callable[[str], None]) -> None:
         """Begin to connect to the cluster at this address, or to start one. Returns at once.
 
-        note: is called in the background with lines for the user.
+        Args:
+            note: is called in the background with lines for the user.
         """
         import ray  # here, because two threads that import at once may wait for each other
 
@@ -188,8 +194,11 @@ class RayEngine(ClusterEngine):
     """Runs each stage as an actor on a connected cluster."""
 
     def __init__(self, spec: Spec, study: Path | None = None) -> None:
-        """study: this run is a trial of the study in that folder: the process is connected already, and the stages run
-        in the placement group that it was given."""
+        """
+        Args:
+            study: this run is a trial of the study in that folder: the process is connected already, and the stages run
+                in the placement group that it was given.
+        """
         super().__init__(spec, study)
         self._given = study is not None
         if self._given:
@@ -243,7 +252,10 @@ class RayEngine(ClusterEngine):
         return begun or self._begin(plan.stages, plan.replicas, self._run_name)
 
     def _begin(self, stages: int, replicas: int, run: str) -> StageProcesses:
-        """run: how Ray's dashboard shows it, in the names of the actors."""
+        """
+        Args:
+            run: how Ray's dashboard shows it, in the names of the actors.
+        """
         from alray.graph.processes import IDLE_PROCESSES, StageProcesses
 
         bundles = stage_bundles(self._spec, stages, replicas)
@@ -387,9 +399,13 @@ def engine(
 ) -> Engine:
     """The engine for a spec; the caller closes it. With Ray, the connection to the cluster is made in the background.
 
-    note: is called with lines for the user, in the background too. study: this run is a trial of the study in that
-    folder: its process is connected already, and has a placement group. Raises RequestError as `engine_name`, and
-    PlanError if this process will compile what it trains or measures, and cannot.
+    Raises RequestError as `engine_name`, and PlanError if this process will compile what it trains or measures, and
+    cannot.
+
+    Args:
+        note: is called with lines for the user, in the background too.
+        study: this run is a trial of the study in that folder: its process is connected already, and has a placement
+            group.
     """
     name = engine_name(spec, inline=inline)
     if spec.run.compile and (inline or spec.pipeline.costs is None):

@@ -23,7 +23,10 @@ _HINT = "if that is healthy, raise run.deadline_s"
 class NextStep:
     """What follows from a poll of the stages: the attempt continues, or it has ended.
 
-    `interrupted`: the user asked to stop at once. again: whether continuing from the last checkpoint can help.
+    `interrupted`: the user asked to stop at once.
+
+    Attributes:
+        again: whether continuing from the last checkpoint can help.
     """
 
     kind: Literal["wait", "interrupted", "finished", "failed"]
@@ -39,12 +42,13 @@ WAIT = NextStep("wait")
 def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: float) -> NextStep:
     """Judge one poll.
 
-    deadline_s: how long a stage may be silent, or busy with one action; `run.deadline_s` of the spec.
-    lost_since_s: how long ago a stage first reported a lost neighbour (0: none has).
-
     A stage that died is at fault. A stage that only lost a neighbour is not: the driver first waits for Ray to report a
     death. A stage that lost a process of its own (a loader worker) may continue with a new one. Any other error that a
     stage's code raised ends the run: the same bits would raise it again.
+
+    Args:
+        deadline_s: how long a stage may be silent, or busy with one action; `run.deadline_s` of the spec.
+        lost_since_s: how long ago a stage first reported a lost neighbour (0: none has).
     """
     for status in statuses:
         if status.dead:

@@ -29,9 +29,13 @@ _GIT_S = 5.0  # in a large repository git may take longer
 
 
 def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, Any], command: Sequence[str]) -> None:
-    """Write `spec.yaml` and `environment.json`. surroundings: the machine and the engine. command: what was typed.
+    """Write `spec.yaml` and `environment.json`.
 
     The command that began a run stays when it is resumed; those that resumed it are kept behind it.
+
+    Args:
+        surroundings: the machine and the engine.
+        command: what was typed.
     """
     given, earlier = _given(run_dir, workload.spec), read_environment(run_dir) or {}
     typed = [printable(_WITH_PASSWORD.sub("://", word)) for word in command]

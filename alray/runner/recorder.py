@@ -40,7 +40,10 @@ def recording(
 ) -> Iterator[Recorder]:
     """The recorder of a run. It is closed with the block.
 
-    engine: has marked the run folder, and hears every record. The other arguments are those of `Recorder`.
+    The other arguments are those of `Recorder`.
+
+    Args:
+        engine: has marked the run folder, and hears every record.
     """
     spec = workload.spec
     recorder = Recorder(
@@ -77,10 +80,13 @@ class Recorder:
         observers: Sequence[Callable[[Record], None]],
         token: str,
     ) -> None:
-        """keep: number of checkpoints to keep. environment: goes into every manifest; with the `engine`.
-
-        started_wall_s: `time.time()` when the run began, less the time it stood still. observers: are called with
-        every record as it comes. token: with which the run folder is marked (`alray.run_folder.store.mark`).
+        """
+        Args:
+            keep: number of checkpoints to keep.
+            environment: goes into every manifest; with the `engine`.
+            started_wall_s: `time.time()` when the run began, less the time it stood still.
+            observers: are called with every record as it comes.
+            token: with which the run folder is marked (`alray.run_folder.store.mark`).
         """
         self.run_dir = run_dir
         self._writer = Writer(run_dir / "records.jsonl", require=lambda: require_own(run_dir, token))

@@ -110,7 +110,14 @@ class Resumed:
         return cls.open(run_dir, overrides, allow_change=False)
 
     def code(self, *, allow: bool) -> UserCode:
-        """The user's code of the run. allow: also a stranger's. Raises RequestError if it may not run."""
+        """The user's code of the run.
+
+        Args:
+            allow: also a stranger's.
+
+        Raises:
+            RequestError: if it may not run.
+        """
         return UserCode.of_run(self.run_dir, allow=allow, named=names_code(self.spec))
 
     def at_last(self) -> Resumed:
@@ -136,8 +143,9 @@ class Resumed:
     def require_longer(self, total_steps: int | None = None) -> None:
         """Raise SpecError if the resume asks for fewer mini-batches than the run has done.
 
-        total_steps: length of the run in mini-batches, as it is asked for now; None: the data are not open yet, and
-        the checkpoint tells what it can.
+        Args:
+            total_steps: length of the run in mini-batches, as it is asked for now; None: the data are not open yet, and
+                the checkpoint tells what it can.
         """
         length = _length(self.spec)
         if self.manifest is None or length == _length(self.before):
@@ -159,8 +167,12 @@ class Resumed:
         """The summary of a run that is finished and has nothing left to do, which is noted; otherwise None.
 
         It names the run folder where it lies now: it may have been moved, or fetched from a cluster.
-        workload: as it is asked for now. Raises SpecError as `require_longer`, and DataError if these are other data
-        than those of the run, unless changes are allowed.
+
+        Raises SpecError as `require_longer`, and DataError if these are other data than those of the run, unless
+        changes are allowed.
+
+        Args:
+            workload: as it is asked for now.
         """
         total_steps = workload.total_steps
         self.require_longer(total_steps)
@@ -204,7 +216,8 @@ class Resumed:
     def notes(self, plan: Plan, environment: dict[str, Any], *, on_cpu: bool) -> list[str]:
         """Why the weights may not have the bits of an unbroken run, a line for each reason.
 
-        environment: as `alray.device.devices.environment` gives it here.
+        Args:
+            environment: as `alray.device.devices.environment` gives it here.
         """
         if self.manifest is None:
             return []

@@ -53,8 +53,11 @@ def batch_size_fault(batch_size: int, micro_batches: int) -> Fault | None:
 def micro_batch_norm_fault(component: str, micro_batches: int) -> Fault:
     """Why a component with batch normalisation is refused where mini-batches are cut.
 
-    component: its name in messages. The spec knows which built-in blocks have batch normalisation. Whether a user's
-    own class has it is known once the network is built; the run then raises the same fault.
+    The spec knows which built-in blocks have batch normalisation. Whether a user's own class has it is known once the
+    network is built; the run then raises the same fault.
+
+    Args:
+        component: its name in messages.
     """
     return (
         f"{component} has batch normalisation: each of the {micro_batches} micro-batches would be normalised "

@@ -78,8 +78,11 @@ def way_bound(*, split_backward: bool = False) -> Bound:
 
     One micro-batch goes up to stage s, stage s does all its work, and the last micro-batch comes back down; with
     virtual stages the way leads through the first one of each stage. As in `two_phases_bound` the way may begin and end
-    at any stage r. split_backward: only I, the gradient of the input, is on the way; G is not. Then F + I + G + U of
-    one stage may be longer than the way.
+    at any stage r.
+
+    Args:
+        split_backward: only I, the gradient of the input, is on the way; G is not. Then F + I + G + U of one stage may
+            be longer than the way.
     """
 
     def bound(durations: Durations, stages: int, micro_batches: int) -> float:

@@ -15,7 +15,9 @@ OPEN_TAG = "python"
 class Choice:
     """The discriminator of a tagged union: pydantic calls it to read the tag from a mapping.
 
-    key: the key with the tag. default: the tag if the key is left out; None if the key is required.
+    Attributes:
+        key: the key with the tag.
+        default: the tag if the key is left out; None if the key is required.
     """
 
     key: str

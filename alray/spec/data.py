@@ -289,7 +289,11 @@ class TinyImagenet(DataSection):
 
 
 def _resized(expected: Expected, size: tuple[int, int] | None) -> Expected:
-    """size: height and width of all pictures. Those that differ in size are of three colours."""
+    """Those that differ in size are of three colours.
+
+    Args:
+        size: height and width of all pictures.
+    """
     if size is None:
         return expected
     return replace(expected, shape=(3 if expected.shape is None else expected.shape[0], *size))

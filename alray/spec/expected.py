@@ -9,9 +9,11 @@ from dataclasses import dataclass
 class Expected:
     """Sizes of data; None: not known.
 
-    shape: of one sample as the model gets it; of documents, the largest. samples: number of the training set, with what
-    becomes validation. validation, test: numbers of sets of their own; 0: none. words: size of the vocabulary of
-    documents; None: the samples are no documents.
+    Attributes:
+        shape: of one sample as the model gets it; of documents, the largest.
+        samples: number of the training set, with what becomes validation.
+        validation, test: numbers of sets of their own; 0: none.
+        words: size of the vocabulary of documents; None: the samples are no documents.
     """
 
     shape: tuple[int, ...] | None = None

@@ -28,9 +28,12 @@ Mark = TypeVar("Mark", bound=_MarksValues)
 class Spot:
     """One position in the grammar.
 
-    path: keys and indices from the root to here, as a user would write them. section: the model whose keys are allowed
-    here, if it is known. choice: how the model is selected, if there are several. members: these models by tag.
-    field: the field of the section around it, if this position is not an entry of a list.
+    Attributes:
+        path: keys and indices from the root to here, as a user would write them.
+        section: the model whose keys are allowed here, if it is known.
+        choice: how the model is selected, if there are several.
+        members: these models by tag.
+        field: the field of the section around it, if this position is not an entry of a list.
     """
 
     path: Path
@@ -65,7 +68,8 @@ class Spot:
 def spot(location: tuple[str | int, ...], root: type[Section] = Spec) -> Spot:
     """Return the position of a pydantic error's location, which may contain the tags of unions.
 
-    root: the model of the whole document.
+    Args:
+        root: the model of the whole document.
     """
     annotation: Any = root
     field: FieldInfo | None = None
@@ -94,7 +98,8 @@ def spot(location: tuple[str | int, ...], root: type[Section] = Spec) -> Spot:
 def spot_of(document: Any, path: Path, root: type[Section] = Spec) -> Spot:
     """Return the position of `path` in an unchecked document. Its `kind`, `source` and `block` select the models.
 
-    root: the model of the whole document.
+    Args:
+        root: the model of the whole document.
     """
     location: list[str | int] = []
     value = document

@@ -17,7 +17,12 @@ FORM = PREFIX + "package.module.Class"
 
 @dataclass(frozen=True)
 class PythonReference:
-    """A class by name. module: its dotted module. name: the class in that module."""
+    """A class by name.
+
+    Attributes:
+        module: its dotted module.
+        name: the class in that module.
+    """
 
     module: str
     name: str

@@ -52,7 +52,11 @@ def _micro_batches(value: Any) -> Any:
 
 
 def _stages(given: dict[str, Any]) -> int:
-    """Return the number of stages where it is left out. given: the keys of the section before it."""
+    """Return the number of stages where it is left out.
+
+    Args:
+        given: the keys of the section before it.
+    """
     partition, schedule = given["partition"], given["schedule"]
     if isinstance(partition, str):
         return 1
@@ -115,17 +119,21 @@ class Pipeline(Section):
     def resolved_micro_batches(self, schedule: Schedule, samples: int) -> int:
         """Micro-batches of one mini-batch, with null resolved; 1 in schedules that do not cut mini-batches.
 
-        samples: of a mini-batch on one replica.
-
         `auto` depends on what components cost. Until that is known it stands for the fewest that are possible.
+
+        Args:
+            samples: of a mini-batch on one replica.
         """
         if self.micro_batches == "auto":
             return self.stages
         return self.micro_batches or schedule.default_micro_batches(self.stages, samples)
 
     def resolved_virtual_stages(self, schedule: Schedule, components: int | None) -> int:
-        """Virtual stages of each stage, with null resolved. components: of the network; None: not known yet, which a
-        cyclic partition may not be."""
+        """Virtual stages of each stage, with null resolved.
+
+        Args:
+            components: of the network; None: not known yet, which a cyclic partition may not be.
+        """
         if self.virtual_stages is None and self.partition == "cyclic" and self.stages > 1 and components is not None:
             return max(1, components // self.stages)
         return self.virtual_stages or schedule.default_virtual_stages

@@ -40,7 +40,8 @@ def each_replica_has_a_sample_of_the_last_mini_batch(spec: Spec) -> Iterator[Fin
 def last_batch_fault(spec: Spec, samples: int) -> Fault | None:
     """Return message and hint if the last mini-batch of an epoch has fewer samples than there are replicas.
 
-    samples: number of training samples in an epoch.
+    Args:
+        samples: number of training samples in an epoch.
     """
     rest, count = samples % spec.data.batch_size, spec.replicas.count
     if spec.data.last_batch == "drop" or rest == 0 or rest >= count:

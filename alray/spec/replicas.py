@@ -223,5 +223,9 @@ class Replicas(Section):
     null: equal shares; if the batch does not divide evenly, the first replicas get one sample more."""
 
     def average_interval(self, accumulate: int) -> int:
-        """The number of mini-batches between two averages of gradients or weights. accumulate: those of an update."""
+        """The number of mini-batches between two averages of gradients or weights.
+
+        Args:
+            accumulate: those of an update.
+        """
         return accumulate if self.synchronise == "every_step" else self.synchronise.num_steps

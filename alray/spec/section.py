@@ -41,7 +41,12 @@ class Section(BaseModel):
 
 
 def refusal(message: str, hint: str) -> PydanticCustomError:
-    """Return the error that a validator raises. message: what is wrong. hint: what to do about it."""
+    """Return the error that a validator raises.
+
+    Args:
+        message: what is wrong.
+        hint: what to do about it.
+    """
     return PydanticCustomError(PLAIN, "{message}", {"message": printable(message), "hint": printable(hint)})
 
 
@@ -88,9 +93,13 @@ def located(value: Any, info: ValidationInfo) -> Path:
 
 
 def path_from(value: Any, directory: Path | None) -> Path:
-    """The path that a value of a spec stands for. Raises `refusal` if it stands for none.
+    """The path that a value of a spec stands for.
 
-    directory: where relative paths begin; None: they stay relative.
+    Args:
+        directory: where relative paths begin; None: they stay relative.
+
+    Raises:
+        refusal: if it stands for none.
     """
     if not isinstance(value, str | Path):
         raise refusal(f"expected a path, got {describe(value)}", "write a path as text, such as data/train")

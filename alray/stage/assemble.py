@@ -86,9 +86,12 @@ def assemble_loop(
     """The loop of one stage, with the weights of the checkpoint that the run starts from.
 
     A pipelined stage needs the default process group of its replica, and a data-parallel one that of all replicas.
-    emit: takes what the driver is to hear, from this thread and from the one that writes checkpoints. replicas: None
-    where there is one replica. baseline_bytes: memory that this process held before; None where the process is not
-    this stage's alone, so that its memory is not measured.
+
+    Args:
+        emit: takes what the driver is to hear, from this thread and from the one that writes checkpoints.
+        replicas: None where there is one replica.
+        baseline_bytes: memory that this process held before; None where the process is not this stage's alone, so that
+            its memory is not measured.
     """
     require_precision(assignment.spec.run.precision, device)
     components = _components(assignment, network, device, replicas)
@@ -241,7 +244,8 @@ def stage_of(
 ) -> ActionStage:
     """The stage that trains these components by a list of actions. Without a list it serves for inference.
 
-    runs: how many components each of its virtual stages has, in order; (): there is one.
+    Args:
+        runs: how many components each of its virtual stages has, in order; (): there is one.
     """
     replication = replication or Alone()
     local = [component for component in components if isinstance(component, LocalComponent)]

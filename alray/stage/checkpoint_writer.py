@@ -31,7 +31,10 @@ class CheckpointWriter:
         emit: Callable[[CheckpointPart], None],
         replication: Replication,
     ) -> None:
-        """emit: is called with each part that is on disk."""
+        """
+        Args:
+            emit: is called with each part that is on disk.
+        """
         self._checkpoints = checkpoints
         self._emit = emit
         self._replication = replication
@@ -48,8 +51,9 @@ class CheckpointWriter:
     ) -> None:
         """Take snapshots now and write them in the background. Waits for the checkpoint before it.
 
-        means: as from `Replication.mean_weights`. standing: of the run's evaluations, for the manifest; from stage 0 of
-        replica 0.
+        Args:
+            means: as from `Replication.mean_weights`.
+            standing: of the run's evaluations, for the manifest; from stage 0 of replica 0.
         """
         began = time.perf_counter()
         self.finish()

@@ -78,10 +78,12 @@ class Clock:
         profiled: Sequence[range] = (),
         gpu: GpuTimes | None = None,
     ) -> None:
-        """started_wall_s: when the run started, as `time.time()`; recorded times count from there.
-
-        start_step: mini-batches completed before; profiled: mini-batches that a profiler slows down, so that no figure
-        counts them; gpu: the times of the GPU that computes, None for a CPU.
+        """
+        Args:
+            started_wall_s: when the run started, as `time.time()`; recorded times count from there.
+            start_step: mini-batches completed before.
+            profiled: mini-batches that a profiler slows down, so that no figure counts them.
+            gpu: the times of the GPU that computes, None for a CPU.
         """
         self._zero = time.perf_counter() - (time.time() - started_wall_s)
         self._began = time.perf_counter()
@@ -110,8 +112,9 @@ class Clock:
     def measure(self, kind: str, text: str, step: int) -> AbstractContextManager[None]:
         """Measure one action of mini-batch `step`.
 
-        kind: an action's (F, L, B, U, E, D), or `data`, `send_wait`, `receive_wait`, `barrier`, `all_reduce`. text: its
-        name in traces.
+        Args:
+            kind: an action's (F, L, B, U, E, D), or `data`, `send_wait`, `receive_wait`, `barrier`, `all_reduce`.
+            text: its name in traces.
         """
         return _Measurement(self, kind, text, step)
 
@@ -141,7 +144,11 @@ class Clock:
             self._window.spans.append((text, began, ended))
 
     def _count_passed(self, *, wait: bool) -> None:
-        """Count what the GPU has done; wait: until it has done everything."""
+        """Count what the GPU has done.
+
+        Args:
+            wait: until it has done everything.
+        """
         if self._gpu is not None:
             for what, began, ended in self._gpu.passed(wait=wait):
                 self._count(what.kind, what.text, what.step, what.in_pause, began, ended)

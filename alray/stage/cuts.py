@@ -46,7 +46,11 @@ class Cuts:
         emit: Callable[[Telemetry], None],
         inputs: Callable[[Batch], Tensors],
     ) -> None:
-        """emit: takes what the driver is to hear; inputs: an evaluation batch as the first component takes it."""
+        """
+        Args:
+            emit: takes what the driver is to hear.
+            inputs: an evaluation batch as the first component takes it.
+        """
         self._assignment = assignment
         self._stage = stage
         self._ports = ports

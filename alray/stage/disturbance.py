@@ -17,7 +17,10 @@ class Slowdown:
     """Makes one replica behave as if its device were slower."""
 
     def __init__(self, spec: Spec, replica: int, *, steps_per_epoch: int) -> None:
-        """spec: one with a `replicas.disturbance`."""
+        """
+        Args:
+            spec: one with a `replicas.disturbance`.
+        """
         self._spec = spec
         self._replica = replica
         self._steps_per_epoch = steps_per_epoch
@@ -40,13 +43,15 @@ class Slowdown:
 def slowdown(disturbance: Any, worker: int, epoch: int, *, seed: int) -> float:
     """The factor by which the computing time of replica `worker` grows in an epoch; 1.0 where it is not slowed.
 
-    disturbance: the spec's `replicas.disturbance`, or None. epoch: epochs completed before (0 in the first one; the
-    spec counts epochs from 1). seed: the spec's.
-
     kind `fixed` slows the workers and epochs that it names. kind `random` has the chances of Ye et al. (arXiv
     2007.11831): at the beginning of each epoch, a worker that is not slowed becomes so with probability `chance`, and
     stays so for `least_epochs` to `most_epochs` epochs, this one included. Draws are from (seed, worker, epoch), so
     that they stay the same for every partition and after a resume.
+
+    Args:
+        disturbance: the spec's `replicas.disturbance`, or None.
+        epoch: epochs completed before (0 in the first one; the spec counts epochs from 1).
+        seed: the spec's.
     """
     return float(disturbance.factor) if _is_slowed(disturbance, worker, epoch, seed) else 1.0
 

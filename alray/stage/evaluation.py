@@ -16,8 +16,11 @@ class Evaluator:
     """Gives the batches of an evaluation and takes the scores that come back."""
 
     def __init__(self, data: Dataset, splits: tuple[str, ...], *, depths: Sequence[int]) -> None:
-        """splits: of "train", "validation", "test"; those the data does not have are left out. depths: of all routes,
-        shallowest first."""
+        """
+        Args:
+            splits: of "train", "validation", "test"; those the data does not have are left out.
+            depths: of all routes, shallowest first.
+        """
         self._data = data
         self._splits = [split for split in splits if data.splits.get(split) is not None]
         self._batches = {split: EvaluationBatches(data, split) for split in self._splits}

@@ -17,7 +17,10 @@ def feed(
     """Each mini-batch, with what the first component takes of it and its `labels`, on the device.
 
     A GPU copies the next mini-batch while it computes on this one, on a stream of its own. So one mini-batch is read
-    ahead. inputs: a mini-batch as the first component takes it.
+    ahead.
+
+    Args:
+        inputs: a mini-batch as the first component takes it.
     """
     if device.type == "cpu":
         for batch in batches:

@@ -58,7 +58,10 @@ class GpuTimes:
     """
 
     def __init__(self, event: Callable[[], Event] = recorded) -> None:
-        """event: puts an event into the stream in which the stage computes."""
+        """
+        Args:
+            event: puts an event into the stream in which the stage computes.
+        """
         self._event = event
         self._open: Event | None = None
         self._intervals: deque[_ActionInterval] = deque()
@@ -66,7 +69,11 @@ class GpuTimes:
         self._anchor()
 
     def begin(self, *, computes: bool) -> None:
-        """An action begins; computes: whether the GPU does it, not the host."""
+        """An action begins.
+
+        Args:
+            computes: whether the GPU does it, not the host.
+        """
         self._open = self._event() if computes else None
 
     def end(self, what: MeasuredAction, began_s: float, ended_s: float) -> None:
@@ -75,7 +82,11 @@ class GpuTimes:
         self._intervals.append(_ActionInterval(what, began_s, ended_s, events))
 
     def passed(self, *, wait: bool) -> Iterator[tuple[MeasuredAction, float, float]]:
-        """The actions that are over, with their begin and end on the host's clock; wait: until all are."""
+        """The actions that are over, with their begin and end on the host's clock.
+
+        Args:
+            wait: until all are.
+        """
         while self._intervals:
             interval = self._intervals[0]
             if interval.events is None:

@@ -26,8 +26,10 @@ from alray.stage.stages.stage import Stage
 class Inference:
     """One evaluation on stage `number` of `stages`, of the weights after `step` mini-batches.
 
-    evaluator: gives the batches and takes the class scores; on stage 0 alone. inputs: a batch as the first component
-    takes it, without labels. count: number of evaluation batches.
+    Attributes:
+        evaluator: gives the batches and takes the class scores; on stage 0 alone.
+        inputs: a batch as the first component takes it, without labels.
+        count: number of evaluation batches.
     """
 
     number: int

@@ -28,7 +28,10 @@ class Timer:
     """Says when something is due that recurs every `N steps`, `N samples`, `N epochs` or `N s`."""
 
     def __init__(self, every: Any, *, steps_per_epoch: int, samples: Samples) -> None:
-        """every: a spec duration (`count`, `unit`), or None for never."""
+        """
+        Args:
+            every: a spec duration (`count`, `unit`), or None for never.
+        """
         self._seconds: float | None = None
         self._steps: Fraction | None = None
         self._reached: Callable[[int], int] = lambda step: step
@@ -69,8 +72,12 @@ class Leader:
         standing: Standing | None = None,
         stop_after: int | None = None,
     ) -> None:
-        """run: the spec's `run` section. standing: of the evaluations before this start. stop_after: as in
-        `Assignment`."""
+        """
+        Args:
+            run: the spec's `run` section.
+            standing: of the evaluations before this start.
+            stop_after: as in `Assignment`.
+        """
         self.total_steps = total_steps
         self.standing = standing or Standing()
         self._control = control

@@ -59,11 +59,15 @@ def learning_rate(
     so that the last mini-batch has the full rate, or from `base`, which the first one has, so that the first one after
     the warm-up has the full rate (Goyal et al. 2017, arXiv 1706.02677, section 2.2).
 
-    mini_batches: the number of mini-batches in a duration. batch_size: samples of a mini-batch over all replicas,
-    needed where the rate is scaled. accumulate: mini-batches of an update; they share one rate, that of the same update
-    in a run with mini-batches so many times as large.
-    Raises PlanError where the end of a decay is needed and the run has no number of steps, and where the rate cannot be
-    scaled for want of a batch size.
+    Args:
+        mini_batches: the number of mini-batches in a duration.
+        batch_size: samples of a mini-batch over all replicas, needed where the rate is scaled.
+        accumulate: mini-batches of an update; they share one rate, that of the same update in a run with mini-batches
+            so many times as large.
+
+    Raises:
+        PlanError: where the end of a decay is needed and the run has no number of steps, and where the rate cannot be
+            scaled for want of a batch size.
     """
     full = base * batch_factor(schedule, None if batch_size is None else batch_size * accumulate)
     warm_up: int = mini_batches(Duration(schedule.warmup_epochs, "epochs"))

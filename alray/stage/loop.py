@@ -44,9 +44,13 @@ class StageLoop:
         peak_memory_bytes: Callable[[], int | None],
         profiler: Profiler | None = None,
     ) -> None:
-        """emit: takes what the driver is to hear; open_data, feed: of stage 0, see `alray.stage.feed`; pinned: whether
-        its mini-batches lie in pinned memory; peak_memory_bytes: of this stage so far, None where it is not measured;
-        profiler: None where no mini-batch is traced.
+        """
+        Args:
+            emit: takes what the driver is to hear.
+            open_data, feed: of stage 0, see `alray.stage.feed`.
+            pinned: whether its mini-batches lie in pinned memory.
+            peak_memory_bytes: of this stage so far, None where it is not measured.
+            profiler: None where no mini-batch is traced.
         """
         self._assignment = assignment
         self._stage = stage
@@ -128,7 +132,11 @@ class StageLoop:
                 stopped = yield from self._cuts.follow(message)
 
     def _train(self, step: int, tensors: Tensors, message: Message | None) -> Waiting[None]:
-        """One mini-batch; message: what brought `tensors`, None on stage 0."""
+        """One mini-batch.
+
+        Args:
+            message: what brought `tensors`, None on stage 0.
+        """
         assignment, profiler = self._assignment, self._profiler
         lr, label_lr = rates(assignment.spec, step, data=assignment.data, total_steps=assignment.total_steps)
         samples = assignment.samples(step)

@@ -33,8 +33,12 @@ class Profiler:
     """
 
     def __init__(self, ranges: Sequence[range], trace: Location, *, stages: int, device: torch.device) -> None:
-        """ranges: of mini-batches, from 1, not touching each other; trace: the file to add to; stages: number of stages
-        in this process."""
+        """
+        Args:
+            ranges: of mini-batches, from 1, not touching each other.
+            trace: the file to add to.
+            stages: number of stages in this process.
+        """
         self._ranges = ranges
         self._trace = trace
         self._stages = stages

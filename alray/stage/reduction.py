@@ -46,7 +46,10 @@ class ReducedReplication(SeveralReplicas):
         in_turns: bool,
         timeout_s: float,
     ) -> None:
-        """group: one rank for each replica of this stage, for this object alone; the rest as in `SeveralReplicas`."""
+        """
+        Args:
+            group: one rank for each replica of this stage, for this object alone; the rest as in `SeveralReplicas`.
+        """
         super().__init__(
             spec,
             plan,

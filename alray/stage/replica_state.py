@@ -26,7 +26,11 @@ ReplicaState = dict[str, Any]
 
 
 def take_replica_state(own: Snapshot, replication: Replication, *, apart: bool) -> ReplicaState:
-    """own: the component as this replica has it. apart: whether the checkpoint has the mean of the weights instead."""
+    """
+    Args:
+        own: the component as this replica has it.
+        apart: whether the checkpoint has the mean of the weights instead.
+    """
     state: ReplicaState = {"compression": replication.state_dict(own.index)}
     if apart:
         state["weights"] = own.weights

@@ -70,8 +70,10 @@ class Replication(ABC):
     def decided(self, what: str, decide: Callable[[], int]) -> Waiting[int]:
         """A number that replica 0 decides for all of them; the generator returns it.
 
-        what: names the number, once in the life of a graph. With several replicas, replica 0 decides during this call.
-        Alone, it decides only when the generator runs.
+        With several replicas, replica 0 decides during this call. Alone, it decides only when the generator runs.
+
+        Args:
+            what: names the number, once in the life of a graph.
         """
 
     def own_samples(self, samples: int) -> int:
@@ -134,7 +136,10 @@ class Alone(Replication):
     """The replication of a run with one replica."""
 
     def __init__(self, batch_size: int = 1) -> None:
-        """batch_size: samples in a mini-batch."""
+        """
+        Args:
+            batch_size: samples in a mini-batch.
+        """
         self.shares = (batch_size,)
 
     def own_samples(self, samples: int) -> int:
@@ -160,10 +165,12 @@ class SeveralReplicas(Replication, ABC):
         in_turns: bool,
         least_share: int = 1,
     ) -> None:
-        """shares: samples of a mini-batch that each replica takes at first; store: that of all stages of all replicas;
-        least_share: samples that each takes at least.
-
-        in_turns: whether all replicas share this thread, so that waiting must not block.
+        """
+        Args:
+            shares: samples of a mini-batch that each replica takes at first.
+            store: that of all stages of all replicas.
+            least_share: samples that each takes at least.
+            in_turns: whether all replicas share this thread, so that waiting must not block.
         """
         self.replica = replica
         self.count = plan.replicas

@@ -84,9 +84,14 @@ class Workload:
     ) -> Workload:
         """Open the data and compute the shapes of the network.
 
-        code: loads the user's own classes. trained: the weights will come from a checkpoint, so initial values that a
-        spec takes from files are not read. known: what is known already of the encoders, for samples of this shape; ():
-        nothing. for_plan: as for `open_data`. Raises DataError or SpecError.
+        Raises DataError or SpecError.
+
+        Args:
+            code: loads the user's own classes.
+            trained: the weights will come from a checkpoint, so initial values that a spec takes from files are not
+                read.
+            known: what is known already of the encoders, for samples of this shape; (): nothing.
+            for_plan: as for `open_data`.
         """
         data = open_training_data(spec, code, for_plan=for_plan)
         facts = DataFacts.of(data)
@@ -155,9 +160,12 @@ class Workload:
 def open_training_data(spec: Spec, load: Callable[[str], Any], *, for_plan: bool = False) -> Dataset:
     """Open the data of a run. In a pipeline of backpropagation every text is padded to the same width, because the
     stages fix the shapes of their messages before the run; with `run.compile` it is, because each width would be
-    compiled by itself. for_plan: as for `open_data`.
+    compiled by itself.
 
     Raises DataError, also if the replicas cannot share the last mini-batch of an epoch.
+
+    Args:
+        for_plan: as for `open_data`.
     """
     fixed_length = SCHEDULES[spec.schedule].is_pipeline or spec.run.compile
     data = open_data(spec.data, seed=spec.seed, load=load, task=spec.task, fixed_length=fixed_length, for_plan=for_plan)
@@ -176,5 +184,9 @@ def network_of(
     trained: bool = False,
     encoders: Sequence[EncoderFacts] = (),
 ) -> Network:
-    """The network of a spec on this data, not built yet. trained, encoders: as for `Network`."""
+    """The network of a spec on this data, not built yet.
+
+    Args:
+        trained, encoders: as for `Network`.
+    """
     return Network(spec, sample=data.sample, classes=data.classes, load=load, trained=trained, encoders=encoders)

@@ -48,7 +48,8 @@ def appending(file: Location, require: Callable[[], None] = lambda: None) -> App
     """Open a file to append text to it. On a disk what is written is handed to the system at once; on object storage a
     part is written every 20 s, at `flush` and at the end.
 
-    require: is called before a part is written, and raises an error if it must not be.
+    Args:
+        require: is called before a part is written, and raises an error if it must not be.
     """
     if isinstance(file, ObjectPath):
         return _Parts(file, require)
@@ -153,8 +154,9 @@ def local_copy(folder: Location) -> Path:
 def opened_log(file: Location, warn: Callable[[str], None]) -> Iterator[int]:
     """A file descriptor to append to a log with. On object storage what it has received is written every 5 s.
 
-    warn: is called once, from any thread, if the storage refuses the content. Writing is tried again as long as the
-    block runs, and raises no error.
+    Args:
+        warn: is called once, from any thread, if the storage refuses the content. Writing is tried again as long as the
+            block runs, and raises no error.
     """
     if isinstance(file, Path):
         file.parent.mkdir(exist_ok=True)  # a run folder that was deleted is not made again

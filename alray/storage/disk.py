@@ -46,7 +46,11 @@ def publish_written(partial: Path, file: Path) -> None:
 
 
 def write_all(descriptor: int, content: bytes, file: Path) -> None:
-    """Write all of the content. file: its name, for errors."""
+    """Write all of the content.
+
+    Args:
+        file: its name, for errors.
+    """
     left = memoryview(content)
     with _named(file):
         while left:
@@ -54,7 +58,11 @@ def write_all(descriptor: int, content: bytes, file: Path) -> None:
 
 
 def sync(descriptor: int, file: Path) -> None:
-    """Wait until what was written is on the disk. file: its name, for errors."""
+    """Wait until what was written is on the disk.
+
+    Args:
+        file: its name, for errors.
+    """
     with _named(file):
         os.fsync(descriptor)
 

@@ -20,8 +20,12 @@ RESTORE = "another program changed this file; restore it"
 def read_json(file: Location, kind: type[T], hint: str = RESTORE) -> T:
     """The JSON of a file as a value of this type: a model, a dataclass, or such as `dict[str, str]`.
 
-    Raises CheckpointError where the file is not JSON, is not UTF-8, or does not hold such a value. hint: what to do
-    then. Raises OSError where the file cannot be read.
+    Raises CheckpointError where the file is not JSON, is not UTF-8, or does not hold such a value.
+
+    Raises OSError where the file cannot be read.
+
+    Args:
+        hint: what to do then.
     """
     content = file.read_bytes()
     try:

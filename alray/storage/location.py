@@ -97,8 +97,9 @@ def remove_folder(folder: Location) -> None:
 def require_no_links(folder: Location, *, itself: bool = False) -> None:
     """Raise RequestError if there is a symbolic link below a folder. Where it leads to, alray would write and delete.
 
-    itself: whether the folder must not be a link either. Each command that writes into a folder that was there before
-    asks this first: another user may have made it.
+    Args:
+        itself: whether the folder must not be a link either. Each command that writes into a folder that was there
+            before asks this first: another user may have made it.
     """
     if not isinstance(folder, Path):
         return

@@ -25,9 +25,14 @@ _RETRY_S = 0.2
 def held(folder: Location, note: Callable[[str], None], what: str = "run") -> Iterator[None]:
     """Let no other process work on a folder until the block ends. The lock also ends if this process is killed.
 
-    Object storage has no locks, so there it does nothing. note: takes a line if the file system has no locks. what: is
-    in the folder, for messages. Raises RequestError if another process holds the folder. Processes that this one starts
-    do not inherit the lock. Raises RequestError also as `require_no_links`.
+    Object storage has no locks, so there it does nothing.
+
+    Raises RequestError if another process holds the folder. Processes that this one starts do not inherit the lock.
+    Raises RequestError also as `require_no_links`.
+
+    Args:
+        note: takes a line if the file system has no locks.
+        what: is in the folder, for messages.
     """
     if not isinstance(folder, Path):
         yield

@@ -49,10 +49,13 @@ _CLIENT = {
 
 @dataclass(frozen=True)
 class ObjectPath:
-    """A file or a folder on object storage. url: without a slash at its end.
+    """A file or a folder on object storage.
 
     Its methods do what those of `pathlib.Path` do. Those that use the storage raise RequestError or RunError where it
     does not do what is requested.
+
+    Attributes:
+        url: without a slash at its end.
     """
 
     url: str
@@ -139,7 +142,11 @@ class ObjectPath:
         return self._request(put)
 
     def unlink(self, *, missing_ok: bool) -> None:
-        """Delete the object. missing_ok: must be true, for S3 does not say whether there was one."""
+        """Delete the object.
+
+        Args:
+            missing_ok: must be true, for S3 does not say whether there was one.
+        """
         assert missing_ok
         self._request(partial(_deleted, keys=self._key))
 

@@ -32,8 +32,10 @@ EDGE = 0.05
 class Regimes:
     """Batch sizes at which the regimes part.
 
-    plateau: None if no batch size is known to take as many steps as a smaller one. useful: the largest useful one.
-    missed: batch size -> mini-batches after which it had not reached the target, of those that never did.
+    Attributes:
+        plateau: None if no batch size is known to take as many steps as a smaller one.
+        useful: the largest useful one.
+        missed: batch size -> mini-batches after which it had not reached the target, of those that never did.
     """
 
     smallest: int
@@ -55,9 +57,10 @@ class Regimes:
 def regimes(steps: Mapping[int, float], missed: Mapping[int, int] | None = None) -> Regimes | None:
     """The regimes of steps to the target by batch size; None if fewer than two batch sizes reached it.
 
-    steps: batch size -> mini-batches to the target, of the batch sizes that reached it. missed: of the others, the
-    mini-batches that they ran: they need more. So a larger batch size that never reached the target shows that a
-    plateau has begun, if it ran at least as many mini-batches as the best one needs.
+    Args:
+        steps: batch size -> mini-batches to the target, of the batch sizes that reached it.
+        missed: of the others, the mini-batches that they ran: they need more. So a larger batch size that never reached
+            the target shows that a plateau has begun, if it ran at least as many mini-batches as the best one needs.
     """
     sizes, missed = sorted(steps), dict(missed or {})
     if len(sizes) < 2:

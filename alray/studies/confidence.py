@@ -40,7 +40,8 @@ class Interval(NamedTuple):
 class Confidence:
     """A confidence distribution: a true value lies below its quantile of p with probability p, over repeated studies.
 
-    quantiles: of `_QUANTILES`, in ascending order. Without any doubt all are equal.
+    Attributes:
+        quantiles: of `_QUANTILES`, in ascending order. Without any doubt all are equal.
     """
 
     quantiles: tuple[float, ...]
@@ -85,10 +86,16 @@ def of_best(values: Sequence[float], *, dimensions: int, noise: float = 0.0, tri
     (de Haan 1981, JASA 76(374), who gives this for m = 1). Values with noise are sums of such a value and a normal
     one: there (x - y0)^k is replaced by the mean of max(0, x - y0 + e)^k over the noise e.
 
-    values: one for each setting that has one, as a mean over its seeds, on a scale on which the noise is alike
-    everywhere, such as the logarithm of steps. dimensions: the numbers that were searched, at least 1. noise: the
-    standard deviation of a value. trials: how many settings were tried, also those without a value, which count as
-    larger than all others; by default as many as there are values. Raises ValueError for fewer than two values.
+    Args:
+        values: one for each setting that has one, as a mean over its seeds, on a scale on which the noise is alike
+            everywhere, such as the logarithm of steps.
+        dimensions: the numbers that were searched, at least 1.
+        noise: the standard deviation of a value.
+        trials: how many settings were tried, also those without a value, which count as larger than all others; by
+            default as many as there are values.
+
+    Raises:
+        ValueError: for fewer than two values.
     """
     if len(values) < 2:
         raise ValueError("the best of a search needs two values")
@@ -122,7 +129,8 @@ def spread_out(values: Sequence[float], grain: float) -> list[float]:
 def noise_of_means(settings: Sequence[Sequence[float]]) -> float | None:
     """The standard deviation of the mean over seeds, pooled over settings; None if none has two seeds.
 
-    settings: the values of each setting, one for each seed.
+    Args:
+        settings: the values of each setting, one for each seed.
     """
     several = [each for each in settings if len(each) > 1]
     if not several:

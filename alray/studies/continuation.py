@@ -30,7 +30,9 @@ _FILES = ("spec.yaml", "environment.json", "plan.json", "records.jsonl", CODE_RE
 class Mark(BaseModel):
     """A saved state of a trial after an evaluation, from which it or another one can continue.
 
-    folder: the folder with its checkpoint. history: the settings that the trial has had by then.
+    Attributes:
+        folder: the folder with its checkpoint.
+        history: the settings that the trial has had by then.
     """
 
     trial: int
@@ -43,7 +45,9 @@ class Mark(BaseModel):
 class Continuation:
     """How a trial begins, for None as `mark`, or continues.
 
-    marks_folder: the folder for what marks refer to. history: the settings that the trial has had, with those of now.
+    Attributes:
+        marks_folder: the folder for what marks refer to.
+        history: the settings that the trial has had, with those of now.
     """
 
     order: TrialOrder

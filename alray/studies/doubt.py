@@ -28,7 +28,8 @@ _BY_AMOUNTS = ("validation", "test", "bubble", "exit_time")
 class Doubted:
     """A figure as draws from its confidence distribution, shape [DRAWS]; None where its doubt is not known.
 
-    reasons: why it is not known, and what else makes the figure doubtful.
+    Attributes:
+        reasons: why it is not known, and what else makes the figure doubtful.
     """
 
     draws: NDArray[np.float64] | None

@@ -15,7 +15,11 @@ from alray.runner.engines import stage_bundles
 
 @dataclass(frozen=True)
 class Forecast:
-    """A point of a study before it runs. resources: of one trial."""
+    """A point of a study before it runs.
+
+    Attributes:
+        resources: of one trial.
+    """
 
     point: str
     trials: int

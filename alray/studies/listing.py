@@ -71,7 +71,11 @@ class Listed:
 def listed(folders: Sequence[Location]) -> list[Listed]:
     """Every run and study in these folders. A folder that is a run itself counts as one, and a study as its trials.
 
-    folders: none: `runs` and `studies` of the current folder. Raises RequestError if a folder is not there.
+    Args:
+        folders: none: `runs` and `studies` of the current folder.
+
+    Raises:
+        RequestError: if a folder is not there.
     """
     found = []
     for folder in folders or [Path(name) for name in _DEFAULT if Path(name).is_dir()]:
@@ -225,7 +229,10 @@ def _text(value: Any) -> str | None:
 
 
 def _state(folder: Location, ended: ListedState | None) -> ListedState:
-    """ended: the status of the summary. A run that was resumed has one of its earlier end."""
+    """
+    Args:
+        ended: the status of the summary. A run that was resumed has one of its earlier end.
+    """
     if ended is None and never_began(folder):
         return "failed"
     records = folder / "records.jsonl"

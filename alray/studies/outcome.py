@@ -21,7 +21,8 @@ def first_reached(effective_records: Sequence[Record], bound: float) -> Reached 
     """The first evaluation whose metric on the validation set reaches a bound (Shallue et al. 2019, section 4.1); None
     without one.
 
-    effective_records: the records of a run without lost work, see `alray.run_folder.records.effective`.
+    Args:
+        effective_records: the records of a run without lost work, see `alray.run_folder.records.effective`.
     """
     evaluations = sorted(
         (record for record in effective_records if isinstance(record, EvaluationRecord)),
@@ -35,7 +36,11 @@ def first_reached(effective_records: Sequence[Record], bound: float) -> Reached 
 
 
 def times(effective_records: Sequence[Record], epochs: float) -> Times:
-    """What a run took. epochs: that it trained."""
+    """What a run took.
+
+    Args:
+        epochs: that it trained.
+    """
     evaluations = [record for record in effective_records if isinstance(record, EvaluationRecord)]
     last = max(evaluations, key=lambda record: (record.step, record.time_s), default=None)
     trained_s = training_s(effective_records, last) if last is not None else None

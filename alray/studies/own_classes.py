@@ -17,7 +17,12 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True)
 class StudyClass(Generic[Kind]):
-    """A class that a study names. what: its name in messages. key: of the study, where it is named."""
+    """A class that a study names.
+
+    Attributes:
+        what: its name in messages.
+        key: of the study, where it is named.
+    """
 
     kind: type[Kind]
     fields: dict[str, Any]
@@ -30,9 +35,14 @@ class StudyClass(Generic[Kind]):
     ) -> StudyClass[Kind]:
         """Load the class of a section.
 
-        base: what it must derive from. what: "the searcher", say. root: the folder of the user's modules. allow:
-        whether they may lie elsewhere. Raises SpecError if there is no such class, or if it does not derive from
-        `base`.
+        Args:
+            base: what it must derive from.
+            what: "the searcher", say.
+            root: the folder of the user's modules.
+            allow: whether they may lie elsewhere.
+
+        Raises:
+            SpecError: if there is no such class, or if it does not derive from `base`.
         """
         reference: str = section.kind  # type: ignore[attr-defined]
         try:
@@ -50,5 +60,9 @@ class StudyClass(Generic[Kind]):
             return self.kind(**self.fields)
 
     def doing(self, what: str) -> AbstractContextManager[None]:
-        """Inside, whatever the class raises becomes one UserCodeError. what: what it does."""
+        """Inside, whatever the class raises becomes one UserCodeError.
+
+        Args:
+            what: what it does.
+        """
         return named(self.what, what, key=self.key)

@@ -32,9 +32,11 @@ METRIC, MODE = "cost", "min"
 class _PointSearch:
     """The searcher of a point.
 
-    indices: the settings that it was asked for. others: those of them that are recorded otherwise than it answered.
-    reported: those whose outcome it knows. budget: the most mini-batches of a trial of which it was told; 0 without a
-    target.
+    Attributes:
+        indices: the settings that it was asked for.
+        others: those of them that are recorded otherwise than it answered.
+        reported: those whose outcome it knows.
+        budget: the most mini-batches of a trial of which it was told; 0 without a target.
     """
 
     searcher: Searcher

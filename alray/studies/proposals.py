@@ -58,13 +58,21 @@ class Proposals:
         return with_values(trial, self._values[point, trial.index])
 
     def _new(self, trial: Trial, space: Mapping[str, Distribution], tried: Mapping[int, Tried]) -> Mapping[str, Any]:
-        """New settings for a trial. tried: those of its point by their index, in order."""
+        """New settings for a trial.
+
+        Args:
+            tried: those of its point by their index, in order.
+        """
         seed = search_seed(self._loaded.specs[trial.point.number].seed, trial.point, trial.index)
         return proposed(space, list(tried.values()), self._loaded.study.target is not None, seed)
 
 
 def proposed(space: Mapping[str, Distribution], tried: Sequence[Tried], target: bool, seed: int) -> dict[str, Any]:
-    """The settings to try next. tried: those of the same point, in the order of their index."""
+    """The settings to try next.
+
+    Args:
+        tried: those of the same point, in the order of their index.
+    """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed % _SEEDS))
     distributions = {key: _of_optuna(distribution) for key, distribution in space.items()}
@@ -83,8 +91,10 @@ def cost_of(record: TrialRecord, budget: int) -> float:
     are the budget + 1 - accuracy; so any trial that reaches it is better than all that do not. Of a metric that does
     not lie in 0..1 the budget grows by its distance d from the best value, as d / (1 + d).
 
-    budget: the most mini-batches that a trial of the point has run; 0 without a target. The accuracy is the best one on
-    the validation set; of a trial that diverged it is 0.
+    The accuracy is the best one on the validation set; of a trial that diverged it is 0.
+
+    Args:
+        budget: the most mini-batches that a trial of the point has run; 0 without a target.
     """
     if record.reached is not None:
         return float(record.reached.step)

@@ -18,8 +18,11 @@ THESIS = (
 
 @dataclass(frozen=True)
 class Published:
-    """Seconds per epoch by the number of devices. local_losses: the curve is of such a method, not of
-    backpropagation."""
+    """Seconds per epoch by the number of devices.
+
+    Attributes:
+        local_losses: the curve is of such a method, not of backpropagation.
+    """
 
     label: str
     source: str

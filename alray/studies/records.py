@@ -67,7 +67,10 @@ class Reached(BaseModel):
 class Segment(BaseModel):
     """A part of a trial whose settings the trial scheduler changed while it ran.
 
-    step: mini-batches before it. trial: the one that computed it. values: the settings of the search in it.
+    Attributes:
+        step: mini-batches before it.
+        trial: the one that computed it.
+        values: the settings of the search in it.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -131,8 +134,10 @@ class TrialRecord(BaseModel):
 class Compared(BaseModel):
     """The figure that decides a claim, at one point: its median with the ends of its 90 % interval.
 
-    None stands for a plateau that does not begin. share: the share of the draws from the confidence distribution of the
-    figure for which the claim is true.
+    None stands for a plateau that does not begin.
+
+    Attributes:
+        share: the share of the draws from the confidence distribution of the figure for which the claim is true.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -26,7 +26,11 @@ from alray.studies.verdicts import answers_of, verdicts
 
 @dataclass(frozen=True)
 class StudyReport:
-    """The outcome of a study. table: its rows as texts."""
+    """The outcome of a study.
+
+    Attributes:
+        table: its rows as texts.
+    """
 
     summary: StudySummary
     table: Table
@@ -35,8 +39,11 @@ class StudyReport:
 def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyReport:
     """Write the report of a study again and return it. The study may still be going on.
 
-    columns: those of the table of points, by their names in its CSV; none: those that suit the study. Raises
-    RequestError if there is no such column.
+    Args:
+        columns: those of the table of points, by their names in its CSV; none: those that suit the study.
+
+    Raises:
+        RequestError: if there is no such column.
     """
     require_no_links(folder.path)
     study, records, lost = folder.study, folder.records(), folder.lost()

@@ -23,7 +23,11 @@ BATCH_SIZE = "data.batch_size"
 
 @dataclass(frozen=True)
 class Results:
-    """A study and the records of its trials that have ended. trial_dir: the run folder of a trial, by its number."""
+    """A study and the records of its trials that have ended.
+
+    Attributes:
+        trial_dir: the run folder of a trial, by its number.
+    """
 
     study: Study
     records: Sequence[TrialRecord]

@@ -33,8 +33,11 @@ class Gain(NamedTuple):
 class ScaledPoint:
     """A point with a measured step time, in its series.
 
-    devices: stages times replicas. more: how many times those of the base. work: of a mini-batch, relative to the base.
-    base: the step time of the point on the fewest devices with otherwise the same values; None: it is this point.
+    Attributes:
+        devices: stages times replicas.
+        more: how many times those of the base.
+        work: of a mini-batch, relative to the base.
+        base: the step time of the point on the fewest devices with otherwise the same values; None: it is this point.
     """
 
     row: PointRow
@@ -72,10 +75,13 @@ class ScaledPoint:
 
 @dataclass(frozen=True)
 class Scaling:
-    """The points of a study along the number of devices. series: label -> its points, from the fewest devices on.
+    """The points of a study along the number of devices.
 
-    devices: what is counted, in words. kind: strong: the work of a mini-batch is the same on every number of devices;
-    weak: each device has the same work; growing: neither.
+    Attributes:
+        series: label -> its points, from the fewest devices on.
+        devices: what is counted, in words.
+        kind: strong: the work of a mini-batch is the same on every number of devices; weak: each device has the same
+            work; growing: neither.
     """
 
     devices: Literal["stages", "replicas", "devices"]

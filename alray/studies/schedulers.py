@@ -54,8 +54,12 @@ class PerGroup(FIFOScheduler):
         doing: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext(),
         failed: Callable[[AlrayError], None] | None = None,
     ) -> None:
-        """group_of: of a trial, by its number. doing: is entered around each call of a scheduler. failed: takes an
-        error of a scheduler, after which none is asked again; None: it is raised."""
+        """
+        Args:
+            group_of: of a trial, by its number.
+            doing: is entered around each call of a scheduler.
+            failed: takes an error of a scheduler, after which none is asked again; None: it is raised.
+        """
         super().__init__()
         self._make = make
         self._group_of = group_of
@@ -127,7 +131,8 @@ class PerGroup(FIFOScheduler):
 def asha_per_point(asha: Asha, point_of: Callable[[int], int]) -> PerGroup:
     """ASHA among the trials of each point: those of other points, with other batch sizes say, are no measure.
 
-    point_of: the number of a trial's point.
+    Args:
+        point_of: the number of a trial's point.
     """
 
     def make() -> TrialScheduler:
@@ -155,7 +160,11 @@ class OwnPerGroup(PerGroup):
         keys_of: Callable[[int], Collection[str]],
         failed: Callable[[AlrayError], None],
     ) -> None:
-        """values_of: the settings of a trial that are known before it starts. keys_of: the keys of its settings."""
+        """
+        Args:
+            values_of: the settings of a trial that are known before it starts.
+            keys_of: the keys of its settings.
+        """
         super().__init__(self._made, group_of, own.doing, failed)
         self._own = own
         self._values_of = values_of

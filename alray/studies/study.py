@@ -61,7 +61,12 @@ class StudyOptions:
 
 @dataclass(frozen=True)
 class StudyProgress:
-    """A trial has ended. ended: the number of trials that have. left_s: as `seconds_left` gives it."""
+    """A trial has ended.
+
+    Attributes:
+        ended: the number of trials that have.
+        left_s: as `seconds_left` gives it.
+    """
 
     record: TrialRecord
     label: str
@@ -89,9 +94,13 @@ def progress_line(progress: StudyProgress) -> str:
 def seconds_left(ended_s: Sequence[float], at_once: int, left: int) -> float | None:
     """Seconds to the end of a study, at its pace; None if none is left, or as long as the pace is not known.
 
-    ended_s: when each trial has ended, in order. at_once: the number of trials that run at once. left: the number of
-    trials that have not ended. The pace is taken over whole rounds of trials, after the first round: this one also
-    waits until processes have started.
+    The pace is taken over whole rounds of trials, after the first round: this one also waits until processes have
+    started.
+
+    Args:
+        ended_s: when each trial has ended, in order.
+        at_once: the number of trials that run at once.
+        left: the number of trials that have not ended.
     """
     timed = (len(ended_s) - 1) // at_once * at_once
     if left == 0 or timed == 0:
@@ -101,10 +110,14 @@ def seconds_left(ended_s: Sequence[float], at_once: int, left: int) -> float | N
 
 @dataclass(frozen=True)
 class Watcher:
-    """Shows a study to the user. note: takes a line. progress: is called when a trial has ended.
+    """Shows a study to the user.
 
-    lost: is called in a thread of its own with an error when the Ray that was started for the study has died. Tune then
-    waits for it in a call that no exception ends, and Ray ends this process after a minute with words of its own.
+    Attributes:
+        note: takes a line.
+        progress: is called when a trial has ended.
+        lost: is called in a thread of its own with an error when the Ray that was started for the study has died. Tune
+            then waits for it in a call that no exception ends, and Ray ends this process after a minute with words of
+            its own.
     """
 
     note: Callable[[str], None]
@@ -123,7 +136,11 @@ def run_study(source: Source, overrides: list[str], options: StudyOptions, watch
 def resume_study(study_dir: Path, overrides: list[str], options: StudyOptions, watcher: Watcher) -> StudyReport:
     """Run the trials of a study that have not ended; those that failed have, those that were lost have not.
 
-    overrides: what makes the study grow, such as more `search.trials`. Raises RequestError if it changes otherwise.
+    Args:
+        overrides: what makes the study grow, such as more `search.trials`.
+
+    Raises:
+        RequestError: if it changes otherwise.
     """
     folder = StudyFolder.open(study_dir)
     loaded = folder.grown(load_study(folder.path / STUDY, overrides, also_of_study=_checks(options)))
@@ -135,7 +152,10 @@ def _checks(options: StudyOptions) -> list[Callable[[Study], Iterator[Finding]]]
 
 
 def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, watcher: Watcher) -> StudyReport:
-    """begun: the folder of a study that continues; None: a new one is made once it is clear that the study can run."""
+    """
+    Args:
+        begun: the folder of a study that continues; None: a new one is made once it is clear that the study can run.
+    """
     if begun is not None and all(begun.has_ended(trial.number) for trial in loaded.trials):
         return write_report(begun)
     if loaded.skipped:
@@ -274,7 +294,11 @@ def _run_trials(
     watcher: Watcher,
     own: _Own,
 ) -> None:
-    """Run the trials that have not ended. specs: those of all trials."""
+    """Run the trials that have not ended.
+
+    Args:
+        specs: those of all trials.
+    """
     from alray.studies.tuning import TrialListener, run_trials, runs_in_one_process
 
     study = loaded.study

@@ -116,8 +116,11 @@ _GAINS = (
 class PointRow:
     """One point.
 
-    settings: of the search, the best ones. best: their trials that came to an end; the figures are means over these.
-    tried: the number of all their trials that are over. steps: the most mini-batches that a trial of the point ran.
+    Attributes:
+        settings: of the search, the best ones.
+        best: their trials that came to an end; the figures are means over these.
+        tried: the number of all their trials that are over.
+        steps: the most mini-batches that a trial of the point ran.
     """
 
     point: dict[str, Any]
@@ -178,9 +181,12 @@ def rows_of(records: Sequence[TrialRecord], *, target: bool) -> list[PointRow]:
 def table_of(rows: Sequence[PointRow], *, target: bool, times_only: bool = False, columns: Sequence[str] = ()) -> Table:
     """The rows for the terminal and the page, and their values for the files.
 
-    times_only: no accuracies, and the parts of a mini-batch instead of the time of the whole training. columns: the
-    names of those to show, as the CSV has them, which always has all; none: those that suit the study. Raises
-    RequestError if there is no such column.
+    Args:
+        times_only: no accuracies, and the parts of a mini-batch instead of the time of the whole training.
+        columns: the names of those to show, as the CSV has them, which always has all; none: those that suit the study.
+
+    Raises:
+        RequestError: if there is no such column.
     """
     axes = list(dict.fromkeys(axis for row in rows for axis in row.point))
     keys = list(dict.fromkeys(key for row in rows for key in row.settings))

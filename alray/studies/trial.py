@@ -39,10 +39,13 @@ OF_THE_MACHINE = (SystemFault, StageError, ChannelError)
 class TrialOrder:
     """The instructions for a process that runs a trial.
 
-    one_process: the trial has one stage, which runs in the trial's own process. keeps_checkpoints: they are not deleted
-    at the end. target: the metric of the validation set to reach; None: none. thresholds:
-    the confidences for which early exits are measured; None: they are not. saves_every: the interval of the checkpoints
-    that a trial scheduler needs, where the spec asks for none. command: what the user typed, where the order is made.
+    Attributes:
+        one_process: the trial has one stage, which runs in the trial's own process.
+        keeps_checkpoints: they are not deleted at the end.
+        target: the metric of the validation set to reach; None: none.
+        thresholds: the confidences for which early exits are measured; None: they are not.
+        saves_every: the interval of the checkpoints that a trial scheduler needs, where the spec asks for none.
+        command: what the user typed, where the order is made.
     """
 
     trial: Trial
@@ -82,8 +85,10 @@ class Unwatched:
 class _Listening(Unwatched):
     """Passes evaluations on.
 
-    marks: only those with a checkpoint after the same mini-batch, and each of them once the run has gone on: the last
-    one, with which a run ends, is not passed on. heard: mini-batches before the last evaluation that was.
+    Attributes:
+        marks: only those with a checkpoint after the same mini-batch, and each of them once the run has gone on: the
+            last one, with which a run ends, is not passed on.
+        heard: mini-batches before the last evaluation that was.
     """
 
     evaluated: Callable[[EvaluationRecord], None]
@@ -137,9 +142,11 @@ def run_trial(
 ) -> TrialRecord:
     """Run a trial to its end and keep its record.
 
-    evaluated: is called with every evaluation. If it raises SystemExit the trial stops there, without a record.
-    continuation: how a trial begins or continues that its scheduler may pause and change.
     Raises one of OF_THE_MACHINE, without a record, if the trial did not come to its end and may do so if it runs again.
+
+    Args:
+        evaluated: is called with every evaluation. If it raises SystemExit the trial stops there, without a record.
+        continuation: how a trial begins or continues that its scheduler may pause and change.
     """
     with system_faults():
         record = _run(order, evaluated, continuation)
@@ -205,7 +212,11 @@ def _exits(run_dir: Path, thresholds: Sequence[float], allow_code: bool) -> list
 def record_of(
     trial: Trial, status: TrialStatus, reason: str | None = None, history: Sequence[Segment] = ()
 ) -> TrialRecord:
-    """The record of a trial without a run. history: of all settings that it has had."""
+    """The record of a trial without a run.
+
+    Args:
+        history: of all settings that it has had.
+    """
     if len(history) > 1:
         trial = with_values(trial, history[-1].values)
     return TrialRecord(

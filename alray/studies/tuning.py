@@ -57,8 +57,10 @@ End = TrialRecord | tuple[TrialStatus, str, list[Segment]]
 class TrialListener:
     """Hears of the trials of a study.
 
-    again: takes the number of a trial that runs again, and why. ended: takes the number of a trial that has ended, how
-    it did, and the most trials that ran at once so far. note: takes a line for the user.
+    Attributes:
+        again: takes the number of a trial that runs again, and why.
+        ended: takes the number of a trial that has ended, how it did, and the most trials that ran at once so far.
+        note: takes a line for the user.
     """
 
     again: Callable[[int, str], None]
@@ -105,7 +107,10 @@ class _Watch(Callback, Stopper):
     """
 
     def __init__(self, max_failures: Mapping[int, int], listener: TrialListener) -> None:
-        """max_failures: how often each trial may run again, by its number."""
+        """
+        Args:
+            max_failures: how often each trial may run again, by its number.
+        """
         self._at_once = 1
         self._max_failures = max_failures
         self._listener = listener
@@ -202,7 +207,10 @@ class _Settled(Searcher):
     """Gives Tune the trials in order, each with the settings that are proposed when Tune asks for it."""
 
     def __init__(self, numbers: Sequence[int], propose: Propose, failed: Callable[[AlrayError], None]) -> None:
-        """failed: takes an error of a searcher of the user."""
+        """
+        Args:
+            failed: takes an error of a searcher of the user.
+        """
         super().__init__()
         self._left = iter(numbers)
         self._propose = propose
@@ -294,7 +302,10 @@ def _run_with_marks(order: TrialOrder, marks_folder: Path) -> dict[str, Any]:
 
 
 def _run_config(storage: Path, watch: _Watch, max_failures: int) -> tune.RunConfig:
-    """max_failures: how often a trial may run again whose process dies while it starts, before `watch` hears of it."""
+    """
+    Args:
+        max_failures: how often a trial may run again whose process dies while it starts, before `watch` hears of it.
+    """
     failures = FailureConfig(max_failures=max_failures)
     return tune.RunConfig(
         name="study", storage_path=str(storage), verbose=0, callbacks=[watch], stop=watch, failure_config=failures
@@ -353,9 +364,12 @@ def run_trials(
     A trial that the machine ended runs again, at most `run.max_failures` times. Raises DiskFault, and stops the trials
     that run, where the disk is full; and UserCodeError or RunError where the user's scheduler or searcher fails.
 
-    storage: a folder for what Tune writes; it is deleted. asha: None: another scheduler. own: a scheduler of the user;
-    with neither, every trial runs to its end. keys_of: the keys that are searched for a trial. propose: gives the
-    settings of each trial; None: they are known.
+    Args:
+        storage: a folder for what Tune writes; it is deleted.
+        asha: None: another scheduler.
+        own: a scheduler of the user; with neither, every trial runs to its end.
+        keys_of: the keys that are searched for a trial.
+        propose: gives the settings of each trial; None: they are known.
     """
     os.environ |= _QUIET
     _load_callbacks()

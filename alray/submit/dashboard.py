@@ -47,9 +47,13 @@ _MOST_NODES = 10_000  # the most that Ray lists
 
 @dataclass(frozen=True)
 class Job:
-    """A job of the cluster. status: as Ray names it. exit_code: of its command, None before it has ended.
+    """A job of the cluster.
 
-    begun_s, ended_s: seconds since 1970. node: where its command runs, None before it does.
+    Attributes:
+        status: as Ray names it.
+        exit_code: of its command, None before it has ended.
+        begun_s, ended_s: seconds since 1970.
+        node: where its command runs, None before it does.
     """
 
     id: str
@@ -76,7 +80,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Node:
-    """A node of the cluster. resources: all that it has, as Ray names them."""
+    """A node of the cluster.
+
+    Attributes:
+        resources: all that it has, as Ray names them.
+    """
 
     labels: Mapping[str, str]
     resources: dict[str, float]
@@ -118,8 +126,12 @@ class Dashboard:
     ) -> None:
         """Submit a job through Ray Jobs.
 
-        runtime_env: as Ray takes it. node: where the command must run; None: on the head.
-        Raises RequestError if the cluster refuses it, and ConnectionLost if the connection breaks.
+        Args:
+            runtime_env: as Ray takes it.
+            node: where the command must run; None: on the head.
+
+        Raises:
+            RequestError: if the cluster refuses it, and ConnectionLost if the connection breaks.
         """
         try:
             with _preferred(self.url):
@@ -185,7 +197,11 @@ class Dashboard:
     def tail(self, job_id: str, take: Callable[[str], None], tick: Callable[[], None]) -> None:
         """Give what a job writes to `take`, from the beginning of its log, until it has ended.
 
-        tick: called several times a second. Raises ConnectionLost if the connection breaks.
+        Args:
+            tick: called several times a second.
+
+        Raises:
+            ConnectionLost: if the connection breaks.
         """
         asyncio.run(self._tail(job_id, take, tick))
 
@@ -244,7 +260,8 @@ class Dashboard:
     def _connected(self, missing: RequestError | None = None) -> Iterator[None]:
         """Raise ConnectionLost where a request in the block is not answered, and RequestError where it is refused.
 
-        missing: what to raise if the dashboard does not have what was asked for.
+        Args:
+            missing: what to raise if the dashboard does not have what was asked for.
         """
         try:
             yield

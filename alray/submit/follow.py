@@ -53,10 +53,13 @@ def follow(
 ) -> Job:
     """Give the lines of a job to `log` until the job has ended, and return it.
 
-    folder: where the job writes its run or study on the cluster, if that is known. tick: called several times a
-    second. note: takes a line about a lost connection. Raises ConnectionLost if the cluster does not answer for 5
-    minutes, and RequestError if the one that answers then does not have the job or asks for another token. Both name
-    the folder, which outlasts the cluster.
+    Raises ConnectionLost if the cluster does not answer for 5 minutes, and RequestError if the one that answers then
+    does not have the job or asks for another token. Both name the folder, which outlasts the cluster.
+
+    Args:
+        folder: where the job writes its run or study on the cluster, if that is known.
+        tick: called several times a second.
+        note: takes a line about a lost connection.
     """
     try:
         return _follow(dashboard, job_id, log, tick, note)

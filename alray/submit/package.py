@@ -38,7 +38,11 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Package:
-    """Files to take along. root: a folder around all of them, with which relative paths stay what they are."""
+    """Files to take along.
+
+    Attributes:
+        root: a folder around all of them, with which relative paths stay what they are.
+    """
 
     command: str  # run or study
     name: str  # of the run or study
@@ -64,8 +68,11 @@ class Package:
 def package(spec_file: Path, overrides: Sequence[str], include: Sequence[Path], *, allow_code: bool) -> Package:
     """Find everything that a spec or a study needs from here. Nothing is opened or run.
 
-    include: more files and folders. allow_code: classes that are not next to the spec are on the cluster.
     Raises SpecError if the spec is wrong or something it names is missing, and RequestError if the whole is too large.
+
+    Args:
+        include: more files and folders.
+        allow_code: classes that are not next to the spec are on the cluster.
     """
     file = spec_file.resolve()
     if is_study(spec_file):

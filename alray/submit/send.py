@@ -27,7 +27,11 @@ Ray handles SIGTERM in the process of a study, which would end without a report.
 
 @dataclass(frozen=True)
 class Sent:
-    """A job that was submitted. result: the run folder or study folder, on the cluster or on object storage."""
+    """A job that was submitted.
+
+    Attributes:
+        result: the run folder or study folder, on the cluster or on object storage.
+    """
 
     id: str
     result: str
@@ -42,9 +46,12 @@ def send(
     include: Sequence[Path],
     allow_code: bool,
 ) -> Sent:
-    """Submit a spec or a study. folder: where the run folder is made. It has the ID of the job as its name.
+    """Submit a spec or a study.
 
     Raises SpecError if the spec is wrong, RequestError if it cannot be sent, and PlanError if the cluster is too small.
+
+    Args:
+        folder: where the run folder is made. It has the ID of the job as its name.
     """
     parent = (folder or FOLDER).rstrip("/")
     if not is_location(parent):
@@ -68,9 +75,13 @@ def send(
 
 
 def send_resume(dashboard: Dashboard, run: str, overrides: Sequence[str], *, allow_code: bool) -> Sent:
-    """Submit a job that continues a run or a study. run: the id of its last job, or its folder.
+    """Submit a job that continues a run or a study.
 
-    Raises RequestError if a job still writes to that folder, or if the job is none of alray's.
+    Args:
+        run: the id of its last job, or its folder.
+
+    Raises:
+        RequestError: if a job still writes to that folder, or if the job is none of alray's.
     """
     result = run.rstrip("/") if is_location(run) else dashboard.job(run).require_result()
     known = [job for job in dashboard.jobs() if job.metadata.get("result") == result]
@@ -101,7 +112,11 @@ def _submit(
     allow_code: bool,
     **runtime_env: Any,
 ) -> None:
-    """words: the arguments of `alray.cli.job`. command: run, study or resume."""
+    """
+    Args:
+        words: the arguments of `alray.cli.job`.
+        command: run, study or resume.
+    """
     dashboard.submit(
         job_id,
         shlex.join(["python", "-m", "alray.cli.job", *words, *(["--allow-code"] if allow_code else [])]),

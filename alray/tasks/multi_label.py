@@ -14,7 +14,12 @@ from alray.tasks.task import Tally, VectorTask, WholeTally
 
 @dataclass(frozen=True)
 class LabelsPrediction:
-    """The prediction for one input. scores: the probability of each label, in 0..1; labels: those of at least 0.5."""
+    """The prediction for one input.
+
+    Attributes:
+        scores: the probability of each label, in 0..1.
+        labels: those of at least 0.5.
+    """
 
     input: str
     labels: list[str]
@@ -60,7 +65,8 @@ class _MeanAveragePrecision(WholeTally):
 def mean_average_precision(scores: Tensor, labels: Tensor) -> float:
     """The mean over the labels of their average precisions, 0 for a label that no sample has.
 
-    scores, labels: [samples, labels]; a label is 0 or 1. A score that is not a number ranks last.
+    Args:
+        scores, labels: [samples, labels]; a label is 0 or 1. A score that is not a number ranks last.
     """
     return sum(map(_average_precision, scores.T, labels.T)) / scores.shape[1]
 

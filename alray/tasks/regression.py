@@ -68,8 +68,9 @@ class _Errors(WholeTally):
 def r2(predicted: Tensor, targets: Tensor) -> float:
     """The mean over the targets of 1 - residual / spread, the sums of squares about the prediction and the mean.
 
-    predicted, targets: [samples, targets]. Of a target that is the same for all samples it is 1 where it is predicted
-    exactly, else 0.
+    Args:
+        predicted, targets: [samples, targets]. Of a target that is the same for all samples it is 1 where it is
+            predicted exactly, else 0.
     """
     residual = (targets - predicted).square().sum(0)
     spread = (targets - targets.mean(0)).square().sum(0)
@@ -78,12 +79,18 @@ def r2(predicted: Tensor, targets: Tensor) -> float:
 
 
 def mean_squared_error(predicted: Tensor, targets: Tensor) -> float:
-    """predicted, targets: [samples, targets]."""
+    """
+    Args:
+        predicted, targets: [samples, targets].
+    """
     return float((predicted - targets).square().mean())
 
 
 def mean_absolute_error(predicted: Tensor, targets: Tensor) -> float:
-    """predicted, targets: [samples, targets]."""
+    """
+    Args:
+        predicted, targets: [samples, targets].
+    """
     return float((predicted - targets).abs().mean())
 
 

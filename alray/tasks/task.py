@@ -24,7 +24,12 @@ class Tally(ABC):
         self.samples = 0
 
     def take(self, scores: Tensor, labels: Tensor) -> None:
-        """Add a part. scores: [N, width], on any device; labels: as the data gives them, on the CPU."""
+        """Add a part.
+
+        Args:
+            scores: [N, width], on any device.
+            labels: as the data gives them, on the CPU.
+        """
         self.samples += len(labels)
         self._take(scores, labels)
 
@@ -74,7 +79,10 @@ class LearningTask(ABC):
     """The name of the loss in records."""
 
     def __init__(self, section: TaskSection, width: int) -> None:
-        """width: of a readout, the number of classes, labels or targets."""
+        """
+        Args:
+            width: of a readout, the number of classes, labels or targets.
+        """
         self.width = width
         self.metric: Metric = section.measures
 
@@ -92,8 +100,10 @@ class LearningTask(ABC):
     def loss(self, scores: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
         """The mean loss of a mini-batch, a scalar.
 
-        scores: [N, width]; target: labels as the data gives them, or as `encoded` makes them. label_smoothing: 0 for
-        all tasks but classification.
+        Args:
+            scores: [N, width].
+            target: labels as the data gives them, or as `encoded` makes them.
+            label_smoothing: 0 for all tasks but classification.
         """
 
     def encoded(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
@@ -127,8 +137,12 @@ class LearningTask(ABC):
 
     @abstractmethod
     def prediction(self, given: str, scores: Tensor, names: Sequence[str], depth: int) -> Prediction:
-        """What the route of this depth says of the input `given`. scores: [width], of a regression in the units of the
-        targets; names: of the classes, labels or targets."""
+        """What the route of this depth says of the input `given`.
+
+        Args:
+            scores: [width], of a regression in the units of the targets.
+            names: of the classes, labels or targets.
+        """
 
 
 class VectorTask(LearningTask):
@@ -165,7 +179,11 @@ class VectorTask(LearningTask):
 
 
 def make_task(section: TaskSection, width: int) -> LearningTask:
-    """The task of a spec. width: the number of classes, labels or targets."""
+    """The task of a spec.
+
+    Args:
+        width: the number of classes, labels or targets.
+    """
     module, name = section.implementation.split(":")
     made: LearningTask = getattr(importlib.import_module(module), name)(section, width)
     return made

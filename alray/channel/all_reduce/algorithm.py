@@ -37,9 +37,10 @@ class AllReduce(ABC):
     """Payload bytes that this rank has sent so far."""
 
     def __init__(self, group: dist.ProcessGroup, *, timeout_s: float) -> None:
-        """timeout_s: seconds to wait for a peer before `ChannelError` is raised with its rank.
+        """A group of NCCL works on the current GPU of the calling thread.
 
-        A group of NCCL works on the current GPU of the calling thread.
+        Args:
+            timeout_s: seconds to wait for a peer before `ChannelError` is raised with its rank.
         """
         self.group = group
         self.rank = group.rank()

@@ -24,8 +24,9 @@ class Compression(ABC):
     def reduce(self, flat: torch.Tensor, weight: float, over: AllReduce) -> None:
         """Replace this rank's gradients by their sum over the ranks, in place. Every rank gets the same bits.
 
-        flat: shape (elements of the component,), already multiplied by `weight`. weight: this rank's share of the
-        mini-batch; the weights of all ranks sum to one.
+        Args:
+            flat: shape (elements of the component,), already multiplied by `weight`.
+            weight: this rank's share of the mini-batch; the weights of all ranks sum to one.
         """
 
     def state_dict(self) -> CompressionState:

@@ -44,10 +44,13 @@ class PowerSGD(Compression):
         warm_start: bool = True,
         error_feedback: bool = True,
     ) -> None:
-        """rank: r; it is limited to the smaller side of each matrix. seed: for the first Q, the same on every rank.
-
-        start_iteration: the first step that is compressed. warm_start: whether a step starts with the Q of the step
-        before, or with a new random Q. error_feedback: whether what was lost is added to the next step's gradients.
+        """
+        Args:
+            rank: r; it is limited to the smaller side of each matrix.
+            seed: for the first Q, the same on every rank.
+            start_iteration: the first step that is compressed.
+            warm_start: whether a step starts with the Q of the step before, or with a new random Q.
+            error_feedback: whether what was lost is added to the next step's gradients.
         """
         self._layout = layout
         self._seed = seed

@@ -31,7 +31,11 @@ class QSGD(Compression):
     kind = "qsgd"
 
     def __init__(self, layout: GradientLayout, *, bits: int = 8, bucket: int = 512, seed: int = 0) -> None:
-        """bits: 2, 4 or 8, of each gradient. bucket: gradients that share a scale; the last ones may be fewer."""
+        """
+        Args:
+            bits: 2, 4 or 8, of each gradient.
+            bucket: gradients that share a scale; the last ones may be fewer.
+        """
         self._elements = layout.num_elements
         self._dtype = layout.dtype
         self._bits = bits
@@ -56,7 +60,11 @@ class QSGD(Compression):
         return self._buckets * self._dtype.itemsize
 
     def _packed(self, flat: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-        """Pack scales, then levels, as bytes. draws: uniform in 0..1."""
+        """Pack scales, then levels, as bytes.
+
+        Args:
+            draws: uniform in 0..1.
+        """
         scales = self._in_buckets(flat).abs().amax(1)
         # A scale that is not finite is sent as it is, so that the sum is not finite either.
         divisor = torch.where(scales > 0, scales, torch.ones_like(scales)).repeat_interleave(self._bucket)

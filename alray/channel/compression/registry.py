@@ -19,9 +19,11 @@ COMPRESSIONS: tuple[str, ...] = tuple(kind.kind for kind in (Uncompressed, Float
 def make_compression(kind: str, layout: GradientLayout, *, seed: int = 0, **settings: Any) -> Compression:
     """Make a compression for gradients in this layout.
 
-    kind: one of `COMPRESSIONS`. seed: of random numbers (PowerSGD's first Q, QSGD's rounding); the same on every rank,
-    different for every component. settings: the keyword arguments of `QSGD`, `PowerSGD` or `TopK`; the other kinds have
-    none.
+    Args:
+        kind: one of `COMPRESSIONS`.
+        seed: of random numbers (PowerSGD's first Q, QSGD's rounding); the same on every rank, different for every
+            component.
+        settings: the keyword arguments of `QSGD`, `PowerSGD` or `TopK`; the other kinds have none.
     """
     match kind:
         case QSGD.kind:

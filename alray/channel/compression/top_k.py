@@ -27,7 +27,10 @@ class TopK(Compression):
     kind = "top_k"
 
     def __init__(self, layout: GradientLayout, *, fraction: float = 0.01) -> None:
-        """fraction: share of the component's gradients, above 0 and at most 1. At least one element is sent."""
+        """
+        Args:
+            fraction: share of the component's gradients, above 0 and at most 1. At least one element is sent.
+        """
         self._error = layout.zeros()
         self._num_sent = math.ceil(fraction * layout.num_elements)
         self._index_dtype = torch.int32 if layout.num_elements <= torch.iinfo(torch.int32).max else torch.int64

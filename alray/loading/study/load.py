@@ -41,7 +41,11 @@ AlsoCheck = Callable[[pathlib.Path], Sequence[Check]]
 
 @dataclass(frozen=True)
 class Skipped:
-    """A point that is no possible run. reason: what the messages about its spec say, in one line."""
+    """A point that is no possible run.
+
+    Attributes:
+        reason: what the messages about its spec say, in one line.
+    """
 
     point: Point
     reason: str
@@ -92,8 +96,13 @@ def load_study(
 ) -> LoadedStudy:
     """Read a study, apply `key=value` overrides of its keys, and check every point as a spec.
 
-    also: gives further checks of a spec in this folder. also_of_study: further checks of the study itself. Raises
-    SpecError with all problems of the study itself, or else with all of its points, each with file, line, key and hint.
+    Args:
+        also: gives further checks of a spec in this folder.
+        also_of_study: further checks of the study itself.
+
+    Raises:
+        SpecError: with all problems of the study itself, or else with all of its points, each with file, line, key and
+            hint.
     """
     study, locations = _read(source, overrides, (*CHECKS, *also_of_study))
     loader = _PointLoader(study, locations, also)

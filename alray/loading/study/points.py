@@ -36,7 +36,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Point:
-    """One combination. values: axis -> value, for a variant its name."""
+    """One combination.
+
+    Attributes:
+        values: axis -> value, for a variant its name.
+    """
 
     number: int
     values: Mapping[str, Any]

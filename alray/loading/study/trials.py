@@ -19,8 +19,11 @@ from alray.spec.study.section import VARIANT, Search, Study
 class Trial:
     """One run of a study.
 
-    number: its index among all trials. index: which settings of the search these are; 0 without a search. values: these
-    settings; empty as long as Optuna has not proposed them. overrides: as `alray run BASE` takes them.
+    Attributes:
+        number: its index among all trials.
+        index: which settings of the search these are; 0 without a search.
+        values: these settings; empty as long as Optuna has not proposed them.
+        overrides: as `alray run BASE` takes them.
     """
 
     number: int
@@ -42,7 +45,8 @@ class Trial:
 def trials_of(study: Study, points: Sequence[Point], seeds: Sequence[int]) -> Iterator[Trial]:
     """Every trial in order: point by point, then by the settings of the search, then by seed.
 
-    seeds: the seed of the spec at each point.
+    Args:
+        seeds: the seed of the spec at each point.
     """
     search, number = study.search, 0
     for point, seed in zip(points, seeds, strict=True):
@@ -80,7 +84,11 @@ def drawn_settings(search: Search, seed: int, point: Point) -> list[dict[str, An
 
 
 def search_seed(seed: int, point: Point, *purpose: str | int) -> int:
-    """A seed for the search at a point. seed: that of the spec there."""
+    """A seed for the search at a point.
+
+    Args:
+        seed: that of the spec there.
+    """
     return derive_seed(seed, "search", json.dumps(dict(point.values), sort_keys=True), *purpose)
 
 

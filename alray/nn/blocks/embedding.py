@@ -56,6 +56,10 @@ class Embedding(nn.Module):
             self.table.weight[PADDING] = 0.0
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """s: [N, T] int64, 0 at padded positions, which give zeros. The mask is not needed."""
+        """The mask is not needed.
+
+        Args:
+            s: [N, T] int64, 0 at padded positions, which give zeros.
+        """
         result: torch.Tensor = self.table(s)
         return result

@@ -49,5 +49,9 @@ class PerPosition(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """s: [N, T, D]; mask: [N, T] bool, True where there is a word, None for all. Padded positions give 0."""
+        """
+        Args:
+            s: [N, T, D].
+            mask: [N, T] bool, True where there is a word, None for all. Padded positions give 0.
+        """
         return zero_padding(self.layers(s), mask)

@@ -60,7 +60,11 @@ class Lstm(_Recurrence):
     """An LSTM that starts from zeros (Hochreiter & Schmidhuber 1997; bidirectional: Graves & Schmidhuber 2005)."""
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """s: [N, T, D]; mask: [N, T] bool, True where there is a word, None for all."""
+        """
+        Args:
+            s: [N, T, D].
+            mask: [N, T] bool, True where there is a word, None for all.
+        """
         outputs, _ = self.run(s, mask, None)
         return outputs
 
@@ -76,7 +80,12 @@ class LstmWithState(_Recurrence):
     def forward(
         self, s: torch.Tensor, mask: torch.Tensor | None = None, state: LstmState | None = None
     ) -> tuple[torch.Tensor, LstmState]:
-        """s: [N, T, D]; mask: [N, T]; state: of the component before, with the same layers, directions and width."""
+        """
+        Args:
+            s: [N, T, D].
+            mask: [N, T].
+            state: of the component before, with the same layers, directions and width.
+        """
         if state is not None:
             layers, hidden = self.recurrence.num_layers, self.recurrence.hidden_size
             wanted = (layers * (2 if self.recurrence.bidirectional else 1), hidden)

@@ -60,7 +60,11 @@ class EncoderLayer(nn.Module):
                 nn.init.xavier_uniform_(parameter)
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """s: [N, T, D]; mask: [N, T] bool, True where there is a word, None for all. Padded positions give 0."""
+        """
+        Args:
+            s: [N, T, D].
+            mask: [N, T] bool, True where there is a word, None for all. Padded positions give 0.
+        """
         s = s + self.dropout(self.attention(self.attention_norm(s), mask))
         s = s + self.dropout(self.feedforward(self.feedforward_norm(s)))
         return zero_padding(self.norm(s), mask)
@@ -80,7 +84,11 @@ class SelfAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)  # as a layer, so that alray sees that the component draws random numbers
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """s: [N, T, D]; mask: [N, T]. The values at padded positions are arbitrary."""
+        """
+        Args:
+            s: [N, T, D].
+            mask: [N, T]. The values at padded positions are arbitrary.
+        """
         query, key, value = (self._split(layer(s)) for layer in (self.query, self.key, self.value))
         mixed = functional.scaled_dot_product_attention(
             query,

@@ -15,12 +15,16 @@ def run_unpacked(
 ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
     """The result of `lstm` on packed rows: outputs `[N, T, directions * hidden]`, 0 at padded positions, and `(h, c)`.
 
-    s: [N, T, D]; mask: [N, T], a prefix of every row; before: h and c, each [directions * layers, N, hidden], None for
-    zeros. The final states have that shape too. This is for evaluation only: there is no dropout between layers.
+    The final states have that shape too. This is for evaluation only: there is no dropout between layers.
 
     Every row runs over its full width; the backward direction reads each row's own words in reverse. At padded
     positions an extra input closes the input gate and opens the forget gate, so that c keeps its value after the last
     word; h is read at the last word.
+
+    Args:
+        s: [N, T, D].
+        mask: [N, T], a prefix of every row.
+        before: h and c, each [directions * layers, N, hidden], None for zeros.
     """
     lengths = mask.sum(1)
     positions = torch.arange(s.shape[1], device=s.device).unsqueeze(0)

@@ -37,8 +37,13 @@ class ImportedModel:
     def __init__(
         self, source: str, arguments: dict[str, Any], load: Callable[[str], Any], *, freeze: Sequence[str] = ()
     ) -> None:
-        """source: `torchvision:NAME`, `timm:NAME` or `python:package.module.Class`. load: takes the last of them to the
-        object that it names. freeze: names of modules and parameters that no method trains. Raises SpecError."""
+        """Raises SpecError.
+
+        Args:
+            source: `torchvision:NAME`, `timm:NAME` or `python:package.module.Class`.
+            load: takes the last of them to the object that it names.
+            freeze: names of modules and parameters that no method trains.
+        """
         self.title = f"`{source}`"
         self._source = source
         self._arguments = arguments
@@ -161,8 +166,12 @@ class ImportedModel:
     def cut(self, components: int | str, given: Sequence[str] | None, sample: Shape) -> list[PartEnds]:
         """The components that a spec asks for.
 
-        components: their number, or `auto`: one for each natural unit. given: the names behind which to cut instead.
-        sample: the shape of one sample, for the work of the layers. Raises SpecError.
+        Raises SpecError.
+
+        Args:
+            components: their number, or `auto`: one for each natural unit.
+            given: the names behind which to cut instead.
+            sample: the shape of one sample, for the work of the layers.
         """
         if given is not None:
             chosen = [place_of(name, self._traces[True], self.places) for name in given]

@@ -31,8 +31,12 @@ class Part(nn.Module):
         frozen: Collection[str] = (),
         pooling: Pooling = "mean",
     ) -> None:
-        """The graphs take one tensor, and name modules and parameters of `whole`, which are copied. frozen: paths of
-        modules that compute as in evaluation. pooling: how local losses read what the part gives."""
+        """The graphs take one tensor, and name modules and parameters of `whole`, which are copied.
+
+        Args:
+            frozen: paths of modules that compute as in evaluation.
+            pooling: how local losses read what the part gives.
+        """
         super().__init__()
         self.pooling = pooling
         self._frozen = tuple(f"{path}." for path in frozen)
@@ -52,7 +56,10 @@ class Part(nn.Module):
         return self
 
     def forward(self, s: torch.Tensor, mask: None = None) -> torch.Tensor:
-        """mask: always None, for a head is called with one."""
+        """
+        Args:
+            mask: always None, for a head is called with one.
+        """
         compute = self._training if self.training else self._evaluation
         return compute(self, s)
 
@@ -86,7 +93,11 @@ def _compiled(graph: fx.Graph) -> Callable[[nn.Module, torch.Tensor], torch.Tens
 
 
 def _graft(root: nn.Module, whole: nn.Module, path: str, shared: dict[int, Any]) -> None:
-    """Copy what lies at `path` in `whole` to the same path in `root`. shared: what has been copied, by identity."""
+    """Copy what lies at `path` in `whole` to the same path in `root`.
+
+    Args:
+        shared: what has been copied, by identity.
+    """
     *folders, name = path.split(".")
     here, there = root, whole
     for folder in folders:

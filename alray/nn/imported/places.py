@@ -81,9 +81,11 @@ def natural(
     """Places behind the natural units of a model: the members of its sequences, and its layers with weights outside of
     them.
 
-    groups: the shortest runs with weights. places: names of the nodes behind which it can be cut. with_weights: those
-    of layers with weights. A member of a `Sequential` or `ModuleList` that has submodules is one unit, such as a
-    residual block.
+    Args:
+        groups: the shortest runs with weights.
+        places: names of the nodes behind which it can be cut.
+        with_weights: those of layers with weights. A member of a `Sequential` or `ModuleList` that has submodules is
+            one unit, such as a residual block.
     """
     units = list(_units(model, "", in_sequence=False))
     names = list(trace.names.values())
@@ -161,7 +163,11 @@ def even(groups: Sequence[PartEnds], of_group: Mapping[PartEnds, float], count: 
 def place_of(name: str, trace: Trace, places: Sequence[str]) -> str:
     """The place that a user's name stands for: of a node, or of a module, behind its last node.
 
-    places: where the model can be cut, in order. Raises SpecError where it cannot be cut there.
+    Args:
+        places: where the model can be cut, in order.
+
+    Raises:
+        SpecError: where it cannot be cut there.
     """
     names = list(trace.names.values())
     within = [each for each in names if each == name or each.startswith(f"{name}.")]

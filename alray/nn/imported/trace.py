@@ -25,8 +25,9 @@ _CONSTANT = "_tensor_constant"
 class Trace:
     """The operations of a model in the order of their computation, in training or in evaluation mode.
 
-    names: of each node but the last, which returns the result. opaque: paths of the submodules that could not be
-    traced: each is one node.
+    Attributes:
+        names: of each node but the last, which returns the result.
+        opaque: paths of the submodules that could not be traced: each is one node.
     """
 
     graph: fx.Graph
@@ -61,10 +62,15 @@ def trace(
 ) -> Trace:
     """The operations of `model`, called with one tensor.
 
-    A submodule whose `forward` cannot be traced becomes one node, and so do torch's own layers. title: of the model, in
-    errors. opaque: paths of submodules that are one node in any case. frozen: paths of submodules that compute as in
-    evaluation. Raises SpecError where the model's own `forward` cannot be traced, and where it does not return one
-    tensor.
+    A submodule whose `forward` cannot be traced becomes one node, and so do torch's own layers.
+
+    Args:
+        title: of the model, in errors.
+        opaque: paths of submodules that are one node in any case.
+        frozen: paths of submodules that compute as in evaluation.
+
+    Raises:
+        SpecError: where the model's own `forward` cannot be traced, and where it does not return one tensor.
     """
     before = {part: part.training for part in model.modules()}
     model.train(training)

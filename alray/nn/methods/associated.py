@@ -114,8 +114,12 @@ class AssociatedComponent(LocalComponent):
         label_smoothing: float,
         optimizer: object,
     ) -> None:
-        """learning: the task for the first component, which encodes labels; None for the others. label_loss: d, "mse"
-        or anything else for the loss of the task. label_smoothing: of the cross-entropy, in [0, 1)."""
+        """
+        Args:
+            learning: the task for the first component, which encodes labels; None for the others.
+            label_loss: d, "mse" or anything else for the loss of the task.
+            label_smoothing: of the cross-entropy, in [0, 1).
+        """
         super().__init__(index, f)
         self.b = b
         self.g = g
@@ -154,8 +158,10 @@ def bridge(
 ) -> Readout:
     """b: `[N, *input] -> [N, label_dim]`.
 
-    pool: see `Features`; hidden: width of a hidden layer, None for none; the activation follows every layer. The thesis
-    uses linear 1000, sigmoid, linear 700, sigmoid on flattened maps; and linear 128, tanh on text.
+    Args:
+        pool: see `Features`.
+        hidden: width of a hidden layer, None for none; the activation follows every layer. The thesis uses linear 1000,
+            sigmoid, linear 700, sigmoid on flattened maps; and linear 128, tanh on text.
     """
     features = Features(input, pool, pooling)
     layers: list[nn.Module] = [features]

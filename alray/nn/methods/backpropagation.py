@@ -85,7 +85,10 @@ class BackpropagationComponent(Component):
         label_smoothing: float = 0.0,
         loss_weight: float = 1.0,
     ) -> None:
-        """loss_weight: of this component's loss in that of the network."""
+        """
+        Args:
+            loss_weight: of this component's loss in that of the network.
+        """
         super().__init__(index, f)
         self.head = head
         self._learning = learning

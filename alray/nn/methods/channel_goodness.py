@@ -54,13 +54,19 @@ class Goodness(nn.Module):
     """`[N, *output of the encoder] -> [N, classes]`: the mean of the squares of each group of channels."""
 
     def __init__(self, features: Features, classes: int) -> None:
-        """features: averages maps to one value, and sequences over their positions."""
+        """
+        Args:
+            features: averages maps to one value, and sequences over their positions.
+        """
         super().__init__()
         self.features = features
         self.classes = classes
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """mask: [N, T] bool, where `s` is a sequence [N, T, D] whose rows differ in length."""
+        """
+        Args:
+            mask: [N, T] bool, where `s` is a sequence [N, T, D] whose rows differ in length.
+        """
         of_channels: torch.Tensor = self.features(s.square(), mask)
         goodness: torch.Tensor = of_channels.unflatten(1, (self.classes, -1)).mean(2)
         return goodness

@@ -78,8 +78,10 @@ def projection(input: Shape, *, projection_dim: int, pool: int | None, pooling: 
 class LocalObjective:
     """The losses of supervised contrastive learning.
 
-    temperature: similarities are divided by it, above 0; class_prior: tau+ of the debiased loss, None for the plain
-    loss; label_smoothing: of the last component's cross-entropy, in [0, 1).
+    Attributes:
+        temperature: similarities are divided by it, above 0.
+        class_prior: tau+ of the debiased loss, None for the plain loss.
+        label_smoothing: of the last component's cross-entropy, in [0, 1).
     """
 
     temperature: float
@@ -119,7 +121,11 @@ class ContrastiveComponent(ComparingComponent):
         optimizer: object,
         gather: bool = False,
     ) -> None:
-        """Exactly one of `p` and `head` is given. gather: whether codes are compared over all replicas."""
+        """Exactly one of `p` and `head` is given.
+
+        Args:
+            gather: whether codes are compared over all replicas.
+        """
         super().__init__(index, f, gathers=gather and p is not None)
         self.p = p
         self.head = head
@@ -148,8 +154,12 @@ class ContrastiveComponent(ComparingComponent):
 def supervised_contrastive(codes: torch.Tensor, labels: torch.Tensor, *, temperature: float) -> torch.Tensor:
     """The mean over anchors of `-1/|P(i)| sum over p in P(i) of log(e_p / sum over a in A(i) of e_a)`.
 
-    codes: `[N, D]`, of norm 1; labels: `[N]`, class numbers. Returns a scalar, in nats.
-    Source: Khosla et al. 2020 (Supervised Contrastive Learning), equation 2, L_out, with one view per sample.
+    Returns a scalar, in nats. Source: Khosla et al. 2020 (Supervised Contrastive Learning), equation 2, L_out, with one
+    view per sample.
+
+    Args:
+        codes: `[N, D]`, of norm 1.
+        labels: `[N]`, class numbers.
     """
     logits, positives = _pairs(codes, labels, temperature)
     losses = torch.logsumexp(logits, 1, keepdim=True) - logits
@@ -163,14 +173,18 @@ def debiased_supervised_contrastive(
 
         g = max((mean over u of e_u - class_prior * mean over v of e_v) / (1 - class_prior), exp(-1 / temperature))
 
-    codes: `[N, D]`, of norm 1; labels: `[N]`, class numbers; class_prior: tau+, the share of one class among the data,
-    above 0 and below 1. Returns a scalar, in nats.
+    Returns a scalar, in nats.
 
     The n = N - 2 samples u are those of A(i) except p. They are drawn from all the data, hence some are of i's own
     class: the loss above pushes them away, this one takes them out of the denominator by the estimate that the
     positives v in P(i) give. With a prior of 0 it would be the loss above; the bound of g is the least e_u can be.
     Source: Chuang et al. 2020 (Debiased Contrastive Learning), equations 7 and 8, whose one positive per anchor is
     each of P(i) in turn here, averaged as in L_out.
+
+    Args:
+        codes: `[N, D]`, of norm 1.
+        labels: `[N]`, class numbers.
+        class_prior: tau+, the share of one class among the data, above 0 and below 1.
     """
     logits, positives = _pairs(codes, labels, temperature)
     count = len(codes) - 2

@@ -21,7 +21,10 @@ class DecoupledGreedy(Method):
 
     The paper compares auxiliary networks of several layers (CNN-aux, MLP-aux, MLP-SR-aux). Here it is one linear layer
     on maps averaged to at most 4 x 4, the classifier that backpropagation has behind its last encoder, so that methods
-    differ in their losses only. `head: {pool: 2, hidden: 512}` is a perceptron on averaged maps, as MLP-aux is.
+    differ in their losses only.
+
+    Args:
+        head: {pool: 2, hidden: 512}` is a perceptron on averaged maps, as MLP-aux is.
     """
 
     def __init__(self, task: Task, *, head: Any, label_smoothing: float) -> None:
@@ -60,7 +63,10 @@ class GreedyComponent(LocalComponent):
         label_smoothing: float,
         optimizer: object,
     ) -> None:
-        """label_smoothing: share of the target spread evenly over all classes, in [0, 1)."""
+        """
+        Args:
+            label_smoothing: share of the target spread evenly over all classes, in [0, 1).
+        """
         super().__init__(index, f)
         self.head = head
         self.learning = learning

@@ -85,7 +85,10 @@ class Transformed(nn.Module):
             self.layer = nn.Linear(self.features.width, self.features.width, bias=False)
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """mask: [N, T] bool, where `s` is a sequence [N, T, D] whose rows differ in length."""
+        """
+        Args:
+            mask: [N, T] bool, where `s` is a sequence [N, T, D] whose rows differ in length.
+        """
         if self.features is not None:
             s = self.features(s, mask)
         maps: torch.Tensor = self.layer(s)
@@ -108,7 +111,12 @@ class LocalErrorComponent(ComparingComponent):
         gathers: bool,
         optimizer: object,
     ) -> None:
-        """loss: "predsim", "pred" or "sim"; c: None for "pred"; beta: share of the similarities in "predsim"."""
+        """
+        Args:
+            loss: "predsim", "pred" or "sim".
+            c: None for "pred".
+            beta: share of the similarities in "predsim".
+        """
         super().__init__(index, f, gathers=gathers and c is not None)
         self.head = head
         self.c = c

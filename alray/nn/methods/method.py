@@ -64,7 +64,9 @@ class Method(ABC):
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> Component:
         """Component `index`, from 0, around its encoder f.
 
-        facts: shapes of f, and how a sequence that it gives is pooled; make: builds every further part.
+        Args:
+            facts: shapes of f, and how a sequence that it gives is pooled.
+            make: builds every further part.
         """
 
     def labels_in(self, index: int) -> dict[str, Shape]:
@@ -101,8 +103,14 @@ class Method(ABC):
 
 
 def make_method(section: MethodSection, task: Task, load: Callable[[str], Any], *, of_task: str) -> Method:
-    """The method of a spec. of_task: the kind of its task. load: takes a reference
-    `python:package.module.Class` to that class. Raises SpecError."""
+    """The method of a spec.
+
+    Raises SpecError.
+
+    Args:
+        of_task: the kind of its task.
+        load: takes a reference `python:package.module.Class` to that class.
+    """
     if not isinstance(section, OwnCode):
         module, name = section.implementation.split(":")
         built_in: Method = getattr(importlib.import_module(module), name)(task, **section.fields)

@@ -35,7 +35,11 @@ class Board:
             self._changed.notify_all()
 
     def end(self, timeout_s: float, **values: str | None) -> None:
-        """Tell all pages that nothing more comes, and wait until they have heard it. values: for live.js."""
+        """Tell all pages that nothing more comes, and wait until they have heard it.
+
+        Args:
+            values: for live.js.
+        """
         with self._changed:
             self._end = json.dumps(values)
             self._changed.notify_all()

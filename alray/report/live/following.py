@@ -37,9 +37,12 @@ class Following:
     """A run that is followed. `read` brings it up to date."""
 
     def __init__(self, run_dir: Location, *, gone: Event | None = None) -> None:
-        """gone: is set when the command that runs it has ended; None: its records and its silence show whether it has.
+        """
+        Args:
+            gone: is set when the command that runs it has ended; None: its records and its silence show whether it has.
 
-        Raises CheckpointError if no run made this folder.
+        Raises:
+            CheckpointError: if no run made this folder.
         """
         self._gone = gone
         self.path = require_run_dir(run_dir)

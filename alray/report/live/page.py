@@ -23,7 +23,11 @@ ROWS = "rows "
 
 
 class Live(NamedTuple):
-    """How a run stands that is watched. total: its mini-batches, if that is known."""
+    """How a run stands that is watched.
+
+    Attributes:
+        total: its mini-batches, if that is known.
+    """
 
     state: RunState
     step: int

@@ -31,7 +31,8 @@ _ENDING_S = 30.0
 def page_process(run_dir: Location, wanted: bool, note: Callable[[str], None]) -> Iterator[None]:
     """Serve a live page of the run in the block, if it is wanted. It ends once it shows the end.
 
-    note: is called with its address, and with a line if it fails.
+    Args:
+        note: is called with its address, and with a line if it fails.
     """
     if not wanted:
         yield

@@ -54,9 +54,13 @@ class Door:
 
 
 def listen(port: int) -> Door:
-    """A door with a new key. port: 0 for any that is free.
+    """A door with a new key.
 
-    Raises RequestError if it is no port, if another program has it, or if it may not be used.
+    Args:
+        port: 0 for any that is free.
+
+    Raises:
+        RequestError: if it is no port, if another program has it, or if it may not be used.
     """
     if not 0 <= port <= _LAST_PORT:
         raise RequestError(f"{port} is no port", key="--port", hint=f"choose one from 1024 to {_LAST_PORT}")

@@ -44,8 +44,10 @@ def watched(
 ) -> Iterator[Callable[[Record], None]]:
     """An observer of a run's records that shows the run while it is running. It is complete when the block ends.
 
-    pages: whether `tensorboard/` is written, on a disk. study: the folder of the study, if the run is a trial of one.
-    note: is called with a line about each tracker that failed; the records have everything.
+    Args:
+        pages: whether `tensorboard/` is written, on a disk.
+        study: the folder of the study, if the run is a trial of one.
+        note: is called with a line about each tracker that failed; the records have everything.
     """
     if not pages and not trackers:
         yield lambda record: None

@@ -88,7 +88,10 @@ def _of_evaluation(record: EvaluationRecord) -> Iterator[_Scalar]:
 
 
 def _of_stage(record: StageRecord, *, in_turns: bool) -> Iterator[_Scalar]:
-    """in_turns: the stages take turns in one process, so that a stage waits while another one computes."""
+    """
+    Args:
+        in_turns: the stages take turns in one process, so that a stage waits while another one computes.
+    """
     where = f"stage-{record.stage}" + (f"-replica-{record.replica}" if record.replica else "")
     if record.peak_memory_bytes is not None:
         yield f"memory_bytes/{where}", record.peak_memory_bytes

@@ -28,7 +28,10 @@ class TensorBoard(Tracker):
     faults = ()  # a full disk ends the run, as everywhere in its folder
 
     def __init__(self, directory: Path) -> None:
-        """directory: made with the first file."""
+        """
+        Args:
+            directory: made with the first file.
+        """
         self._directory = directory
         self._writer: EventsWriter | None = None
 
@@ -59,7 +62,11 @@ class TensorBoard(Tracker):
 
 def write_tensorboard(records: Sequence[Record], directory: Location) -> None:
     """Write the event file of a run that wrote none while it was running. On object storage, where none does, what an
-    earlier report wrote is replaced. records: those without lost work."""
+    earlier report wrote is replaced.
+
+    Args:
+        records: those without lost work.
+    """
     if isinstance(directory, ObjectPath):
         directory.remove()
     elif any(directory.glob(_EVENT_FILES)):

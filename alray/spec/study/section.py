@@ -45,7 +45,11 @@ class Search(Section):
     keys they replace. For example the momentum, where there is one."""
 
     def space_at(self, point: Mapping[str, Any]) -> dict[str, Distribution]:
-        """Every key that is searched at a point, with its distribution. point: axis -> value."""
+        """Every key that is searched at a point, with its distribution.
+
+        Args:
+            point: axis -> value.
+        """
         return {**self.space, **self.variants.get(point.get(VARIANT, ""), {})}
 
 

@@ -43,7 +43,11 @@ class Distribution(Section):
         return self
 
     def at(self, share: float) -> Any:
-        """The value below which this share of the distribution lies. share: in 0..1, 1 excluded."""
+        """The value below which this share of the distribution lies.
+
+        Args:
+            share: in 0..1, 1 excluded.
+        """
         if self.choice is not None:
             return self.choice[int(share * len(self.choice))]
         if self.integers is not None:

@@ -168,7 +168,8 @@ def through(
 ) -> Tensors:
     """Run the encoders of these components, with outputs in default strides.
 
-    recompute: whether a component keeps its input only, and runs once more before its backward pass.
+    Args:
+        recompute: whether a component keeps its input only, and runs once more before its backward pass.
     """
     for component in components:
         incoming = _recomputed(component, incoming, *purpose) if recompute else _forward(component, incoming, *purpose)
@@ -211,7 +212,11 @@ def _leaving_no_trace(component: Component, device: torch.device) -> Iterator[No
 def class_scores(
     components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int, recompute: bool = False
 ) -> torch.Tensor:
-    """Class scores `[N, classes]`. The last of these components is the network's last. recompute: see `through`."""
+    """Class scores `[N, classes]`. The last of these components is the network's last.
+
+    Args:
+        recompute: see `through`.
+    """
     head = components[-1].head
     assert head is not None, "the last component holds the head"
     outgoing = through(components, incoming, *purpose, recompute=recompute)
@@ -238,7 +243,11 @@ def scores_of_depths(
 def losses_of(
     components: Sequence[BackpropagationComponent], scores: Mapping[int, torch.Tensor], labels: torch.Tensor
 ) -> Losses:
-    """The loss of each component that has scores. labels: class numbers `[N]`."""
+    """The loss of each component that has scores.
+
+    Args:
+        labels: class numbers `[N]`.
+    """
     return {each.index: each.loss(scores[each.index], labels) for each in components if each.index in scores}
 
 

@@ -97,10 +97,12 @@ class PipelinedStage(Stage):
         wires: Mapping[int, Wire],
         recompute: bool = False,
     ) -> None:
-        """components: those of `plan.stage_plans[stage]`, in its order. recompute: whether they keep their inputs only.
-
-        wires: edges to other stages, by their number. To a stage that is not among them, messages go over the default
-        process group, in which every stage has one rank.
+        """
+        Args:
+            components: those of `plan.stage_plans[stage]`, in its order.
+            recompute: whether they keep their inputs only.
+            wires: edges to other stages, by their number. To a stage that is not among them, messages go over the
+                default process group, in which every stage has one rank.
         """
         super().__init__(components, replication, slowdown)
         self._plan = plan
@@ -163,8 +165,11 @@ class PipelinedStage(Stage):
     def train(self, incoming: Tensors, step: int, clock: Clock) -> Mapping[int, Tensors]:
         """F and B of all micro-batches. Returns the mean loss where the last component is here.
 
-        incoming: labels, and the mask of text; on stage 0 the samples too. Raises ChannelError where a neighbour is
-        gone, and what a component's own code raised.
+        Args:
+            incoming: labels, and the mask of text; on stage 0 the samples too.
+
+        Raises:
+            ChannelError: where a neighbour is gone, and what a component's own code raised.
         """
         shared = self._batch
         shared.step = step
@@ -294,8 +299,12 @@ class _End(PipelineStage):
         wires: Mapping[int, Wire],
         outside: torch.device,
     ) -> None:
-        """number: of the virtual stage, of `plan.stages * plan.virtual_stages`; samples: in a micro-batch; outside:
-        where tensors are between two stages."""
+        """
+        Args:
+            number: of the virtual stage, of `plan.stages * plan.virtual_stages`.
+            samples: in a micro-batch.
+            outside: where tensors are between two stages.
+        """
         first, last = network.encoders[part.held[0].index], network.encoders[part.held[-1].index]
         takes, gives = first.input.empty(samples, "meta"), last.output.empty(samples, "meta").requires_grad_()
         if part.ends_in_loss:

@@ -59,7 +59,10 @@ class Stage(ABC):
     def __init__(
         self, components: Sequence[Component], replication: Replication, slowdown: Slowdown | None = None
     ) -> None:
-        """slowdown: slows this replica on purpose; None for none."""
+        """
+        Args:
+            slowdown: slows this replica on purpose; None for none.
+        """
         self.components = list(components)
         self._replication = replication
         self._slowdown = slowdown
@@ -103,8 +106,10 @@ class Stage(ABC):
         """Between B and U of these components: slow this replica where the spec says so, and wait for the gradients of
         all replicas.
 
-        began_s: `clock.by_samples_s` when the mini-batch began. last: whether these are the last components of the
-        mini-batch on this stage, before whose U a replica is slowed.
+        Args:
+            began_s: `clock.by_samples_s` when the mini-batch began.
+            last: whether these are the last components of the mini-batch on this stage, before whose U a replica is
+                slowed.
         """
         if self._slowdown is not None and last:
             with clock.measure("B", "disturbance", batch.step):
@@ -130,8 +135,11 @@ class ActionStage(Stage, ABC):
         *,
         runs: Sequence[int] = (),
     ) -> None:
-        """actions: those of mini-batch 0 on this stage; every other mini-batch has the same. runs: how many components
-        each virtual stage has, in order; (): there is one."""
+        """
+        Args:
+            actions: those of mini-batch 0 on this stage; every other mini-batch has the same.
+            runs: how many components each virtual stage has, in order; (): there is one.
+        """
         super().__init__(components, replication, slowdown)
         self.virtual_stages = len(runs) or 1
         ends = [*accumulate(runs)] or [len(self.components)]
@@ -149,7 +157,11 @@ class ActionStage(Stage, ABC):
         """F: run the encoders on `batch.incoming`, and put what the next stage gets into `batch.outgoing`."""
 
     def gather(self, batch: MiniBatch, clock: Clock, text: str) -> Waiting[None]:
-        """Before L: exchange with the other replicas what losses need of all of them. text: names L in traces."""
+        """Before L: exchange with the other replicas what losses need of all of them.
+
+        Args:
+            text: names L in traces.
+        """
         yield from ()
 
     def label(self, batch: MiniBatch) -> None:
@@ -212,7 +224,9 @@ class ActionStage(Stage, ABC):
 class _ListedAction(NamedTuple):
     """An action of a stage's list, with what stands before and behind the mini-batch's number in its text.
 
-    own: the virtual stage, of those that the stage holds. last: whether no computation or message of it comes after.
+    Attributes:
+        own: the virtual stage, of those that the stage holds.
+        last: whether no computation or message of it comes after.
     """
 
     action: Action

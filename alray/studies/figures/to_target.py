@@ -401,7 +401,12 @@ _OF_SIZES = (
 
 
 class _Quantity(NamedTuple):
-    """The quantity that is drawn. base: of the logarithm on its axis. is_rate: whether the two rules are about it."""
+    """The quantity that is drawn.
+
+    Attributes:
+        base: of the logarithm on its axis.
+        is_rate: whether the two rules are about it.
+    """
 
     key: str
     title: str
@@ -446,7 +451,8 @@ def _best(
 ) -> Iterator[dict[str, Any]]:
     """The best value at each batch size of a series, and what the rules make of the first one.
 
-    on_edge: point and key of the values that lie on the edge of their range.
+    Args:
+        on_edge: point and key of the values that lie on the edge of their range.
     """
     start: tuple[int, float] | None = None
     for row in rows:

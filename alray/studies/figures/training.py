@@ -189,7 +189,11 @@ def _mean_position(row: PointRow, step: int, samples: int) -> dict[str, Any]:
 
 
 def _mean(name: str, values: Sequence[float], *, share: bool = False) -> dict[str, Any]:
-    """The mean over seeds and the ends of its band. share: whether the values lie in 0..1."""
+    """The mean over seeds and the ends of its band.
+
+    Args:
+        share: whether the values lie in 0..1.
+    """
     found = spread(values)
     assert found is not None
     interval = _interval_of_shares(values) if share else _interval(values)

@@ -16,7 +16,8 @@ _SOUND = "every seed came to its end"
 def trouble(results: Results, row: PointRow, name: str) -> dict[str, Any]:
     """The fields of a row of a figure that say what makes a point doubtful.
 
-    name: of the figure, as in `ROW_FIGURES`.
+    Args:
+        name: of the figure, as in `ROW_FIGURES`.
     """
     return {"mark": TROUBLED if is_troubled(row) else _SOUND, "doubts": doubts_of(results, row, name)}
 
