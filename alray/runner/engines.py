@@ -91,6 +91,10 @@ class InlineEngine(Engine):
         return stages, replicas
 
 
+_STARTING_S = 120.0
+"""Longest time that the end of a command waits for the start of Ray, which gives up after a minute and a half."""
+
+
 class ClusterEngine(Engine):
     """An engine on Ray, which connects to a cluster in the background."""
 
@@ -152,7 +156,10 @@ class ClusterEngine(Engine):
         self._metrics.take(record)
 
     def close(self) -> None:
-        wait([self._connected])
+        if wait([self._connected], timeout=_STARTING_S).not_done:
+            # An interrupt within an import can leave a lock that the thread waits for. The command ends without it, and
+            # the reaper ends what Ray has started.
+            return
         metrics, self._metrics = self._metrics, None
         if metrics is not None:
             metrics.close()
