@@ -86,10 +86,6 @@ SEEDS = (
                 "the report of `batch_size` draws the best settings beside the linear and the square-root rule; how "
                 "sure a best setting is, it does not say",
             ),
-            (
-                "The largest useful batch size differs by data set (Shallue et al. 2019, 4.5)",
-                "`batch_size_train_fraction` examines the size of one data set; no study has two data sets",
-            ),
         ),
     ),
     Seed(

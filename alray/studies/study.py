@@ -312,7 +312,7 @@ def _run_trials(
             study.base,
             one_process=runs_in_one_process(spec),
             keeps_checkpoints=spec.run.checkpoint is not None,
-            target=study.target.bound if study.target is not None else None,
+            target=study.target.bound_at(trial.point.values) if study.target is not None else None,
             thresholds=study.early_exit.thresholds if study.early_exit is not None else None,
             allow_code=options.allow_code,
             saves_every=str(spec.run.evaluate_every) if own.scheduler and spec.run.checkpoint is None else None,

@@ -138,6 +138,12 @@ def test_a_dumped_study_is_the_same_one(load: Callable[..., Any]) -> None:
     assert loaded.specs[0].run.stop_at.above == 0.9
 
 
+def test_a_variant_may_have_a_target_of_its_own(load: Callable[..., Any]) -> None:
+    study = "target: {metric: validation_error, below: 0.1, variants: {naive: 0.25}}\n"
+    loaded = load(STUDY + study)
+    assert {spec.run.stop_at.above for spec in loaded.specs} == {0.9, 0.75}
+
+
 def test_keys_of_a_study_are_overridden(load: Callable[..., Any]) -> None:
     loaded = load(STUDY, "repeats=1", "set.run.epochs=3", "axes.pipeline.stages=[2]", "max_concurrent=1")
     assert [spec.run.epochs for spec in loaded.specs] == [3, 3]
@@ -259,6 +265,8 @@ def search(space: str, rest: str = "trials: 2") -> str:
         (search("seed: {choice: [1]}"), ["3 search.space.seed"]),
         (study(search="{trials: 2, space: {optimizer.lr: {choice: [1]}}, variants: {naiv: {seed: {choice: [1]}}}}"),
          ["3 search.variants.naiv.seed", "3 search.variants.naiv"]),
+        (study(target="{metric: validation_error, below: 0.5, variants: {naiv: 0.4}}"), ["3 target.variants.naiv"]),
+        (study(target="{metric: validation_error, below: 0.5, variants: {naive: 4}}"), ["3 target"]),
         (study(trial_scheduler="{kind: asha, grace_samples: 100}"), ["3 trial_scheduler"]),
         (study("{seed: [1]}", verdicts="[{claim: a, figure: test, of: {seed: 3}, over: [{lr: 1}], above: 1}]"),
          ["4 verdicts[0].of.seed", "4 verdicts[0].over[0].lr"]),

@@ -123,14 +123,15 @@ def _searched(search: Search) -> list[tuple[Path, str]]:
     return found
 
 
-def searched_variants_exist(study: Study) -> Iterator[Finding]:
-    """Check that every variant with a search space of its own is a variant of the study."""
+def named_variants_exist(study: Study) -> Iterator[Finding]:
+    """Check that every variant with a search space or a target of its own is a variant of the study."""
     variants = study.axes.get(VARIANT)
     names = list(variants) if isinstance(variants, dict) else []
-    for name in study.search.variants if study.search is not None else ():
-        if name not in names:
-            hint = f"choose one of {listed(names)}" if names else f"add the axis `{VARIANT}`"
-            yield ("search", "variants", name), f"`{name}` is not a variant of the study", hint
+    hint = f"choose one of {listed(names)}" if names else f"add the axis `{VARIANT}`"
+    for section, of in (("search", study.search), ("target", study.target)):
+        for name in of.variants if of is not None else ():
+            if name not in names:
+                yield (section, "variants", name), f"`{name}` is not a variant of the study", hint
 
 
 def claims_name_values_of_axes(study: Study) -> Iterator[Finding]:
@@ -256,7 +257,7 @@ CHECKS: tuple[StudyCheck, ...] = (
     a_point_is_a_few_keys,
     followed_axes_have_values,
     a_key_is_set_once,
-    searched_variants_exist,
+    named_variants_exist,
     claims_name_values_of_axes,
     trials_share_a_metric,
     times_tell_no_accuracy,

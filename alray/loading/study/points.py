@@ -97,13 +97,13 @@ def points_of(study: Study) -> Iterator[Point]:
     """Every combination of the values of the axes. The last axis changes fastest."""
     fixed = [Setting("run.checkpoint", None, ("set",))]  # a trial keeps none unless it is asked to
     fixed += [Setting(key, value, ("set", key)) for key, value in study.set.items()]
-    if study.target is not None:
-        fixed.append(Setting("run.stop_at", study.target.stop_at, ("target",)))
     axes = [list(_values(axis, values)) for axis, values in study.axes.items()]
     for number, chosen in enumerate(itertools.product(*axes)):
         values = dict(zip(study.axes, (value for value, _ in chosen), strict=True))
+        goal = [Setting("run.stop_at", study.target.stop_at(values), ("target",))] if study.target is not None else []
+        of_axes = itertools.chain(*(settings for _, settings in chosen))
         following = [Setting(key, values[axis], ("follow", key)) for key, axis in study.follow.items()]
-        yield Point(number, values, merged(fixed, itertools.chain(*(settings for _, settings in chosen)), following))
+        yield Point(number, values, merged([*fixed, *goal], of_axes, following))
 
 
 def merged(*layers: Iterable[Setting]) -> tuple[Setting, ...]:

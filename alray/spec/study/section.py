@@ -103,6 +103,8 @@ class Target(Section):
     at least this value."""
     below: float | None = None
     """Bound of an error, such as `validation_error`: the target is reached if it is at most this value."""
+    variants: dict[str, float] = Field(default_factory=dict)
+    """Bounds of single variants, by name, in place of this one. For workloads whose difficulty differs."""
 
     @property
     def measures(self) -> Metric:
@@ -113,26 +115,26 @@ class Target(Section):
     def _bound_suits_metric(self) -> Target:
         of_error = self.metric == "validation_error" or self.measures.lowest
         wanted, other = ("below", "above") if of_error else ("above", "below")
-        bound = getattr(self, wanted)
-        if bound is not None and self.measures.share and not 0 <= bound <= 1:
-            raise refusal(f"`{self.metric}` lies in 0..1, got the bound {bound:g}", "write a share, such as 0.9")
+        for bound in (getattr(self, wanted), *self.variants.values()):
+            if bound is not None and self.measures.share and not 0 <= bound <= 1:
+                raise refusal(f"`{self.metric}` lies in 0..1, got the bound {bound:g}", "write a share, such as 0.9")
         if getattr(self, wanted) is None or getattr(self, other) is not None:
             raise refusal(f"`{self.metric}` needs the bound `{wanted}`, and no other", f"write {wanted}: and a value")
         return self
 
-    @property
-    def bound(self) -> float:
-        """The value of the task's metric on the validation set that reaches the target, as better ones do."""
-        if self.above is not None:
-            return self.above
-        below = self.below or 0.0
-        return below if self.measures.lowest else 1.0 - below
+    def bound_at(self, point: Mapping[str, Any]) -> float:
+        """The value of the task's metric on the validation set that reaches the target at a point, as better ones do.
 
-    @property
-    def stop_at(self) -> dict[str, Any]:
-        """The values of `run.stop_at` that end a trial at the target."""
+        Args:
+            point: axis -> value.
+        """
+        given = self.variants.get(point.get(VARIANT, ""), self.below if self.above is None else self.above) or 0.0
+        return 1.0 - given if self.metric == "validation_error" else given
+
+    def stop_at(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of `run.stop_at` that end a trial of a point at the target."""
         side = "below" if self.measures.lowest else "above"
-        return {"metric": f"validation_{self.measures.name}", side: self.bound}
+        return {"metric": f"validation_{self.measures.name}", side: self.bound_at(point)}
 
 
 class EarlyExit(Section):
