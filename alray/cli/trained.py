@@ -51,7 +51,7 @@ def evaluate(
             streams.answer(
                 {
                     "step": weights.step,
-                    "weights": asdict(weights),
+                    "weights": weights.as_json(),
                     "metric": found.metric.name,
                     "accuracy_per_depth" if found.metric == ACCURACY else "scores_per_depth": per_depth,
                     "routes": routes,
@@ -113,7 +113,7 @@ def predict(
         )
         if json:
             streams.answer(
-                {"weights": asdict(weights), "predictions": [asdict(prediction) for prediction in predictions]}
+                {"weights": weights.as_json(), "predictions": [asdict(prediction) for prediction in predictions]}
             )
             return
         streams.tell(str(weights))
@@ -175,7 +175,7 @@ def export(
             data=data or (),
         )
         if json:
-            streams.answer({**asdict(written), "weights": asdict(weights)})
+            streams.answer({**asdict(written), "weights": weights.as_json()})
             return
         inputs = ", ".join(f"{name} [{', '.join(map(str, sizes))}]" for name, sizes in written.inputs.items())
         streams.say(shown(written.file))

@@ -28,7 +28,10 @@ class Weights:
 
     step: int
     which: Literal["last", "best", "step", "exported"]
-    metric: str = ACCURACY.name
+    metric: str = ACCURACY.name  # by which `best` was chosen
+
+    def as_json(self) -> dict[str, Any]:
+        return {"step": self.step, "which": self.which}
 
     def __str__(self) -> str:
         found = {

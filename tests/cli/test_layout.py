@@ -46,6 +46,7 @@ from alray.report.progress import Progress
 from alray.report.table import Table
 from alray.report.timeline import predicted_lanes
 from alray.reproduction import Parting, Reproduction
+from alray.run_folder.metrics import ACCURACY
 from alray.run_folder.records import Best, DepthScores, Failure, Scores
 from alray.studies import forecast
 from alray.studies import study as studies
@@ -357,7 +358,7 @@ def trained(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
     depths = [DepthScores(depth=depth, validation=0.9, test=0.89) for depth in (1, 2)]
     predictions = [ClassPrediction(each, "seven", 7, 0.9876, 2) for each in ("images/digit.png", "the apple " * 12)]
     written = Exported("runs/al/export/route-3.safetensors", "safetensors", 3, 1234, 5678, {"s": ["N", 1, 28, 28]})
-    monkeypatch.setattr(requests, "evaluate_run", lambda *given, **options: Evaluated(weights, depths, costs))
+    monkeypatch.setattr(requests, "evaluate_run", lambda *given, **options: Evaluated(weights, ACCURACY, depths, costs))
     monkeypatch.setattr(requests, "predict_run", lambda *given, **options: (predictions, weights))
     monkeypatch.setattr(requests, "export_run", lambda *given, **options: (written, weights))
     return lambda width: joined(

@@ -116,14 +116,12 @@ def test_bash_completes_commands_and_options(command: list[str], tmp_path: Path)
     assert imported & {"typer", "torch", "ray", "numpy"} == {"typer"}
 
 
-def test_help_takes_under_a_quarter_of_a_second(command: list[str]) -> None:
-    def processor_s() -> float:
-        used = os.times()
-        return used.children_user + used.children_system
-
-    before = processor_s()
-    subprocess.run([*command, "--help"], check=True, stdout=subprocess.DEVNULL)
-    assert processor_s() - before < 0.25  # of a processor: the machine may have other things to do
+def test_help_loads_nothing_that_takes_long(command: list[str]) -> None:
+    done = subprocess.run(
+        [command[0], "-X", "importtime", *command[1:], "--help"], capture_output=True, text=True, check=True
+    )
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert imported & {"typer", "pydantic", "yaml", "numpy", "torch", "ray"} == {"typer"}
 
 
 def test_version(alray: Callable[..., Any]) -> None:

@@ -208,6 +208,8 @@ BAD_SPECS = (
     bad("9 pipeline.activation_checkpointing", pipeline="{stages: 2, activation_checkpointing: true}"),
     bad(
         "7 method.deep_supervision",
+        first="{block: linear, width: 4}",
+        second="{block: linear, width: 4}",
         pipeline="{stages: 2, schedule: gpipe}",
         method="{kind: backpropagation, deep_supervision: 0.5}",
     ),
