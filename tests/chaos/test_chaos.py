@@ -38,6 +38,7 @@ CASES = (
 )
 
 
+@pytest.mark.full  # `make chaos` draws hundreds of them; each kind has a test of its own
 @pytest.mark.timeout(300)
 def test_runs_that_are_disturbed_end_in_the_undisturbed_bits_and_leave_nothing(tmp_path: Path) -> None:
     try:

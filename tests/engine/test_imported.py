@@ -110,7 +110,7 @@ def test_frozen_parts_keep_their_weights_on_any_stages(imported: Workshop, metho
     same(imported.resume("run.epochs=2", *schedule, "pipeline.partition=[2,2]", name="half"), one)
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble"])
+@pytest.mark.parametrize("schedule", ["1f1b", pytest.param("zero_bubble", marks=pytest.mark.full)])
 def test_a_pipeline_with_a_frozen_stage_on_ray(imported: Workshop, local_ray: None, schedule: str) -> None:
     overrides = ("method=backpropagation", FROZEN, f"pipeline.schedule={schedule}", "pipeline.partition=[2,2]",
                  "pipeline.micro_batches=4", "pipeline.micro_batch_norm=accept")  # fmt: skip

@@ -103,6 +103,7 @@ def test_from_ray_to_inline_and_back(workshop, longer_reference, local_ray, stop
     same(workshop.resume("pipeline.partition=[4]", inline=False), longer_reference)
 
 
+@pytest.mark.full  # `test_killed_and_stopped` has stages without a ring, test_same_bits.py rings that are resumed
 @pytest.mark.timeout(240)
 def test_a_stage_of_a_ring_is_killed(workshop, longer_reference, local_ray, victims) -> None:
     """Components in turns on two stages: the ring is closed anew, and ends in the bits of one stage."""

@@ -160,6 +160,7 @@ def test_a_trial_whose_process_dies_runs_again_as_often_as_allowed_and_then_at_a
     assert record.summary is not None and record.summary.weights_sha256 == alone.weights_sha256
 
 
+@pytest.mark.full  # the test above has a process that dies, test_cluster.py a node of a run
 @pytest.mark.timeout(300)
 def test_a_trial_whose_node_dies_runs_again_on_another(
     workshop: Workshop, cluster: Any, local_ray: None, seen: list[StudyProgress]

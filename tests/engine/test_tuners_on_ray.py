@@ -146,6 +146,7 @@ def test_a_paused_trial_goes_on_to_the_weights_of_an_undisturbed_run(
     assert not list(out.glob("trials/*/checkpoints"))
 
 
+@pytest.mark.full  # the test above has a trial that is paused and continues
 @pytest.mark.timeout(300)
 def test_a_trial_that_goes_on_from_another_says_so_and_can_be_done_again(
     workshop: Workshop, local_ray: None, study: Callable[[str], Path]
