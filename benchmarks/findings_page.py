@@ -171,8 +171,8 @@ def _question(verdict: dict[str, Any]) -> dict[str, Any]:
 def page(found: Sequence[Finding]) -> str:
     """The page's text."""
     counts = Counter(each.says for each in found)
-    told = ", ".join(f"{count} {says}" for says, count in sorted(counts.items()))
-    parts = [INTRODUCTION, f"Of {len(found)} claims: {told}."]
+    told = ", ".join(f"{says}: {count}" for says, count in sorted(counts.items()))
+    parts = [INTRODUCTION, f"{len(found)} claims; {told}."]
     for seed in (*SEEDS, OWN):
         own = [each for each in found if _seed_of(each.verdict) is seed]
         rows = [_row(each) for each in own] + [(claim, "–", "no study here", why, "–") for claim, why in seed.open]
