@@ -8,8 +8,11 @@ import os
 import secrets
 import signal
 import socket
+import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,8 @@ QUIET: Mapping[str, Any] = {"log_to_driver": False, "logging_level": logging.ERR
 _LEADING = ("gcs_server", "raylet")
 _ANSWERING_S = 10.0
 _LOOKING_S = 1.0
+_SILENT_S = 20.0  # below the minute after which Ray's C++ code ends this process
+_AGAIN = "try again when the machine is less busy, look at it with `alray doctor`, or run with --inline"
 _TRIES = 2  # of 40 s each
 _NAME_BYTES = 2
 _lost: list[Path] = []  # the folders of the Rays of this process that were lost
@@ -49,25 +54,74 @@ def own_ray(bundles: Sequence[Bundle]) -> Iterator[tuple[str, ...]]:
     cores = len(os.sched_getaffinity(0))
     wanted = sum(bundle.get("CPU", 0.0) for bundle in bundles)
     with _private_folder() as folder, _closed_to_others():
+        # Linux ends Ray's processes with the thread that started them: this thread lives as long as they do.
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-own-ray")
+        others = psutil.Process().children()
+        starting = thread.submit(_start, max(cores, math.ceil(wanted)), folder / "r")
         try:
-            with _not_hung_up(), _given_up_in_time(), _named_if_it_fails():
-                ray.init(
-                    address="local",
-                    num_cpus=max(cores, math.ceil(wanted)),
-                    include_dashboard=False,
-                    _temp_dir=str(folder / "r"),
-                    **QUIET,
-                )
+            _wait_until_started(starting, others)
             warning = (
                 f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them"
             )
             yield (warning,) if wanted > cores else ()
         finally:
-            end_if_silent()
-            if is_lost():  # or `shutdown` would wait for it
+            has_started = starting.done()
+            if has_started:
+                end_if_silent()
+            if is_lost() or not has_started:  # or `shutdown` would wait for it
                 reaper.end_processes(str(folder))
                 _lost.append(folder)
-            ray.shutdown()
+            if has_started:
+                ray.shutdown()
+            thread.shutdown(wait=has_started)
+
+
+def _start(processors: int, folder: Path) -> None:
+    """Start a Ray that keeps its files in a folder. Raises RunError if it does not start."""
+    import ray
+
+    with _not_hung_up(), _given_up_in_time(), _named_if_it_fails():
+        ray.init(address="local", num_cpus=processors, include_dashboard=False, _temp_dir=str(folder), **QUIET)
+
+
+def _wait_until_started(starting: Future[None], others: Container[psutil.Process]) -> None:
+    """Wait for `ray.init`.
+
+    Ray's C++ code tries for a minute to connect to a Ray that is gone, and then ends this process with words of its
+    own. No exception reaches it, so it stays behind in its thread.
+
+    Args:
+        others: the children that this process had before.
+
+    Raises:
+        RunError: if `ray.init` does, or if the Ray that it starts is gone meanwhile.
+    """
+    leading: dict[psutil.Process, str] = {}
+    heard_s = time.monotonic()
+    try:
+        while wait([starting], timeout=_LOOKING_S).not_done:
+            for child in psutil.Process().children():
+                with suppress(psutil.NoSuchProcess):
+                    if child not in others and (name := child.name()) in _LEADING:
+                        leading[child] = name
+            if _accepts_connections():
+                heard_s = time.monotonic()
+            elif time.monotonic() - heard_s > _SILENT_S:
+                _end_leading_processes()
+            for process, name in leading.items():
+                if _has_ended(process):
+                    raise RunError(f"Ray did not start on this machine: its {name} ended", hint=_AGAIN)
+    except KeyboardInterrupt:
+        wait([starting])  # what has half started cannot be shut down
+        raise
+    starting.result()
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def was_lost() -> bool:
@@ -126,24 +180,53 @@ def end_if_silent() -> None:
     import ray
     from ray.exceptions import RayError
 
-    node = ray._private.worker._global_node
-    leading = [info.process for name in _LEADING for info in node.all_processes.get(name, ())] if node else []
+    leading = [process for _, process in _leading_processes()]
     if not leading or is_lost():
         return
-    try:
-        silent = any(psutil.Process(process.pid).status() == psutil.STATUS_STOPPED for process in leading)
-        if not silent:
-            # Where no connection is possible, the client would not keep to its time limit, and end this process.
-            host, _, port = node.gcs_address.rpartition(":")
-            socket.create_connection((host, int(port)), timeout=_ANSWERING_S).close()
+    silent = any(psutil.Process(process.pid).status() == psutil.STATUS_STOPPED for process in leading)
+    if not silent:
+        # Where no connection is possible, the client would not keep to its time limit, and end this process.
+        silent = not _accepts_connections()
+    if not silent:
+        try:
             ray._private.worker.global_worker.gcs_client.internal_kv_exists(b"alray", None, timeout=_ANSWERING_S)
-    except (OSError, RayError):
-        silent = True
+        except RayError:
+            silent = True
     if silent:
-        for process in leading:
-            process.kill()
-            process.wait()
-        _hang_up(int(node.gcs_address.rpartition(":")[2]))
+        _end_leading_processes()
+
+
+def _leading_processes() -> list[tuple[str, subprocess.Popen[bytes]]]:
+    """The GCS and the raylet of the Ray that this process started, with their names; none before they have started."""
+    import ray
+
+    node = ray._private.worker._global_node
+    return [(name, info.process) for name in _LEADING for info in node.all_processes.get(name, ())] if node else []
+
+
+def _gcs_address() -> tuple[str, int]:
+    import ray
+
+    host, _, port = ray._private.worker._global_node.gcs_address.rpartition(":")
+    return host, int(port)
+
+
+def _accepts_connections() -> bool:
+    """Whether a connection to the GCS is possible. True before it has started."""
+    if not _leading_processes():
+        return True
+    try:
+        socket.create_connection(_gcs_address(), timeout=_ANSWERING_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def _end_leading_processes() -> None:
+    for _, process in _leading_processes():
+        process.kill()
+        process.wait()
+    _hang_up(_gcs_address()[1])
 
 
 def _hang_up(port: int) -> None:
@@ -161,15 +244,7 @@ def _hang_up(port: int) -> None:
 
 def _ended_process() -> str | None:
     """The leading process that has ended; None if there is none."""
-    import ray
-
-    node = ray._private.worker._global_node
-    if node is None:
-        return None
-    for name in _LEADING:
-        if any(info.process.poll() is not None for info in node.all_processes.get(name, ())):
-            return name
-    return None
+    return next((name for name, process in _leading_processes() if process.poll() is not None), None)
 
 
 def rays_folder() -> tuple[Path, Path]:
@@ -302,7 +377,4 @@ def _named_if_it_fails() -> Iterator[None]:
         yield
     except Exception as error:  # Ray raises plain Exceptions, such as for a node that takes too long
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise RunError(
-            f"Ray did not start on this machine: {lines[0]}",
-            hint="try again when the machine is less busy, look at it with `alray doctor`, or run with --inline",
-        ) from error
+        raise RunError(f"Ray did not start on this machine: {lines[0]}", hint=_AGAIN) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -38,20 +37,18 @@ CASES = (
 )
 
 
-@pytest.mark.full  # `make chaos` draws hundreds of them; each kind has a test of its own
 @pytest.mark.timeout(300)
-def test_runs_that_are_disturbed_end_in_the_undisturbed_bits_and_leave_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", [CASES[0], pytest.param(CASES[1], marks=pytest.mark.full)], ids=["inline", "on Ray"])
+def test_a_run_that_is_disturbed_ends_in_the_undisturbed_bits_and_leaves_nothing(case: Case, tmp_path: Path) -> None:
     try:
         with Room(tmp_path / "trial"):
             pass
     except NoRoom as error:
         pytest.skip(f"no right to make namespaces here: {error}")
     undisturbed = Undisturbed(tmp_path, limit_s=250)
-    with ThreadPoolExecutor() as threads:
-        played = list(threads.map(lambda case: play(case, undisturbed, tmp_path / str(case.number), 250), CASES))
-    for each, case in zip(played, CASES, strict=True):
-        assert each.struck == list(case.faults), each.as_json()
-        assert (each.outcome, each.left) == (RESUMED, {}), each.as_json()
+    played = play(case, undisturbed, tmp_path / "played", 250)
+    assert played.struck == list(case.faults), played.as_json()
+    assert (played.outcome, played.left) == (RESUMED, {}), played.as_json()
 
 
 def test_the_same_seed_draws_the_same_cases() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -13,7 +16,9 @@ import pytest
 import ray
 from ray.exceptions import RpcError
 
-from alray.graph.own_ray import end_if_silent, is_lost
+from alray.errors import RunError
+from alray.graph import own_ray
+from alray.graph.own_ray import end_if_silent, is_lost, was_lost
 
 
 @pytest.mark.parametrize("what", ["well", "no answer", "no connection", "stopped"])
@@ -60,3 +65,27 @@ def test_a_ray_that_does_not_answer_is_ended_and_counts_as_lost(monkeypatch: pyt
         for process in leading:
             process.kill()
             process.wait()
+
+
+@pytest.mark.parametrize("ends", ["soon", "at once"])
+def test_a_ray_that_ends_while_it_starts_is_one_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ends: str
+) -> None:
+    """Ray's C++ code would wait for its GCS for a minute, and then end this process."""
+    program = tmp_path / "gcs_server"
+    shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
+    gone = threading.Event()
+
+    def init(**arguments: object) -> None:
+        process = subprocess.Popen([program, "2" if ends == "soon" else "0"])
+        gone.wait(30)
+        process.wait()
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(own_ray, "_lost", [])
+    try:
+        with pytest.raises(RunError, match="its gcs_server ended"), own_ray.own_ray([]):
+            pass
+        assert was_lost()
+    finally:
+        gone.set()
