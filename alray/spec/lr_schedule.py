@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from alray.spec.choice import Choice
 from alray.spec.duration import CountedDuration
-from alray.spec.section import NonNegativeFloat, PositiveFloat, PositiveInt, Section
+from alray.spec.section import NonNegativeFloat, PositiveFloat, PositiveInt, Section, refusal
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -69,11 +69,20 @@ class Linear(LrScheduleSection):
     final_factor: Share = 0.01
     """Rate after the decay as a share in 0..1 of the optimizer's rate. Default: 0.01."""
     decay_steps: PositiveInt | None = None
-    """Length of the decay in mini-batches. null: until the end of the run."""
+    """Length of the decay in mini-batches. null: `decay_share` says it."""
+    decay_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Length of the decay as a share of the mini-batches after the warm-up, in 0..1. Default: 1, to the end of the
+    run."""
 
     @property
     def ends_with_run(self) -> bool:
         return self.decay_steps is None
+
+    @model_validator(mode="after")
+    def _has_one_length(self) -> Linear:
+        if self.decay_steps is not None and self.decay_share != 1.0:
+            raise refusal("a decay has a length in mini-batches or as a share, not both", "remove one of them")
+        return self
 
 
 class Step(LrScheduleSection):

@@ -48,7 +48,8 @@ def learning_rate(
         constant   the full rate throughout
         cosine     half a cosine from the full rate at the end of warm-up to `final_lr` at `total_steps`
         linear     straight from the full rate at the end of warm-up to `final_factor` times it `decay_steps`
-                   mini-batches later (null: at `total_steps`), then constant
+                   mini-batches later (null: after the share `decay_share` of those that are left of `total_steps`),
+                   then constant
         step       the full rate times `factor` for each `every` that has passed since the start of the run
         multi_step the full rate times `factor` for each entry of `at` that has passed since the start of the run
         rising     straight from `first_factor` to `final_factor` times the full rate, over `length` (null: until
@@ -82,7 +83,7 @@ def learning_rate(
         share = _share(begun - warm_up, _length(schedule, None, total_steps) - warm_up)
         return _between(float(schedule.final_lr), full, _cosine(share))
     if schedule.kind == "linear":
-        decay = schedule.decay_steps or _length(schedule, None, total_steps) - warm_up
+        decay = schedule.decay_steps or schedule.decay_share * (_length(schedule, None, total_steps) - warm_up)
         return full * _between(1.0, float(schedule.final_factor), _share(begun - warm_up, decay))
     if schedule.kind == "step":
         return full * float(schedule.factor) ** (begun // max(1, mini_batches(schedule.every)))

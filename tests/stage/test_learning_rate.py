@@ -14,7 +14,13 @@ from alray.errors import PlanError
 from alray.spec.duration import Duration, parse_duration
 from alray.stage.learning_rate import learning_rate
 
-DEFAULTS = {"warmup_epochs": 0.0, "warmup_from": "zero", "scale_with_batch": "none", "reference_batch_size": None}
+DEFAULTS = {
+    "warmup_epochs": 0.0,
+    "warmup_from": "zero",
+    "scale_with_batch": "none",
+    "reference_batch_size": None,
+    "decay_share": 1.0,
+}
 
 
 def rate(
@@ -157,6 +163,13 @@ def test_linear() -> None:
     assert rate(50, kind="linear", final_factor=0.1, decay_steps=50) == pytest.approx(0.01)
     assert rate(99, kind="linear", final_factor=0.1, decay_steps=50) == pytest.approx(0.01)
     assert rate(50, kind="linear", final_factor=0.0, decay_steps=None) == pytest.approx(0.05)
+
+
+def test_a_linear_decay_over_a_share_of_the_run() -> None:
+    half = {"kind": "linear", "final_factor": 0.2, "decay_steps": None, "decay_share": 0.5}
+    assert [rate(step, **half) for step in (0, 25, 50, 99)] == pytest.approx([0.1, 0.06, 0.02, 0.02])
+    # After a warm-up of 10 of the 100 mini-batches, 45 of the 90 that are left.
+    assert [rate(step, **half, warmup_epochs=1) for step in (10, 55)] == pytest.approx([0.1, 0.02])
 
 
 def test_a_decay_needs_an_end() -> None:
