@@ -16,7 +16,7 @@ def page(entries: Sequence[Figures]) -> str:
         "# Models from elsewhere",
         "",
         "Measured by `make models`, written by `make publish` from `benchmarks/results`. It shows what "
-        "`model: {from: ...}` makes of every classification model of torchvision, and of the smallest "
+        "`model: {from: ...}` makes of every classification model of torchvision, and of a small "
         "model of each family of timm. [Writing a spec](writing_a_spec.md#a-model-from-elsewhere) says how to use it.",
         "",
         "- **places**: where the model can be cut, because one tensor alone is needed later. **components**: with "

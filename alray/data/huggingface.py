@@ -209,10 +209,21 @@ class HubImages(Source):
 
 
 def hub_tokenizer(name: str) -> Callable[[str], list[str]]:
-    """Return a function from a text to its tokens, without special tokens.
+    """Return a function from a text to its tokens, without special tokens. Raises DataError as `load_tokenizer`."""
+    tokenizer = load_tokenizer(name, key="data.text.tokenizer")
+
+    def pieces(text: str) -> list[str]:
+        return list(tokenizer.encode(text, add_special_tokens=False).tokens)
+
+    return pieces
+
+
+def load_tokenizer(name: str, *, key: str) -> Any:
+    """Return a `tokenizers.Tokenizer` that neither truncates nor pads.
 
     Args:
         name: path of a .json file, or a name on the hub.
+        key: of the spec that names it.
 
     Raises:
         DataError: if the extra is not installed, or if the tokenizer is missing or damaged.
@@ -224,8 +235,8 @@ def hub_tokenizer(name: str) -> Callable[[str], list[str]]:
             raise DataError(
                 "tokenizer not found",
                 file=name,
-                key="data.text.tokenizer",
-                hint="give the path of a tokenizer's .json file, or use `basic_english`",
+                key=key,
+                hint="give the path of a tokenizer's .json file",
             )
         make, given = tokenizers.Tokenizer.from_str, path.read_bytes().decode("utf-8", "replace")
         hint = "give the file that `Tokenizer.save` of the tokenizers library writes"
@@ -236,16 +247,10 @@ def hub_tokenizer(name: str) -> Callable[[str], list[str]]:
         tokenizer = make(given)
     except Exception as error:  # the library raises exactly this type
         reason = " ".join(str(error).split())
-        raise DataError(
-            f"cannot load the tokenizer `{name}`: {reason}", key="data.text.tokenizer", hint=hint
-        ) from error
+        raise DataError(f"cannot load the tokenizer `{name}`: {reason}", key=key, hint=hint) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
-
-    def pieces(text: str) -> list[str]:
-        return list(tokenizer.encode(text, add_special_tokens=False).tokens)
-
-    return pieces
+    return tokenizer
 
 
 def require_hub(library: Literal["datasets", "tokenizers"]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -37,6 +37,8 @@ _LABEL = "label"
 """The column that holds the classes where the spec does not say which."""
 _LARGEST_BYTES = 8 * 2**30
 """The most bytes that the numbers of one file may take in memory. A small Parquet file can hold far more."""
+_INPUT = "INPUT"
+"""The argument of `alray predict`, as messages name it."""
 _BLOCK = 65_536  # rows of a Parquet file that are read at once
 
 
@@ -47,21 +49,26 @@ class Layout:
     Attributes:
         targets: the columns of labels or targets that are numbers, (): that of `label_column`; None: labels are
             classes.
+        labelled: whether there are labels; else there may be no column of them.
     """
 
     header: bool | Literal["auto"] = "auto"
     label_column: Column | None = None
     columns: tuple[Column, ...] | None = None
     targets: tuple[Column, ...] | None = None
+    labelled: bool = True
 
     def chosen(self, names: Sequence[str], path: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The numbers of the columns of labels, one for classes, and those of the columns of numbers.
+        """The numbers of the columns of labels, one for classes and none if they are not `labelled`, and those of the
+        columns of numbers.
 
         Args:
             names: the first line.
         """
-        if self.targets:
-            label: tuple[int, ...] = tuple(column_number(each, names, path, "label_columns") for each in self.targets)
+        if not self.labelled:
+            label: tuple[int, ...] = ()
+        elif self.targets:
+            label = tuple(column_number(each, names, path, "label_columns") for each in self.targets)
         elif self.label_column is not None:
             label = (column_number(self.label_column, names, path, "label_column"),)
         elif _LABEL in names:
@@ -90,6 +97,18 @@ class Layout:
         )
         header = self.header if named or self.header != "auto" else False
         return Layout(header, labels[0], columns, None if self.targets is None else labels)
+
+    def of_samples(self, train: _Rows, path: Path) -> Layout:
+        """The layout of a file of samples to predict, with or without the columns of labels. Columns without names have
+        the positions of the training file; where the file has as many as there are numbers, they are these."""
+        if train.header:
+            return Layout(True, None, tuple(train.columns[at] for at in train.chosen), (), labelled=False)
+        numbers = train.chosen
+        if path.suffix != ".parquet":
+            first = next(csv_records(path, _INPUT, _LAYOUT), None)
+            if first is not None and len(first[1]) == len(numbers):
+                numbers = tuple(range(len(numbers)))
+        return Layout(False, None, numbers, (), labelled=False)
 
 
 @dataclass
@@ -162,13 +181,11 @@ class Table(Source):
             return None
         return self._set_of(_read(file, f"data.{split}", self._layout.of(self._train)))
 
-    def read_image(self, path: Path) -> Tensor:
-        raise DataError(
-            "the samples of this data are rows of a table, not pictures",
-            file=str(path),
-            key="data.source",
-            hint="`alray evaluate` measures a whole file of them",
-        )
+    def read_samples(self, path: Path) -> Iterator[tuple[str, Tensor]]:
+        """The rows of a table, with or without labels. A name has the number of the line."""
+        rows = _read(path, _INPUT, self._layout.of_samples(self._train, path))
+        for line, row in zip(rows.lines, torch.from_numpy(rows.samples.copy()), strict=True):
+            yield f"{path}:{line}", row
 
     def _set_of(self, rows: _Rows) -> TensorSet:
         samples = torch.from_numpy(rows.samples)
@@ -198,7 +215,7 @@ def _read_csv(path: Path, key: str, layout: Layout) -> _Rows:
     names = tuple(cell.strip() for cell in first[1])
     targets, chosen = layout.chosen(names, path)
     numeric = chosen if layout.targets is None else (*chosen, *targets)
-    label = targets[0]
+    label = targets[0] if targets else 0
     header = layout.header
     if header == "auto":
         columns = (layout.label_column, *(layout.columns or ()), *(layout.targets or ()))
@@ -256,10 +273,10 @@ def _read_parquet(path: Path, key: str, layout: Layout) -> _Rows:
             targets, chosen = layout.chosen(names, path)
             of_classes = layout.targets is None
             numeric = chosen if of_classes else (*chosen, *targets)
-            label, rows = targets[0], 0
+            label, rows = targets[0] if targets else 0, 0
             _require_types(file.schema_arrow, label if of_classes else None, numeric, path)
             _require_room(file.metadata.num_rows * len(numeric), path, key)
-            wanted = list(dict.fromkeys(names[at] for at in (*numeric, label)))
+            wanted = list(dict.fromkeys(names[at] for at in (*numeric, *targets)))
             blocks, labels = [_nothing(numeric)], list[str]()
             for batch in file.iter_batches(_BLOCK, columns=wanted):
                 blocks.append(_block(batch, [names[at] for at in numeric], path, rows))

@@ -19,7 +19,7 @@ from torch.export import Dim, ExportedProgram
 
 from alray.errors import RequestError
 from alray.inference.network import TrainedNetwork
-from alray.inference.route_header import HEADER, RouteHeader, header_of
+from alray.inference.route_header import HEADER, RouteHeader, TargetForm, header_of
 from alray.nn.component import trainable
 from alray.nn.imported.part import Part
 from alray.nn.precision import restore
@@ -61,9 +61,10 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file:
     """Write the route of this depth (None: the deepest) to `file` in float32. An existing file is replaced.
 
     safetensors holds the weights, and in its metadata what `alray predict` needs. torch_export and onnx hold a graph
-    from prepared samples `[N, ...]`, and for text a mask `[N, T]`, to class scores `[N, classes]`; they hold the same
-    metadata. state_dict holds the weights of the whole model that `model.from` names, under its own names, for
-    `load_state_dict`; a classifier that was not trained has its initial weights.
+    from prepared samples `[N, ...]`, and for text a mask `[N, T]`, to class scores `[N, classes]`, of a regression to
+    predictions in the units of its targets; they hold the same metadata. state_dict holds the weights of the whole
+    model that `model.from` names, under its own names, for `load_state_dict`; a classifier that was not trained has its
+    initial weights.
     Raises RequestError if the route cannot be traced, a library is not installed, or the file cannot be written.
     """
     depth = network.require_depth(depth)
@@ -167,8 +168,27 @@ def _traced(route: Route, header: RouteHeader) -> ExportedProgram:
     """The route as a graph for any number of samples. For text also for any number of words up to `max_tokens`."""
     samples = torch.zeros((_EXAMPLES, *header.sample), dtype=header.sample.dtype)
     example = (samples,) if header.sample.words is None else (samples, torch.ones_like(samples, dtype=torch.bool))
+    whole = route if header.targets is None else _InUnits(route, header.targets)
     with _explained(), _without_warnings(), torch.no_grad():
-        return torch.export.export(route, example, dynamic_shapes=_dynamic_sizes(route, header))
+        return torch.export.export(whole, example, dynamic_shapes=_dynamic_sizes(route, header))
+
+
+class _InUnits(nn.Module):
+    """A route whose predictions are in the units of the targets: whoever runs a graph need not know the header."""
+
+    mean: torch.Tensor
+    std: torch.Tensor
+
+    def __init__(self, route: Route, targets: TargetForm) -> None:
+        super().__init__()
+        self.route = route
+        self.register_buffer("mean", torch.tensor(targets.mean))
+        self.register_buffer("std", torch.tensor(targets.std))
+        self.eval()
+
+    def forward(self, samples: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        scores: torch.Tensor = self.route(samples, mask)
+        return scores * self.std + self.mean
 
 
 def _dynamic_sizes(route: Route, header: RouteHeader) -> dict[str, dict[int, Any]]:

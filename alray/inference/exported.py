@@ -61,7 +61,7 @@ class ExportedRoute:
                 key="--depth",
                 hint="leave it out, or export that depth",
             )
-        task = make_task(header.whole_spec().task, len(header.classes))
+        task = make_task(header.whole_spec().task, len(header.classes), header.sample)
         predictions = []
         for given in inputs:
             samples = self._sample(given).unsqueeze(0)
@@ -82,7 +82,7 @@ class ExportedRoute:
             return vocabulary.numbers(document(given), padded=form.padded)
         if form.picture is None:
             raise DataError(
-                "the file does not say how a picture becomes a sample of this network",
+                "the file does not say how an input becomes a sample of this network",
                 file=given,
                 hint="predict from the run folder, whose data source may know",
             )

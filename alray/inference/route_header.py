@@ -13,7 +13,7 @@ from alray.data.dataset import Dataset
 from alray.data.picture import Picture
 from alray.data.preparation import Preparation
 from alray.data.source import Normalisation, Source
-from alray.errors import CheckpointError
+from alray.errors import CheckpointError, RequestError
 from alray.inference.network import TrainedNetwork
 from alray.nn.network import Network
 from alray.nn.route import Route, route_of
@@ -167,6 +167,11 @@ def _form(data: Dataset) -> SampleForm | TextForm:
             max_tokens=vocabulary.max_tokens,
             prepare=vocabulary.prepare,
             padded=data.fixed_length,
+        )
+    if data.num_tokens is not None:
+        raise RequestError(
+            "a route of a language model cannot be exported yet",
+            hint="use the run folder, with `alray predict RUN --prompt TEXT`",
         )
     source = data.source
     assert isinstance(source, Source)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from alray.errors import RequestError
+from alray.errors import RequestError, SpecError
 from alray.loading.yaml_text import read_yaml
 from alray.report.compare_labels import differences, labels_of
 from alray.report.folder import RunFolder, read_run
@@ -29,13 +29,24 @@ from alray.storage.location import Location
 ComparedSplit = Literal["validation", "test"]
 
 
+def _spec_of(text: str, file: str) -> dict[str, Any]:
+    """The keys of a run's spec, which may be one of an older version. Raises SpecError if it is damaged."""
+    spec = read_yaml(text, file)[0]
+    wanted = {"name": str, "data": dict, "model": dict}
+    whole = isinstance(spec, dict) and all(isinstance(spec.get(key), kind) for key, kind in wanted.items())
+    if not whole or not isinstance(spec.get("seed", 0), int):
+        raise SpecError("this is not the spec of a run", file=file, hint="restore it from a copy of the run folder")
+    known: dict[str, Any] = spec
+    return known
+
+
 class ComparedRun:
     """One run of a comparison, read from its folder."""
 
     def __init__(self, run_dir: Location) -> None:
         """Raises CheckpointError if the folder is not a run folder, SpecError if its spec.yaml is damaged."""
         self.folder: RunFolder = read_run(run_dir)
-        self.spec: dict[str, Any] = read_yaml(self.folder.spec_text, str(run_dir / "spec.yaml"))[0]
+        self.spec = _spec_of(self.folder.spec_text, str(run_dir / "spec.yaml"))
         self.figures: Figures = figures_of(self.folder.records, self.folder.plan)
 
     @property
@@ -201,8 +212,11 @@ class Group:
     @property
     def has_bag_of_embeddings(self) -> bool:
         """Whether the route of depth 1 classifies by the mean of word vectors alone."""
-        blocks = [entry["block"] for entry in self.first.spec["model"]["components"]]
-        return self.first.is_text and blocks[0] == "embedding" and 1 in self.depths
+        if not self.first.is_text or 1 not in self.depths:
+            return False
+        components = self.first.spec["model"].get("components")
+        first = components[0] if isinstance(components, list) and components else None
+        return isinstance(first, dict) and first.get("block") == "embedding"
 
     def as_json(self) -> dict[str, Any]:
         figures: dict[str, Callable[[ComparedRun], float | None]] = {

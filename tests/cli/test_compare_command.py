@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from alray.cli.main import execute
 
 
@@ -66,3 +68,13 @@ def test_compare_refuses_what_is_no_run(alray: Callable[..., Any], ended: Path, 
     (tmp_path / "no").write_text("a file")
     unwritable = alray("compare", ended, "--output", tmp_path / "no" / "x.html", "--json")
     assert (unwritable.code, unwritable.json["errors"][0]["file"]) == (2, str(tmp_path / "no" / "x.html"))
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "name: a", "{name: a, seed: x, data: {}, model: {}}", "{name: a, data: {}, model: 1}"]
+)
+def test_a_spec_that_is_none_is_one_error(alray: Callable[..., Any], ended: Path, tmp_path: Path, text: str) -> None:
+    shutil.copytree(ended, tmp_path / "damaged")
+    (tmp_path / "damaged" / "spec.yaml").write_text(text)
+    said = alray("compare", ended, tmp_path / "damaged", "--json")
+    assert [error["file"] for error in said.json["errors"]] == [str(tmp_path / "damaged" / "spec.yaml")]

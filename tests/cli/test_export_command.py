@@ -169,7 +169,10 @@ def test_methods_without_a_label_chain(alray: Callable[..., Any], picture: Path,
     assert (refused.code, refused.json["errors"][0]["key"]) == (2, "--depth")
 
 
-@pytest.mark.parametrize(("which", "length", "depth"), [("images", None, 3), ("text", None, 2), ("text", 9, 4)])
+GRAPHS = [("images", None, 3), pytest.param("text", None, 2, marks=pytest.mark.full), ("text", 9, 4)]
+
+
+@pytest.mark.parametrize(("which", "length", "depth"), GRAPHS)
 def test_a_graph_of_torch_gives_the_runs_scores(
     request: pytest.FixtureRequest, alray: Callable[..., Any], tmp_path: Path, which: str, length: int, depth: int
 ) -> None:
@@ -188,7 +191,7 @@ def test_a_graph_of_torch_gives_the_runs_scores(
             torch.testing.assert_close(graph(*padded(rows, length)), expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("which", "length", "depth"), [("images", None, 3), ("text", None, 2), ("text", 9, 4)])
+@pytest.mark.parametrize(("which", "length", "depth"), GRAPHS)
 def test_a_graph_of_onnx_gives_the_runs_scores(
     request: pytest.FixtureRequest, alray: Callable[..., Any], tmp_path: Path, which: str, length: int, depth: int
 ) -> None:

@@ -14,9 +14,10 @@ from pyarrow import parquet
 
 import alray.data.table
 from alray.data.dataset import Dataset, open_data
-from alray.data.table import Table
+from alray.data.table import Layout, Table
 from alray.errors import DataError
 from alray.spec import data as spec
+from alray.spec.task import MultiLabel, Regression
 
 ROWS = [(5.1, 3.5, "setosa"), (-4.9, 3.0, "setosa"), (6.4, 3.25, "virginica"), (7e1, 3.0, "setosa")]
 NAMES = ("length", "width", "kind")
@@ -165,7 +166,50 @@ def test_what_is_no_parquet(tmp_path: Path) -> None:
             opened(tmp_path / "b.parquet")
 
 
-def test_a_picture_is_no_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("train", "given", "named"),
+    [
+        ([("x", "label", "y"), (1, 0, 5), (2, 1, 6)], [("y", "x"), (5, 1), (6, 2)], True),
+        ([("x", "label", "y"), (1, 0, 5), (2, 1, 6)], [("z", "x", "y"), (0, 1, 5), (0, 2, 6)], True),
+        ([(1, 0, 5), (2, 1, 6)], [(1, 5), (2, 6)], False),
+        ([(1, 0, 5), (2, 1, 6)], [(1, 1, 5), (2, 0, 6)], False),
+    ],
+)
+def test_samples_to_predict_need_no_label(tmp_path: Path, train: Any, given: Any, named: bool) -> None:
+    layout = Layout(header=named, label_column=None if named else 1)
+    source = Table(train=write_csv(tmp_path / "a.csv", train, None), validation=None, test=None, layout=layout)
+    samples = list(source.read_samples(write_csv(tmp_path / "b.csv", given, None)))
+    assert [row.tolist() for _, row in samples] == [[1, 5], [2, 6]]
+    assert [name.rpartition(":")[2] for name, _ in samples] == (["2", "3"] if named else ["1", "2"])
+
+
+def test_samples_to_predict_have_the_columns_of_training(tmp_path: Path) -> None:
     source = Table(train=write_csv(tmp_path / "a.csv", [(1, 0), (2, 1)], ("x", "label")), validation=None, test=None)
-    with pytest.raises(DataError, match="rows of a table"):
-        source.read_image(tmp_path / "a.png")
+    with pytest.raises(DataError, match=r"b\.csv:1: data\.columns: there is no column `x`"):
+        list(source.read_samples(write_csv(tmp_path / "b.csv", [(1,)], ("w",))))
+    with pytest.raises(DataError, match=r"c\.csv:2: .*`a`"):
+        list(source.read_samples(write_csv(tmp_path / "c.csv", [("a",)], ("x",))))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_columns_of_targets_and_labels(tmp_path: Path, kind: str) -> None:
+    columns = {"a": [1.0, 2.0, 4.0], "warm": [1, 0, 1], "age": [10.0, 30.0, 20.0], "round": [True, False, False]}
+    if kind == "parquet":
+        file = write_parquet(tmp_path / "t.parquet", columns)
+    else:
+        rows = [[float(value) for value in row] for row in zip(*columns.values(), strict=True)]
+        file = write_csv(tmp_path / "t.csv", rows, tuple(columns))
+
+    def of(task: Any, *names: str) -> Dataset:
+        keys = {"label_columns": names, "columns": ["a"], "validation_fraction": 0.0}
+        section = spec.Table(source="table", train=file, batch_size=2, **keys)
+        return open_data(section, seed=0, load=no_code, task=task)
+
+    labels = of(MultiLabel(kind="multi_label"), "warm", "round")
+    assert (labels.classes, labels.sample_shape) == (("warm", "round"), (1,))
+    assert labels.train.take([0, 1, 2])[1].tolist() == [[1, 1], [0, 0], [1, 0]]
+    ages = of(Regression(kind="regression"), "age")
+    standardised = ages.train.take([0, 1, 2])[1]
+    assert ages.in_units(standardised).flatten().tolist() == pytest.approx([10.0, 30.0, 20.0])
+    with pytest.raises(DataError, match="the labels are 10"):
+        of(MultiLabel(kind="multi_label"), "age")

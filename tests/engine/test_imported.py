@@ -10,7 +10,9 @@ import torch
 from torch.nn import functional
 from torchvision.models import resnet18
 
+from alray.cli.main import execute
 from alray.data.batches import TrainBatches
+from alray.errors import SpecError
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
@@ -50,6 +52,31 @@ class Net(nn.Module):
             x = functional.dropout(x, 0.2, self.training)
         return self.last(x.mean((2, 3)))
 """
+BENT = """\
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Net(nn.Module):
+    '''From its first layer to its last two or three tensors are needed later.'''
+
+    def __init__(self, classes):
+        super().__init__()
+        self.down = nn.Conv2d(2, 4, 3, padding=1)
+        self.deeper = nn.Conv2d(4, 8, 3, padding=1)
+        self.middle = nn.Conv2d(8, 8, 3, padding=1)
+        self.up = nn.Conv2d(16, 4, 3, padding=1)
+        self.top = nn.Conv2d(10, 4, 3, padding=1)
+        self.last = nn.Linear(4, classes)
+
+    def forward(self, x):
+        fine = self.down(x).relu_()
+        coarse = self.deeper(functional.max_pool2d(fine, 2)).relu_()
+        middle = functional.dropout(self.middle(coarse), 0.2, self.training)
+        coarse = functional.interpolate(self.up(torch.cat([middle, coarse], 1)).relu_(), scale_factor=2)
+        return self.last(functional.relu(self.top(torch.cat([coarse, fine, x], 1))).mean((2, 3)))
+"""
 SPEC = """\
 name: imported
 seed: 3
@@ -84,6 +111,8 @@ def test_the_same_bits_on_more_stages_and_resumed(imported: Workshop, method: st
         same(imported.run(f"method={method}", f"pipeline.partition={partition}", name=f"{number}"), one)
     imported.run(f"method={method}", "run.epochs=1", "pipeline.stages=2", name="half")
     same(imported.resume("run.epochs=2", "pipeline.partition=[1,3]", name="half"), one)
+    page = str(imported.folder / "both.html")
+    assert execute(["compare", str(imported.folder / "one"), str(imported.folder / "0"), "--output", page]) == 0
 
 
 def test_the_same_bits_on_ray(imported: Workshop, local_ray: None) -> None:
@@ -110,7 +139,8 @@ def test_frozen_parts_keep_their_weights_on_any_stages(imported: Workshop, metho
     same(imported.resume("run.epochs=2", *schedule, "pipeline.partition=[2,2]", name="half"), one)
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", pytest.param("zero_bubble", marks=pytest.mark.full)])
+@pytest.mark.full  # `test_the_same_bits_on_ray` has stages on Ray, the test above parts that are frozen
+@pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble"])
 def test_a_pipeline_with_a_frozen_stage_on_ray(imported: Workshop, local_ray: None, schedule: str) -> None:
     overrides = ("method=backpropagation", FROZEN, f"pipeline.schedule={schedule}", "pipeline.partition=[2,2]",
                  "pipeline.micro_batches=4", "pipeline.micro_batch_norm=accept")  # fmt: skip
@@ -178,3 +208,41 @@ def test_a_pipeline_of_torchvisions_resnet_is_plain_torch_and_goes_back(
     samples = torch.randn(5, 3, 32, 32)
     route = ExportedRoute(Path(workshop.folder / "resnet.safetensors"), allow_code=False).route
     assert torch.equal(again.eval()(samples), route(samples))
+
+
+PIPELINES = {
+    "1f1b": "pipeline.partition=[2,3]",
+    "gpipe": "pipeline.partition=[1,2,2]",
+    "zero_bubble": "pipeline.partition=[2,3]",
+    "interleaved_1f1b": "pipeline.partition=[1,1,1,2]",
+    "naive": "pipeline.partition=[3,2]",
+}
+
+
+def bend(imported: Workshop) -> None:
+    (imported.folder / "own_nets.py").write_text(BENT)
+    imported.spec.write_text(SPEC.replace("width: 6, ", ""))
+
+
+@pytest.mark.parametrize(
+    "schedule", ["1f1b", *(pytest.param(each, marks=pytest.mark.full) for each in PIPELINES if each != "1f1b")]
+)
+def test_a_pipeline_cut_where_several_tensors_are_needed(imported: Workshop, local_ray: None, schedule: str) -> None:
+    bend(imported)
+    keys = ["method=backpropagation", "model.components=5", f"pipeline.schedule={schedule}", PIPELINES[schedule]]
+    keys += [] if schedule == "naive" else ["pipeline.micro_batches=4"]
+    one = imported.run(*keys, name="one")
+    same(imported.run(*keys, inline=False, name="ray"), one)
+    imported.run(*keys, "run.epochs=1", name="half")
+    same(imported.resume("run.epochs=2", name="half"), one)
+    trained = TrainedNetwork(imported.folder / "ray", allow_code=True)
+    route = export_route(trained, None, "safetensors", imported.folder / "route.safetensors")
+    samples = torch.randn(3, 2, 8, 8)
+    exported = ExportedRoute(Path(route.file), allow_code=True)
+    assert torch.equal(exported.route(samples), trained.route(5)(samples))
+
+
+def test_local_losses_are_not_cut_where_several_tensors_are_needed(imported: Workshop) -> None:
+    bend(imported)
+    with pytest.raises(SpecError, match="at most 2 components"):
+        imported.run("method=decoupled_greedy", "model.components=5")

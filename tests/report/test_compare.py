@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from alray.errors import CheckpointError
+from alray.errors import CheckpointError, RequestError
 from alray.loading.yaml_text import write_yaml
 from alray.report.compare import Comparison, compare_runs
 from alray.report.compare_page import ComparisonReport, depth_rows, training_rows
@@ -53,6 +53,7 @@ def add(given: ModuleType, tmp_path: Path) -> Add:
         engine: str = "ray",
         best_kept: bool = True,
         start_s: float = 0.0,
+        metric: str = "accuracy",
         **spec: Any,
     ) -> Path:
         plan = given.example_plan((1, 1), method=method)
@@ -74,6 +75,7 @@ def add(given: ModuleType, tmp_path: Path) -> Add:
             if method != "associated_learning":
                 depths = depths[1:]
             fields = {"validation": validation, "test": test, "per_depth": depths, "duration_s": 0.1}
+            fields["metric"] = metric
             records.append(EvaluationRecord(**given.at(step, start_s + epoch * 2.0 + seed), **fields))
         summary = None
         if status is not None:
@@ -126,6 +128,23 @@ def test_runs_that_differ_by_their_seed_are_one_row(add: Add) -> None:
         ("net, associated learning", "0.3000 ± 0.1414", "0.7000 ± 0.1414"),
         ("net, backpropagation", "–", "0.4000"),
     )
+
+
+def test_runs_of_an_error_are_compared_by_the_lowest(add: Add) -> None:
+    of_error = {"metric": "mean_squared_error", "task": {"kind": "regression", "metric": "mean_squared_error"}}
+    runs = [
+        add("a", (0.9, 0.8), (0.2, 0.3), (0.5, 0.1), **of_error),
+        add("b", (0.4, 0.6), method="backpropagation", **of_error),
+    ]
+    comparison = compare_runs(runs)
+    assert comparison.metric.name == "mean_squared_error"
+    # Chosen on validation: the error 0.2, whatever the test errors are.
+    assert [group.score("test") for group in comparison.groups] == [Spread(0.3, None, 1), Spread(0.6, None, 1)]
+    page = re.sub(r"<script>.*?</script>", "", ComparisonReport(comparison).page(), flags=re.DOTALL)
+    assert "Validation mean squared error against steps" in page
+    assert "accuracy" not in page.lower()
+    with pytest.raises(RequestError, match="different metrics"):
+        compare_runs([*runs, add("c", (0.5, 0.5))])
 
 
 def test_effective_parameters_are_those_inference_uses(add: Add) -> None:

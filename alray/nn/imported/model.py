@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from pickle import UnpicklingError
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -19,13 +21,16 @@ from alray.errors import Problem, SpecError
 from alray.nn.imported.ends import PartEnds
 from alray.nn.imported.layout import channels_last
 from alray.nn.imported.part import Part, between
-from alray.nn.imported.places import SAMPLES, costs, even, natural, place_of, single_places, uses_again, weighted
+from alray.nn.imported.places import SAMPLES, alive_behind, costs, even, natural, place_of, uses_again, weighted
 from alray.nn.imported.sources import made, named_weights
 from alray.nn.imported.trace import Trace, first_line, trace
 from alray.nn.readout import Pooling
 from alray.nn.shape import Shape
 from alray.spec.section import listed, nearest
 from alray.user_code import FAULTS_OF_USER_CODE, own_problem
+
+Shapes = tuple[tuple[int, ...], ...]
+"""Of one sample of several tensors."""
 
 
 class ImportedModel:
@@ -117,8 +122,8 @@ class ImportedModel:
         return {True: training, False: evaluation}
 
     @cached_property
-    def _single(self) -> dict[bool, dict[str, fx.Node]]:
-        return {mode: single_places(traced) for mode, traced in self._traces.items()}
+    def _alive(self) -> dict[bool, dict[str, tuple[fx.Node, ...]]]:
+        return {mode: alive_behind(traced) for mode, traced in self._traces.items()}
 
     @cached_property
     def _with_weights(self) -> Mapping[str, None]:
@@ -145,9 +150,11 @@ class ImportedModel:
         Raises SpecError if there is none before the classifier.
         """
         order = {name: number for number, name in enumerate(self._traces[True].names.values())}
-        again = uses_again(self._traces[True], self.whole)
-        in_both = [name for name in self._single[True] if name in self._single[False] and name not in again]
-        found = [name for name in in_both if order[name] < order[list(self._with_weights)[-1]]]
+        found = [
+            name
+            for name, alive in self._in_both.items()
+            if len(alive) == 1 and order[name] < order[list(self._with_weights)[-1]]
+        ]
         if not found:
             opaque = sorted(self._traces[True].opaque)
             why = f"; `{opaque[0]}` cannot be traced and stays in one piece" if opaque else ""
@@ -158,12 +165,58 @@ class ImportedModel:
             )
         return found
 
-    def parts(self, cut: Sequence[str]) -> list[PartEnds]:
-        """The ends of the components that a cut makes."""
-        ends = [*cut, self.places[-1]]
-        return [PartEnds(after, until) for after, until in zip([None, *cut], ends, strict=True)]
+    @cached_property
+    def _in_both(self) -> dict[str, tuple[str, ...]]:
+        """The nodes behind which the same values are needed later in training and in evaluation, and no weights that
+        were used before: with the names of all those values, in order."""
+        again = uses_again(self._traces[True], self.whole)
+        named = {
+            mode: {
+                name: tuple(traced.names.get(node, "") for node in self._alive[mode][name])
+                for name in self._alive[mode]
+            }
+            for mode, traced in self._traces.items()
+        }
+        return {
+            name: alive for name, alive in named[True].items() if name not in again and named[False].get(name) == alive
+        }
 
-    def cut(self, components: int | str, given: Sequence[str] | None, sample: Shape) -> list[PartEnds]:
+    def parts(self, cut: Sequence[str], shapes: Mapping[str, Shapes] = MappingProxyType({})) -> list[PartEnds]:
+        """The ends of the components that a cut makes.
+
+        Args:
+            shapes: of one sample of the tensors that are needed behind a place, where they are several.
+        """
+        ends = [*cut, self.places[-1]]
+        return [
+            PartEnds(after, until, shapes.get(after or "", ())) for after, until in zip([None, *cut], ends, strict=True)
+        ]
+
+    def _packed(self, values: Mapping[fx.Node, torch.Tensor], sample: Shape) -> dict[str, Shapes]:
+        """The places behind which several tensors are needed that can travel as one, with the shapes of one sample.
+
+        They have the rows of the batch and one type, and none shares its memory with another: the model could write
+        into both at once.
+        """
+        traced = self._traces[True]
+        input = torch.zeros((SAMPLES, *sample), dtype=sample.dtype, device="meta")
+        order = list(traced.names.values())
+        last = order.index(self.places[-1])
+        found = {}
+        for name in self._in_both:
+            nodes = self._alive[True][name]
+            if len(nodes) == 1 or order.index(name) > last:
+                continue
+            tensors = [input if node is traced.input else values.get(node) for node in nodes]
+            if all(each is not None and _of_batch(each) and each.dtype == input.dtype for each in tensors) and len(
+                {each.untyped_storage()._cdata for each in tensors if each is not None}
+            ) == len(tensors):
+                found[name] = tuple(tuple(each.shape[1:]) for each in tensors if each is not None)
+        return found
+
+    def cut(
+        self, components: int | str, given: Sequence[str] | None, sample: Shape, *, several: bool = False
+    ) -> list[PartEnds]:
         """The components that a spec asks for.
 
         Raises SpecError.
@@ -172,31 +225,48 @@ class ImportedModel:
             components: their number, or `auto`: one for each natural unit.
             given: the names behind which to cut instead.
             sample: the shape of one sample, for the work of the layers.
+            several: whether it may be cut where several tensors are needed later, as long as there are no other places:
+                in a cut that is given, and for more components than there would be otherwise.
         """
         if given is not None:
-            chosen = [place_of(name, self._traces[True], self.places) for name in given]
-            order = [self.places.index(name) for name in chosen]
+            packed: dict[str, Shapes] = {}
+            if several and self.places:
+                packed = self._packed(self._measured(sample)[1], sample)
+            places = [name for name in self._in_both if name in packed or name in self.places]
+            chosen = [place_of(name, self._traces[True], places) for name in given]
+            order = [places.index(name) for name in chosen]
             if order != sorted(set(order)) or self.places[-1] in chosen:
                 raise SpecError(
                     "the places of a cut must follow each other, before the classifier",
                     key="model.cut",
                     hint=f"the last layers before the classifier end at `{self.places[-1]}`, which is always a cut",
                 )
-            return self.parts(chosen)
+            return self.parts(chosen, packed)
         work, values = self._measured(sample)
-        groups = self._groups(values)
+        groups = self._groups(dict.fromkeys(self._of_batch(values), 0))
         if components == "auto":
-            places, with_weights = self._of_batch(values).keys(), self._with_weights.keys()
-            return self.parts(natural(groups, self._traces[True], places, with_weights, self.whole))
+            of_batch, with_weights = self._of_batch(values).keys(), self._with_weights.keys()
+            return self.parts(natural(groups, self._traces[True], of_batch, with_weights, self.whole))
         assert isinstance(components, int)
+        packed = self._packed(values, sample) if several and components > len(groups) else {}
+        if packed:
+            sizes = {name: sum(math.prod(shape) for shape in shapes) for name, shapes in packed.items()}
+            single = {name: self._alive[True][name][0] for name in self._of_batch(values)}
+            sizes |= {name: values[node].numel() // SAMPLES if node in values else 0 for name, node in single.items()}
+            groups = self._groups(sizes, packed)
         if components > len(groups):
             raise SpecError(
                 f"{self.title} can be cut into at most {counted(len(groups), 'component')} with weights",
                 key="model.components",
-                hint=f"ask for {len(groups)} or fewer",
+                hint=f"ask for {len(groups)} or fewer"
+                + (
+                    "; backpropagation can be cut in more places"
+                    if not several and self._packed(values, sample)
+                    else ""
+                ),
             )
         of_group = dict(zip(groups, self._work_of(groups, work), strict=True))
-        return self.parts(even(groups, of_group, components))
+        return self.parts(even(groups, of_group, components), packed)
 
     def _measured(self, sample: Shape) -> tuple[dict[fx.Node, float], dict[fx.Node, torch.Tensor]]:
         traced, places, on_meta = self._traces[True], self.places, _on_meta(self.whole).train()
@@ -206,29 +276,34 @@ class ImportedModel:
         except FAULTS_OF_USER_CODE as error:
             message = f"{self.title} does not take samples of {tuple(sample)}: {first_line(error)}"
             hint = (
-                "set data.image_size, or give constructor arguments by `with`; a `forward` must not depend on the "
-                "values of tensors, because shapes are found on torch's meta device"
+                "set data.image_size, or give constructor arguments by `with`, if it wants other samples; write a "
+                "choice by the values of tensors with torch.where, because shapes are found without values, on torch's "
+                "meta device"
             )
             problem = own_problem(error, message, key="model.from", hint=hint)
             raise SpecError.of((problem or Problem(message, hint, key="model.from"),)) from error
 
-    def _groups(self, values: dict[fx.Node, torch.Tensor]) -> list[PartEnds]:
-        """The shortest runs that have weights: each begins with a layer with weights, the first one with the input."""
-        trace = self._traces[True]
-        places = self._of_batch(values)
+    def _groups(self, places: Mapping[str, int], shapes: Mapping[str, Shapes] = MappingProxyType({})) -> list[PartEnds]:
+        """The shortest runs that have weights: each begins with a layer with weights, the first one with the input.
+
+        Args:
+            places: that may be used, with the size of what travels there. Of those between two layers with weights the
+                smallest counts, the last one of several.
+            shapes: as in `parts`.
+        """
         ends: list[str] = []
         current: str | None = None
         has_weights = False
-        for name in trace.names.values():
+        for name in self._traces[True].names.values():
             if name in self._with_weights:
                 if current is not None and has_weights:
                     ends.append(current)
                 current, has_weights = None, True
-            if name in places:
+            if name in places and (current is None or places[name] <= places[current]):
                 current = name
             if name == self.places[-1]:
                 break
-        return self.parts(ends)
+        return self.parts(ends, shapes)
 
     def _of_batch(self, values: dict[fx.Node, torch.Tensor]) -> dict[str, None]:
         """The places whose values have the rows of the batch, in order, and the last one in any case."""
@@ -257,14 +332,19 @@ class ImportedModel:
         samples = torch.zeros((SAMPLES, *input), dtype=input.dtype, device="meta")
         return tuple(_on_meta(part)(samples).shape[1:])
 
-    def part(self, after: str | None, until: str | None) -> Part:
-        """The module of what lies between two places, with copies of the model's weights. None: the input, the end."""
+    def part(self, after: str | None, until: str | None, takes: Shapes = ()) -> Part:
+        """The module of what lies between two places, with copies of the model's weights.
+
+        Args:
+            after: None for the input, and `until`: None for the result.
+            takes: shapes of the tensors that its input packs, as in `PartEnds`.
+        """
         graphs = {}
         for mode, traced in self._traces.items():
-            places = self._single[mode]
-            begin = traced.input if after is None else places[after]
-            end = traced.output if until is None else places[until]
-            graphs[mode] = between(traced, begin, end)
+            places = self._alive[mode]
+            begin = (traced.input,) if after is None else places[after]
+            end = (traced.output,) if until is None else places[until]
+            graphs[mode] = between(traced, begin, end, takes)
         pooling: Pooling = "channels_last" if until in self._channels_last else "mean"
         return Part(self.whole, graphs[True], graphs[False], frozen=self.frozen, pooling=pooling)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection
+import math
+import operator
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -64,10 +66,21 @@ class Part(nn.Module):
         return compute(self, s)
 
 
-def between(trace: Trace, after: fx.Node, until: fx.Node) -> fx.Graph:
-    """The nodes behind `after` up to `until` as a graph of its own. Parameters that they need come with them."""
+def between(
+    trace: Trace, after: Sequence[fx.Node], until: Sequence[fx.Node], takes: Sequence[tuple[int, ...]] = ()
+) -> fx.Graph:
+    """The nodes behind those of one place up to those of another as a graph of its own. Parameters that they need come
+    with them.
+
+    Several tensors travel as one: their samples as rows, one behind the other, `[N, numbers of all]`.
+
+    Args:
+        after: the nodes whose values come in, and `until`: those whose values go out. The last one is the place.
+        takes: shapes of one sample of the values that come in, if there are several.
+    """
     graph = fx.Graph()
-    copies = {after: graph.placeholder("s")}
+    given = graph.placeholder("s")
+    copies = dict(zip(after, _unpacked(graph, given, takes) if len(after) > 1 else [given], strict=True))
     inside = False
     for node in trace.graph.nodes:
         if inside and node.op != "output":
@@ -76,11 +89,27 @@ def between(trace: Trace, after: fx.Node, until: fx.Node) -> fx.Graph:
                     copies[needed] = graph.node_copy(needed)
             if node not in copies:
                 copies[node] = graph.node_copy(node, lambda each: copies[each])
-        inside = inside or node is after
-        if node is until:
+        inside = inside or node is after[-1]
+        if node is until[-1]:
             break
-    graph.output(copies[until])
+    results = [copies[node] for node in until]
+    if len(results) > 1:
+        rows = [graph.call_method("flatten", (result, 1)) for result in results]
+        results = [graph.call_function(torch.cat, (rows, 1))]
+    graph.output(results[0])
     return graph
+
+
+def _unpacked(graph: fx.Graph, packed: fx.Node, shapes: Sequence[tuple[int, ...]]) -> list[fx.Node]:
+    """The tensors that a part before has packed, each in memory of its own: the model may write into one of them."""
+    sizes = [math.prod(shape) for shape in shapes]
+    rows = graph.call_method("split", (packed, sizes, 1))
+    found = []
+    for index, shape in enumerate(shapes):
+        row = graph.call_function(operator.getitem, (rows, index))
+        value = graph.call_method("unflatten", (row, 1, shape))
+        found.append(graph.call_method("clone", (value,), {"memory_format": torch.contiguous_format}))
+    return found
 
 
 def _compiled(graph: fx.Graph) -> Callable[[nn.Module, torch.Tensor], torch.Tensor]:

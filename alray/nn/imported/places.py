@@ -20,20 +20,20 @@ _MOST_NAMED = 6
 """Places that a message lists."""
 
 
-def single_places(trace: Trace) -> dict[str, fx.Node]:
-    """The nodes after which their own value alone is needed, by name, in order.
+def alive_behind(trace: Trace) -> dict[str, tuple[fx.Node, ...]]:
+    """Behind each node whose value is needed later: the nodes whose values are, itself the last, by its name.
 
     Parameters do not count: the part that needs one has it. The node that returns the result is not among them.
     """
     last_use = {each: number for number, node in enumerate(trace.graph.nodes) for each in node.all_input_nodes}
-    alive: set[fx.Node] = set()
-    found: dict[str, fx.Node] = {}
+    alive: dict[fx.Node, None] = {}
+    found: dict[str, tuple[fx.Node, ...]] = {}
     for number, node in enumerate(trace.graph.nodes):
-        alive = {each for each in alive if last_use[each] > number}
+        alive = {each: None for each in alive if last_use[each] > number}
         if node.op != "get_attr" and last_use.get(node, -1) > number:
-            alive.add(node)
-        if alive == {node} and node.op != "placeholder" and node is not trace.output:
-            found[trace.names[node]] = node
+            alive[node] = None
+            if node.op != "placeholder" and node is not trace.output:
+                found[trace.names[node]] = tuple(alive)
     return found
 
 

@@ -182,8 +182,8 @@ def _not_traced(error: Exception, title: str) -> SpecError:
     """The refusal of a model whose own `forward` cannot be traced, with the line of the user's code if it is one."""
     message = f"`forward` of {title} cannot be traced, so that it can be cut: {first_line(error)}"
     hint = (
-        "move what depends on the values of tensors into a submodule, which then stays in one piece; or write the "
-        "model as nn.Sequential"
+        "write a choice by the values of tensors with torch.where; move other code that cannot be traced, such as a "
+        "loop over a size, into a submodule, which then stays in one piece"
     )
     problem = own_problem(error, message, key="model.from", hint=hint) or Problem(message, hint, key="model.from")
     return SpecError.of((problem,))
