@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from alray.inference.export import Exported, Format
+    from alray.inference.generation import Generated
     from alray.inference.requests import Evaluated
     from alray.reproduction import Reproduction
     from alray.tasks.task import Prediction
@@ -210,7 +211,7 @@ class Run:
         data: Overrides = None,
         allow_code: bool = False,
     ) -> list[Prediction]:
-        """Classify pictures (files), or texts (files, or the texts themselves): one of them, or several.
+        """Predict pictures (files), rows of tables (files), or texts (files, or the texts themselves).
 
         Args:
             depth, best, step, data: as for `evaluate`; without a depth, the deepest route.
@@ -224,6 +225,43 @@ class Run:
                 self.folder,
                 texts,
                 depth=depth,
+                allow_code=allow_code,
+                requested=RequestedWeights(best, step),
+                data=data_texts(data),
+            )[0]
+
+    def generate(
+        self,
+        prompt: str,
+        *,
+        tokens: int = 200,
+        temperature: float = 1.0,
+        seed: int = 0,
+        depth: int | None = None,
+        best: bool = False,
+        step: int | None = None,
+        data: Overrides = None,
+        allow_code: bool = False,
+    ) -> Generated:
+        """Continue a text with a language model, as `alray predict --prompt`.
+
+        Args:
+            tokens: how many follow the prompt.
+            temperature: the scores are divided by it; 0: always the most probable token.
+            seed: of the tokens that are drawn.
+            depth, best, step, data: as for `predict`.
+        """
+        from alray.inference.requests import generate_by_run
+        from alray.inference.weights import RequestedWeights
+
+        with api_errors():
+            return generate_by_run(
+                self.folder,
+                prompt,
+                tokens=tokens,
+                temperature=temperature,
+                depth=depth,
+                seed=seed,
                 allow_code=allow_code,
                 requested=RequestedWeights(best, step),
                 data=data_texts(data),

@@ -83,15 +83,25 @@ def predict(
         ),
     ],
     inputs: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="INPUT",
-            help="Image files. For a network that reads text: files with one document each, or texts in quotes. An "
-            "input that is not a file is taken as text, except a single word that ends in .txt.",
+            help="Image files, or tables of which each row is predicted. For a network that reads text: files with one "
+            "document each, or texts in quotes. An input that is not a file is taken as text, except a single word "
+            "that ends in .txt.",
             show_default=False,
         ),
-    ],
+    ] = None,
     *,
+    prompt: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="A text that a language model continues, in place of inputs."),
+    ] = None,
+    tokens: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many tokens it is continued by.")] = 200,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="The spread of the tokens that are drawn; 0: always the most probable one.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the tokens that are drawn.")] = 0,
     depth: Depth = None,
     best: BestWeights = False,
     step: Step = None,
@@ -99,12 +109,40 @@ def predict(
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
-    """Predict pictures or texts with a trained network.
+    """Predict pictures, rows of tables or texts with a trained network, or continue a text.
 
     Uses a checkpoint of a run, or an exported route.
     """
     source = location_of(run)
     with terminal(as_json=json) as streams:
+        if bool(inputs) == (prompt is not None):
+            raise RequestError(
+                "there is nothing to predict" if not inputs else "inputs and a prompt are given",
+                key="--prompt",
+                hint="give inputs, or for a language model --prompt with a text to continue",
+            )
+        if prompt is not None:
+            from alray.inference.requests import generate_by_run
+            from alray.inference.weights import RequestedWeights
+
+            made, weights = generate_by_run(
+                source,
+                prompt,
+                tokens=tokens,
+                temperature=temperature,
+                depth=depth,
+                seed=seed,
+                allow_code=allow_code,
+                requested=RequestedWeights(best, step),
+                data=data or (),
+            )
+            if json:
+                streams.answer({"weights": weights.as_json(), "generated": asdict(made)})
+                return
+            streams.tell(str(weights))
+            streams.put(made.prompt + made.text)
+            return
+        assert inputs is not None
         from alray.inference.requests import predict_run
         from alray.inference.weights import RequestedWeights
 

@@ -23,11 +23,12 @@ class AssumedSplit(Split):
             expected: with shape and classes.
         """
         assert expected.shape is not None and expected.classes is not None
-        dtype = torch.float32 if expected.words is None else torch.int64
+        dtype = torch.float32 if expected.words is None and not expected.tokens else torch.int64
         super().__init__(expected.shape, dtype, tuple(f"class_{number}" for number in range(expected.classes)))
         self._task = task
         self._samples = samples
         self._words = expected.words
+        self._tokens = expected.classes if expected.tokens else None
 
     def __len__(self) -> int:
         return self._samples
@@ -37,7 +38,9 @@ class AssumedSplit(Split):
     ) -> tuple[Tensor, Tensor]:
         drawn = generator(0, "assumed", len(positions))
         size = (len(positions), *self.shape)
-        if self._words is None:
+        if self._tokens is not None:
+            samples = torch.randint(self._tokens, size, generator=drawn)
+        elif self._words is None:
             samples = torch.rand(size, generator=drawn)
         else:
             samples = torch.randint(PADDING + 1, self._words, size, generator=drawn)

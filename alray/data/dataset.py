@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from alray.spec.task import CLASSIFICATION, Regression, TaskSection
 from alray.tasks.task import LearningTask, make_task
 
 if TYPE_CHECKING:
+    from alray.data.tokens import Tokens
     from alray.data.vocabulary import Vocabulary
     from alray.spec import data as spec
 
@@ -74,6 +75,10 @@ class Dataset:
     vocabulary: Vocabulary | None = None
     #: For text: whether every mini-batch has the width of `sample_shape` instead of that of its longest document.
     fixed_length: bool = False
+    #: Of windows of tokens: the number of tokens. None for other data.
+    num_tokens: int | None = None
+    #: Of windows of tokens: how a text becomes tokens; None for other data, or without data.
+    tokens: Tokens | None = None
     #: A sentence: what a plan takes for data that are not there. None: they are.
     assumed: str | None = None
     #: What the user should read of these data before a plan, in sentences.
@@ -139,19 +144,21 @@ class Dataset:
         whole, rest = divmod(self.num_train, self.batch_size)
         return whole + (1 if rest and self.last_batch == "keep" else 0)
 
-    def read_image(self, path: Path) -> Tensor:
-        """Return a picture file as an input of the model: float32 of `sample_shape`, prepared like training samples.
+    def read_samples(self, path: Path) -> Iterator[tuple[str, Tensor]]:
+        """The samples of a picture file or of a table as inputs of the model, each with a name: float32 of
+        `sample_shape`, prepared like training samples.
 
-        Raises DataError if the file is missing or damaged, or if the samples of the source are not pictures.
+        Raises DataError if the file is missing or damaged, or holds no samples of this source.
         """
         if not isinstance(self.source, Source) or not isinstance(self.train, SampleSplit):
             raise DataError(
-                "the samples of this data are documents, not pictures",
+                "the samples of this data are documents, not pictures or numbers",
                 file=str(path),
                 key="data.source",
                 hint="give lines of text, or files of text",
             )
-        return self.train.prepare(self.source.read_image(path), f"picture {path}")
+        for name, sample in self.source.read_samples(path):
+            yield name, self.train.prepare(sample, f"sample {name}")
 
     def read_text(self, text: str) -> Tensor:
         """Return a document as an input of the model: [T] int64, 1 <= T <= `sample_shape`[0], padded where mini-batches
@@ -252,6 +259,8 @@ def _opened_data(
     data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], section: TaskSection, fixed_length: bool
 ) -> Dataset:
     source, sets = _source(data_spec, load, section)
+    if isinstance(source, TextSource) and data_spec.source == "text":
+        return _open_windows(source, sets, cast("spec.TokenText", data_spec), seed, section)
     task = make_task(section, len(source.classes))
     if isinstance(source, TextSource):
         return _open_text(source, sets, data_spec, seed, task, fixed_length)
@@ -305,8 +314,9 @@ def _assumed(data_spec: spec.DataSection, section: TaskSection, fixed_length: bo
 
     expected = data_spec.expected
     assert expected.samples is not None and expected.shape is not None and expected.classes is not None
-    task = make_task(section, expected.classes)
+    task = make_task(section, expected.classes, expected.shape)
     validation, train = _part_sizes(expected.samples, data_spec)
+    tokens = expected.classes if expected.tokens else None
     if data_spec.own_validation:
         validation = expected.validation
     _require_images_to_augment(data_spec, expected.shape)
@@ -332,6 +342,7 @@ def _assumed(data_spec: spec.DataSection, section: TaskSection, fixed_length: bo
         augment=data_spec.augment,
         contents=None,
         vocabulary=vocabulary,
+        num_tokens=tokens,
         fixed_length=fixed_length,
         assumed=f"planned without the data: {samples} in {expected.classes} classes ({whence})",
     )
@@ -412,6 +423,48 @@ def _open_text(
     )
 
 
+def _open_windows(
+    source: TextSource, sets: dict[SplitName, Any], section: spec.TokenText, seed: int, task_section: TaskSection
+) -> Dataset:
+    from alray.data.tokens import make_tokens
+    from alray.data.windows import window_splits
+    from alray.spec.data import LEARNT_BYTE_PAIRS
+
+    documents, test = _require_train(_opened(sets.get("train"), "train")), sets["test"]
+    train_part, validation_part = _parts(len(documents), section, seed)
+    tokens = make_tokens(
+        section.tokens,
+        [documents.texts[index] for index in train_part.tolist()],
+        section.tokenizer,
+        section.vocabulary_size or LEARNT_BYTE_PAIRS,
+    )
+    train_split, validation_split, test_split = window_splits(
+        documents,
+        test,
+        tokens,
+        train_part=train_part,
+        validation_part=validation_part,
+        context=section.context,
+        seed=seed,
+    )
+    _require_mini_batch(len(train_split), section, f"{len(train_split)} windows of {section.context} tokens")
+    return Dataset(
+        source=source,
+        train=train_split,
+        validation=validation_split,
+        test=test_split,
+        normalisation=None,
+        task=make_task(task_section, len(tokens.names), (section.context,)),
+        num_samples=len(train_split),
+        batch_size=section.batch_size,
+        last_batch=section.last_batch,
+        augment=section.augment,
+        contents=hash_of_set(documents),
+        num_tokens=len(tokens.names),
+        tokens=tokens,
+    )
+
+
 def _opened(samples: SomeSet | None, name: SplitName) -> SomeSet | None:
     if samples is not None and len(samples) == 0:
         raise DataError(f"the {name} set is empty", key="data", hint="use a source that has samples")
@@ -425,9 +478,15 @@ def _require_train(samples: SomeSet | None) -> SomeSet:
 
 
 def _divide(num_samples: int, data_spec: spec.DataSection, seed: int) -> tuple[Tensor, Tensor]:
-    """Return the indices of the training and the validation split into the source's training set, sorted."""
+    """Return the indices of the training and the validation split into the source's training set, sorted. Raises
+    DataError if they leave no mini-batch."""
+    _part_sizes(num_samples, data_spec)
+    return _parts(num_samples, data_spec, seed)
+
+
+def _parts(num_samples: int, data_spec: spec.DataSection, seed: int) -> tuple[Tensor, Tensor]:
     order = torch.randperm(num_samples, generator=generator(seed, "validation"))
-    num_validation, num_train = _part_sizes(num_samples, data_spec)
+    num_validation, num_train = data_spec.split(num_samples)
     train = order[num_validation : num_validation + num_train]
     return train.sort().values, order[:num_validation].sort().values
 
@@ -438,13 +497,22 @@ def _part_sizes(num_samples: int, data_spec: spec.DataSection) -> tuple[int, int
     left = f"data.validation_fraction and data.train_fraction leave {num_train} of {num_samples} training samples"
     if num_train == 0:
         raise DataError(left, key="data", hint="decrease the first or increase the second")
+    _require_mini_batch(num_train, data_spec, left)
+    return num_validation, num_train
+
+
+def _require_mini_batch(num_train: int, data_spec: spec.DataSection, left: str) -> None:
+    """Raise DataError if the training split has no mini-batch.
+
+    Args:
+        left: its size in words.
+    """
     if num_train < data_spec.batch_size and data_spec.last_batch == "drop":
         raise DataError(
             f"{left}, fewer than one mini-batch of {data_spec.batch_size}",
             key="data.batch_size",
             hint=f"set data.batch_size to at most {num_train}, or set data.last_batch=keep",
         )
-    return num_validation, num_train
 
 
 def _channels(data_spec: spec.DataSection, shape: tuple[int, ...]) -> int | None:

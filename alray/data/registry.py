@@ -165,6 +165,22 @@ def _table(data_spec: spec.Table, task: TaskSection) -> Source:
     )
 
 
+def _text(data_spec: spec.TokenText) -> TextSource:
+    if data_spec.docstrings:
+        from alray.data.docstrings import Docstrings
+
+        return _redivided(Docstrings(cache=data_spec.cache), data_spec.test_fraction)
+    from alray.data.token_text import TokenText
+
+    return TokenText(
+        file=data_spec.file,
+        folder=data_spec.folder,
+        pattern=data_spec.pattern,
+        separator=data_spec.separator,
+        test_fraction=data_spec.test_fraction,
+    )
+
+
 def _docstrings(data_spec: spec.Docstrings) -> TextSource:
     from alray.data.docstrings import Docstrings
 
@@ -190,6 +206,7 @@ SOURCES: dict[str, Callable[[Any], Source | TextSource]] = {
     "docstrings": _docstrings,
     "huggingface": _huggingface,
     "huggingface_images": _huggingface_images,
+    "text": _text,
     "text_csv": _text_csv,
     "text_folder": _text_folder,
     "tiny_imagenet": _tiny_imagenet,

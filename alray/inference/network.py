@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -120,23 +121,29 @@ class TrainedNetwork:
     def predict(self, inputs: Sequence[str], depth: int | None) -> list[Prediction]:
         """Predict each input by the route of this depth (None: the deepest).
 
-        An input is the path of an image file. For text it is a document, or the path of a file that holds one.
+        An input is the path of an image file, or of a table, each row of which is predicted. For text it is a document,
+        or the path of a file that holds one. A language model gives the next token after its end.
         """
         depth, data = self.require_depth(depth), self.workload.data
         predictions = []
-        for number, given in enumerate(inputs):
-            samples = self._sample(given).unsqueeze(0)
+        for number, (given, sample) in enumerate(chain.from_iterable(map(self._samples, inputs))):
+            samples = sample.unsqueeze(0)
             mask = self.workload.data.train.mask(samples)
             batch = Batch(number, samples, torch.zeros(1, dtype=torch.int64), mask)
             scores = self.scores(batch, number)[self.depths.index(depth)][0]
             predictions.append(data.task.prediction(given, data.in_units(scores), data.classes, depth))
         return predictions
 
-    def _sample(self, given: str) -> torch.Tensor:
-        """One input as a sample of the network, without the batch dimension."""
-        if self.workload.data.words is None:
-            return self.workload.data.read_image(Path(given))
-        return self.workload.data.read_text(document(given))
+    def _samples(self, given: str) -> Iterator[tuple[str, torch.Tensor]]:
+        """The samples of an input without the batch dimension, with their names."""
+        data = self.workload.data
+        if data.tokens is not None:
+            (context,) = data.sample_shape
+            yield given, data.tokens.prompt(document(given))[-context:]
+        elif data.words is not None:
+            yield given, data.read_text(document(given))
+        else:
+            yield from data.read_samples(Path(given))
 
     def require_depth(self, depth: int | None) -> int:
         """The depth, or the deepest for None. Raises RequestError if there is no such route."""

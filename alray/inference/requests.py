@@ -10,6 +10,7 @@ from alray.errors import RequestError
 from alray.inference.data_locations import OPTION
 from alray.inference.export import ENDINGS, Exported, Format, export_route
 from alray.inference.exported import ExportedRoute
+from alray.inference.generation import Generated, generate
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_costs import RouteCost, measure_routes
 from alray.inference.weights import LAST, RequestedWeights, Weights
@@ -87,6 +88,24 @@ def predict_run(
         return route.predict(inputs, depth), Weights(route.header.step, "exported")
     network = TrainedNetwork(run, allow_code=allow_code, requested=requested, data=data, compiled=False)
     return network.predict(inputs, depth), network.weights
+
+
+def generate_by_run(
+    run_dir: Location,
+    prompt: str,
+    *,
+    tokens: int,
+    temperature: float,
+    depth: int | None,
+    seed: int,
+    allow_code: bool,
+    requested: RequestedWeights = LAST,
+    data: Sequence[str] = (),
+) -> tuple[Generated, Weights]:
+    """Continue a prompt (see `generate`) with a checkpoint of a run."""
+    network = TrainedNetwork(run_dir, allow_code=allow_code, requested=requested, data=data, compiled=False)
+    made = generate(network, prompt, tokens=tokens, temperature=temperature, depth=depth, seed=seed)
+    return made, network.weights
 
 
 def export_run(

@@ -82,7 +82,14 @@ class Chain(ABC):
 
 
 def chain_of(
-    model: Model, load: Load, *, seed: int, sample: Shape, trained: bool, encoders: Sequence[EncoderFacts]
+    model: Model,
+    load: Load,
+    *,
+    seed: int,
+    sample: Shape,
+    trained: bool,
+    encoders: Sequence[EncoderFacts],
+    several: bool,
 ) -> Chain:
     """The chain of a spec's model.
 
@@ -90,10 +97,11 @@ def chain_of(
 
     Args:
         encoders: facts that are known of it, (): none.
+        several: whether a model from elsewhere may be cut where several tensors are needed later.
     """
     if model.source is None:
         return _Blocks(model, load, trained=trained)
-    return _Parts(model, load, seed=seed, sample=sample, trained=trained, encoders=encoders)
+    return _Parts(model, load, seed=seed, sample=sample, trained=trained, encoders=encoders, several=several)
 
 
 class _Blocks(Chain):
@@ -150,7 +158,15 @@ class _Parts(Chain):
     """The whole model is made once in this process, with weights drawn from (seed, "model")."""
 
     def __init__(
-        self, model: Model, load: Load, *, seed: int, sample: Shape, trained: bool, encoders: Sequence[EncoderFacts]
+        self,
+        model: Model,
+        load: Load,
+        *,
+        seed: int,
+        sample: Shape,
+        trained: bool,
+        encoders: Sequence[EncoderFacts],
+        several: bool,
     ) -> None:
         assert model.source is not None
         self._source = model.source
@@ -166,14 +182,14 @@ class _Parts(Chain):
             from alray.nn.imported.sources import of_named_weights
 
             self._arguments = of_named_weights(self._source, name) | self._arguments
-        if sample.words is not None:
+        if sample.words is not None or sample.tokens is not None:
             raise SpecError(
                 f"`{self._source}` would get texts, and a model from elsewhere takes images or numbers",
                 key="model.from",
                 hint="list alray's blocks for text in `components`",
             )
         known = [facts.ends for facts in encoders if facts.ends is not None]
-        self._parts = known or self._imported.cut(model.number, model.cut, sample)
+        self._parts = known or self._imported.cut(model.number, model.cut, sample, several=several)
 
     @cached_property
     def _imported(self) -> ImportedModel:
@@ -194,7 +210,7 @@ class _Parts(Chain):
         return len(self._parts)
 
     def name(self, index: int) -> str:
-        after, until = self._parts[index]
+        after, until, _ = self._parts[index]
         return f"{self._source}, {after or 'its input'} to {until}"
 
     def key(self, index: int) -> str:

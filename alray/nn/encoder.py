@@ -26,8 +26,8 @@ Tensors = dict[str, torch.Tensor]
     s       [N, ...]            samples, or the output of the encoders so far
     mask    [N, T] bool         of sequences of different lengths: True where a row has a word; a prefix of every row
     h, c    [N, layers, width]  final state of a recurrent component, where the next one starts from it
-    labels  [N] int64           class numbers; [N, outputs] float32 in other tasks than classification
-    t       [N, label_dim]      the label chain of Associated Learning
+    labels  [N] int64           class numbers; [N, T] int64 tokens; [N, outputs] float32 in further tasks
+    t       [N, label_dim]      the label chain of Associated Learning; [N, T, label_dim] of tokens
 
 A method may send further tensors with the labels (`Method.labels_out`).
 """
@@ -71,19 +71,22 @@ class EncoderFacts:
         }
 
     @classmethod
-    def from_json(cls, value: dict[str, Any], words: tuple[str, ...] | None) -> EncoderFacts:
+    def from_json(cls, value: dict[str, Any], sample: Shape | None) -> EncoderFacts:
         """The facts of which `as_json` gave `value`.
 
         Args:
-            words: of the input.
+            sample: of the first component, one sample.
         """
         along = {
             key: {name: Shape.from_json(shape) for name, shape in value[key].items()}
             for key in ("takes_along", "gives_along")
         }
-        shapes = {"input": Shape.from_json(value["input"], words), "output": Shape.from_json(value["output"])}
+        shapes = {"input": Shape.from_json(value["input"], sample), "output": Shape.from_json(value["output"])}
         ends = value.get("ends")
-        return cls(**{**value, **shapes, **along, "ends": None if ends is None else PartEnds(*ends)})
+        if ends is not None:
+            after, until, takes = ends
+            ends = PartEnds(after, until, tuple(tuple(shape) for shape in takes))
+        return cls(**{**value, **shapes, **along, "ends": ends})
 
 
 class Encoder(nn.Module):

@@ -23,6 +23,7 @@ from alray.nn.precision import LOWERED, lower
 from alray.nn.shape import Shape
 from alray.randomness.generators import put_back, seed_all
 from alray.schedules.table import SCHEDULES
+from alray.spec.method import Backpropagation
 from alray.spec.models import Spec
 from alray.spec.own_code import OwnCode
 from alray.spec.section import listed
@@ -72,23 +73,34 @@ class Network:
         self._trained = trained
         self.spec = spec
         self.classes = classes
-        self._chain = chain_of(spec.model, load, seed=spec.seed, sample=sample, trained=trained, encoders=encoders)
+        one_loss = isinstance(spec.method, Backpropagation) and not spec.method.deep_supervision
+        self._chain = chain_of(
+            spec.model,
+            load,
+            seed=spec.seed,
+            sample=sample,
+            trained=trained,
+            encoders=encoders,
+            several=one_loss,  # a local loss reads features, not tensors that were packed
+        )
         self._owners = Owners()
         self.dtype = DTYPES[spec.run.precision]
         task = Task(
             classes=classes,
-            learning=make_task(spec.task, classes),
+            learning=make_task(spec.task, classes, sample),
             num_components=len(self._chain),
             dtype=self.dtype,
             optimizer=spec.optimizer,
             classifier=self._chain.classifier(),
         )
+        self._by_position = task.learning.by_position
         self.method = make_method(spec.method, task, load, of_task=spec.task.kind)
         self.encoders = list(encoders) or self._inspect_all(sample)
 
     def _inspect_all(self, sample: Shape) -> list[EncoderFacts]:
         found: list[EncoderFacts] = []
-        shape = Shape(sample, self.dtype if sample.dtype.is_floating_point else sample.dtype, words=sample.words)
+        dtype = self.dtype if sample.dtype.is_floating_point else sample.dtype
+        shape = Shape(sample, dtype, words=sample.words, tokens=sample.tokens)
         along = {"mask": Shape(sample[:1], torch.bool)} if sample.words is not None else {}
         for index in range(len(self)):
             facts = self._inspect(index, shape, along)
@@ -312,7 +324,7 @@ class Network:
             normalises_batches=any(
                 isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training for part in block.modules()
             ),
-            pooling=getattr(block, "pooling", "mean"),
+            pooling="none" if self._by_position else getattr(block, "pooling", "mean"),
             takes_along=along,
             gives_along={each: Shape(value.shape[1:], value.dtype) for each, value in given.items()},
             ends=self._chain.ends(index),

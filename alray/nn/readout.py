@@ -60,13 +60,14 @@ def _average(maps: torch.Tensor, axis: int, windows: int) -> torch.Tensor:
     return torch.cat([whole, rest], axis)
 
 
-Pooling = Literal["mean", "final_states", "last_state", "channels_last"]
+Pooling = Literal["mean", "final_states", "last_state", "channels_last", "none"]
 """How a sequence or a map becomes a vector. A block's module names its own by the attribute `pooling`; the default is
-"mean". channels_last: the mean, and maps are [N, H, W, C] in place of [N, C, H, W]."""
+"mean". channels_last: the mean, and maps are [N, H, W, C] in place of [N, C, H, W]. none: each position of a sequence
+keeps its vector, where the task has a label for each."""
 
 
 class Features(nn.Module):
-    """A vector per sample from any encoder's output: `[N, *input] -> [N, width]`.
+    """A vector per sample from any encoder's output: `[N, *input] -> [N, width]`; `[N, T, width]` without pooling.
 
     Maps are averaged over windows and flattened, sequences are pooled over their positions, anything else is flattened.
     """
@@ -76,8 +77,17 @@ class Features(nn.Module):
         Args:
             pool: windows of a map in each direction, at most; None does not average.
             pooling: of sequences.
+
+        Raises:
+            SpecError: if there are no positions to read one by one.
         """
         super().__init__()
+        if pooling == "none" and len(input) != 2:
+            raise SpecError(
+                f"the task has a label for each position, and an output of shape {tuple(input)} has no positions",
+                key="model.components",
+                hint="use blocks that give a vector for each position, such as transformer with causal: true",
+            )
         maps, self.sequences = len(input) == 3, len(input) == 2
         self.moves_channels = maps and pooling == "channels_last"
         if self.moves_channels:
@@ -131,6 +141,7 @@ _POOLED: dict[Pooling, Callable[[torch.Tensor, torch.Tensor | None], torch.Tenso
     "final_states": final_states,
     "last_state": last_state,
     "channels_last": masked_mean,
+    "none": lambda s, mask: s,
 }
 
 
@@ -154,6 +165,9 @@ def classifier(
 ) -> Readout:
     """A classifier on an encoder's output: `[N, *input] -> [N, classes]`, scores before the softmax.
 
+    Of each position by itself, `[N, T, D] -> [N, T, classes]`, it is that of GPT-2: a layer norm, and a last layer
+    without a bias. The residual stream of Transformers is not normalised before it.
+
     Args:
         pool: see `Features`.
         hidden: width of a hidden layer with this activation, None for no hidden layer.
@@ -161,10 +175,13 @@ def classifier(
     features = Features(input, pool, pooling)
     layers: list[nn.Module] = [features]
     width = features.width
+    by_position = pooling == "none"
+    if by_position:
+        layers.append(nn.LayerNorm(width))
     if hidden is not None:
         layers.append(with_activation(nn.Linear(width, hidden), activation))
         width = hidden
-    layers.append(nn.Linear(width, classes))
+    layers.append(nn.Linear(width, classes, bias=not by_position))
     return Readout(*layers)
 
 
@@ -180,7 +197,7 @@ def head_of(head: Any, input: Shape, *, classes: int, pooling: Pooling) -> Reado
     if head == "auto":
         return classifier(input, classes=classes, pool=4, hidden=None, activation="relu", pooling=pooling)
     if head.sequence == "last_word":
-        if len(input) != 2:
+        if len(input) != 2 or pooling == "none":
             raise SpecError(
                 f"there is no last word in an output of shape {tuple(input)}",
                 key="method.head.sequence",

@@ -41,7 +41,7 @@ def cached_encoders(folder: Path, spec: Spec, sample: Shape) -> tuple[EncoderFac
     if not file.is_file():
         return ()
     first, *others = read_json(file, list[dict[str, Any]], MEASURED_AGAIN)
-    return (EncoderFacts.from_json(first, sample.words), *(EncoderFacts.from_json(each, None) for each in others))
+    return (EncoderFacts.from_json(first, sample), *(EncoderFacts.from_json(each, None) for each in others))
 
 
 def cache_encoders(folder: Path, spec: Spec, encoders: Sequence[EncoderFacts]) -> None:
@@ -54,6 +54,8 @@ def cache_encoders(folder: Path, spec: Spec, encoders: Sequence[EncoderFacts]) -
 
 def _encoders_file(folder: Path, spec: Spec, sample: Shape) -> Path:
     kind = "samples" if sample.dtype.is_floating_point else "words"
+    if sample.tokens is not None:
+        kind = f"{sample.tokens} tokens"
     described = [spec.model.model_dump(mode="json"), list(sample), kind, spec.run.precision]
     return folder / f"encoders-{_short_hash(described)}.json"
 

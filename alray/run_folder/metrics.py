@@ -54,6 +54,10 @@ METRICS: dict[str, Metric] = {
         Metric("r2", "R²"),
         Metric("mean_squared_error", "mean squared error", lowest=True),
         Metric("mean_absolute_error", "mean absolute error", lowest=True),
+        Metric("nats_per_token", "nats a token", lowest=True),
+        Metric("perplexity", "perplexity", lowest=True),
+        Metric("bits_per_byte", "bits a byte", lowest=True),
+        Metric("top_1", "top-1", share=True),
     )
 }
 """All metrics by name. `docs/writing_a_spec.md` defines them, and `alray.tasks` computes them."""

@@ -124,19 +124,57 @@ class Lstm(BlockSection):
 
 
 class Transformer(BlockSection):
-    """A pre-norm Transformer encoder layer: self-attention and a feed-forward network, each with a residual path."""
+    """A pre-norm Transformer encoder layer: self-attention and a feed-forward network, each with a residual path.
+
+    With `causal` it is a number of layers of a language model, in which each position sees itself and those before it.
+    As the first component it also has the vectors of the tokens.
+    """
 
     block: Literal["transformer"]
     """`transformer`."""
     dim: Width | None = None
-    """Width of the input and the output. It is only used as a check. null: not checked."""
+    """Width of the input and the output. It is only used as a check, but where tokens come in it is the width of their
+    vectors. null: not checked."""
     heads: PositiveInt
     """Number of attention heads. It must divide the width."""
     feedforward: Width
     """Width of the feed-forward network's hidden layer."""
     dropout: Dropout = 0.0
-    """Share in 0..1 of values that are set to zero in the attention weights, the hidden layer and both outputs.
-    Default: 0."""
+    """Share in 0..1 of values that are set to zero in the attention weights, the hidden layer and both outputs; of a
+    causal block in the attention weights, both outputs and the vectors of tokens. Default: 0."""
+    causal: bool = False
+    """Whether each position sees itself and those before it alone. The keys below are for causal blocks. Default:
+    false."""
+    layers: NumLayers = 1
+    """Number of layers in this component. Default: 1."""
+    norm: Literal["layer", "rms"] = "layer"
+    """Normalisation: `layer` or `rms` (RMSNorm). Default: layer."""
+    norm_at: Literal["pre", "post"] = "pre"
+    """`pre`: before attention and feed-forward network, in GPT-2's way. `post`: behind their residual paths. Default:
+    pre."""
+    positions: Literal["learned", "rotary", "none"] = "learned"
+    """`learned`: a vector of each position is added to that of the token, in the first component. `rotary`: queries and
+    keys are turned by their positions, in every component. Default: learned."""
+    activation: Literal["relu", "gelu", "swiglu"] = "gelu"
+    """In the feed-forward network. `swiglu` has a third matrix. Default: gelu."""
+    bias: bool = True
+    """Whether linear layers have biases. Default: true."""
+
+    @model_validator(mode="after")
+    def _causal_keys(self) -> Transformer:
+        further = [key for key in _CAUSAL if getattr(self, key) != type(self).model_fields[key].default]
+        if further and not self.causal:
+            raise refusal(f"`{further[0]}` is for causal blocks", f"leave out {further[0]}, or set causal to true")
+        return self
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        left_out = ("block", "repeat") if self.causal else ("block", "repeat", "causal", *_CAUSAL)
+        return {key: getattr(self, key) for key in type(self).model_fields if key not in left_out}
+
+
+_CAUSAL = ("layers", "norm", "norm_at", "positions", "activation", "bias")
+"""Keys of a Transformer that only a causal one has."""
 
 
 class LinearLayer(BlockSection):

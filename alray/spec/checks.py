@@ -20,6 +20,7 @@ from alray.spec.data import (
     Table,
     TextCsv,
     TextFolder,
+    TokenText,
     Torchvision,
 )
 from alray.spec.method import METHODS, AssociatedLearning
@@ -232,7 +233,13 @@ def method_knows_task(spec: Spec) -> Iterator[Finding]:
             f"it spreads a class over the others, and the task is {task}",
             "leave it out",
         )
-    if isinstance(method, AssociatedLearning) and method.first_label_loss == "cross_entropy":
+    if task == "next_token" and isinstance(method, AssociatedLearning) and method.first_label_loss != "auto":
+        yield (
+            ("method", "first_label_loss"),
+            "a token is no vector, and its loss is the cross-entropy",
+            "leave it out: it is then the loss of the task",
+        )
+    elif isinstance(method, AssociatedLearning) and method.first_label_loss == "cross_entropy":
         yield (
             ("method", "first_label_loss"),
             f"`cross_entropy` is for classes, and the task is {task}",
@@ -256,6 +263,9 @@ def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
     elif isinstance(data, Table) and None not in (data.label_columns, data.label_column):
         said = "`label_columns` and `label_column` both name the labels"
         yield ("data", "label_column"), said, "leave it out"
+    if isinstance(data, TokenText) and getattr(spec.task, "metric", None) == "bits_per_byte" and data.tokens != "bytes":
+        said = f"the tokens are {data.tokens}, and bits a byte are known of bytes"
+        yield ("task", "metric"), said, "choose perplexity, or set data.tokens to bytes"
     if isinstance(data, Table) and task != DEFAULT_TASK and data.classes is not None:
         yield ("data", "classes"), f"the task {task} has no classes", "leave it out"
 

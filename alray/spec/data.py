@@ -37,7 +37,7 @@ from alray.spec.section import (
     refusal,
 )
 from alray.spec.task import DEFAULT as DEFAULT_TASK
-from alray.spec.task import TASKS
+from alray.spec.task import LABELLED
 
 ImageSize = Annotated[
     Annotated[PositiveInt, Tag("side")]
@@ -125,6 +125,7 @@ class DataSection(Section):
             test=kind.test if said.test_samples is None else said.test_samples,
             validation=kind.validation,
             words=kind.words and (said.vocabulary_size or kind.words),
+            tokens=kind.tokens,
         )
 
     @property
@@ -178,7 +179,7 @@ class Digits(DataSection):
 class Synthetic(DataSection):
     """Artificial samples, for tests and timings: the pattern of a class plus random noise."""
 
-    tasks = tuple(TASKS)
+    tasks = LABELLED
 
     source: Literal["synthetic"]
     """`synthetic`."""
@@ -248,7 +249,7 @@ class ImageFolder(OwnValidationSection):
     """Image files on disk, with one folder for each class; or with a table of labels or targets, for other tasks than
     classification."""
 
-    tasks = tuple(TASKS)
+    tasks = LABELLED
 
     source: Literal["image_folder"]
     """`image_folder`."""
@@ -429,7 +430,7 @@ class Table(OwnValidationSection):
     normalised by its mean and its standard deviation in the training file, and so are the targets of a regression.
     """
 
-    tasks = tuple(TASKS)
+    tasks = LABELLED
 
     source: Literal["table"]
     """`table`."""
@@ -497,6 +498,85 @@ class Docstrings(TextSection):
     """Folder of the cache. null: `alray` in the user's cache folder ($XDG_CACHE_HOME, or ~/.cache)."""
 
 
+class TokenText(DataSection):
+    """Text to continue: windows of tokens, of which each has the next one as its label. It is for `task: next_token`.
+
+    The text is a file, the files of a folder, or the docstrings of the source `docstrings`. Documents are divided into
+    training, validation and test set as wholes. Those of a set follow each other with an end of text, token 0, behind
+    each. An epoch cuts this stream into windows; where it begins to cut is drawn from the seed and the number of the
+    epoch.
+    """
+
+    tasks = ("next_token",)
+
+    source: Literal["text"]
+    """`text`."""
+    file: InputFile | None = None
+    """A text file. Give `separator` with it, or it is a single document. null: `folder` or `docstrings`."""
+    folder: InputFolder | None = None
+    """A folder whose files are the documents, with those of its subfolders. null: `file` or `docstrings`."""
+    pattern: Annotated[str, Field(min_length=1)] = "*.txt"
+    """Names of the files in `folder`, such as `*.py`. Default: *.txt."""
+    docstrings: bool = False
+    """Whether the documents are the docstrings of the installed standard library, NumPy, SciPy and scikit-learn.
+    Default: false."""
+    cache: SpecPath | None = None
+    """Folder of the cache of docstrings. null: `alray` in the user's cache folder."""
+    separator: Annotated[str, Field(min_length=1)] | None = None
+    """Text at which files are divided into documents, such as "\\n\\n" for empty lines. null: a file is a document."""
+    tokens: Literal["bytes", "characters", "bpe"] = "bytes"
+    """Tokens of a text. `bytes`: those of UTF-8, 256 of them. `characters`: those of the training split, the end of
+    text, and U+FFFD for any other. `bpe`: byte pairs, of `tokenizer` or learnt from the training split; it needs
+    `alray[hub]`. Default: bytes."""
+    vocabulary_size: Annotated[int, Field(ge=258, le=10_000_000)] | None = None
+    """Size of the vocabulary of byte pairs that are learnt. null: as the tokenizer, or 8,192."""
+    tokenizer: Annotated[str, BeforeValidator(_tokenizer), Input("file", ending=".json")] | None = None
+    """Byte pairs that are known: the path of a tokenizer's .json file, or a name on the Hugging Face hub. null: they
+    are learnt."""
+    context: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    """Number of tokens in a window. Default: 256."""
+    test_fraction: TestFraction = 0.1
+    """Share in 0..1 of the documents that is the test set: a random part that does not depend on the seed. Default:
+    0.1."""
+
+    @model_validator(mode="after")
+    def _has_one_text(self) -> Self:
+        if (self.file is not None) + (self.folder is not None) + self.docstrings != 1:
+            raise refusal(
+                "the text is one of `file`, `folder` and `docstrings`", "give one of them, such as docstrings: true"
+            )
+        if self.tokens != "bpe" and (self.tokenizer is not None or self.vocabulary_size is not None):
+            raise refusal(
+                f"`tokenizer` and `vocabulary_size` are for byte pairs, and the tokens are {self.tokens}",
+                "leave them out, or set tokens to bpe",
+            )
+        if self.tokenizer is not None and self.vocabulary_size is not None:
+            raise refusal("a known tokenizer has its own vocabulary", "leave out vocabulary_size")
+        return self
+
+    @field_validator("augment", "image_size", "channels", "normalise")
+    @classmethod
+    def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
+        if value not in (None, "none"):
+            raise refusal("this is for images, but the samples of this source are tokens", "leave it out")
+        return value
+
+    @property
+    def of_kind(self) -> Expected:
+        tokens = 256 if self.tokens == "bytes" else None
+        if self.tokens == "bpe" and self.tokenizer is None:
+            tokens = self.vocabulary_size or LEARNT_BYTE_PAIRS
+        return Expected(shape=(self.context,), classes=tokens, tokens=True)
+
+    @property
+    def from_files(self) -> Self | None:
+        return None if self.tokenizer is not None and not self.tokenizer.endswith(".json") else self
+
+
+LEARNT_BYTE_PAIRS = 8_192
+"""Size of the vocabulary of byte pairs, where a spec says none."""
+
+
 class HubSection(Section):
     """The keys of a set of the Hugging Face libraries."""
 
@@ -557,7 +637,7 @@ class OwnData(OwnCode, DataSection):
 
     model_config = ConfigDict(extra="allow")
 
-    tasks = tuple(TASKS)
+    tasks = LABELLED
 
     source: Reference
     """The class, as `python:package.module.Class`."""
@@ -591,6 +671,7 @@ Data = Annotated[
     | Annotated[TextCsv, Tag("text_csv")]
     | Annotated[TextFolder, Tag("text_folder")]
     | Annotated[Docstrings, Tag("docstrings")]
+    | Annotated[TokenText, Tag("text")]
     | Annotated[HuggingFace, Tag("huggingface")]
     | Annotated[HuggingFaceImages, Tag("huggingface_images")]
     | Annotated[OwnData, Tag(OPEN_TAG)],

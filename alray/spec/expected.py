@@ -14,6 +14,7 @@ class Expected:
         samples: number of the training set, with what becomes validation.
         validation, test: numbers of sets of their own; 0: none.
         words: size of the vocabulary of documents; None: the samples are no documents.
+        tokens: whether the samples are windows of tokens, of which there are as many as classes.
     """
 
     shape: tuple[int, ...] | None = None
@@ -22,6 +23,7 @@ class Expected:
     test: int = 0
     validation: int = 0
     words: int | None = None
+    tokens: bool = False
 
     @property
     def lacking(self) -> tuple[str, ...]:

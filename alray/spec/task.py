@@ -77,10 +77,27 @@ class Regression(TaskSection):
         return METRICS[self.metric]
 
 
+class NextToken(TaskSection):
+    """Each position of a text has the next token as its label. The loss is the cross-entropy, in nats a token."""
+
+    implementation = "alray.tasks.next_token:NextToken"
+
+    kind: Literal["next_token"]
+    """`next_token`."""
+    metric: Literal["nats_per_token", "perplexity", "bits_per_byte", "top_1"] = "nats_per_token"
+    """Metric of evaluations. `bits_per_byte` is for tokens that are bytes. `top_1` is the share of tokens that have the
+    highest score; its highest value is the best, and the lowest of the others. Default: nats_per_token."""
+
+    @property
+    def measures(self) -> Metric:
+        return METRICS[self.metric]
+
+
 Task = Annotated[
     Annotated[Classification, Tag("classification")]
     | Annotated[MultiLabel, Tag("multi_label")]
-    | Annotated[Regression, Tag("regression")],
+    | Annotated[Regression, Tag("regression")]
+    | Annotated[NextToken, Tag("next_token")],
     Discriminator(Choice("kind", default=DEFAULT)),
 ]
 
@@ -90,3 +107,6 @@ TASKS: dict[str, type[TaskSection]] = {
     get_args(member)[1].tag: get_args(member)[0] for member in get_args(get_args(Task)[0])
 }
 """The sections of all tasks by `kind`."""
+
+LABELLED = tuple(kind for kind in TASKS if kind != "next_token")
+"""The tasks whose labels are given with the samples. Of `next_token`, the samples themselves have them."""

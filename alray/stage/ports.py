@@ -95,7 +95,7 @@ class MessageSizes:
         """A pipeline's edges carry labels in training, and s or class scores in evaluation."""
         assignment, network = self.assignment, self.network
         samples = assignment.spec.data.batch_size
-        scores_bytes = assignment.data.classes * network.dtype.itemsize
+        scores_bytes = network.route_shape(0).sample_bytes
         labels = network.method.given_labels["labels"].sample_bytes
         sizes = [samples * max(network.encoders[after].output.sample_bytes, scores_bytes, labels)]
         if assignment.data.sample.words is not None:

@@ -37,7 +37,7 @@ class DataFacts:
     def of(cls, data: Dataset) -> DataFacts:
         whole = data.steps_per_epoch * data.batch_size
         return cls(
-            sample=Shape(data.sample_shape, data.sample_dtype, words=data.words),
+            sample=Shape(data.sample_shape, data.sample_dtype, words=data.words, tokens=data.num_tokens),
             classes=data.num_classes,
             steps_per_epoch=data.steps_per_epoch,
             samples_per_epoch=whole if data.last_batch == "drop" else data.num_train,

@@ -30,8 +30,8 @@ class ValuesPrediction:
 class Regression(VectorTask):
     """Squared or absolute error of each target; R² or an error. t_0 is the targets."""
 
-    def __init__(self, section: TaskSection, width: int) -> None:
-        super().__init__(section, width)
+    def __init__(self, section: TaskSection, width: int, sample: tuple[int, ...] = ()) -> None:
+        super().__init__(section, width, sample)
         section = cast("Section", section)
         self.loss_name = section.loss
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from alray.run_folder.metrics import Metric
 from alray.spec.task import TaskSection
@@ -77,13 +77,17 @@ class LearningTask(ABC):
 
     loss_name: str
     """The name of the loss in records."""
+    by_position: ClassVar[bool] = False
+    """Whether each position of a sequence has a label, and so a readout of its own."""
 
-    def __init__(self, section: TaskSection, width: int) -> None:
+    def __init__(self, section: TaskSection, width: int, sample: tuple[int, ...] = ()) -> None:
         """
         Args:
             width: of a readout, the number of classes, labels or targets.
+            sample: shape of one sample.
         """
         self.width = width
+        self.sample = tuple(sample)
         self.metric: Metric = section.measures
 
     @property
@@ -96,6 +100,11 @@ class LearningTask(ABC):
     def label_dtype(self) -> torch.dtype:
         """Type of the labels as the data gives them."""
 
+    @property
+    def score_shape(self) -> tuple[int, ...]:
+        """Shape of the scores of one sample."""
+        return (self.width,)
+
     @abstractmethod
     def loss(self, scores: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
         """The mean loss of a mini-batch, a scalar.
@@ -107,8 +116,12 @@ class LearningTask(ABC):
         """
 
     def encoded(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
-        """The labels as Associated Learning encodes them: t_0, [N, width]."""
+        """The labels as Associated Learning encodes them: t_0, [N, width]; of tokens their numbers."""
         return labels.to(dtype)
+
+    def first_label_encoder(self, dim: int) -> nn.Module:
+        """The layer of the first component's label encoder, from t_0 to `dim` values."""
+        return nn.Linear(self.width, dim)
 
     @abstractmethod
     def tally(self) -> Tally:
@@ -178,12 +191,13 @@ class VectorTask(LearningTask):
         """Which numbers can be right: [N, width] -> [N, width] bool."""
 
 
-def make_task(section: TaskSection, width: int) -> LearningTask:
+def make_task(section: TaskSection, width: int, sample: tuple[int, ...] = ()) -> LearningTask:
     """The task of a spec.
 
     Args:
-        width: the number of classes, labels or targets.
+        width: the number of classes, labels, targets or tokens.
+        sample: shape of one sample.
     """
     module, name = section.implementation.split(":")
-    made: LearningTask = getattr(importlib.import_module(module), name)(section, width)
+    made: LearningTask = getattr(importlib.import_module(module), name)(section, width, sample)
     return made

@@ -16,14 +16,20 @@ PADDING = 0
 """The word number of padding."""
 SPREAD = 0.1
 """Standard deviation of the random initial vectors: of all words, or of those that are not in the file."""
+TOKEN_SPREAD = 0.02
+"""Standard deviation of the initial vectors of tokens and positions, and of the matrices of `causal` Transformers: that
+of GPT-2."""
 
 
 @register("embedding")
 def build(input: Shape, *, dim: int, vectors: Path | None = None) -> nn.Module:
     """`[N, T]` word numbers `-> [N, T, dim]`; `vectors` is a file of initial word vectors.
 
-    Raises SpecError if the input is not word numbers, DataError if the file is missing, damaged or of another width.
+    Raises SpecError if the input is not word numbers or tokens, DataError if the file is missing, damaged or of another
+    width.
     """
+    if input.tokens is not None and vectors is None:
+        return TokenEmbedding(input.tokens, dim=dim)
     if input.words is None:
         raise SpecError(
             f"block `embedding` takes text (word numbers with their vocabulary), but its input is {tuple(input)}",
@@ -61,5 +67,19 @@ class Embedding(nn.Module):
         Args:
             s: [N, T] int64, 0 at padded positions, which give zeros.
         """
+        result: torch.Tensor = self.table(s)
+        return result
+
+
+class TokenEmbedding(nn.Module):
+    """A trained vector for each token, without padding: `[N, T]` int64 `-> [N, T, dim]`."""
+
+    def __init__(self, tokens: int, *, dim: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(tokens, dim)
+        nn.init.normal_(self.table.weight, 0.0, TOKEN_SPREAD)
+
+    def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """The mask is not needed."""
         result: torch.Tensor = self.table(s)
         return result

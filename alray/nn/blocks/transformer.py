@@ -1,21 +1,39 @@
-"""The transformer block: one pre-norm encoder layer."""
+"""The transformer block: one pre-norm encoder layer, or the causal layers of a language model."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from alray.errors import SpecError
+from alray.nn.blocks.causal import CausalLayers
 from alray.nn.blocks.inputs import require_sequence, zero_padding
 from alray.nn.blocks.registry import register
 from alray.nn.shape import Shape
 
 
 @register("transformer")
-def build(input: Shape, *, heads: int, feedforward: int, dim: int | None = None, dropout: float = 0.0) -> nn.Module:
-    """`[N, T, D] -> [N, T, D]`. Raises SpecError if `dim` is given and is not D, or if `heads` does not divide D."""
-    width = require_sequence("transformer", input)
+def build(
+    input: Shape,
+    *,
+    heads: int,
+    feedforward: int,
+    dim: int | None = None,
+    dropout: float = 0.0,
+    causal: bool = False,
+    **causal_fields: Any,
+) -> nn.Module:
+    """`[N, T, D] -> [N, T, D]`. A causal block also takes tokens `[N, T]`, whose vectors have `dim` values.
+
+    Raises SpecError if `dim` is given and is not D, if it is missing for tokens, or if `heads` does not divide D.
+    """
+    embeds = causal and input.tokens is not None
+    if embeds and dim is None:
+        raise SpecError("block `transformer` gets tokens and needs the width of their vectors", hint="add dim")
+    width = dim if embeds and dim is not None else require_sequence("transformer", input)
     if dim is not None and dim != width:
         raise SpecError(
             f"block `transformer` keeps the width of its input, which is {width}, not {dim}",
@@ -25,6 +43,11 @@ def build(input: Shape, *, heads: int, feedforward: int, dim: int | None = None,
         raise SpecError(
             f"block `transformer` divides a width of {width} among its heads, and {heads} is not a divisor",
             hint="choose another number of heads",
+        )
+    if causal:
+        tokens = input.tokens if embeds else None
+        return CausalLayers(
+            input[0], width, tokens=tokens, heads=heads, feedforward=feedforward, dropout=dropout, **causal_fields
         )
     return EncoderLayer(width, heads=heads, feedforward=feedforward, dropout=dropout)
 

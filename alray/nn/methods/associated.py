@@ -42,6 +42,7 @@ class AssociatedLearning(Method):
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> AssociatedComponent:
         first = index == 0
+        learning = self.task.learning
         width = self.task.classes if first else self.label_dim
         label_dim, activation = self.label_dim, self.label_activation
         return AssociatedComponent(
@@ -58,14 +59,19 @@ class AssociatedLearning(Method):
                     pooling=facts.pooling,
                 ),
             ),
-            g=make("g", lambda: with_activation(nn.Linear(width, label_dim), activation)),
+            g=make(
+                "g",
+                lambda: with_activation(
+                    learning.first_label_encoder(label_dim) if first else nn.Linear(width, label_dim), activation
+                ),
+            ),
             h=make(
                 "h",
                 lambda: with_activation(
                     nn.Linear(label_dim, width), self.first_decoder_activation if first else self.decoder_activation
                 ),
             ),
-            learning=self.task.learning if first else None,
+            learning=learning if first else None,
             label_loss=self.first_label_loss if first else "mse",
             label_smoothing=self.label_smoothing,
             optimizer=self.task.optimizer,
@@ -86,7 +92,7 @@ class AssociatedLearning(Method):
 
     @property
     def _code(self) -> Shape:
-        return Shape((self.label_dim,), self.task.dtype)
+        return Shape((*self.task.learning.score_shape[:-1], self.label_dim), self.task.dtype)
 
 
 class AssociatedComponent(LocalComponent):
@@ -156,7 +162,7 @@ class AssociatedComponent(LocalComponent):
 def bridge(
     input: Shape, *, label_dim: int, activation: str, pool: int | None, hidden: int | None, pooling: Pooling = "mean"
 ) -> Readout:
-    """b: `[N, *input] -> [N, label_dim]`.
+    """b: `[N, *input] -> [N, label_dim]`; of each position by itself, `[N, T, D] -> [N, T, label_dim]`.
 
     Args:
         pool: see `Features`.
@@ -166,6 +172,8 @@ def bridge(
     features = Features(input, pool, pooling)
     layers: list[nn.Module] = [features]
     width = features.width
+    if pooling == "none":
+        layers.append(nn.LayerNorm(width))  # the residual stream of Transformers is not normalised before
     if hidden is not None:
         layers.append(with_activation(nn.Linear(width, hidden), activation))
         width = hidden

@@ -80,7 +80,8 @@ class Method(ABC):
 
     @property
     def given_labels(self) -> dict[str, Shape]:
-        """The labels as the data gives them: `labels` [N] int64 in classification, else [N, outputs] float32."""
+        """The labels as the data gives them: `labels` [N] int64 in classification, [N, positions] int64 of tokens, else
+        [N, outputs] float32."""
         return {"labels": Shape(self.task.learning.label_shape, self.task.learning.label_dtype)}
 
     def infers_along(self) -> dict[str, Shape]:
@@ -99,7 +100,7 @@ class Method(ABC):
 
     def route(self, above: int) -> Shape:
         """Return the shape of one sample that a route sends down from component `above` to those below it."""
-        return Shape((self.task.classes,), self.task.dtype)
+        return Shape(self.task.learning.score_shape, self.task.dtype)
 
 
 def make_method(section: MethodSection, task: Task, load: Callable[[str], Any], *, of_task: str) -> Method:

@@ -95,9 +95,13 @@ class Target(Section):
         "validation_r2",
         "validation_mean_squared_error",
         "validation_mean_absolute_error",
+        "validation_nats_per_token",
+        "validation_perplexity",
+        "validation_bits_per_byte",
+        "validation_top_1",
     ]
     """Metric that is compared with the bound: that of the trials' task on the validation set. `validation_error` is
-    1 - accuracy. Accuracy, this error and mean average precision lie in 0..1."""
+    1 - accuracy. Accuracy, this error, mean average precision and top-1 lie in 0..1."""
     above: float | None = None
     """Bound of a metric whose highest value is the best, such as `validation_accuracy`: the target is reached if it is
     at least this value."""

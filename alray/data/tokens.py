@@ -1,0 +1,139 @@
+"""Tokens: how a text becomes numbers, and numbers become a text again."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy
+import torch
+from torch import Tensor
+
+from alray.data.huggingface import load_tokenizer, require_hub
+
+END = 0
+"""The token behind each document."""
+UNKNOWN = "\ufffd"
+"""The character that stands for any other one."""
+_END_NAME = "<end of text>"
+
+
+class Tokens(ABC):
+    """A vocabulary of tokens. Token 0 is the end of a text."""
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The text of each token. That of a part of a character is made up."""
+
+    @abstractmethod
+    def numbers(self, text: str) -> Tensor:
+        """The tokens of a text, [tokens] int64, without an end."""
+
+    def prompt(self, text: str) -> Tensor:
+        """The tokens of a text to be continued, [tokens] int64. An empty one is the end of the text before it."""
+        return self.numbers(text) if text else torch.tensor([END])
+
+    @abstractmethod
+    def text(self, numbers: Sequence[int]) -> str:
+        """The text of these tokens."""
+
+    def stream(self, documents: Iterable[str]) -> Tensor:
+        """The tokens of all documents in order, [tokens] int32, with an end behind each."""
+        end = torch.tensor([END])
+        parts = [part for document in documents for part in (self.numbers(document), end)]
+        return torch.cat(parts or [end[:0]]).to(torch.int32)
+
+
+class Bytes(Tokens):
+    """The bytes of UTF-8. The end of a text is byte 0, which ordinary texts do not contain."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(chr(byte) if 32 <= byte < 127 else f"<{byte:02x}>" for byte in range(256))
+
+    def numbers(self, text: str) -> Tensor:
+        given = numpy.frombuffer(text.encode("utf-8", "replace"), dtype=numpy.uint8)
+        return torch.from_numpy(given.astype(numpy.int64))
+
+    def text(self, numbers: Sequence[int]) -> str:
+        return bytes(numbers).decode("utf-8", "replace")
+
+
+class Characters(Tokens):
+    """The characters of a text, sorted, behind the end of a text and U+FFFD for any other character."""
+
+    def __init__(self, characters: Iterable[str]) -> None:
+        known = sorted(set(characters) - {UNKNOWN, "\0"})
+        self._characters = ("\0", UNKNOWN, *known)
+        self._numbers = {character: number for number, character in enumerate(self._characters)}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._characters
+
+    def numbers(self, text: str) -> Tensor:
+        unknown = self._numbers[UNKNOWN]
+        return torch.tensor([self._numbers.get(character, unknown) for character in text], dtype=torch.int64)
+
+    def text(self, numbers: Sequence[int]) -> str:
+        return "".join(self._characters[number] for number in numbers)
+
+
+class BytePairs(Tokens):
+    """Byte pairs of a tokenizer of Hugging Face. Token n is its token n - 1, because 0 is the end of a text."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """
+        Args:
+            tokenizer: a `tokenizers.Tokenizer`.
+        """
+        self._tokenizer = tokenizer
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        known = self._tokenizer.get_vocab()
+        by_number = {number: token for token, number in known.items()}
+        return (_END_NAME, *(by_number.get(number, f"<{number}>") for number in range(max(by_number) + 1)))
+
+    def numbers(self, text: str) -> Tensor:
+        return torch.tensor(self._tokenizer.encode(text, add_special_tokens=False).ids, dtype=torch.int64) + 1
+
+    def text(self, numbers: Sequence[int]) -> str:
+        decoded: str = self._tokenizer.decode([number - 1 for number in numbers if number != END])
+        return decoded
+
+
+def make_tokens(
+    kind: Literal["bytes", "characters", "bpe"], training: Sequence[str], tokenizer: str | None, vocabulary_size: int
+) -> Tokens:
+    """The tokens of a spec.
+
+    Raises DataError if Hugging Face's library, which byte pairs need, is not installed, or a tokenizer is not there.
+
+    Args:
+        training: documents from which characters and byte pairs are learnt.
+        tokenizer: byte pairs that are known, None: they are learnt.
+        vocabulary_size: of byte pairs that are learnt, with the end of a text.
+    """
+    if kind == "bytes":
+        return Bytes()
+    if kind == "characters":
+        return Characters(set().union(*map(set, training)))
+    if tokenizer is not None:
+        return BytePairs(load_tokenizer(tokenizer, key="data.tokenizer"))
+    return BytePairs(_learnt(training, vocabulary_size - 1))
+
+
+def _learnt(training: Sequence[str], vocabulary_size: int) -> Any:
+    """A tokenizer of byte pairs, learnt from texts: the same texts give the same one."""
+    library = require_hub("tokenizers")
+    tokenizer = library.Tokenizer(library.models.BPE())
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    alphabet = sorted(library.pre_tokenizers.ByteLevel.alphabet())
+    trainer = library.trainers.BpeTrainer(vocab_size=vocabulary_size, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(training, trainer)
+    return tokenizer

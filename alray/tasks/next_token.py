@@ -1,0 +1,136 @@
+"""The next token: each position of a window of tokens has the one after it as its label."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from alray.tasks.task import Label, LearningTask, Tally
+
+
+@dataclass(frozen=True)
+class TokenPrediction:
+    """The most probable next token after a text.
+
+    Attributes:
+        token: its text.
+        score: its probability, in 0..1.
+    """
+
+    input: str
+    token: str
+    token_index: int
+    score: float
+    depth: int
+
+    def __str__(self) -> str:
+        return f"{self.token!r} ({self.score:.4f})"
+
+
+class NextToken(LearningTask):
+    """Cross-entropy of the scores of all tokens, the mean over positions in nats. A label is the number of a token for
+    each position, and so is t_0."""
+
+    loss_name = "cross_entropy"
+    by_position = True
+
+    @property
+    def label_shape(self) -> tuple[int, ...]:
+        return self.sample
+
+    @property
+    def label_dtype(self) -> torch.dtype:
+        return torch.int64
+
+    @property
+    def score_shape(self) -> tuple[int, ...]:
+        return (*self.sample, self.width)
+
+    def loss(self, scores: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        assert label_smoothing == 0.0, "refused for this task"
+        return functional.cross_entropy(scores.flatten(0, 1), target.flatten())
+
+    def encoded(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
+        return labels
+
+    def first_label_encoder(self, dim: int) -> nn.Module:
+        """A vector for each token: a linear layer on one-hot rows, without making these."""
+        return nn.Embedding(self.width, dim)
+
+    def tally(self) -> Tally:
+        return _Right() if self.metric.name == "top_1" else _Nats(self.metric.name)
+
+    def read(self, label: object) -> Label | None:
+        return label if isinstance(label, Tensor) and tuple(label.shape) == self.label_shape else None
+
+    def collated(self, labels: Sequence[Label]) -> Tensor:
+        return torch.stack([torch.as_tensor(label, dtype=torch.int64) for label in labels])
+
+    def fits(self, labels: Tensor) -> Tensor:
+        if labels.dtype != torch.int64 or labels.shape[1:] != self.label_shape:
+            return torch.zeros(len(labels), dtype=torch.bool)
+        return ((labels >= 0) & (labels < self.width)).all(1)
+
+    @property
+    def wants(self) -> str:
+        return f"give the number of a token, from 0 to {self.width - 1}, for each of {self.label_shape[0]} positions"
+
+    def prediction(self, given: str, scores: Tensor, names: Sequence[str], depth: int) -> TokenPrediction:
+        shares = torch.softmax(scores[-1].double(), 0)
+        best = int(shares.argmax())
+        return TokenPrediction(given, names[best], best, float(shares[best]), depth)
+
+
+class _ByToken(Tally):
+    def __init__(self) -> None:
+        super().__init__()
+        self._tokens = 0
+
+    def _take(self, scores: Tensor, labels: Tensor) -> None:
+        self._tokens += labels.numel()
+        self._take_tokens(scores.flatten(0, 1), labels.flatten())
+
+    @abstractmethod
+    def _take_tokens(self, scores: Tensor, labels: Tensor) -> None:
+        """Add scores [tokens, width] and labels [tokens]."""
+
+
+class _Nats(_ByToken):
+    """The mean loss, in the unit of a metric."""
+
+    def __init__(self, metric: str) -> None:
+        super().__init__()
+        self._metric = metric
+        self._nats = 0.0
+
+    def _take_tokens(self, scores: Tensor, labels: Tensor) -> None:
+        losses = functional.cross_entropy(scores.float(), labels.to(scores.device), reduction="none")
+        self._nats += float(losses.double().sum())
+
+    def value(self) -> float:
+        nats = self._nats / self._tokens
+        if self._metric == "bits_per_byte":  # a token is a byte
+            return nats / math.log(2)
+        return math.exp(min(nats, _LARGEST)) if self._metric == "perplexity" else nats
+
+
+_LARGEST = 700.0
+"""Nats whose exponential is still finite."""
+
+
+class _Right(_ByToken):
+    def __init__(self) -> None:
+        super().__init__()
+        self._right = 0
+
+    def _take_tokens(self, scores: Tensor, labels: Tensor) -> None:
+        self._right += int((scores.argmax(1).cpu() == labels).sum())
+
+    def value(self) -> float:
+        return self._right / self._tokens
