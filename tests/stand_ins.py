@@ -13,6 +13,7 @@ from PIL import Image
 
 from alray.data import docstrings
 from alray.loading.load import LoadedSpec, load_spec
+from alray.spec.data import TokenText
 from alray.spec.models import DataSection, ImageFolder, TextCsv, TextFolder, TinyImagenet, Torchvision
 
 NUM_WORDS = 30_000
@@ -58,6 +59,8 @@ def _data_set_of(data: DataSection) -> str:
         return data.root.name
     if isinstance(data, TextCsv | TextFolder | ImageFolder):
         return data.train.parent.name
+    if isinstance(data, TokenText):
+        return "docstrings" if data.docstrings else "text"
     return data.source
 
 

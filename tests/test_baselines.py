@@ -23,6 +23,7 @@ FOLDER = Path(__file__).parents[1] / "specs" / "baselines"
 SPEC = FOLDER / "sync_sgd_dogs_vs_cats.yaml"
 
 
+@pytest.mark.full  # test_specs.py plans it, tests/engine/test_replicas.py trains by its settings
 def test_synchronous_sgd_on_dogs_and_cats(
     tmp_path: Path, stand_ins: Mapping[str, Overrides], capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:

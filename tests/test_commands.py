@@ -57,8 +57,9 @@ HELD = {
     "tests/cli/test_watch_command.py::test_a_run_with_a_page_beside_it_ends_in_the_same_bits": r"alray run .* --watch",
     "tests/storage/test_live.py::test_a_run_is_followed_through_its_store": r"alray watch s3://.*",
     "tests/test_specs.py::test_it_is_planned_and_simulated": (
-        r"alray run (examples/torchvision_digits|specs/laptop/mlp_diabetes|specs/laptop/digit_traits).yaml"
+        r"alray run (examples/torchvision_digits|specs/laptop/(mlp_diabetes|digit_traits|gpt_docstrings)).yaml"
     ),
+    "tests/engine/test_language_models.py::test_the_command_continues_a_text": r"alray predict .* --prompt .*",
     "tests/engine/test_imported.py::test_a_pipeline_of_torchvisions_resnet_is_plain_torch_and_goes_back": (
         r"alray export runs/torchvision_digits --format state_dict"
     ),

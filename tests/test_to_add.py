@@ -63,6 +63,7 @@ RUNS: dict[str, list[tuple[str, ...]]] = {
     "block": [("model.components.0={block: sine, width: 7}", "method=backpropagation")],
     "source": [("data={source: stripes, samples: 100, batch_size: 10}", "method=backpropagation", "run.epochs=9")],
     "method": [(REGRESSION,), (REGRESSION, "pipeline.stages=2", "pipeline.schedule=overlapped")],
+    "task": [("task={kind: quantile, share: 0.8}",), ("task={kind: quantile}", "method=backpropagation")],
     "schedule": [(), ("pipeline.schedule=paired", "pipeline.stages=2")],
     "all-reduce": [("replicas={count: 2, all_reduce: everyone}",)],
     "chart": [()],
@@ -145,6 +146,11 @@ def test_a_method(found: Found) -> None:
     one, two = found["method"]
     assert (one["method"], len(one["accuracy_per_depth"])) == ("regression", 2)
     assert two["weights_sha256"] == one["weights_sha256"]
+
+
+def test_a_task(found: Found) -> None:
+    for summary in found["task"]:
+        assert summary["metric"] == "pinball_loss" and summary["scores"]["test"] > 0
 
 
 def test_a_schedule(found: Found) -> None:

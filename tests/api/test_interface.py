@@ -50,6 +50,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 _OF_A_TERMINAL = {"json", "events", "watch", "svg", "compare", "dry_run", "resume"}
 """How a command shows what it did, and what is a function of its own in Python."""
+_OF_GENERATION = {"prompt", "tokens", "temperature", "seed"}
+"""Options of `alray predict` that `Run.generate` has."""
 _OF_PYTHON = {"self", "progress"}
 
 
@@ -79,6 +81,7 @@ def test_a_function_takes_the_options_of_its_command(
             if each.kind is each.KEYWORD_ONLY and name not in left_out
         }
 
-    of_command, of_function = options(command, _OF_A_TERMINAL), options(function, _OF_PYTHON)
+    left_out = _OF_A_TERMINAL | (_OF_GENERATION if command is main.predict else set())
+    of_command, of_function = options(command, left_out), options(function, _OF_PYTHON)
     positional = set(inspect.signature(function).parameters) - set(of_function)  # `format` and `output` of an export
     assert {name: value for name, value in of_command.items() if name not in positional} == of_function

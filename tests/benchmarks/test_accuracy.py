@@ -18,6 +18,7 @@ COST = "{forward_s: 0.001, backward_s: 0.001, update_s: 0.001}"
 SHORT = ("run.epochs=1", "data.train_fraction=0.1", f"pipeline.costs=[{COST}, {COST}, {COST}, {COST}]")
 
 
+@pytest.mark.full  # long, and only the benchmarks use it
 def test_a_finished_run_of_the_same_spec_is_not_done_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:

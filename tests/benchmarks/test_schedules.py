@@ -52,6 +52,7 @@ def run_inline(
     return run
 
 
+@pytest.mark.full  # `test_the_laws_are_measured` measures some of them
 def test_all_nine_schedules_are_measured(run_inline: Run) -> None:
     result = schedules.measure(*TINY, repeats=1, run=run_inline)
     assert set(result["runs"]) == {name for name, schedule in SCHEDULES.items() if not schedule.one_stage}

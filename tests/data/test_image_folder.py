@@ -13,20 +13,22 @@ from alray.data.batches import EvaluationBatches
 from alray.data.dataset import Dataset, check_pictures, open_data
 from alray.errors import DataError
 from alray.spec import data as spec
+from alray.spec.task import MultiLabel, Regression, TaskSection
 
 
 def no_code(reference: str) -> type:
     raise AssertionError(f"nothing to load: {reference}")
 
 
-def opened(folder: Path, *, test: bool = True, **keys: Any) -> Dataset:
+def opened(folder: Path, *, test: bool = True, task: TaskSection | None = None, **keys: Any) -> Dataset:
     section = spec.ImageFolder(
         source="image_folder",
         train=folder / "train",
         test=folder / "test" if test else None,
         **{"image_size": 6, "batch_size": 4, "validation_fraction": 0.0, **keys},
     )
-    return open_data(section, seed=0, load=no_code)
+    of_task = {} if task is None else {"task": task}
+    return open_data(section, seed=0, load=no_code, **of_task)
 
 
 def test_classes_and_samples(image_folder: Path) -> None:
@@ -45,7 +47,7 @@ def test_classes_and_samples(image_folder: Path) -> None:
 
 def test_a_picture_to_predict_is_prepared_as_the_training_data_is(image_folder: Path) -> None:
     data = opened(image_folder)
-    assert torch.equal(data.read_image(image_folder / "train/cat/0.jpg"), data.train[0][0])
+    assert torch.equal(next(data.read_samples(image_folder / "train/cat/0.jpg"))[1], data.train[0][0])
 
 
 def test_without_a_test_folder(image_folder: Path) -> None:
@@ -71,7 +73,7 @@ def test_a_validation_set_of_its_own(image_folder: Path) -> None:
     assert (data.num_train, len(data.validation or ()), data.test) == (12, 4, None)
     (batch,) = EvaluationBatches(data, "validation")
     assert batch.labels.tolist() == [0, 0, 1, 1]
-    assert torch.equal(batch.samples[0], data.read_image(image_folder / "valid/cat/0.jpg"))
+    assert torch.equal(batch.samples[0], next(data.read_samples(image_folder / "valid/cat/0.jpg"))[1])
     (image_folder / "valid/cat/1.png").write_bytes(b"x")
     with pytest.raises(DataError, match="not a picture"):
         check_pictures(spec.ImageFolder(**section, validation=image_folder / "valid"), no_code)
@@ -79,7 +81,11 @@ def test_a_validation_set_of_its_own(image_folder: Path) -> None:
 
 def test_height_and_width_of_their_own(image_folder: Path) -> None:
     data = opened(image_folder, image_size=[4, 9])
-    assert data.sample_shape == data.train[0][0].shape == data.read_image(image_folder / "train/cat/0.jpg").shape
+    assert (
+        data.sample_shape
+        == data.train[0][0].shape
+        == next(data.read_samples(image_folder / "train/cat/0.jpg"))[1].shape
+    )
     assert data.sample_shape == (3, 4, 9)
 
 
@@ -88,6 +94,61 @@ def test_given_means_and_deviations(image_folder: Path) -> None:
     data = opened(image_folder, normalise={"mean": mean.tolist(), "deviation": deviation.tolist()})
     values = (opened(image_folder).train[3][0] + 1) / 2
     assert torch.allclose(data.train[3][0], (values - mean[:, None, None]) / deviation[:, None, None], atol=1e-6)
-    assert torch.equal(data.read_image(image_folder / "train/cat/3.png"), data.train[3][0])
+    assert torch.equal(next(data.read_samples(image_folder / "train/cat/3.png"))[1], data.train[3][0])
     with pytest.raises(DataError, match=r"data.normalise: .*1 means and 1 standard deviations"):
         opened(image_folder, normalise={"mean": [0.5], "deviation": [0.5]})
+
+
+def tabulate(image_folder: Path, names: str, rows: dict[str, list[str]], file: str = "metadata.csv") -> Path:
+    """Write a table of targets into each folder. rows: by split, without the paths of pictures."""
+    for split, cells in rows.items():
+        folder = image_folder / split
+        pictures = sorted(path.relative_to(folder) for path in folder.glob("*/*.*"))[: len(cells)]
+        lines = [f"file_name,{names}", *(f"{path},{row}" for path, row in zip(pictures, cells, strict=True))]
+        (folder / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return image_folder
+
+
+def test_a_table_of_targets(image_folder: Path) -> None:
+    cells = {"train": ["10,-1,x", "30,3,x", "20,1,x"], "test": ["40,5,x"]}
+    folder = tabulate(image_folder, "age,tilt,remark", cells, "ages.csv")
+    data = opened(
+        folder, task=Regression(kind="regression"), targets="ages.csv", label_columns=["age", "tilt"], batch_size=2
+    )
+    assert (data.classes, data.num_train, data.sample_shape) == (("age", "tilt"), 3, (3, 6, 6))
+    _, labels = data.train.take([0, 1, 2])
+    torch.testing.assert_close(labels.mean(0), torch.zeros(2))
+    expected = torch.tensor([[10.0, -1.0], [30.0, 3.0], [20.0, 1.0]], dtype=torch.float64)
+    torch.testing.assert_close(data.in_units(labels), expected, rtol=1e-6, atol=1e-6)
+    (batch,) = EvaluationBatches(data, "test")
+    torch.testing.assert_close(data.in_units(batch.labels)[0], torch.tensor([40.0, 5.0], dtype=torch.float64))
+
+
+def test_a_table_of_labels(image_folder: Path) -> None:
+    folder = tabulate(image_folder, "warm,round", {"train": ["1,0", "0,0", "1,1"], "test": ["0,1"]})
+    data = opened(folder, task=MultiLabel(kind="multi_label"), batch_size=2)
+    assert data.classes == ("warm", "round")
+    assert data.train.take([0, 1, 2])[1].tolist() == [[1, 0], [0, 0], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("names", "rows", "said", "line"),
+    [
+        ("warm", ["1", "0.5"], "the labels are 0.5", 3),
+        ("warm", ["1", "hot"], "`warm` has `hot`, which is not a finite number", 3),
+        ("warm", ["1", "1,1"], "expected 2 columns, got 3", 3),
+        ("warm", [], "there is no line with a picture", None),
+    ],
+)
+def test_a_table_with_something_wrong(image_folder: Path, names: str, rows: list[str], said: str, line: int) -> None:
+    folder = tabulate(image_folder, names, {"train": rows, "test": rows})
+    with pytest.raises(DataError, match=said) as refused:
+        opened(folder, task=MultiLabel(kind="multi_label"), batch_size=2)
+    assert refused.value.problems[0].line == line
+
+
+def test_tables_of_other_columns(image_folder: Path) -> None:
+    folder = tabulate(image_folder, "warm", {"train": ["1", "0"]})
+    tabulate(image_folder, "cold", {"test": ["1"]})
+    with pytest.raises(DataError, match="columns cold, and that of the training set warm"):
+        opened(folder, task=MultiLabel(kind="multi_label"), batch_size=2)

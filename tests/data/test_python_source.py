@@ -60,13 +60,13 @@ def test_a_users_source_with_its_fields(own_module: Callable[[str], None]) -> No
     assert (data.num_train, data.classes, data.sample_shape) == (12, ("small", "large"), (1, 3, 3))
     assert data.splits["test"] is None
     assert data.train[6][0].flatten().tolist() == [0.5] * 9
-    assert data.read_image(Path("any.png")).shape == (1, 3, 3)
+    assert next(data.read_samples(Path("any.png")))[1].shape == (1, 3, 3)
 
 
 def test_a_source_that_cannot_read_pictures(own_module: Callable[[str], None]) -> None:
     own_module(SQUARES.replace("def read_image", "def unused"))
     with pytest.raises(DataError) as caught:
-        opened("Squares", count=12).read_image(Path("any.png"))
+        next(opened("Squares", count=12).read_samples(Path("any.png")))
     assert caught.value.problems[0].key == "data.source"
 
 

@@ -149,7 +149,7 @@ def test_a_line_of_text_becomes_a_sample(text_files: Path) -> None:
 
 def test_pictures_and_documents_are_not_mistaken_for_one_another(text_files: Path) -> None:
     with pytest.raises(DataError, match="samples of this data are documents, not pictures"):
-        texts(text_files).read_image(text_files / "a.png")
+        next(texts(text_files).read_samples(text_files / "a.png"))[1]
     digits = open_data(spec.Digits(source="digits"), seed=0, load=no_code)
     with pytest.raises(DataError, match="samples of this data are not documents"):
         digits.read_text("seven")

@@ -16,7 +16,7 @@ PIPELINE = (
 )
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize("schedule", [pytest.param("gpipe", marks=pytest.mark.full), "1f1b"])
 def test_the_same_bits(workshop: Workshop, processes, schedule: str) -> None:
     """The network has batch normalisation, dropout, and a block that draws and writes on its input."""
     overrides = (*PIPELINE, f"pipeline.schedule={schedule}")

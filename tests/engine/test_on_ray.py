@@ -186,6 +186,7 @@ def test_a_pipeline_of_backpropagation_is_killed(pipeline, unbroken, local_ray, 
     assert run.summary.weights_sha256 == unbroken.summary.weights_sha256
 
 
+@pytest.mark.full  # test_replicas.py has replicas that resume, `test_killed_and_stopped` a stage that dies
 @pytest.mark.timeout(240)
 def test_a_replica_is_killed(replicated, local_ray, victims) -> None:
     """Two replicas of one stage, one of them killed on the way; the bits of one process."""

@@ -336,7 +336,7 @@ def test_stop_at_is_agreed_on(replicated, one_process) -> None:
 @pytest.mark.parametrize(
     "overrides",
     [
-        [*SGD[0], *replicas(2)],
+        pytest.param([*SGD[0], *replicas(2)], marks=pytest.mark.full),
         [*SCPL, *SGD[0], *replicas(3), "optimizer.accumulate=3"],
         [*SGD[0], *replicas(2, "replicas.compression={kind: qsgd, bits: 4}")],
         APART,

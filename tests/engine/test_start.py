@@ -36,7 +36,10 @@ print(status.step, [name for name in heavy if name in sys.modules], file=sys.__s
 """A stage as its process runs it, to its end."""
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "muon", "lamb", "rmsprop"])
+OPTIMIZERS = ["adam", *[pytest.param(name, marks=pytest.mark.full) for name in ("muon", "lamb", "rmsprop")]]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_stage_of_local_losses_does_not_load_torchs_compiler(workshop, optimizer) -> None:
     """It would take every stage more than a second."""
     overrides = ["run.steps=9", "data={source: digits, batch_size: 16}", f"optimizer={optimizer}"]

@@ -244,6 +244,7 @@ def test_a_full_cluster_is_waited_for(
     assert sum("room" in line for line in notes) == 1
 
 
+@pytest.mark.full  # tests/cli/test_study_command.py has a trial in a used process
 @pytest.mark.timeout(300)
 def test_stages_run_trial_after_trial_in_the_same_processes_until_one_dies(workshop: Workshop, local_ray: None) -> None:
     with (workshop.folder / "own_blocks.py").open("a") as code:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from sklearn.metrics import average_precision_score, mean_absolute_error, mean_squared_error, r2_score
@@ -244,6 +245,12 @@ def test_metrics_and_predictions_are_in_the_units_of_the_targets(table) -> None:
     header = ExportedRoute(file, allow_code=False).header
     assert header.targets is not None and header.classes == ("height", "slope")
     np.testing.assert_allclose(header.targets.in_units(torch.cat(scores)), predicted)
+    samples = torch.cat([each.samples for each in EvaluationBatches(data, "test")])
+    graph = torch.export.load(export_route(trained, None, "torch_export", table.folder / "route.pt2").file).module()
+    np.testing.assert_allclose(graph(samples).detach(), predicted, rtol=1e-5)
+    onnx = export_route(trained, None, "onnx", table.folder / "route.onnx").file
+    session = onnxruntime.InferenceSession(onnx, providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"samples": samples.numpy()})[0], predicted, rtol=1e-4)
 
 
 def test_targets_may_stay_as_they_are(table) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from .test_same_bits import same
-from .test_tasks import METHODS, TASKS, workshop_in
+from .test_tasks import METHODS, workshop_in
 
 pytestmark = pytest.mark.ray
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ["regression", pytest.param("multi_label", marks=pytest.mark.full)])
 def test_two_stages_on_ray_and_a_resume_on_one(tmp_path: Path, local_ray: None, task: str) -> None:
     workshop = workshop_in(tmp_path)
     keys = (f"task.kind={task}", *METHODS["al"])

@@ -111,6 +111,7 @@ def test_counting_allocates_nothing_and_draws_nothing(make_workload: Callable[..
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
+@pytest.mark.full  # the LSTM of the test of memory has sequences too
 def test_sequences_are_counted_at_short_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     network, costs = counted("lstm", "backpropagation")
     monkeypatch.setattr("alray.probe.memory._LENGTHS", (SMALL.places - 1, SMALL.places))

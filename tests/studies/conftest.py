@@ -24,10 +24,12 @@ def step(number: int, time_s: float, loss: float = 1.0) -> StepRecord:
     return StepRecord(**place, losses={0: {"a": loss / 2, "b": loss / 2}}, lr=0.1)
 
 
-def evaluation(number: int, time_s: float, validation: float | None, duration_s: float = 1.0) -> EvaluationRecord:
+def evaluation(
+    number: int, time_s: float, validation: float | None, duration_s: float = 1.0, metric: str = "accuracy"
+) -> EvaluationRecord:
     """An evaluation that ended at this time."""
     place = {"time_s": time_s, "step": number, "epoch": number / 10, "samples": number * BATCH}
-    return EvaluationRecord(**place, validation=validation, per_depth=[], duration_s=duration_s)
+    return EvaluationRecord(**place, metric=metric, validation=validation, per_depth=[], duration_s=duration_s)
 
 
 def staged(number: int, stage: int, steps: int, seconds: float, *, warm_up: bool = False) -> StageRecord:

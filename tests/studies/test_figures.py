@@ -17,6 +17,7 @@ import pytest
 from alray.report.figure import Exhibit, Figure, light_colours
 from alray.run_folder.records import DepthScores, Exit, StageRecord, Writer
 from alray.studies.figures import exhibits_of, warnings_of
+from alray.studies.outcome import first_reached
 from alray.studies.results import Results
 
 from .conftest import evaluation, results, step, trial
@@ -90,6 +91,29 @@ def test_steps_to_the_target_are_those_of_the_records() -> None:
     timed = figure(BATCH_SIZES, "seconds_to_target").rows
     seconds = {(row["series"], row["batch_size"]): row["seconds"] for row in timed}
     assert seconds == {key: steps / 100 for key, steps in STEPS.items()}
+
+
+def test_a_target_may_be_an_error_of_a_regression() -> None:
+    target = {"metric": "validation_mean_squared_error", "below": 0.4}
+    metric = "mean_squared_error"
+    records = [step(10, 1.0), evaluation(10, 2.0, 0.9, metric=metric), step(20, 3.0)]
+    records += [evaluation(20, 4.0, 0.4, metric=metric), step(30, 5.0), evaluation(30, 6.0, 0.3, metric=metric)]
+    reached = first_reached(records, 0.4)
+    assert reached is not None and reached.step == 20
+    assert first_reached(records, 0.2) is None
+    trials = [
+        trial(place, {"data.batch_size": size}, steps=100 // size, ran={"metric": metric})
+        for place, size in enumerate((1, 2, 4))
+    ]
+    of = results(trials, target=target)
+    assert of.study.target is not None
+    assert of.study.target.stop_at({}) == {"metric": "validation_mean_squared_error", "below": 0.4}
+    found = exhibit(exhibits_of(of), "Steps to the target")
+    rows = kind(next(each for each in found.figures if each.name == "steps_to_target").rows, "measured")
+    assert {row["batch_size"]: row["steps"] for row in rows} == {1: 100, 2: 50, 4: 25}
+    assert "accuracy" not in str(
+        [found.note, *found.findings, *(each.title + each.description for each in found.figures)]
+    )
 
 
 def of_three_seeds(*values: float) -> tuple[float, float]:

@@ -1,0 +1,393 @@
+"""The next token: plain PyTorch gives the same weights, and every partition, schedule and resume the same bits."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import alray
+from alray.cli.main import execute
+from alray.data.batches import EvaluationBatches, TrainBatches
+from alray.errors import RequestError, SpecError
+from alray.inference.export import export_route
+from alray.inference.generation import generate
+from alray.inference.network import TrainedNetwork
+from alray.loading.load import load_spec
+from alray.orchestrate import Finished
+from alray.planner.planning import Planner
+from alray.stage.workload import Workload
+from alray.tasks.task import make_task
+from alray.user_code import UserCode
+
+from .conftest import Workshop
+from .test_same_bits import same
+
+SPEC = """
+name: gpt
+seed: 3
+data: {source: text, folder: texts, context: 8, batch_size: 6, test_fraction: 0.2, validation_fraction: 0.2}
+task: {kind: next_token}
+model:
+  components:
+    - {block: transformer, causal: true, dim: 8, heads: 2, feedforward: 16, repeat: 4}
+method: {kind: backpropagation}
+optimizer: {kind: sgd, lr: 0.2, momentum: 0.9}
+pipeline: {costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost, *cost, *cost]}
+run: {steps: 20, evaluate_every: 10 steps, checkpoint: {every: 5 steps, keep: 50}}
+"""
+METHODS = {
+    "bp": ("method={kind: backpropagation}",),
+    "dgl": ("method={kind: decoupled_greedy}",),
+    "al": ("method={kind: associated_learning, label_dim: 5}",),
+}
+LR, MOMENTUM, HEADS, WIDTH, LAYERS = 0.2, 0.9, 2, 8, 4
+
+
+def workshop_in(folder: Path) -> Workshop:
+    """Ten documents of words in random order."""
+    workshop = Workshop(folder)
+    workshop.spec.write_text(SPEC)
+    (folder / "texts").mkdir()
+    drawn = random.Random(0)
+    for number in range(10):
+        words = drawn.choices(["def", "return", "self", "é", "(x)", "for", "in"], k=30)
+        (folder / "texts" / f"{number}.txt").write_text(" ".join(words), encoding="utf-8")
+    return workshop
+
+
+@pytest.fixture
+def gpt(tmp_path: Path) -> Workshop:
+    return workshop_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("gpt")
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> dict[str, Finished]:
+    """Each method on one stage."""
+    workshop = workshop_in(folder)
+    return {
+        name: workshop.run(*method, "pipeline.stages=1", "pipeline.schedule=auto", name=name)
+        for name, method in METHODS.items()
+    }
+
+
+# --- The same, in plain PyTorch ---
+
+
+class PlainLayer(nn.Module):
+    """A layer of GPT-2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention_norm, self.feedforward_norm = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.mix, self.output = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 16), nn.Linear(16, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = (
+            torch.stack(part.chunk(HEADS, 2), 1) for part in self.mix(self.attention_norm(x)).chunk(3, 2)
+        )
+        scores = query @ key.transpose(2, 3) / math.sqrt(WIDTH / HEADS)
+        ahead = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        mixed = torch.softmax(scores.masked_fill(ahead, -math.inf), 3) @ value
+        x = x + self.output(torch.cat(mixed.unbind(1), 2))
+        return x + self.down(functional.gelu(self.up(self.feedforward_norm(x))))
+
+
+class PlainGpt(nn.Module):
+    """Tokens and positions, and layers of GPT-2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(256, WIDTH)
+        self.positions = nn.Parameter(torch.zeros(8, WIDTH))
+        self.layers = nn.ModuleList(PlainLayer() for _ in range(LAYERS))
+
+    def run(self, index: int, x: torch.Tensor) -> torch.Tensor:
+        """Layer `index`, the first with the vectors of tokens."""
+        if index == 0:
+            x = self.tokens(x) + self.positions
+        return self.layers[index](x)
+
+    def of_layer(self, index: int) -> list[nn.Parameter]:
+        """Its parameters, in the order of those of component `index` of alray."""
+        layer = self.layers[index]
+        parts = [
+            layer.attention_norm,
+            layer.feedforward_norm,
+            layer.mix,
+            layer.output,
+            layer.up,
+            layer.down,
+        ]
+        own = [value for part in parts for value in part.parameters()]
+        return [self.positions, self.tokens.weight, *own] if index == 0 else own
+
+
+def readout(width: int = 256) -> nn.Sequential:
+    return nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, width, bias=False))
+
+
+def cross_entropy(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The mean over samples and positions of log(sum exp scores) - score of the label."""
+    of_label = scores.gather(2, labels.unsqueeze(2)).squeeze(2)
+    return (scores.logsumexp(2) - of_label).mean()
+
+
+class Plain:
+    """Four layers with what a method adds to each, beginning with the weights of alray's components."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.network = PlainGpt()
+        self.parts: list[nn.ModuleDict] = [self.added(index) for index in range(LAYERS)]
+        for index in range(LAYERS):
+            given = workload.network.component(index, "cpu").weights()
+            for mine, value in zip(self.weights(index), given.values(), strict=True):
+                mine.data.copy_(value)
+        parameters = [value for index in range(LAYERS) for value in self.weights(index)]
+        self.optimizer = torch.optim.SGD(parameters, lr=LR, momentum=MOMENTUM)
+
+    def weights(self, index: int) -> list[nn.Parameter]:
+        return [*self.network.of_layer(index), *self.parts[index].parameters()]
+
+    def added(self, index: int) -> nn.ModuleDict:
+        return nn.ModuleDict({"head": readout()})
+
+    def step(self, samples: torch.Tensor, labels: torch.Tensor) -> None:
+        self.optimizer.zero_grad()
+        self.loss(samples, labels).backward()
+        self.optimizer.step()
+
+    def loss(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """That of decoupled greedy learning."""
+        total = torch.zeros(())
+        for index in range(LAYERS):
+            x = self.network.run(index, x)
+            total = total + cross_entropy(self.parts[index]["head"](x), labels)
+            x = x.detach()
+        return total
+
+
+class PlainBackpropagation(Plain):
+    def added(self, index: int) -> nn.ModuleDict:
+        return nn.ModuleDict({"head": readout()} if index == LAYERS - 1 else {})
+
+    def loss(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        for index in range(LAYERS):
+            x = self.network.run(index, x)
+        return cross_entropy(self.parts[-1]["head"](x), labels)
+
+
+class PlainAssociated(Plain):
+    """Bridges b, label encoders g and label decoders h of each position; g_1 is an embedding of tokens."""
+
+    def added(self, index: int) -> nn.ModuleDict:
+        return nn.ModuleDict(
+            {
+                "b": nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 5)),
+                "g": nn.Embedding(256, 5) if index == 0 else nn.Linear(5, 5),
+                "h": nn.Linear(5, 256 if index == 0 else 5),
+            }
+        )
+
+    def loss(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        total, t = torch.zeros(()), labels
+        for index, part in enumerate(self.parts):
+            x = self.network.run(index, x)
+            code = torch.tanh(part["g"](t))
+            back = part["h"](code)
+            own = cross_entropy(back, t) if index == 0 else ((back - t) ** 2).mean()
+            total = total + own + ((torch.tanh(part["b"](x)) - code.detach()) ** 2).mean()
+            x, t = x.detach(), code.detach()
+        return total
+
+
+PLAIN = {"bp": PlainBackpropagation, "dgl": Plain, "al": PlainAssociated}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_plain_pytorch_gives_the_same_weights(folder, whole, method) -> None:
+    spec = load_spec(folder / "tiny.yaml", METHODS[method]).spec
+    workload = Workload.open(spec, UserCode(folder))
+    plain = PLAIN[method](workload)
+    began = [value.detach().clone() for index in range(LAYERS) for value in plain.weights(index)]
+    with TrainBatches(workload.data, seed=spec.seed, start_step=0, end_step=20, workers=0) as batches:
+        for batch in batches:
+            plain.step(batch.samples, batch.labels)
+    trained = TrainedNetwork(folder / method, allow_code=False)
+    assert trained.step == 20
+    for index, component in enumerate(trained.components):
+        for mine, found in zip(plain.weights(index), component.weights().values(), strict=True):
+            torch.testing.assert_close(found, mine.detach(), rtol=1e-5, atol=1e-5)
+    ended = [value for index in range(LAYERS) for value in plain.weights(index)]
+    assert max(float((a - b).detach().abs().max()) for a, b in zip(began, ended, strict=True)) > 0.05
+
+
+# --- The same bits everywhere ---
+
+
+@pytest.mark.parametrize("method", ["dgl", "al"])
+@pytest.mark.parametrize(
+    ("partition", "schedule"),
+    [
+        ("[2, 2]", "streamed"),
+        ("[1, 1, 1, 1]", "streamed"),
+        ("[1, 3]", "sequential"),
+        pytest.param("[1, 1, 1, 1]", "sequential", marks=pytest.mark.full),
+    ],
+)
+def test_bits_do_not_depend_on_the_partition(gpt, whole, method, partition, schedule) -> None:
+    stages = partition.count(",") + 1
+    keys = (f"pipeline.stages={stages}", f"pipeline.partition={partition}", f"pipeline.schedule={schedule}")
+    same(gpt.run(*METHODS[method], *keys), whole[method])
+
+
+@pytest.mark.parametrize("method", ["dgl", "al"])
+def test_a_resume_on_other_stages_ends_in_the_same_bits(gpt, whole, method) -> None:
+    gpt.run(*METHODS[method], "run.steps=7", "pipeline.stages=4")
+    same(gpt.resume("run.steps=20", "pipeline.stages=2"), whole[method])
+
+
+def test_backpropagation_ends_in_the_same_bits_after_a_resume(gpt, whole) -> None:
+    gpt.run(*METHODS["bp"], "run.steps=7", "pipeline.stages=1")
+    same(gpt.resume("run.steps=20"), whole["bp"])
+
+
+# --- Metrics ---
+
+
+@pytest.mark.parametrize("metric", ["nats_per_token", "perplexity", "bits_per_byte", "top_1"])
+def test_metrics_are_those_of_all_tokens(folder, whole, metric) -> None:
+    trained = TrainedNetwork(folder / "dgl", allow_code=False)
+    data = trained.workload.data
+    batches = list(EvaluationBatches(data, "test"))
+    assert len(batches) > 1
+    labels = torch.cat([batch.labels for batch in batches])
+    task = load_spec(folder / "tiny.yaml", [f"task.metric={metric}"]).spec.task
+
+    for place in range(len(trained.depths)):
+        tally = make_task(task, 256, (8,)).tally()
+        parts = []
+        for number, batch in enumerate(batches):
+            with torch.no_grad():
+                parts.append(trained.scores(batch, number)[place])
+            tally.take(parts[-1], batch.labels)
+        scores = torch.cat(parts).double()
+        nats = float(cross_entropy(scores, labels))
+        wanted = {
+            "nats_per_token": nats,
+            "perplexity": math.exp(nats),
+            "bits_per_byte": nats / math.log(2),
+            "top_1": float((scores.argmax(2) == labels).double().mean()),
+        }[metric]
+        assert tally.value() == pytest.approx(wanted, rel=1e-6)
+
+
+def test_every_depth_has_learnt(whole) -> None:
+    for method in ("dgl", "al"):
+        found = whole[method].summary.measured_per_depth
+        assert [each.depth for each in found] == [1, 2, 3, 4]
+        assert all(each.test is not None and each.test < math.log(256) for each in found)
+
+
+# --- Generation ---
+
+
+def test_a_text_is_continued_by_the_most_probable_tokens(folder, whole) -> None:
+    """By hand: the route's scores of the last eight bytes, again and again; at each depth another text."""
+    trained = TrainedNetwork(folder / "dgl", allow_code=False)
+    for depth in (1, 4):
+        text = list(b"return")
+        for _ in range(6):
+            scores = torch.tensor(text[-8:]).unsqueeze(0)
+            with torch.no_grad():
+                for component in trained.components[:depth]:
+                    scores = component.f.body(scores)
+                text.append(int(trained.components[depth - 1].head(scores)[0, -1].argmax()))
+        made = generate(trained, "return", tokens=6, temperature=0.0, depth=depth, seed=0)
+        assert (made.text, made.tokens, made.depth) == (bytes(text[6:]).decode("utf-8", "replace"), 6, depth)
+
+
+def test_the_seed_decides_what_is_drawn(folder, whole) -> None:
+    trained = TrainedNetwork(folder / "al", allow_code=False)
+    texts = [
+        generate(trained, "", tokens=20, temperature=1.5, depth=None, seed=seed).text.encode() for seed in (0, 0, 1)
+    ]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_the_command_continues_a_text(folder, whole, capsys) -> None:
+    assert execute(["predict", str(folder / "dgl"), "--prompt", "def ", "--tokens", "5", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)["generated"]
+    assert (answer["prompt"], answer["tokens"], answer["depth"]) == ("def ", 5, 4)
+    assert alray.Run(folder / "dgl").generate("def ", tokens=5).text == answer["text"]
+    assert execute(["predict", str(folder / "dgl"), "an input", "--prompt", "def "]) == 2
+
+
+def test_a_prediction_is_the_next_token(folder, whole) -> None:
+    trained = TrainedNetwork(folder / "bp", allow_code=False)
+    (prediction,) = trained.predict(["retur"], None)
+    made = generate(trained, "retur", tokens=1, temperature=0.0, depth=None, seed=0)
+    assert prediction.token == made.text and 0 < prediction.score <= 1
+
+
+def test_a_route_is_not_exported_yet(folder, whole) -> None:
+    with pytest.raises(RequestError):
+        export_route(TrainedNetwork(folder / "dgl", allow_code=False), None, "safetensors", folder / "route")
+
+
+# --- Models for GPUs ---
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("gpt2_small", 124e6), ("gpt_340m", 340e6)])
+def test_a_model_for_gpus_is_planned_at_its_size_without_its_text(name, parameters) -> None:
+    """Its encoders have the published number of parameters, whose readout is that of its embedding. The same layers
+    are planned by 1F1B."""
+    file = Path(__file__).parents[2] / "specs" / "language" / f"{name}.yaml"
+    for keys in ((), ("method=backpropagation", "pipeline.schedule=1f1b", "pipeline.micro_batches=8")):
+        planner = Planner.open(load_spec(file, keys).spec, UserCode(file.parent), without_data=True)
+        plan = planner.plan(planner.costs(probe=False))
+        assert plan.predicted_step_time_s > 0
+        assert all(stage.memory.activations_bytes > 0 for stage in plan.stage_plans)
+        network = planner.workload.network
+        parts = [network.component(index, "meta").part_parameters() for index in range(len(network))]
+        assert sum(part["f"] for part in parts) == pytest.approx(parameters, rel=0.03)
+        assert parts[-1]["head"] > 30e6
+
+
+# --- What is refused ---
+
+
+@pytest.mark.parametrize(
+    ("key", "overrides"),
+    [
+        ("data.source", ["data={source: digits}"]),
+        ("method.kind", ["method={kind: mono_forward}"]),
+        ("task.metric", ["task.metric=bits_per_byte", "data.tokens=characters"]),
+        ("method.first_label_loss", ["method={kind: associated_learning, first_label_loss: mse}"]),
+        ("data", ["data.docstrings=true"]),
+        ("data", ["data.vocabulary_size=500"]),
+        ("model.components[0]", ["model.components.0.causal=false", "model.components.0.layers=2"]),
+    ],
+)
+def test_what_does_not_fit_is_refused(gpt, key, overrides) -> None:
+    with pytest.raises(SpecError) as error:
+        load_spec(gpt.spec, overrides)
+    assert key in {problem.key for problem in error.value.problems}
+
+
+def test_blocks_without_positions_are_refused(gpt) -> None:
+    with pytest.raises(SpecError) as error:
+        gpt.run("model.components=[{block: mlp, widths: [4], repeat: 4}]", "method={kind: decoupled_greedy}")
+    assert error.value.problems[0].key in ("model.components", "model.components[0]")
