@@ -59,11 +59,12 @@ def own_ray(bundles: Sequence[Bundle]) -> Iterator[tuple[str, ...]]:
         others = psutil.Process().children()
         starting = thread.submit(_start, max(cores, math.ceil(wanted)), folder / "r")
         try:
-            _wait_until_started(starting, others)
-            warning = (
-                f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them"
-            )
-            yield (warning,) if wanted > cores else ()
+            with _ended_if_unreachable():
+                _wait_until_started(starting, others)
+                warning = (
+                    f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them"
+                )
+                yield (warning,) if wanted > cores else ()
         finally:
             has_started = starting.done()
             if has_started:
@@ -97,17 +98,12 @@ def _wait_until_started(starting: Future[None], others: Container[psutil.Process
         RunError: if `ray.init` does, or if the Ray that it starts is gone meanwhile.
     """
     leading: dict[psutil.Process, str] = {}
-    heard_s = time.monotonic()
     try:
         while wait([starting], timeout=_LOOKING_S).not_done:
             for child in psutil.Process().children():
                 with suppress(psutil.NoSuchProcess):
                     if child not in others and (name := child.name()) in _LEADING:
                         leading[child] = name
-            if _accepts_connections():
-                heard_s = time.monotonic()
-            elif time.monotonic() - heard_s > _SILENT_S:
-                _end_leading_processes()
             for process, name in leading.items():
                 if _has_ended(process):
                     raise RunError(f"Ray did not start on this machine: its {name} ended", hint=_AGAIN)
@@ -151,17 +147,51 @@ def told_of_loss(lost: Callable[[StageError], None]) -> Iterator[None]:
 
     It is for work that waits in calls to Ray, as Ray Tune does: an exception never reaches it.
     """
+
+    def look() -> bool:
+        try:
+            require_not_lost()
+        except StageError as error:
+            lost(error)
+            return False
+        return True
+
+    with _looking(look):
+        yield
+
+
+@contextmanager
+def _ended_if_unreachable() -> Iterator[None]:
+    """End the leading processes of this Ray in the block if its GCS accepts no connection for `_SILENT_S`.
+
+    Whoever waits for Ray in the block then sees that it `is_lost`. Otherwise Ray's C++ code would end this process after
+    a minute, with words of its own.
+    """
+    heard_s = time.monotonic()
+
+    def look() -> bool:
+        nonlocal heard_s
+        if _accepts_connections():
+            heard_s = time.monotonic()
+        elif time.monotonic() - heard_s > _SILENT_S:
+            _end_leading_processes()
+            return False
+        return True
+
+    with _looking(look):
+        yield
+
+
+@contextmanager
+def _looking(look: Callable[[], bool]) -> Iterator[None]:
+    """Call `look` every second in a thread of its own, until it returns False or the block has ended."""
     ended = threading.Event()
 
-    def look() -> None:
-        while not ended.wait(_LOOKING_S):
-            try:
-                require_not_lost()
-            except StageError as error:
-                lost(error)
-                return
+    def repeat() -> None:
+        while not ended.wait(_LOOKING_S) and look():
+            pass
 
-    looking = threading.Thread(target=look, name="alray-own-ray", daemon=True)
+    looking = threading.Thread(target=repeat, name="alray-own-ray", daemon=True)
     looking.start()
     try:
         yield

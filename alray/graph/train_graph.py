@@ -91,6 +91,7 @@ class TrainGraph(Graph):
 
     def _workers_came(self) -> bool:
         """Whether all workers have reported."""
+        require_not_lost()
         time.sleep(_LOOKING_S)
         self._read_reports()
         if self._latest.ended:

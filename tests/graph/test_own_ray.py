@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,8 +22,44 @@ from alray.graph import own_ray
 from alray.graph.own_ray import end_if_silent, is_lost, was_lost
 
 
+class _Ray:
+    """Two processes that stand for the GCS and the raylet, a socket where the GCS listens, and a connection to it."""
+
+    def __init__(self) -> None:
+        self.gcs_socket = socket.create_server(("127.0.0.1", 0))
+        address = self.gcs_socket.getsockname()
+        self.rays_connection = socket.create_connection(address)
+        self.rays_connection.settimeout(5)
+        self.accepted, _ = self.gcs_socket.accept()
+        self.leading = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+        gcs, raylet = ([SimpleNamespace(process=process)] for process in self.leading)
+        processes = {"gcs_server": gcs, "raylet": raylet}
+        self.node = SimpleNamespace(all_processes=processes, gcs_address=f"127.0.0.1:{address[1]}")
+
+    def close(self) -> None:
+        for each in (self.gcs_socket, self.accepted, self.rays_connection):
+            each.close()
+        for process in self.leading:
+            process.kill()
+            process.wait()
+
+    def alive(self) -> list[bool]:
+        return [process.poll() is None for process in self.leading]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Ray]:
+    """A Ray that this process seems to have started."""
+    made = _Ray()
+    monkeypatch.setattr(ray._private.worker, "_global_node", made.node)
+    yield made
+    made.close()
+
+
 @pytest.mark.parametrize("what", ["well", "no answer", "no connection", "stopped"])
-def test_a_ray_that_does_not_answer_is_ended_and_counts_as_lost(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def test_a_ray_that_does_not_answer_is_ended_and_counts_as_lost(
+    monkeypatch: pytest.MonkeyPatch, started: _Ray, what: str
+) -> None:
     """As with a GCS that is stopped, or where sockets lose what is sent; where the network is gone; and with a raylet
     that is stopped, for which the GCS still answers."""
 
@@ -31,40 +68,43 @@ def test_a_ray_that_does_not_answer_is_ended_and_counts_as_lost(monkeypatch: pyt
             raise RpcError("Deadline Exceeded")
         return False
 
-    gcs_socket = socket.create_server(("127.0.0.1", 0))
-    address = gcs_socket.getsockname()
-    rays_connection = socket.create_connection(address)
-    rays_connection.settimeout(5)
-    accepted, _ = gcs_socket.accept()
-    if what == "no connection":
-        gcs_socket.close()
-    leading = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
-    gcs, raylet = ([SimpleNamespace(process=process)] for process in leading)
-    processes = {"gcs_server": gcs, "raylet": raylet}
-    monkeypatch.setattr(
-        ray._private.worker,
-        "_global_node",
-        SimpleNamespace(all_processes=processes, gcs_address=f"127.0.0.1:{address[1]}"),
-    )
     client = SimpleNamespace(internal_kv_exists=ask)
     monkeypatch.setattr(ray._private.worker, "global_worker", SimpleNamespace(gcs_client=client))
+    if what == "no connection":
+        started.gcs_socket.close()
+    if what == "stopped":
+        started.leading[1].send_signal(signal.SIGSTOP)
+        while psutil.Process(started.leading[1].pid).status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
+    end_if_silent()
     alive = what == "well"
-    try:
-        if what == "stopped":
-            leading[1].send_signal(signal.SIGSTOP)
-            while psutil.Process(leading[1].pid).status() != psutil.STATUS_STOPPED:
-                time.sleep(0.01)
-        end_if_silent()
-        assert is_lost() is not alive
-        assert [process.poll() is None for process in leading] == [alive, alive]
-        if not alive:
-            assert rays_connection.recv(1) == b"", "Ray's threads learn that nobody is left to answer"
-    finally:
-        for each in (gcs_socket, accepted, rays_connection):
-            each.close()
-        for process in leading:
-            process.kill()
-            process.wait()
+    assert is_lost() is not alive
+    assert started.alive() == [alive, alive]
+    if not alive:
+        assert started.rays_connection.recv(1) == b"", "Ray's threads learn that nobody is left to answer"
+
+
+@pytest.mark.parametrize("what", ["well", "a short loss", "no connection"])
+def test_a_ray_without_a_network_is_ended_while_others_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, started: _Ray, what: str
+) -> None:
+    """Work that waits in Ray's C++ code looks at nothing. A loss that is over in time does no harm."""
+    monkeypatch.setattr(own_ray, "_LOOKING_S", 0.05)
+    monkeypatch.setattr(own_ray, "_SILENT_S", 1.0)
+    monkeypatch.setattr(own_ray, "_start", lambda processors, folder: None)
+    monkeypatch.setattr(own_ray, "_lost", [])
+    monkeypatch.setattr(own_ray, "end_if_silent", lambda: None)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with own_ray.own_ray([]):
+        address = started.gcs_socket.getsockname()
+        if what != "well":
+            started.gcs_socket.close()
+        if what == "a short loss":
+            time.sleep(0.3)
+            started.gcs_socket = socket.create_server(address)
+        time.sleep(2.0)
+        assert is_lost() is (what == "no connection")
+    assert was_lost() is (what == "no connection")
 
 
 @pytest.mark.parametrize("ends", ["soon", "at once"])
