@@ -164,8 +164,8 @@ def told_of_loss(lost: Callable[[StageError], None]) -> Iterator[None]:
 def _ended_if_unreachable() -> Iterator[None]:
     """End the leading processes of this Ray in the block if its GCS accepts no connection for `_SILENT_S`.
 
-    Whoever waits for Ray in the block then sees that it `is_lost`. Otherwise Ray's C++ code would end this process after
-    a minute, with words of its own.
+    Whoever waits for Ray in the block then sees that it `is_lost`. Otherwise Ray's C++ code would end this process
+    after a minute, with words of its own.
     """
     heard_s = time.monotonic()
 

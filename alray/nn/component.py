@@ -15,6 +15,7 @@ from alray.errors import AlrayError
 from alray.nn.encoder import Encoder, Tensors, row_major, stopped
 from alray.nn.optimizers import ComponentOptimizer, Role
 from alray.randomness.generators import seed_all
+from alray.spec.optimizer import Optimizer
 from alray.user_code import FAULTS_OF_USER_CODE, named, named_error
 
 __all__ = ["ComparingComponent", "Component", "Encoder", "Exercise", "LocalComponent", "ProfiledPart", "Tensors"]
@@ -46,7 +47,7 @@ class Component(nn.Module, ABC):
         self.f = f
         self._optimizers: dict[str, ComponentOptimizer] = {}
 
-    def train_with(self, optimizer: object, **parts: Sequence[nn.Module]) -> None:
+    def train_with(self, optimizer: Optimizer, **parts: Sequence[nn.Module]) -> None:
         """Make one optimizer for each group of parts; the group's name is the optimizer's.
 
         Names are kept in checkpoints. The group `label` trains at the rate `optimizer.label_lr`, every other one at

@@ -13,6 +13,8 @@ from torch import nn
 
 from alray.nn.lamb import Lamb
 from alray.nn.lars import Lars
+from alray.spec import optimizer as sections
+from alray.spec.optimizer import Optimizer
 
 
 class Role(NamedTuple):
@@ -108,7 +110,7 @@ class ComponentOptimizer:
     """
 
     def __init__(
-        self, parameters: Sequence[nn.Parameter], optimizer: Any, roles: Mapping[nn.Parameter, Role] | None = None
+        self, parameters: Sequence[nn.Parameter], optimizer: Optimizer, roles: Mapping[nn.Parameter, Role] | None = None
     ) -> None:
         """
         Args:
@@ -267,7 +269,7 @@ def _without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.
 
 
 def _build(
-    parameters: list[nn.Parameter], spec: Any, roles: Mapping[nn.Parameter, Role]
+    parameters: list[nn.Parameter], spec: Optimizer, roles: Mapping[nn.Parameter, Role]
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of these parameters: none without parameters, two with Muon, else one."""
     if not parameters:
@@ -276,16 +278,16 @@ def _build(
     make = partial(_made, spec=spec, roles=roles)
     settings: dict[str, Any]
     kernels: dict[str, Any] = {"foreach": device == "cuda"}
-    match spec.kind:
-        case "lars":
+    match spec:
+        case sections.Lars():
             settings = {"momentum": spec.momentum, "trust_coefficient": spec.trust_coefficient, "eps": spec.eps}
             return make(Lars, parameters, **settings)
-        case "lamb":
+        case sections.Lamb():
             return make(Lamb, parameters, betas=tuple(spec.betas), eps=spec.eps)
-        case "rmsprop":
+        case sections.RmsProp():
             settings = {"alpha": spec.alpha, "eps": spec.eps, "momentum": spec.momentum, "centered": spec.centered}
             return make(torch.optim.RMSprop, parameters, **settings, **kernels)
-        case "muon":
+        case sections.Muon():
             matrices = [each for each in parameters if each.ndim == 2 and roles.get(each, Role()).hidden]
             chosen = set(matrices)
             others = [each for each in parameters if each not in chosen]
@@ -299,17 +301,17 @@ def _build(
             ]
     fused = spec.fused and device != "meta"  # on the meta device, torch fuses nothing
     kernels = {"foreach": device == "cuda" and not fused, "fused": fused}
-    if spec.kind == "sgd":
+    if isinstance(spec, sections.Sgd):
         return make(torch.optim.SGD, parameters, momentum=spec.momentum, nesterov=spec.nesterov, **kernels)
-    kind = torch.optim.Adam if spec.kind == "adam" else torch.optim.AdamW
+    kind = torch.optim.Adam if isinstance(spec, sections.Adam) else torch.optim.AdamW
     return make(kind, parameters, betas=tuple(spec.betas), eps=spec.eps, **kernels)
 
 
 def _made(
-    kind: Any,
+    kind: Any,  # mypy takes a class with a hash of its own for one that cannot be cached
     parameters: list[nn.Parameter],
     *,
-    spec: Any,
+    spec: Optimizer,
     roles: Mapping[nn.Parameter, Role],
     rate_factor: float = 1.0,
     **settings: Any,

@@ -7,7 +7,7 @@ Every backward pass here is deterministic on every device.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from alray.errors import SpecError
 from alray.nn.shape import Shape
+from alray.spec.method import HeadOrAuto
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "relu": nn.ReLU}
 
@@ -185,7 +186,7 @@ def classifier(
     return Readout(*layers)
 
 
-def head_of(head: Any, input: Shape, *, classes: int, pooling: Pooling) -> Readout:
+def head_of(head: HeadOrAuto, input: Shape, *, classes: int, pooling: Pooling) -> Readout:
     """The classifier that a spec's key `head` asks for; `auto` is one linear layer on maps of at most 4 x 4.
 
     Args:

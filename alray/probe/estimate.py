@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
-from typing import Any
 
 import torch
 
@@ -15,6 +15,7 @@ from alray.nn.network import Network
 from alray.prediction.costs import ComponentCosts, Costs
 from alray.probe.memory import component_memory
 from alray.randomness.generators import put_back
+from alray.spec.pipeline import Cost
 
 ASSUMED_FLOPS_PER_S = 4.0e10
 """The speed of one thread. Only estimates use it: they give the shares of the components, not absolute times."""
@@ -47,7 +48,7 @@ def estimate_costs(network: Network, *, batch_size: int, device: torch.device, t
     )
 
 
-def given_costs(estimated: Costs, given: Any) -> Costs:
+def given_costs(estimated: Costs, given: Sequence[Cost]) -> Costs:
     """Counted sizes, with the training times of the spec, which gives L and B together: `label_s` is 0."""
     components = tuple(
         replace(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from random import Random
-from typing import Any
 
 from alray.channel.edge import Waiting
 from alray.randomness.seeds import derive_seed
 from alray.spec.models import Spec
+from alray.spec.replicas import Disturbance, FixedDisturbance, RandomDisturbance
 
 _LOOK_S = 1.0e-3
 
@@ -40,7 +40,7 @@ class Slowdown:
             time.sleep(min(left_s, _LOOK_S))
 
 
-def slowdown(disturbance: Any, worker: int, epoch: int, *, seed: int) -> float:
+def slowdown(disturbance: Disturbance | None, worker: int, epoch: int, *, seed: int) -> float:
     """The factor by which the computing time of replica `worker` grows in an epoch; 1.0 where it is not slowed.
 
     kind `fixed` slows the workers and epochs that it names. kind `random` has the chances of Ye et al. (arXiv
@@ -53,30 +53,30 @@ def slowdown(disturbance: Any, worker: int, epoch: int, *, seed: int) -> float:
         epoch: epochs completed before (0 in the first one; the spec counts epochs from 1).
         seed: the spec's.
     """
-    return float(disturbance.factor) if _is_slowed(disturbance, worker, epoch, seed) else 1.0
+    if disturbance is None or not _is_slowed(disturbance, worker, epoch, seed):
+        return 1.0
+    return disturbance.factor
 
 
-def added_seconds(disturbance: Any, worker: int, epoch: int, *, seed: int) -> float:
+def added_seconds(disturbance: Disturbance | None, worker: int, epoch: int, *, seed: int) -> float:
     """The seconds that an epoch of replica `worker` takes longer, whatever its share; 0.0 where it is not slowed.
 
     They are drawn from `added_s` for each epoch, as in the code of Ye et al. The arguments are those of `slowdown`.
     """
-    if not _is_slowed(disturbance, worker, epoch, seed) or disturbance.added_s is None:
+    if disturbance is None or disturbance.added_s is None or not _is_slowed(disturbance, worker, epoch, seed):
         return 0.0
     low, high = disturbance.added_s
     return Random(derive_seed(seed, "disturbance", "seconds", worker, epoch)).uniform(low, high)
 
 
-def _is_slowed(disturbance: Any, worker: int, epoch: int, seed: int) -> bool:
-    if disturbance is None:
-        return False
-    if disturbance.kind == "fixed":
+def _is_slowed(disturbance: Disturbance, worker: int, epoch: int, seed: int) -> bool:
+    if isinstance(disturbance, FixedDisturbance):
         first, last = disturbance.epochs
-        return bool(worker in disturbance.workers and first <= epoch + 1 <= last)
+        return worker in disturbance.workers and first <= epoch + 1 <= last
     return _is_slowed_by_chance(disturbance, worker, epoch, seed)
 
 
-def _is_slowed_by_chance(disturbance: Any, worker: int, epoch: int, seed: int) -> bool:
+def _is_slowed_by_chance(disturbance: RandomDisturbance, worker: int, epoch: int, seed: int) -> bool:
     slowed_until = 0  # the first epoch in which the worker is free
     for each in range(epoch + 1):
         if each < slowed_until:

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from alray.channel.message import CutFlag
 from alray.run_folder.records import EvaluationRecord, Standing
+from alray.spec.duration import Duration
+from alray.spec.run import RunSection
 
 Samples = Callable[[int], int]
 """Takes a number of mini-batches. Returns the samples that a run has seen after them."""
@@ -27,7 +28,7 @@ class Control:
 class Timer:
     """Says when something is due that recurs every `N steps`, `N samples`, `N epochs` or `N s`."""
 
-    def __init__(self, every: Any, *, steps_per_epoch: int, samples: Samples) -> None:
+    def __init__(self, every: Duration | None, *, steps_per_epoch: int, samples: Samples) -> None:
         """
         Args:
             every: a spec duration (`count`, `unit`), or None for never.
@@ -63,7 +64,7 @@ class Leader:
 
     def __init__(
         self,
-        run: Any,
+        run: RunSection,
         *,
         total_steps: int,
         steps_per_epoch: int,

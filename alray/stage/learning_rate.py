@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from alray.errors import PlanError
 from alray.spec.duration import Duration
+from alray.spec.lr_schedule import LrSchedule, OneCycle
 from alray.spec.models import Spec
 from alray.stage.workload import DataFacts
 
@@ -33,7 +34,7 @@ def rates(spec: Spec, step: int, *, data: DataFacts, total_steps: int) -> tuple[
 
 def learning_rate(
     base: float,
-    schedule: Any,
+    schedule: LrSchedule,
     step: int,
     *,
     mini_batches: Callable[[Duration], int],
@@ -96,7 +97,7 @@ def learning_rate(
     return full * _cycle(schedule, begun, length, accumulate)
 
 
-def _cycle(schedule: Any, begun: int, length: int, accumulate: int) -> float:
+def _cycle(schedule: OneCycle, begun: int, length: int, accumulate: int) -> float:
     """The factor of a cycle. As in torch's OneCycleLR, an update has the peak and the last one the end, not the one
     after them."""
     peak, end = schedule.rise * length - accumulate, length - accumulate
@@ -109,7 +110,7 @@ def _annealed(how: Literal["cosine", "linear"], first: float, last: float, share
     return _between(last, first, _cosine(share)) if how == "cosine" else _between(first, last, share)
 
 
-def batch_factor(schedule: Any, samples: int | None) -> float:
+def batch_factor(schedule: LrSchedule, samples: int | None) -> float:
     """Return the factor for a rate tuned for `reference_batch_size` samples, where an update has `samples` samples.
 
     linear        samples / reference          (Goyal et al. 2017, arXiv 1706.02677, section 2.1)
@@ -146,7 +147,7 @@ def _cosine(share: float) -> float:
     return (1.0 + math.cos(math.pi * share)) / 2.0
 
 
-def _length(schedule: Any, given: int | None, total_steps: int | None) -> int:
+def _length(schedule: LrSchedule, given: int | None, total_steps: int | None) -> int:
     """The length of a schedule in mini-batches: the given one, or that of the run."""
     if given is not None:
         return given

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from pydantic import TypeAdapter
 from torch import nn
 
 from alray.nn.optimizers import ComponentOptimizer
+from alray.spec.optimizer import Optimizer
 
 VALUES = {
     "sgd": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
@@ -19,20 +20,9 @@ VALUES = {
 }
 
 
-def spec(kind: str, accumulate: int, **values: Any) -> SimpleNamespace:
-    return SimpleNamespace(
-        **{
-            "kind": kind,
-            "accumulate": accumulate,
-            "fused": False,
-            "decay": "all",
-            "rate_factors": {},
-            "weight_decay": 0.01,
-            "clip_norm": None,
-            **VALUES[kind],
-            **values,
-        }
-    )
+def spec(kind: str, accumulate: int, **values: Any) -> Optimizer:
+    section = {"kind": kind, "accumulate": accumulate, "weight_decay": 0.01, **VALUES[kind], **values}
+    return TypeAdapter[Optimizer](Optimizer).validate_python(section)
 
 
 def network() -> nn.Sequential:

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from pydantic import TypeAdapter
 from torch.optim import lr_scheduler
 
 from alray.errors import PlanError
 from alray.spec.duration import Duration, parse_duration
+from alray.spec.lr_schedule import LrSchedule
 from alray.stage.learning_rate import learning_rate
-
-DEFAULTS = {
-    "warmup_epochs": 0.0,
-    "warmup_from": "zero",
-    "scale_with_batch": "none",
-    "reference_batch_size": None,
-    "decay_share": 1.0,
-}
 
 
 def rate(
@@ -34,7 +27,7 @@ def rate(
 ) -> float:
     return learning_rate(
         0.1,
-        SimpleNamespace(**{**DEFAULTS, **schedule}),
+        TypeAdapter[LrSchedule](LrSchedule).validate_python(schedule),
         step,
         mini_batches=partial(in_epochs_of, steps_per_epoch),
         total_steps=total_steps,

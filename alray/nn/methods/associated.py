@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.nn import functional
@@ -13,6 +11,8 @@ from alray.nn.encoder import Encoder, EncoderFacts, Tensors, pass_on
 from alray.nn.methods.method import MakePart, Method, Task
 from alray.nn.readout import Features, Pooling, Readout, with_activation
 from alray.nn.shape import Shape
+from alray.spec.method import Bridge
+from alray.spec.optimizer import Optimizer
 from alray.tasks.task import LearningTask
 
 
@@ -27,7 +27,7 @@ class AssociatedLearning(Method):
         label_activation: str,
         decoder_activation: str,
         first_decoder_activation: str,
-        bridge: Any,
+        bridge: Bridge,
         first_label_loss: str,
         label_smoothing: float = 0.0,
     ) -> None:
@@ -118,7 +118,7 @@ class AssociatedComponent(LocalComponent):
         learning: LearningTask | None,
         label_loss: str,
         label_smoothing: float,
-        optimizer: object,
+        optimizer: Optimizer,
     ) -> None:
         """
         Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import nn
@@ -14,6 +13,8 @@ from alray.nn.encoder import Encoder, EncoderFacts, Tensors, in_default_strides,
 from alray.nn.methods.method import MakePart, Method, Task
 from alray.nn.readout import head_of
 from alray.nn.shape import Shape
+from alray.spec.method import HeadOrAuto
+from alray.spec.optimizer import Optimizer
 from alray.tasks.task import LearningTask
 
 
@@ -31,7 +32,7 @@ class Backpropagation(Method):
 
     local_losses = False
 
-    def __init__(self, task: Task, *, head: Any, label_smoothing: float, deep_supervision: float = 0.0) -> None:
+    def __init__(self, task: Task, *, head: HeadOrAuto, label_smoothing: float, deep_supervision: float = 0.0) -> None:
         super().__init__(task)
         self.head = head
         self.label_smoothing = label_smoothing
@@ -80,7 +81,7 @@ class BackpropagationComponent(Component):
         *,
         f: Encoder,
         head: nn.Module | None,
-        optimizer: object,
+        optimizer: Optimizer,
         learning: LearningTask,
         label_smoothing: float = 0.0,
         loss_weight: float = 1.0,

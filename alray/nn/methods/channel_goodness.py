@@ -11,6 +11,7 @@ from alray.nn.component import LocalComponent, read
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors
 from alray.nn.methods.method import MakePart, Method
 from alray.nn.readout import Features
+from alray.spec.optimizer import Optimizer
 
 
 class ChannelGoodness(Method):
@@ -75,7 +76,7 @@ class Goodness(nn.Module):
 class GoodnessComponent(LocalComponent):
     """Encoder f, trained by the cross-entropy of the goodness of its channels' groups."""
 
-    def __init__(self, index: int, *, f: Encoder, goodness: Goodness, optimizer: object) -> None:
+    def __init__(self, index: int, *, f: Encoder, goodness: Goodness, optimizer: Optimizer) -> None:
         super().__init__(index, f)
         self.goodness = goodness
         self.train_with(optimizer, encoder=(f,))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import torch
 from torch import nn
@@ -23,6 +23,8 @@ from alray.nn.encoder import Encoder, EncoderFacts, Tensors
 from alray.nn.methods.method import MakePart, Method, Task
 from alray.nn.readout import Features, Pooling, Readout, head_of
 from alray.nn.shape import Shape
+from alray.spec.method import HeadOrAuto
+from alray.spec.optimizer import Optimizer
 
 
 class SupervisedContrastive(Method):
@@ -36,7 +38,7 @@ class SupervisedContrastive(Method):
         projection_dim: int,
         temperature: float,
         debiased: float | bool,
-        head: Any,
+        head: HeadOrAuto,
         label_smoothing: float,
         gather: bool = False,
     ) -> None:
@@ -47,14 +49,16 @@ class SupervisedContrastive(Method):
         self.objective = LocalObjective(temperature, None if debiased is False else debiased, label_smoothing)
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> ContrastiveComponent:
-        parts = {"objective": self.objective, "optimizer": self.task.optimizer}
+        make_component = partial(
+            ContrastiveComponent, index, f=f, objective=self.objective, optimizer=self.task.optimizer
+        )
         if self.ends_route(index):
             classes = self.task.classes
             head = make("head", lambda: head_of(self.head, facts.output, classes=classes, pooling=facts.pooling))
-            return ContrastiveComponent(index, f=f, head=head, **parts)
+            return make_component(head=head)
         width = self.projection_dim
         p = make("p", lambda: projection(facts.output, projection_dim=width, pool=4, pooling=facts.pooling))
-        return ContrastiveComponent(index, f=f, p=p, gather=self.gather, **parts)
+        return make_component(p=p, gather=self.gather)
 
     def compares_samples(self) -> tuple[str, str] | None:
         if self.gather or self.task.num_components == 1:
@@ -118,7 +122,7 @@ class ContrastiveComponent(ComparingComponent):
         p: nn.Module | None = None,
         head: nn.Module | None = None,
         objective: LocalObjective,
-        optimizer: object,
+        optimizer: Optimizer,
         gather: bool = False,
     ) -> None:
         """Exactly one of `p` and `head` is given.

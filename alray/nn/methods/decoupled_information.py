@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.nn import functional
@@ -13,6 +11,8 @@ from alray.nn.encoder import Encoder, EncoderFacts, Tensors
 from alray.nn.methods.local_error import similarities, similarities_of_classes
 from alray.nn.methods.method import MakePart, Method, Task
 from alray.nn.readout import Features, Readout, head_of
+from alray.spec.method import HeadOrAuto
+from alray.spec.optimizer import Optimizer
 
 
 class DecoupledInformation(Method):
@@ -36,7 +36,7 @@ class DecoupledInformation(Method):
     Source: arXiv 2506.18193, Neurocomputing 651.
     """
 
-    def __init__(self, task: Task, *, projection_dim: int | None, head: Any, gather: bool) -> None:
+    def __init__(self, task: Task, *, projection_dim: int | None, head: HeadOrAuto, gather: bool) -> None:
         super().__init__(task)
         self.projection_dim = projection_dim
         self.head = head
@@ -85,7 +85,7 @@ class InformationComponent(ComparingComponent):
         head: nn.Module,
         classes: int,
         gathers: bool,
-        optimizer: object,
+        optimizer: Optimizer,
     ) -> None:
         super().__init__(index, f, gathers=gathers)
         self.p = p

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import nn
 
 from alray.nn.component import LocalComponent, read
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors
 from alray.nn.methods.method import MakePart, Method, Task
 from alray.nn.readout import head_of
+from alray.spec.method import HeadOrAuto
+from alray.spec.optimizer import Optimizer
 from alray.tasks.task import LearningTask
 
 
@@ -27,7 +27,7 @@ class DecoupledGreedy(Method):
         head: {pool: 2, hidden: 512}` is a perceptron on averaged maps, as MLP-aux is.
     """
 
-    def __init__(self, task: Task, *, head: Any, label_smoothing: float) -> None:
+    def __init__(self, task: Task, *, head: HeadOrAuto, label_smoothing: float) -> None:
         super().__init__(task)
         self.head = head
         self.label_smoothing = label_smoothing
@@ -61,7 +61,7 @@ class GreedyComponent(LocalComponent):
         head: nn.Module,
         learning: LearningTask,
         label_smoothing: float,
-        optimizer: object,
+        optimizer: Optimizer,
     ) -> None:
         """
         Args:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.nn import functional
@@ -12,6 +10,8 @@ from alray.nn.component import ComparingComponent, read
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors
 from alray.nn.methods.method import MakePart, Method, Task
 from alray.nn.readout import Features, head_of
+from alray.spec.method import HeadOrAuto
+from alray.spec.optimizer import Optimizer
 
 
 class LocalErrorSignals(Method):
@@ -39,7 +39,7 @@ class LocalErrorSignals(Method):
     (4.53), CIFAR-10 5.58 (5.99) and CIFAR-100 24.07 (26.24). arXiv 1901.06656.
     """
 
-    def __init__(self, task: Task, *, loss: str, beta: float, head: Any, gather: bool) -> None:
+    def __init__(self, task: Task, *, loss: str, beta: float, head: HeadOrAuto, gather: bool) -> None:
         super().__init__(task)
         self.loss = loss
         self.beta = beta
@@ -109,7 +109,7 @@ class LocalErrorComponent(ComparingComponent):
         beta: float,
         classes: int,
         gathers: bool,
-        optimizer: object,
+        optimizer: Optimizer,
     ) -> None:
         """
         Args:

@@ -16,6 +16,7 @@ from alray.nn.component import Component
 from alray.nn.encoder import Encoder, EncoderFacts
 from alray.nn.shape import Shape
 from alray.spec.method import MethodSection
+from alray.spec.optimizer import Optimizer
 from alray.spec.own_code import OwnCode
 from alray.spec.section import listed
 from alray.spec.task import DEFAULT
@@ -33,7 +34,7 @@ class Task:
     classes: int  # of labels or targets, in other tasks than classification
     num_components: int
     dtype: torch.dtype  # of everything that is computed
-    optimizer: Any  # the section of the spec
+    optimizer: Optimizer
     learning: LearningTask  # has the form of the labels, and the loss
     classifier: Callable[[Shape, int], nn.Module] | None = None  # builds the model's own, if it has one
 

@@ -10,6 +10,7 @@ from alray.nn.encoder import Encoder, EncoderFacts, Tensors
 from alray.nn.methods.method import MakePart, Method, Task
 from alray.nn.readout import Features, Readout
 from alray.nn.shape import Shape
+from alray.spec.optimizer import Optimizer
 
 
 class MonoForward(Method):
@@ -59,7 +60,7 @@ class MonoForward(Method):
 class MonoForwardComponent(LocalComponent):
     """Encoder f and projection m; the cross-entropy of m(f(s)) trains both."""
 
-    def __init__(self, index: int, *, f: Encoder, m: nn.Module, adds_up: bool, optimizer: object) -> None:
+    def __init__(self, index: int, *, f: Encoder, m: nn.Module, adds_up: bool, optimizer: Optimizer) -> None:
         super().__init__(index, f)
         self.m = m
         self.adds_up = adds_up
