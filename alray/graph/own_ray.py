@@ -9,6 +9,7 @@ import secrets
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -30,11 +31,13 @@ QUIET: Mapping[str, Any] = {"log_to_driver": False, "logging_level": logging.ERR
 _LEADING = ("gcs_server", "raylet")
 _ANSWERING_S = 10.0
 _LOOKING_S = 1.0
-_SILENT_S = 20.0  # below the minute after which Ray's C++ code ends this process
+_SILENT_S = 20.0
+_UNSEEN_S = 40.0  # below the minute after which Ray's C++ code ends this process
 _AGAIN = "try again when the machine is less busy, look at it with `alray doctor`, or run with --inline"
 _TRIES = 2  # of 40 s each
 _NAME_BYTES = 2
 _lost: list[Path] = []  # the folders of the Rays of this process that were lost
+_seen = threading.Event()  # somebody has asked and knows that this Ray is lost
 _LONGEST_SOCKET = 107
 """Characters that the path of a Unix socket may have."""
 _BELOW = "/ray-ab12/r/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store"
@@ -58,23 +61,23 @@ def own_ray(bundles: Sequence[Bundle]) -> Iterator[tuple[str, ...]]:
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-own-ray")
         others = psutil.Process().children()
         starting = thread.submit(_start, max(cores, math.ceil(wanted)), folder / "r")
-        try:
-            with _ended_if_unreachable():
+        with _watched():
+            try:
                 _wait_until_started(starting, others)
                 warning = (
                     f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them"
                 )
                 yield (warning,) if wanted > cores else ()
-        finally:
-            has_started = starting.done()
-            if has_started:
-                end_if_silent()
-            if is_lost() or not has_started:  # or `shutdown` would wait for it
-                reaper.end_processes(str(folder))
-                _lost.append(folder)
-            if has_started:
-                ray.shutdown()
-            thread.shutdown(wait=has_started)
+            finally:
+                has_started = starting.done()
+                if has_started:
+                    end_if_silent()
+                if is_lost() or not has_started:  # or `shutdown` would wait for it
+                    reaper.end_processes(str(folder))
+                    _lost.append(folder)
+                if has_started:
+                    ray.shutdown()
+                thread.shutdown(wait=has_started)
 
 
 def _start(processors: int, folder: Path) -> None:
@@ -127,7 +130,10 @@ def was_lost() -> bool:
 
 def is_lost() -> bool:
     """Whether a leading process of the Ray that this process started has ended. False where it started none."""
-    return _ended_process() is not None
+    if _ended_process() is None:
+        return False
+    _seen.set()
+    return True
 
 
 def require_not_lost() -> None:
@@ -136,9 +142,8 @@ def require_not_lost() -> None:
     Without its GCS Ray starts, ends and places nothing, and after 60 seconds it ends every process that waits for it,
     this one too. Without its raylet, this machine is no node any more. So alray ends such a Ray as soon as it sees it.
     """
-    ended = _ended_process()
-    if ended is not None:
-        raise StageError(f"a process of Ray on this machine ended: {ended}")
+    if is_lost():
+        raise StageError(f"a process of Ray on this machine ended: {_ended_process()}")
 
 
 @contextmanager
@@ -161,25 +166,39 @@ def told_of_loss(lost: Callable[[StageError], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _ended_if_unreachable() -> Iterator[None]:
-    """End the leading processes of this Ray in the block if its GCS accepts no connection for `_SILENT_S`.
+def _watched() -> Iterator[None]:
+    """In the block, end this Ray if its GCS cannot be reached, and this process if a call to that Ray does not return.
 
-    Whoever waits for Ray in the block then sees that it `is_lost`. Otherwise Ray's C++ code would end this process
-    after a minute, with words of its own.
+    After `_SILENT_S` without a connection to the GCS, its leading processes are ended: who waits for Ray and looks at
+    it then sees that it `is_lost`. If nobody has looked after `_UNSEEN_S`, a thread waits in Ray's C++ code. No
+    exception reaches it, and after a minute it would end this process with words of its own. So this process ends with
+    one error before that.
     """
     heard_s = time.monotonic()
+    _seen.clear()
 
     def look() -> bool:
         nonlocal heard_s
         if _accepts_connections():
             heard_s = time.monotonic()
-        elif time.monotonic() - heard_s > _SILENT_S:
+        silent_s = time.monotonic() - heard_s
+        if silent_s > _SILENT_S and _ended_process() is None:
             _end_leading_processes()
-            return False
-        return True
+        if silent_s > _UNSEEN_S:
+            _end_this_process()
+        return not _seen.is_set()
 
     with _looking(look):
         yield
+
+
+def _end_this_process() -> None:
+    sys.stderr.write(
+        "error: Ray on this machine cannot be reached, and a call to it does not return\n"
+        "  = help: continue with `alray resume RUN` or `alray study --resume STUDY` if there is a checkpoint\n"
+    )
+    sys.stderr.flush()
+    os._exit(1)
 
 
 @contextmanager
@@ -234,29 +253,36 @@ def _leading_processes() -> list[tuple[str, subprocess.Popen[bytes]]]:
     return [(name, info.process) for name in _LEADING for info in node.all_processes.get(name, ())] if node else []
 
 
-def _gcs_address() -> tuple[str, int]:
+def _gcs_address() -> tuple[str, int] | None:
+    """Where the GCS of the Ray that this process started listens; None before it has started and after its end."""
     import ray
 
-    host, _, port = ray._private.worker._global_node.gcs_address.rpartition(":")
+    node = ray._private.worker._global_node
+    if node is None or not node.all_processes.get("gcs_server"):
+        return None
+    host, _, port = node.gcs_address.rpartition(":")
     return host, int(port)
 
 
 def _accepts_connections() -> bool:
     """Whether a connection to the GCS is possible. True before it has started."""
-    if not _leading_processes():
+    address = _gcs_address()
+    if address is None:
         return True
     try:
-        socket.create_connection(_gcs_address(), timeout=_ANSWERING_S).close()
+        socket.create_connection(address, timeout=_ANSWERING_S).close()
     except OSError:
         return False
     return True
 
 
 def _end_leading_processes() -> None:
+    address = _gcs_address()
     for _, process in _leading_processes():
         process.kill()
         process.wait()
-    _hang_up(_gcs_address()[1])
+    if address is not None:
+        _hang_up(address[1])
 
 
 def _hang_up(port: int) -> None:

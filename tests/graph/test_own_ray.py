@@ -84,13 +84,17 @@ def test_a_ray_that_does_not_answer_is_ended_and_counts_as_lost(
         assert started.rays_connection.recv(1) == b"", "Ray's threads learn that nobody is left to answer"
 
 
-@pytest.mark.parametrize("what", ["well", "a short loss", "no connection"])
+@pytest.mark.parametrize("what", ["well", "a short loss", "no connection", "nobody looks"])
 def test_a_ray_without_a_network_is_ended_while_others_wait_for_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, started: _Ray, what: str
 ) -> None:
-    """Work that waits in Ray's C++ code looks at nothing. A loss that is over in time does no harm."""
+    """Whoever waits for Ray then sees that it is lost. A call to Ray may not return: then nobody looks. A loss that is
+    over in time does no harm."""
+    ended = threading.Event()
+    monkeypatch.setattr(own_ray, "_end_this_process", ended.set)
     monkeypatch.setattr(own_ray, "_LOOKING_S", 0.05)
     monkeypatch.setattr(own_ray, "_SILENT_S", 1.0)
+    monkeypatch.setattr(own_ray, "_UNSEEN_S", 3.0)
     monkeypatch.setattr(own_ray, "_start", lambda processors, folder: None)
     monkeypatch.setattr(own_ray, "_lost", [])
     monkeypatch.setattr(own_ray, "end_if_silent", lambda: None)
@@ -102,9 +106,10 @@ def test_a_ray_without_a_network_is_ended_while_others_wait_for_it(
         if what == "a short loss":
             time.sleep(0.3)
             started.gcs_socket = socket.create_server(address)
-        time.sleep(2.0)
-        assert is_lost() is (what == "no connection")
-    assert was_lost() is (what == "no connection")
+        time.sleep(4.0 if what == "nobody looks" else 2.0)
+        assert ended.is_set() is (what == "nobody looks")
+        assert is_lost() is (what in ("no connection", "nobody looks"))
+    assert was_lost() is is_lost()
 
 
 @pytest.mark.parametrize("ends", ["soon", "at once"])
