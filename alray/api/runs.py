@@ -237,6 +237,7 @@ class Run:
         tokens: int = 200,
         temperature: float = 1.0,
         seed: int = 0,
+        threshold: float | None = None,
         depth: int | None = None,
         best: bool = False,
         step: int | None = None,
@@ -249,6 +250,7 @@ class Run:
             tokens: how many follow the prompt.
             temperature: the scores are divided by it; 0: always the most probable token.
             seed: of the tokens that are drawn.
+            threshold: in 0..1; a token leaves at the first depth whose most probable token has this probability.
             depth, best, step, data: as for `predict`.
         """
         from alray.inference.requests import generate_by_run
@@ -262,6 +264,7 @@ class Run:
                 temperature=temperature,
                 depth=depth,
                 seed=seed,
+                threshold=threshold,
                 allow_code=allow_code,
                 requested=RequestedWeights(best, step),
                 data=data_texts(data),

@@ -9,7 +9,9 @@ import typer
 
 from alray.cli.options import AllowCode, BestWeights, DataLocations, Depth, Json, RunDir, Step
 from alray.cli.terminal import shown, terminal
+from alray.counting import counted
 from alray.errors import RequestError
+from alray.report.text import seconds
 from alray.storage.location import location_of
 
 _ALL = "all"
@@ -102,6 +104,15 @@ def predict(
         float, typer.Option(min=0.0, help="The spread of the tokens that are drawn; 0: always the most probable one.")
     ] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the tokens that are drawn.")] = 0,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Take each token from the first depth whose most probable token has this probability.",
+            show_default=False,
+        ),
+    ] = None,
     depth: Depth = None,
     best: BestWeights = False,
     step: Step = None,
@@ -132,6 +143,7 @@ def predict(
                 temperature=temperature,
                 depth=depth,
                 seed=seed,
+                threshold=threshold,
                 allow_code=allow_code,
                 requested=RequestedWeights(best, step),
                 data=data or (),
@@ -140,6 +152,10 @@ def predict(
                 streams.answer({"weights": weights.as_json(), "generated": asdict(made)})
                 return
             streams.tell(str(weights))
+            if threshold is not None:
+                for each in made.exits:
+                    time = "" if each.s_per_token is None else f", {seconds(each.s_per_token)} each"
+                    streams.tell(f"depth {each.depth}: {counted(each.tokens, 'token')}{time}")
             streams.put(made.prompt + made.text)
             return
         assert inputs is not None

@@ -1,14 +1,32 @@
-"""Generation: a language model continues a text, token by token, by the route of one depth."""
+"""Generation: a language model continues a text, token by token, by the route of one depth or of the first sure one."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from alray.errors import RequestError
 from alray.inference.network import TrainedNetwork
+from alray.nn.encoder import Tensors
+from alray.nn.route import Route
 from alray.randomness.seeds import derive_seed
+
+
+@dataclass(frozen=True)
+class ExitTokens:
+    """The tokens that left at one depth.
+
+    Attributes:
+        s_per_token: mean seconds that such a token took; None if there is none.
+    """
+
+    depth: int
+    tokens: int
+    s_per_token: float | None
 
 
 @dataclass(frozen=True)
@@ -18,17 +36,27 @@ class Generated:
     Attributes:
         text: what follows the prompt.
         tokens: how many tokens it has.
+        depth: of the deepest route that was used.
+        exits: how many tokens came from each depth, shallowest first.
     """
 
     prompt: str
     text: str
     tokens: int
     depth: int
+    exits: tuple[ExitTokens, ...]
 
 
 @torch.no_grad()
 def generate(
-    network: TrainedNetwork, prompt: str, *, tokens: int, temperature: float, depth: int | None, seed: int
+    network: TrainedNetwork,
+    prompt: str,
+    *,
+    tokens: int,
+    temperature: float,
+    depth: int | None,
+    seed: int,
+    threshold: float | None = None,
 ) -> Generated:
     """Continue a prompt by this many tokens. The same seed gives the same text.
 
@@ -39,6 +67,8 @@ def generate(
         temperature: by which scores are divided before the softmax, of which the next token is drawn; 0 takes the one
             with the highest score.
         depth: of the route, None: the deepest.
+        threshold: each token comes from the first depth whose most probable token has at least this probability, before
+            the temperature; else from `depth`. None: all tokens come from `depth`.
 
     Raises:
         RequestError: if the network is no language model.
@@ -51,14 +81,37 @@ def generate(
             hint="leave it out, and give inputs",
         )
     depth = network.require_depth(depth)
-    route, (context,) = network.route(depth), network.workload.data.sample_shape
+    depths = [each for each in network.depths if each == depth or (threshold is not None and each < depth)]
+    routes, (context,) = [network.route(each) for each in depths], network.workload.data.sample_shape
     drawn = torch.Generator().manual_seed(derive_seed(seed, "generate"))
     text = given.prompt(prompt)
+    left_s: list[list[float]] = [[] for _ in routes]
     for _ in range(tokens):
-        scores = route(text[-context:].unsqueeze(0).to(network.device))[0, -1].double().cpu()
+        begun_s = time.perf_counter()
+        number, scores = _sure(routes, text[-context:].unsqueeze(0).to(network.device), threshold)
+        left_s[number].append(time.perf_counter() - begun_s)
         if temperature == 0:
             following = scores.argmax().unsqueeze(0)
         else:
             following = torch.multinomial(torch.softmax(scores / temperature, 0), 1, generator=drawn)
         text = torch.cat([text, following])
-    return Generated(prompt, given.text(text[len(text) - tokens :].tolist()), tokens, depth)
+    exits = tuple(
+        ExitTokens(each, len(those), sum(those) / len(those) if those else None)
+        for each, those in zip(depths, left_s, strict=True)
+    )
+    return Generated(prompt, given.text(text[len(text) - tokens :].tolist()), tokens, depth, exits)
+
+
+def _sure(routes: Sequence[Route], window: Tensor, threshold: float | None) -> tuple[int, Tensor]:
+    """The number of the first route that is sure of the next token, else of the last one, and its scores [tokens].
+
+    The encoders run once.
+    """
+    tensors: Tensors = {"s": window.clone() if routes[0].writes_input else window}
+    done = 0
+    for number, route in enumerate(routes):
+        tensors, done = route.up(tensors, done), len(route.f)
+        scores = route.scores(tensors)[0, -1].double().cpu()
+        if threshold is not None and float(torch.softmax(scores, 0).max()) >= threshold:
+            return number, scores
+    return len(routes) - 1, scores

@@ -98,13 +98,16 @@ def generate_by_run(
     temperature: float,
     depth: int | None,
     seed: int,
+    threshold: float | None,
     allow_code: bool,
     requested: RequestedWeights = LAST,
     data: Sequence[str] = (),
 ) -> tuple[Generated, Weights]:
     """Continue a prompt (see `generate`) with a checkpoint of a run."""
     network = TrainedNetwork(run_dir, allow_code=allow_code, requested=requested, data=data, compiled=False)
-    made = generate(network, prompt, tokens=tokens, temperature=temperature, depth=depth, seed=seed)
+    made = generate(
+        network, prompt, tokens=tokens, temperature=temperature, depth=depth, seed=seed, threshold=threshold
+    )
     return made, network.weights
 
 

@@ -50,7 +50,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 _OF_A_TERMINAL = {"json", "events", "watch", "svg", "compare", "dry_run", "resume"}
 """How a command shows what it did, and what is a function of its own in Python."""
-_OF_GENERATION = {"prompt", "tokens", "temperature", "seed"}
+_OF_GENERATION = {"prompt", "tokens", "temperature", "seed", "threshold"}
 """Options of `alray predict` that `Run.generate` has."""
 _OF_PYTHON = {"self", "progress"}
 
