@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from alray.data.huggingface import load_tokenizer, require_hub
+from alray.errors import DataError
 
 END = 0
 """The token behind each document."""
@@ -74,6 +75,11 @@ class Characters(Tokens):
     def names(self) -> tuple[str, ...]:
         return self._characters
 
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The characters without those that every text has."""
+        return self._characters[2:]
+
     def numbers(self, text: str) -> Tensor:
         unknown = self._numbers[UNKNOWN]
         return torch.tensor([self._numbers.get(character, unknown) for character in text], dtype=torch.int64)
@@ -91,6 +97,23 @@ class BytePairs(Tokens):
             tokenizer: a `tokenizers.Tokenizer`.
         """
         self._tokenizer = tokenizer
+
+    @classmethod
+    def from_json(cls, text: str) -> BytePairs:
+        """The tokens of which `as_json` gave this text.
+
+        Raises DataError if Hugging Face's library is not installed, or if the text is no tokenizer.
+        """
+        library = require_hub("tokenizers")
+        try:
+            return cls(library.Tokenizer.from_str(text))
+        except Exception as error:  # the library raises plain Exceptions
+            raise DataError(f"this is no tokenizer: {error}", hint="export the run anew with `alray export`") from error
+
+    def as_json(self) -> str:
+        """The tokenizer, as its library writes it."""
+        text: str = self._tokenizer.to_str()
+        return text
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -60,11 +60,11 @@ class Exported:
 def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file: Path) -> Exported:
     """Write the route of this depth (None: the deepest) to `file` in float32. An existing file is replaced.
 
-    safetensors holds the weights, and in its metadata what `alray predict` needs. torch_export and onnx hold a graph
-    from prepared samples `[N, ...]`, and for text a mask `[N, T]`, to class scores `[N, classes]`, of a regression to
-    predictions in the units of its targets; they hold the same metadata. state_dict holds the weights of the whole
-    model that `model.from` names, under its own names, for `load_state_dict`; a classifier that was not trained has its
-    initial weights.
+    safetensors holds the weights, and in its metadata what `alray predict` needs. torch_export and onnx hold a graph,
+    and the same metadata. The graph goes from prepared samples `[N, ...]`, and for text a mask `[N, T]`, to class scores
+    `[N, classes]`, of a regression to predictions in the units of its targets, of a language model to `[N, T, tokens]`.
+    state_dict holds the weights of the whole model that `model.from` names, under its own names, for `load_state_dict`;
+    a classifier that was not trained has its initial weights.
     Raises RequestError if the route cannot be traced, a library is not installed, or the file cannot be written.
     """
     depth = network.require_depth(depth)
@@ -165,7 +165,8 @@ def _require(library: str) -> None:
 
 
 def _traced(route: Route, header: RouteHeader) -> ExportedProgram:
-    """The route as a graph for any number of samples. For text also for any number of words up to `max_tokens`."""
+    """The route as a graph for any number of samples. For text also for any number of words up to `max_tokens`, or of
+    tokens up to the context."""
     samples = torch.zeros((_EXAMPLES, *header.sample), dtype=header.sample.dtype)
     example = (samples,) if header.sample.words is None else (samples, torch.ones_like(samples, dtype=torch.bool))
     whole = route if header.targets is None else _InUnits(route, header.targets)
@@ -194,6 +195,8 @@ class _InUnits(nn.Module):
 def _dynamic_sizes(route: Route, header: RouteHeader) -> dict[str, dict[int, Any]]:
     """The sizes of each input that are free at run time, by dimension."""
     free: dict[int, Any] = {0: Dim(_BATCH)}
+    if header.sample.tokens is not None and header.sample[0] > 1:
+        free[1] = Dim("T", max=header.sample[0])
     if header.sample.words is None:
         return {"samples": free}
     # torch.export supports recurrent layers of one length only. Texts are padded to it, and the mask marks their words.
@@ -206,6 +209,8 @@ def _dynamic_sizes(route: Route, header: RouteHeader) -> dict[str, dict[int, Any
 def _inputs(route: Route, header: RouteHeader, kind: Format) -> dict[str, list[int | str]]:
     """The shape of each input. A safetensors route runs in alray, which takes texts of any length."""
     shape: list[int | str] = [_BATCH, *header.sample]
+    if header.sample.tokens is not None:
+        return {"samples": [_BATCH, "T"]}
     if header.sample.words is None:
         return {"samples": shape}
     if kind == "safetensors" or 1 in _dynamic_sizes(route, header)["samples"]:

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from alray.data.split import as_float
 from alray.errors import CheckpointError, DataError, RequestError
 from alray.inference.prediction import document
-from alray.inference.route_header import HEADER, RouteHeader, TextForm, parse_header
+from alray.inference.route_header import HEADER, RouteHeader, TextForm, TokenForm, parse_header
 from alray.known_code import refused
 from alray.loading.own_files import own_files
 from alray.nn.blocks.embedding import PADDING
@@ -55,12 +55,7 @@ class ExportedRoute:
             RequestError: for another one.
         """
         header = self.header
-        if depth not in (None, header.depth):
-            raise RequestError(
-                f"this file holds only the route of depth {header.depth}",
-                key="--depth",
-                hint="leave it out, or export that depth",
-            )
+        self.require_depth(depth)
         task = make_task(header.whole_spec().task, len(header.classes), header.sample)
         predictions = []
         for given in inputs:
@@ -71,6 +66,16 @@ class ExportedRoute:
             predictions.append(task.prediction(given, scores, header.classes, header.depth))
         return predictions
 
+    def require_depth(self, depth: int | None) -> int:
+        """The depth of the route. Raises RequestError if another one is asked for."""
+        if depth not in (None, self.header.depth):
+            raise RequestError(
+                f"this file holds only the route of depth {self.header.depth}",
+                key="--depth",
+                hint="leave it out, or export that depth",
+            )
+        return self.header.depth
+
     def _sample(self, given: str) -> torch.Tensor:
         """One input as a sample of the route, without the batch dimension."""
         form = self.header.input
@@ -80,6 +85,8 @@ class ExportedRoute:
 
             vocabulary = Vocabulary(form.words, form.tokenizer, form.max_tokens, form.prepare)
             return vocabulary.numbers(document(given), padded=form.padded)
+        if isinstance(form, TokenForm):
+            return form.made().prompt(document(given))[-form.context :]
         if form.picture is None:
             raise DataError(
                 "the file does not say how an input becomes a sample of this network",

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from alray.data.tokens import Tokens
 from alray.errors import RequestError
+from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
+from alray.inference.route_header import TokenForm
 from alray.nn.encoder import Tensors
 from alray.nn.route import Route
 from alray.randomness.seeds import derive_seed
@@ -49,7 +52,7 @@ class Generated:
 
 @torch.no_grad()
 def generate(
-    network: TrainedNetwork,
+    network: TrainedNetwork | ExportedRoute,
     prompt: str,
     *,
     tokens: int,
@@ -71,24 +74,21 @@ def generate(
             the temperature; else from `depth`. None: all tokens come from `depth`.
 
     Raises:
-        RequestError: if the network is no language model.
+        RequestError: if the network is no language model, or an exported route is asked for another depth.
     """
-    given = network.workload.data.tokens
-    if given is None:
-        raise RequestError(
-            f"this network learnt {network.workload.spec.task.kind}, and continues no text",
-            key="--prompt",
-            hint="leave it out, and give inputs",
-        )
+    given, context, device = _form(network)
     depth = network.require_depth(depth)
-    depths = [each for each in network.depths if each == depth or (threshold is not None and each < depth)]
-    routes, (context,) = [network.route(each) for each in depths], network.workload.data.sample_shape
+    if isinstance(network, ExportedRoute):
+        depths, routes = [depth], [network.route]
+    else:
+        depths = [each for each in network.depths if each == depth or (threshold is not None and each < depth)]
+        routes = [network.route(each) for each in depths]
     drawn = torch.Generator().manual_seed(derive_seed(seed, "generate"))
     text = given.prompt(prompt)
     left_s: list[list[float]] = [[] for _ in routes]
     for _ in range(tokens):
         begun_s = time.perf_counter()
-        number, scores = _sure(routes, text[-context:].unsqueeze(0).to(network.device), threshold)
+        number, scores = _sure(routes, text[-context:].unsqueeze(0).to(device), threshold)
         left_s[number].append(time.perf_counter() - begun_s)
         if temperature == 0:
             following = scores.argmax().unsqueeze(0)
@@ -100,6 +100,21 @@ def generate(
         for each, those in zip(depths, left_s, strict=True)
     )
     return Generated(prompt, given.text(text[len(text) - tokens :].tolist()), tokens, depth, exits)
+
+
+def _form(network: TrainedNetwork | ExportedRoute) -> tuple[Tokens, int, torch.device]:
+    """The tokens of a language model, its context, and the device that it is on."""
+    if isinstance(network, ExportedRoute):
+        form, kind = network.header.input, network.header.whole_spec().task.kind
+        if isinstance(form, TokenForm):
+            return form.made(), form.context, torch.device("cpu")
+    else:
+        data, kind = network.workload.data, network.workload.spec.task.kind
+        if data.tokens is not None:
+            return data.tokens, data.sample_shape[0], network.device
+    raise RequestError(
+        f"this network learnt {kind}, and continues no text", key="--prompt", hint="leave it out, and give inputs"
+    )
 
 
 def _sure(routes: Sequence[Route], window: Tensor, threshold: float | None) -> tuple[int, Tensor]:

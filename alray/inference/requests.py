@@ -70,28 +70,33 @@ def predict_run(
     Args:
         run: a run folder, or the safetensors file of an exported route, which has one set of weights.
     """
-    if isinstance(run, Path) and run.is_file():
-        if data:
-            raise RequestError(
-                "this file needs no data: it knows how to read its inputs",
-                file=str(run),
-                key=OPTION,
-                hint="leave it out",
-            )
-        if requested != LAST:
-            raise RequestError(
-                "this file holds the weights it was exported with",
-                file=str(run),
-                hint="give the run folder to choose a checkpoint, or leave out --best and --step",
-            )
-        route = ExportedRoute(run, allow_code=allow_code)
-        return route.predict(inputs, depth), Weights(route.header.step, "exported")
-    network = TrainedNetwork(run, allow_code=allow_code, requested=requested, data=data, compiled=False)
-    return network.predict(inputs, depth), network.weights
+    network, weights = _opened(run, allow_code=allow_code, requested=requested, data=data)
+    return network.predict(inputs, depth), weights
+
+
+def _opened(
+    run: Location, *, allow_code: bool, requested: RequestedWeights, data: Sequence[str]
+) -> tuple[TrainedNetwork | ExportedRoute, Weights]:
+    """The trained network of a run folder or the exported route of a file, and which weights it has."""
+    if not (isinstance(run, Path) and run.is_file()):
+        network = TrainedNetwork(run, allow_code=allow_code, requested=requested, data=data, compiled=False)
+        return network, network.weights
+    if data:
+        raise RequestError(
+            "this file needs no data: it knows how to read its inputs", file=str(run), key=OPTION, hint="leave it out"
+        )
+    if requested != LAST:
+        raise RequestError(
+            "this file holds the weights it was exported with",
+            file=str(run),
+            hint="give the run folder to choose a checkpoint, or leave out --best and --step",
+        )
+    route = ExportedRoute(run, allow_code=allow_code)
+    return route, Weights(route.header.step, "exported")
 
 
 def generate_by_run(
-    run_dir: Location,
+    run: Location,
     prompt: str,
     *,
     tokens: int,
@@ -103,12 +108,12 @@ def generate_by_run(
     requested: RequestedWeights = LAST,
     data: Sequence[str] = (),
 ) -> tuple[Generated, Weights]:
-    """Continue a prompt (see `generate`) with a checkpoint of a run."""
-    network = TrainedNetwork(run_dir, allow_code=allow_code, requested=requested, data=data, compiled=False)
+    """Continue a prompt (see `generate`) with a run folder, or with an exported route."""
+    network, weights = _opened(run, allow_code=allow_code, requested=requested, data=data)
     made = generate(
         network, prompt, tokens=tokens, temperature=temperature, depth=depth, seed=seed, threshold=threshold
     )
-    return made, network.weights
+    return made, weights
 
 
 def export_run(

@@ -13,7 +13,8 @@ from alray.data.dataset import Dataset
 from alray.data.picture import Picture
 from alray.data.preparation import Preparation
 from alray.data.source import Normalisation, Source
-from alray.errors import CheckpointError, RequestError
+from alray.data.tokens import BytePairs, Bytes, Characters, Tokens
+from alray.errors import CheckpointError
 from alray.inference.network import TrainedNetwork
 from alray.nn.network import Network
 from alray.nn.route import Route, route_of
@@ -75,6 +76,31 @@ class TextForm(_PartHeader):
     padded: bool = False  # whether every row had `max_tokens` places in training
 
 
+class TokenForm(_PartHeader):
+    """Windows of tokens, int64."""
+
+    kind: Literal["tokens"] = "tokens"
+    tokens: Literal["bytes", "characters", "bpe"]
+    characters: tuple[str, ...] = ()
+    tokenizer: str = ""  # of Hugging Face, as JSON
+    context: Annotated[int, Field(ge=1, le=1_000_000)]
+
+    @classmethod
+    def of(cls, tokens: Tokens, context: int) -> TokenForm:
+        """The form of windows of `context` of these tokens."""
+        if isinstance(tokens, BytePairs):
+            return cls(tokens="bpe", tokenizer=tokens.as_json(), context=context)
+        if isinstance(tokens, Characters):
+            return cls(tokens="characters", characters=tokens.known, context=context)
+        return cls(tokens="bytes", context=context)
+
+    def made(self) -> Tokens:
+        """The tokens. Raises DataError if byte pairs need a library that is not installed."""
+        if self.tokens == "bpe":
+            return BytePairs.from_json(self.tokenizer)
+        return Bytes() if self.tokens == "bytes" else Characters(self.characters)
+
+
 class TargetForm(_PartHeader):
     """How a regression's targets are standardised: a target is mean + std x score."""
 
@@ -96,7 +122,7 @@ class RouteHeader(_PartHeader):
     depth: PositiveInt
     classes: Annotated[tuple[str, ...], Field(min_length=1)]  # or the names of labels or targets
     targets: TargetForm | None = None  # null: targets are not standardised, or there are none
-    input: Annotated[SampleForm | TextForm, Field(discriminator="kind")]
+    input: Annotated[SampleForm | TextForm | TokenForm, Field(discriminator="kind")]
     spec: dict[str, Any]
 
     @property
@@ -104,6 +130,8 @@ class RouteHeader(_PartHeader):
         """One sample as the route takes it."""
         if isinstance(self.input, TextForm):
             return Shape((self.input.max_tokens,), torch.int64, words=self.input.words)
+        if isinstance(self.input, TokenForm):
+            return Shape((self.input.context,), torch.int64, tokens=len(self.classes))
         return Shape(self.input.shape)
 
     def whole_spec(self) -> Spec:
@@ -158,7 +186,7 @@ def parse_header(text: str, file: str) -> RouteHeader:
     return header
 
 
-def _form(data: Dataset) -> SampleForm | TextForm:
+def _form(data: Dataset) -> SampleForm | TextForm | TokenForm:
     if data.vocabulary is not None:
         vocabulary = data.vocabulary
         return TextForm(
@@ -168,11 +196,8 @@ def _form(data: Dataset) -> SampleForm | TextForm:
             prepare=vocabulary.prepare,
             padded=data.fixed_length,
         )
-    if data.num_tokens is not None:
-        raise RequestError(
-            "a route of a language model cannot be exported yet",
-            hint="use the run folder, with `alray predict RUN --prompt TEXT`",
-        )
+    if data.tokens is not None:
+        return TokenForm.of(data.tokens, data.sample_shape[0])
     source = data.source
     assert isinstance(source, Source)
     normalisation, picture = data.normalisation, source.picture

@@ -15,10 +15,13 @@ from torch.nn import functional
 import alray
 from alray.cli.main import execute
 from alray.data.batches import EvaluationBatches, TrainBatches
+from alray.data.tokens import make_tokens
 from alray.errors import RequestError, SpecError
 from alray.inference.export import export_route
+from alray.inference.exported import ExportedRoute
 from alray.inference.generation import generate
 from alray.inference.network import TrainedNetwork
+from alray.inference.route_header import TokenForm
 from alray.loading.load import load_spec
 from alray.orchestrate import Finished
 from alray.planner.planning import Planner
@@ -370,9 +373,39 @@ def test_a_prediction_is_the_next_token(folder, whole) -> None:
     assert prediction.token == made.text and 0 < prediction.score <= 1
 
 
-def test_a_route_is_not_exported_yet(folder, whole) -> None:
-    with pytest.raises(RequestError):
-        export_route(TrainedNetwork(folder / "dgl", allow_code=False), None, "safetensors", folder / "route")
+@pytest.mark.parametrize("method", ["dgl", "al"])
+def test_an_exported_route_writes_the_same_text(folder, whole, capsys, method) -> None:
+    trained = TrainedNetwork(folder / method, allow_code=False)
+    file = folder / f"{method}.safetensors"
+    assert export_route(trained, 2, "safetensors", file).inputs == {"samples": ["batch", "T"]}
+    route = ExportedRoute(file, allow_code=False)
+    asked = {"tokens": 12, "temperature": 0.9, "seed": 3}
+    made = generate(route, "def ", depth=None, **asked)
+    assert made.text == generate(trained, "def ", depth=2, **asked).text
+    assert str(route.predict(["retur"], None)) == str(trained.predict(["retur"], 2))
+    assert execute(["predict", str(file), "--prompt", "def ", "--tokens", "5"]) == 0
+    assert capsys.readouterr().out.startswith("def ")
+    with pytest.raises(RequestError, match="only the route of depth 2"):
+        generate(route, "def ", depth=1, **asked)
+
+
+def test_a_graph_takes_windows_of_any_length(folder, whole) -> None:
+    trained = TrainedNetwork(folder / "dgl", allow_code=False)
+    export_route(trained, 2, "torch_export", folder / "route.pt2")
+    graph = torch.export.load(folder / "route.pt2").module()
+    for samples, length in ((1, 8), (3, 5)):
+        window = torch.randint(0, 256, (samples, length), generator=torch.Generator().manual_seed(length))
+        with torch.no_grad():
+            assert torch.allclose(graph(window), trained.route(2)(window), atol=1e-6)
+
+
+def test_tokens_in_a_header_are_those_of_the_run() -> None:
+    texts = ["def f(): return 1", "überall – 2"]
+    for kind in ("bytes", "characters", "bpe"):
+        tokens = make_tokens(kind, texts, None, 300)
+        back = TokenForm.model_validate_json(TokenForm.of(tokens, 8).model_dump_json()).made()
+        assert back.names == tokens.names
+        assert [back.numbers(text).tolist() for text in texts] == [tokens.numbers(text).tolist() for text in texts]
 
 
 # --- Models for GPUs ---
