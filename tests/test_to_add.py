@@ -55,7 +55,7 @@ CHANGE = re.compile(
 def examples() -> dict[str, str]:
     """The sections of the page, by what is added."""
     sections = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
-    return {re.match(r"An? (.*)\n", text)[1].replace("figure", "chart"): text for text in sections}  # type: ignore[index]
+    return {re.match(r"An? (.*)\n", text)[1].replace("figure", "figure"): text for text in sections}  # type: ignore[index]
 
 
 REGRESSION = "method={kind: regression}"
@@ -66,7 +66,7 @@ RUNS: dict[str, list[tuple[str, ...]]] = {
     "task": [("task={kind: quantile, share: 0.8}",), ("task={kind: quantile}", "method=backpropagation")],
     "schedule": [(), ("pipeline.schedule=paired", "pipeline.stages=2")],
     "all-reduce": [("replicas={count: 2, all_reduce: everyone}",)],
-    "chart": [()],
+    "figure": [()],
     "tracker": [("run.trackers=[{kind: tally, file: tally.txt}]",)],
 }
 """The overrides of runs that use what was added."""
@@ -164,8 +164,8 @@ def test_an_all_reduce(found: Found) -> None:
     assert summary["all_reduce_bytes"] == 2 * summary["steps"] * 4 * summary["parameters"]
 
 
-def test_a_chart(found: Found) -> None:
-    (summary,) = found["chart"]
+def test_a_figure(found: Found) -> None:
+    (summary,) = found["figure"]
     page = Path(summary["report"]).read_text(encoding="utf-8")
     assert '"rate":' in page.partition('<h2 id="accuracy">')[0].partition('<h2 id="learning-rate">')[2]
 

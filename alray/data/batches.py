@@ -21,11 +21,13 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from alray.data.dataset import Dataset
+from alray.data.mixing import Mixture
 from alray.data.source import generator
 from alray.data.split import Augment
 from alray.data.worker_names import use_names_of_owner
 from alray.errors import AlrayError, DataError, ProcessLost, UserCodeError
 from alray.prediction.shares import rows_of, shares_of_part
+from alray.spec.data import Mix
 
 _WORKER_GONE = "DataLoader worker (pid"
 """How torch's message begins when it misses a worker."""
@@ -205,6 +207,7 @@ class _MiniBatches(TorchDataset[Any]):
         self._batch_size = data.batch_size
         self._steps_per_epoch = data.steps_per_epoch
         self._augment = data.augment
+        self._mix = data.mix
         self._seed = seed
         self._epoch = -1
         self._order = torch.empty(0, dtype=torch.int64)
@@ -213,13 +216,37 @@ class _MiniBatches(TorchDataset[Any]):
         epoch, position = divmod(step, self._steps_per_epoch)
         whole = self._epoch_order(epoch)[position * self._batch_size : (position + 1) * self._batch_size]
         own = rows_of(shares_of_part(self._shares, len(whole)), self._replica)
-        first = position * self._batch_size + own.start
-        positions = whole[own]
         try:
-            samples, labels = self._split.take(positions, self._augmentation(epoch, first), (epoch, first))
+            samples, labels = self._taken(epoch, position, whole, own)
+            if self._mix is not None:
+                samples, labels = self._mixed(epoch, position, whole, own, samples, labels, self._mix)
         except (DataError, UserCodeError) as error:
             return error
         return Batch(step, samples, labels, self._split.mask(samples))
+
+    def _taken(self, epoch: int, position: int, whole: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+        """Samples and labels of some rows of mini-batch `position` of an epoch.
+
+        Args:
+            whole: the positions of the mini-batch's samples in the split.
+        """
+        first = position * self._batch_size + rows.start
+        return self._split.take(whole[rows], self._augmentation(epoch, first), (epoch, first))
+
+    def _mixed(
+        self, epoch: int, position: int, whole: Tensor, own: slice, samples: Tensor, labels: Tensor, mix: Mix
+    ) -> tuple[Tensor, Tensor]:
+        """The rows of this replica, each mixed with the row before it; the first row of all with the last one."""
+        if not len(samples):
+            return samples, torch.empty(0, len(self._split.classes))
+        before = (own.start - 1) % len(whole)
+        if before == own.stop - 1:
+            others, other_labels = samples[-1:], labels[-1:]
+        else:
+            others, other_labels = self._taken(epoch, position, whole, slice(before, before + 1))
+        others, other_labels = torch.cat([others, samples[:-1]]), torch.cat([other_labels, labels[:-1]])
+        mixture = Mixture.drawn(mix, tuple(samples.shape[1:]), seed=self._seed, epoch=epoch, position=position)
+        return mixture.samples(samples, others), mixture.labels(labels, other_labels, len(self._split.classes))
 
     def _augmentation(self, epoch: int, first: int) -> Augment | None:
         """Return the augmentation of the mini-batch whose first sample is number `first` of the epoch."""

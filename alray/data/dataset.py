@@ -39,6 +39,7 @@ _NOT_OF_THE_SETS = {
     "last_batch",
     "workers",
     "augment",
+    "mix",
     "channels",
     "text",
     "normalise",
@@ -69,6 +70,8 @@ class Dataset:
     augment: Literal["none", "strong"]
     #: SHA-256 of what the source gives for training (see `DataIdentity`); None for a user's class and without data.
     contents: str | None
+    #: How the samples of a mini-batch are mixed; None: not at all.
+    mix: spec.Mix | None = None
     #: Of a regression: how the targets are standardised; None: not at all.
     target_normalisation: Normalisation | None = None
     #: For text: the words, and how a document becomes word numbers. None for other data.
@@ -305,6 +308,7 @@ def _opened_data(
         batch_size=data_spec.batch_size,
         last_batch=data_spec.last_batch,
         augment=data_spec.augment,
+        mix=data_spec.mix,
         contents=None if source.own else hash_of_set(train),
     )
 
@@ -340,6 +344,7 @@ def _assumed(data_spec: spec.DataSection, section: TaskSection, fixed_length: bo
         batch_size=data_spec.batch_size,
         last_batch=data_spec.last_batch,
         augment=data_spec.augment,
+        mix=data_spec.mix,
         contents=None,
         vocabulary=vocabulary,
         num_tokens=tokens,
@@ -535,6 +540,12 @@ def _require_images_to_augment(data_spec: spec.DataSection, shape: tuple[int, ..
             f"`{data_spec.augment}` is for pictures with 1 or 3 channels, but the samples have shape {list(shape)}",
             key="data.augment",
             hint="set data.augment=none",
+        )
+    if data_spec.mix is not None and data_spec.mix.cutmix is not None and len(shape) != 3:
+        raise DataError(
+            f"CutMix is for pictures [channels, height, width], but the samples have shape {list(shape)}",
+            key="data.mix.cutmix",
+            hint="leave it out, or use mixup",
         )
 
 

@@ -42,7 +42,7 @@ class ClusterNode:
 _LISTENING_S = 5.0
 _ANSWERING_S = 2.0
 _UNTOLD_S = 5.0
-"""So long a run waits for room without a word: what ran before it may still be ending."""
+"""Seconds without room before a run prints a note: what ran before it may still be ending."""
 _VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 
 

@@ -13,7 +13,7 @@ from alray.data.worker_names import OWNER
 
 _LOOKING_S = 3.0
 _STOPPED_S = 15.0
-"""So long a worker may be stopped. A run gives a silent stage as long, at least."""
+"""Seconds that a worker may be stopped. A run gives a silent stage as long, at least."""
 
 
 class StoppedWorkers:

@@ -61,10 +61,10 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file:
     """Write the route of this depth (None: the deepest) to `file` in float32. An existing file is replaced.
 
     safetensors holds the weights, and in its metadata what `alray predict` needs. torch_export and onnx hold a graph,
-    and the same metadata. The graph goes from prepared samples `[N, ...]`, and for text a mask `[N, T]`, to class scores
-    `[N, classes]`, of a regression to predictions in the units of its targets, of a language model to `[N, T, tokens]`.
-    state_dict holds the weights of the whole model that `model.from` names, under its own names, for `load_state_dict`;
-    a classifier that was not trained has its initial weights.
+    and the same metadata. The graph goes from prepared samples `[N, ...]`, and for text a mask `[N, T]`, to class
+    scores `[N, classes]`, of a regression to predictions in the units of its targets, of a language model to
+    `[N, T, tokens]`. state_dict holds the weights of the whole model that `model.from` names, under its own names, for
+    `load_state_dict`; a classifier that was not trained has its initial weights.
     Raises RequestError if the route cannot be traced, a library is not installed, or the file cannot be written.
     """
     depth = network.require_depth(depth)

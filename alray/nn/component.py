@@ -92,7 +92,8 @@ class Component(nn.Module, ABC):
     @property
     @abstractmethod
     def turn(self) -> nn.Module | None:
-        """The part that turns a route here, called with (s, mask); None if no route ends at this component."""
+        """The part that makes the prediction of this depth, a bridge or a head, called with (s, mask); None if no route
+        of inference ends at this component."""
 
     @property
     def decoder(self) -> nn.Module | None:

@@ -27,7 +27,8 @@ from alray.spec.method import Backpropagation
 from alray.spec.models import Spec
 from alray.spec.own_code import OwnCode
 from alray.spec.section import listed
-from alray.tasks.task import make_task
+from alray.tasks.classification import MixedClassification
+from alray.tasks.task import LearningTask, make_task
 from alray.user_code import FAULTS_OF_USER_CODE, own_problem
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bf16": torch.float32}
@@ -87,7 +88,7 @@ class Network:
         self.dtype = DTYPES[spec.run.precision]
         task = Task(
             classes=classes,
-            learning=make_task(spec.task, classes, sample),
+            learning=_learning(spec, classes, sample),
             num_components=len(self._chain),
             dtype=self.dtype,
             optimizer=spec.optimizer,
@@ -329,6 +330,13 @@ class Network:
             gives_along={each: Shape(value.shape[1:], value.dtype) for each, value in given.items()},
             ends=self._chain.ends(index),
         )
+
+
+def _learning(spec: Spec, classes: int, sample: Shape) -> LearningTask:
+    """The task, with labels as they are in training."""
+    if spec.data.mix is not None:
+        return MixedClassification(spec.task, classes, sample)
+    return make_task(spec.task, classes, sample)
 
 
 @contextmanager

@@ -215,6 +215,21 @@ def smoothed_labels_have_a_cross_entropy(spec: Spec) -> Iterator[Finding]:
         )
 
 
+def mixed_labels_are_shares_of_classes(spec: Spec) -> Iterator[Finding]:
+    """A mixed sample belongs to two classes. Only a cross-entropy or a code of all classes can learn that."""
+    if spec.data.mix is None:
+        return
+    if spec.task.kind != DEFAULT_TASK:
+        yield ("data", "mix"), f"it mixes classes, and the task is {spec.task.kind}", "leave it out"
+    elif not spec.method.takes_shares:
+        knowing = [kind for kind, section in METHODS.items() if section.takes_shares]
+        yield (
+            ("data", "mix"),
+            f"{spec.method.kind} needs one class for each sample",
+            f"leave it out, or choose {listed(knowing)}",
+        )
+
+
 def method_knows_task(spec: Spec) -> Iterator[Finding]:
     """Some methods learn classes only. Of a user's own method its class says what it learns."""
     task, method = spec.task.kind, spec.method
@@ -541,6 +556,7 @@ CHECKS: tuple[Check, ...] = (
     pipelines_carry_no_state,
     label_rate_has_a_label_chain,
     smoothed_labels_have_a_cross_entropy,
+    mixed_labels_are_shares_of_classes,
     method_knows_task,
     source_has_labels_of_task,
     nesterov_has_momentum,

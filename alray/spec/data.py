@@ -72,6 +72,22 @@ class Assume(Section):
     """Size of the vocabulary of documents. null: the largest, `text.vocabulary_size`."""
 
 
+class Mix(Section):
+    """Samples of a mini-batch that are mixed with each other, and their labels with them."""
+
+    mixup: PositiveFloat | None = None
+    """Parameter of the Beta distribution of mixup (Zhang et al., ICLR 2018), such as 0.2. null: no mixup."""
+    cutmix: PositiveFloat | None = None
+    """Parameter of the Beta distribution of CutMix (Yun et al., ICCV 2019), such as 1. null: no CutMix. With both, each
+    mini-batch draws one of them."""
+
+    @model_validator(mode="after")
+    def _mixes(self) -> Mix:
+        if self.mixup is None and self.cutmix is None:
+            raise refusal("nothing is mixed", "set mixup or cutmix, or leave data.mix out")
+        return self
+
+
 class DataSection(Section):
     """The keys of every data source."""
 
@@ -94,6 +110,8 @@ class DataSection(Section):
     augment: Literal["none", "strong"] = "none"
     """Augmentation of the training samples. `strong`: a random crop (after padding by 4 pixels), a random flip and
     random changes of colour. Default: none."""
+    mix: Mix | None = None
+    """Mixing of the training samples. null: none."""
     image_size: ImageSize | None = None
     """Height and width to which images are resized, in pixels: one number for both, or [height, width]. null: images
     keep their size."""
@@ -377,7 +395,7 @@ class TextSection(DataSection):
     def of_kind(self) -> Expected:
         return _of_documents(self.text)
 
-    @field_validator("augment", "image_size", "channels", "normalise")
+    @field_validator("augment", "mix", "image_size", "channels", "normalise")
     @classmethod
     def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
         if value not in (None, "none"):
@@ -554,7 +572,7 @@ class TokenText(DataSection):
             raise refusal("a known tokenizer has its own vocabulary", "leave out vocabulary_size")
         return self
 
-    @field_validator("augment", "image_size", "channels", "normalise")
+    @field_validator("augment", "mix", "image_size", "channels", "normalise")
     @classmethod
     def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
         if value not in (None, "none"):
@@ -655,7 +673,7 @@ class OwnData(OwnCode, DataSection):
     @field_validator("text")
     @classmethod
     def _documents(cls, value: Text | None, info: ValidationInfo) -> Text | None:
-        for field in ("augment", "image_size", "channels", "normalise"):
+        for field in ("augment", "mix", "image_size", "channels", "normalise"):
             if value is not None and info.data.get(field) not in (None, "none"):
                 raise refusal(f"`{field}` is for images, but samples with `text` are documents", f"leave out {field}")
         return value

@@ -29,6 +29,8 @@ class MethodSection(Section):
     """Whether every component learns from its own losses, so that no gradient travels between components."""
     tasks: ClassVar[tuple[str, ...]] = (DEFAULT_TASK,)
     """The kinds of task that the method can learn."""
+    takes_shares: ClassVar[bool] = False
+    """Whether a label may be a share for each class instead of one class, as that of a mixed sample is."""
     has_label_chain: ClassVar[bool] = False
     """Whether components have label encoders, which can train at a rate of their own (`optimizer.label_lr`)."""
 
@@ -70,6 +72,7 @@ class AssociatedLearning(MethodSection):
     implementation = "alray.nn.methods.associated:AssociatedLearning"
     abbreviation = "AL"
     tasks = tuple(TASKS)
+    takes_shares = True
     trains = "associated loss, autoencoder loss"
     travels = "s, t"
     source = "Kao and Chen 2021; Wu et al., ICLR 2022"
@@ -133,6 +136,7 @@ class Backpropagation(MethodSection):
     implementation = "alray.nn.methods.backpropagation:Backpropagation"
     abbreviation = "BP"
     tasks = tuple(TASKS)
+    takes_shares = True
     trains = "the gradient of the last loss"
     travels = "s; the gradient travels down"
     every_depth = False
@@ -204,6 +208,7 @@ class DecoupledGreedy(MethodSection):
     implementation = "alray.nn.methods.greedy:DecoupledGreedy"
     abbreviation = "DGL"
     tasks = tuple(TASKS)
+    takes_shares = True
     trains = "the loss of a readout"
     source = "Belilovsky, Eickenberg and Oyallon, ICML 2020"
 

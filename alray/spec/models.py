@@ -165,7 +165,7 @@ class Spec(Section):
     model: Model
     """The network."""
     task: Task = CLASSIFICATION
-    """What is learned: classes, labels or numbers."""
+    """What is learned: classes, labels, numbers or the next token."""
     method: Method = AssociatedLearning()
     """How it is trained."""
     optimizer: Optimizer = Adam()

@@ -1,4 +1,4 @@
-"""One trial: a run in the process that Ray Tune started for it.
+"""One trial: a run in the process that Ray Tune started for it, which a trial of several stages only drives.
 
 Divergence, a refusal and an error of a user's code are results. What the machine did is none: it is raised, and the
 trial runs again.

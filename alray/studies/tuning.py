@@ -76,9 +76,9 @@ _QUIET = {
 }
 _HISTORY, _MARK = "history", "mark.json"
 _PAUSING_S = 60
-"""So long the process of a trial that is paused may take to come to its end, before it may run another one."""
+"""Seconds that the process of a paused trial may take to end, before it may run another one."""
 _UNTOLD_S = 20.0
-"""So long a study waits for its next trial without a word: Ray starts processes in that time."""
+"""Seconds without a new trial before the study prints a note: Ray starts processes in that time."""
 
 
 def runs_in_one_process(spec: Spec) -> bool:

@@ -73,6 +73,24 @@ class Classification(LearningTask):
         return ClassPrediction(given, names[best], best, float(shares[best]), depth)
 
 
+class MixedClassification(Classification):
+    """Classification of mixed samples: in training a label is the share of each class, [classes] (`data.mix`)."""
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        return (self.width,)
+
+    @property
+    def target_dtype(self) -> torch.dtype:
+        return torch.float32
+
+    def loss(self, scores: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        return super().loss(scores, target.to(scores.dtype), label_smoothing)
+
+    def encoded(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
+        return labels.to(dtype)
+
+
 class _Right(Tally):
     def __init__(self) -> None:
         super().__init__()

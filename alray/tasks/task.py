@@ -101,6 +101,16 @@ class LearningTask(ABC):
         """Type of the labels as the data gives them."""
 
     @property
+    def target_shape(self) -> tuple[int, ...]:
+        """Shape of the label of one sample in a mini-batch of training."""
+        return self.label_shape
+
+    @property
+    def target_dtype(self) -> torch.dtype:
+        """Type of the labels in a mini-batch of training."""
+        return self.label_dtype
+
+    @property
     def score_shape(self) -> tuple[int, ...]:
         """Shape of the scores of one sample."""
         return (self.width,)

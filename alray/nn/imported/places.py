@@ -1,4 +1,5 @@
-"""Places where a traced model can be cut: where one tensor is alive, and nothing else is needed later."""
+"""Places where a traced model can be cut: where one tensor alone is needed later, or several that backpropagation packs
+as one."""
 
 from __future__ import annotations
 

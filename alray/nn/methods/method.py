@@ -83,7 +83,7 @@ class Method(ABC):
     def given_labels(self) -> dict[str, Shape]:
         """The labels as the data gives them: `labels` [N] int64 in classification, [N, positions] int64 of tokens, else
         [N, outputs] float32."""
-        return {"labels": Shape(self.task.learning.label_shape, self.task.learning.label_dtype)}
+        return {"labels": Shape(self.task.learning.target_shape, self.task.learning.target_dtype)}
 
     def infers_along(self) -> dict[str, Shape]:
         """Return what goes up with every encoder's output in inference alone: shapes of one sample, by name. `score`,

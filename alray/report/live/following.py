@@ -30,7 +30,7 @@ RunState: TypeAlias = Literal["starting", "running", "killed"] | Status
 """`starting`: it has no records yet. `killed`: it wrote nothing for longer than a run in progress is silent."""
 
 _STARTING_S = 900.0
-"""So long a run may prepare data and measure its components before its first record."""
+"""Seconds that a run may prepare data and measure its components before its first record."""
 
 
 class Following:

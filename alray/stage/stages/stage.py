@@ -53,8 +53,8 @@ class Stage(ABC):
     virtual_stages = 1
     """Separate runs of components that this stage holds."""
     routes_come_down = True
-    """Whether each stage decodes the routes of inference that turn above it. If not, the last virtual stage has the
-    class scores."""
+    """Whether each stage runs its label decoders on predictions that come down from the stages above. If not, the last
+    virtual stage has the class scores."""
 
     def __init__(
         self, components: Sequence[Component], replication: Replication, slowdown: Slowdown | None = None
