@@ -36,7 +36,8 @@ class Message:
     `tensors` are at most 8, with names of 1 to 16 ASCII characters. `count` belongs to a cut that evaluates: the number
     of evaluation batches that follow. `slot` belongs to the channel: the buffer in which the tensors lie. `more` means
     that further tensors of this message follow (`Sender.begin`). `copied` belongs to it, too: a GPU sets it when it has
-    copied the tensors from their buffer.
+    copied the tensors from their buffer. `arrives_s` is the time by `time.monotonic` at which a slow link hands the
+    message over; 0: at once.
     """
 
     kind: MessageKind
@@ -47,6 +48,7 @@ class Message:
     slot: int | None = None
     more: bool = False
     copied: torch.cuda.Event | None = None
+    arrives_s: float = 0.0
 
 
 ALIGNMENT = 64
@@ -66,7 +68,7 @@ _DTYPES = (
 )
 _MAX_DIMS = 6
 _ENTRY = struct.Struct(f"{MOST_NAME_BYTES}s2i{_MAX_DIMS}q")  # name, dtype, number of dimensions, sizes
-_FIXED = struct.Struct("7q")  # magic, kind, step, flags, count, whether there is more, number of tensors
+_FIXED = struct.Struct("7qd")  # magic, kind, step, flags, count, whether there is more, number of tensors, arrival
 _MAGIC = 0x616C726179  # "alray"
 _FIRST_WORD = struct.Struct("q")
 
@@ -130,6 +132,7 @@ class Slot:
             message.count,
             message.more,
             len(tensors),
+            message.arrives_s,
         )
         self._content[_FIXED.size : _FIXED.size + len(self._entries)] = self._entries
         for name, view in self._views.items():
@@ -152,7 +155,7 @@ class Slot:
 
         Sizes come from the header, so the remains of a longer message in the buffer are never read.
         """
-        magic, kind, step, flags, count, more, num_tensors = _FIXED.unpack_from(self._content)
+        magic, kind, step, flags, count, more, num_tensors, arrives_s = _FIXED.unpack_from(self._content)
         if magic != _MAGIC:
             raise ChannelError(
                 f"edge {edge}: what arrived is not an alray message",
@@ -163,7 +166,7 @@ class Slot:
             self._lay_out(layout_of(entries), entries)
         # New views each time: the receiver may change a tensor's shape, or have it require a gradient.
         tensors = {name: view.view(view.shape) for name, view in self._views.items()}
-        return Message(MessageKind(kind), step, tensors, flags=flags, count=count, more=bool(more))
+        return Message(MessageKind(kind), step, tensors, flags=flags, count=count, more=bool(more), arrives_s=arrives_s)
 
     def _lay_out(self, layout: tuple[tuple[str, torch.dtype, torch.Size], ...], entries: bytes) -> None:
         self._views = {}

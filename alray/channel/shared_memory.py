@@ -24,6 +24,7 @@ from alray.channel.edge import Receiver, Sender
 from alray.channel.host_pipe import ReadEnd, open_of, write_and_yield
 from alray.channel.message import HEADER_BYTES, Message, Slot
 from alray.channel.pinned import Pinned, await_copies, to_device
+from alray.channel.slow_link import SlowLink, wait_until_arrived
 from alray.errors import ChannelError
 
 _CPU = torch.device("cpu")
@@ -98,16 +99,25 @@ class SharedMemorySender(Sender):
     """
 
     def __init__(
-        self, *, edge: str, capacity_bytes: int, in_flight: int, timeout_s: float, device: torch.device = _CPU
+        self,
+        *,
+        edge: str,
+        capacity_bytes: int,
+        in_flight: int,
+        timeout_s: float,
+        device: torch.device = _CPU,
+        link: SlowLink | None = None,
     ) -> None:
         """Make the memory and the pipes. `in_flight` messages may wait while the receiver works on one more.
 
         Args:
             device: that of the stage.
+            link: delays the messages; None: they arrive at once.
         """
         self.edge = edge
         self.bytes_sent = 0
         self._timeout_s = timeout_s
+        self._link = link
         page = mmap.PAGESIZE
         slot_bytes = -(-(capacity_bytes + HEADER_BYTES) // page) * page  # the second part needs a header, too
         memory = os.memfd_create(f"alray-{edge}", os.MFD_CLOEXEC)
@@ -153,6 +163,7 @@ class SharedMemorySender(Sender):
         assert self._begun is None, "the message before this one is not complete"
         slot = self._free_slot()
         message.more = True
+        self._enter_link(message)
         nbytes = self._slots[slot].first.write(message, edge=self.edge)
         self._free.pop()
         self._begun = _HalfSent(slot, nbytes, frozenset(message.tensors))
@@ -164,17 +175,23 @@ class SharedMemorySender(Sender):
         begun, self._begun = self._begun, None
         if begun is None:
             slot = self._free_slot()
+            self._enter_link(message)
             nbytes = self._slots[slot].first.write(message, edge=self.edge)
             self._free.pop()
             self._hand_over(slot, nbytes, write_and_yield)
         else:
             rest = {name: tensor for name, tensor in message.tensors.items() if name not in begun.names}
             part = Message(message.kind, message.step, rest)
+            self._enter_link(part)
             nbytes = self._slots[begun.slot].second(begun.nbytes).write(part, edge=self.edge)
             # The receiver already works on the first part, so there is no need to yield the processor to it.
             self._hand_over(begun.slot, nbytes, os.write)
         return
         yield
+
+    def _enter_link(self, message: Message) -> None:
+        if self._link is not None:
+            self._link.take(message)
 
     def _free_slot(self) -> int:
         """Return a free slot. Waits if there is none."""
@@ -227,6 +244,7 @@ class SharedMemoryReceiver(Receiver):
         slot = self._next_slot()
         message = self._slots[slot].first.read(edge=self.edge)
         message.slot = slot
+        wait_until_arrived(message)
         to_device(message, self._device)
         return message
         yield
@@ -237,6 +255,7 @@ class SharedMemoryReceiver(Receiver):
             assert slot == message.slot, "the second part of a message must follow the first"
             slots = self._slots[slot]
             rest = slots.second(slots.first.nbytes).read(edge=self.edge)
+            wait_until_arrived(rest)
             to_device(rest, self._device)
             message.tensors |= rest.tensors
             message.more = False

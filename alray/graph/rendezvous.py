@@ -24,6 +24,7 @@ from alray.channel.host_barrier import HostBarrier, Pipes
 from alray.channel.nccl import HEADER_CAPACITY, NcclReceiver, NcclSender
 from alray.channel.point_to_point import GroupBarrier, PointToPointReceiver, PointToPointSender
 from alray.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender, SlotRing
+from alray.channel.slow_link import SlowLink
 from alray.channel.wire import Wire
 from alray.nn.network import Network
 from alray.stage.assignment import Assignment
@@ -266,6 +267,7 @@ class _Ends:
         self._seats = seats
         self._timeout_s = timeout_s
         self._on_gpus: dict[tuple[str, int], NcclSender | NcclReceiver] = {}
+        self._slow_links: dict[int, SlowLink] = {}
 
     def kind(self, peer: int) -> EdgeKind:
         """The kind of the edges to and from stage `peer`."""
@@ -351,9 +353,20 @@ class _Ends:
             in_flight=self._assignment.plan.in_flight if waiting is None else waiting,
             timeout_s=self._timeout_s,
             device=device,
+            link=self._slow_link(peer),
         )
         self._store.set(f"ring {tag} {edge}", sender.ring.as_text())
         return sender
+
+    def _slow_link(self, peer: int) -> SlowLink | None:
+        """The link to stage `peer`, which all edges to it share; None if the spec says none."""
+        stage, last = self._assignment.stage, self._assignment.plan.stages - 1
+        lower = min(stage, peer) if abs(stage - peer) == 1 else last
+        section = self._assignment.spec.pipeline.link(lower)
+        if section is None:
+            return None
+        made = SlowLink(s_per_byte=section.s_per_byte, latency_s=section.latency_s)
+        return self._slow_links.setdefault(peer, made)
 
     def _host_receiver(
         self,

@@ -41,6 +41,7 @@ _DATA_REPEATS = 10
 _DATA_S = 1.0
 _COMPILING_S = 300.0
 _FIRST_ON_GPU_S = 60.0
+_NO_LIMIT_BYTES = 2.0**50  # that a slow link takes from its sender: the edge itself limits the messages on their way
 _BUSY = 0.25  # of a processor: what other programs may use before alray tells of them
 
 Note = Callable[[str], None]
@@ -290,7 +291,7 @@ class Planner:
             in_turns=one_process and stages * replicas > 1,
             memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process),
             memories=stage_memories(spec, stages, replicas, one_process=one_process),
-            links=found.links,
+            links=() if one_process else _links(spec, stages, found),
             nodes=found.nodes,
         )
         plan = replace(plan, assumed=self.workload.data.assumed)
@@ -327,6 +328,13 @@ def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]
             f"other programs kept {costs.other_processors:.1f} of {processors} processors busy while the components "
             "were measured, so the predicted times may be wrong"
         )
+    if spec.pipeline.links and spec.pipeline.stages > 1:
+        links = ", then ".join(f"{link.bandwidth} and {link.latency}" for link in spec.pipeline.links)
+        yield (
+            "in one process no message is delayed: `pipeline.links` has no effect"
+            if one_process
+            else f"messages between stages are delayed as over links of {links}"
+        )
     if one_process and SCHEDULES[spec.schedule].is_pipeline and spec.pipeline.stages > 1:
         yield (
             f"in one process `{spec.schedule}` is no pipeline: the gradients of its {spec.micro_batches} "
@@ -346,6 +354,26 @@ def _averaged(costs: Costs, spec: Spec, replicas: int, link: Link | None) -> Cos
         all_reduce=spec.replicas.all_reduce,
         sent_share=sent_share,
         interval=spec.replicas.average_interval(spec.optimizer.accumulate),
+    )
+
+
+def _links(spec: Spec, stages: int, found: StageDevices) -> tuple[Link | None, ...]:
+    """Between neighbouring stages: as the spec says, or else as measured between nodes.
+
+    Raises PlanError where messages cannot be delayed as the spec says.
+    """
+    if not spec.pipeline.links or stages == 1:
+        return found.links
+    several, on_gpus = len(set(found.nodes)) > 1, spec.resources.resolved_device == "cuda"
+    if several or on_gpus:
+        raise PlanError(
+            f"messages {'between several nodes' if several else 'of GPUs'} are not delayed",
+            key="pipeline.links",
+            hint="leave it out, or run on the processors of one machine",
+        )
+    given = [spec.pipeline.link(lower) for lower in range(stages)]
+    return tuple(
+        Link(link.latency_s, link.s_per_byte, link.s_per_byte, _NO_LIMIT_BYTES) for link in given if link is not None
     )
 
 

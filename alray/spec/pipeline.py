@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from alray.schedules.schedule import Schedule
 from alray.schedules.table import SCHEDULES, default_schedule
 from alray.spec.choice import ByShape
+from alray.spec.link import LinkSection
 from alray.spec.section import (
     Counts,
     NonNegativeFloat,
@@ -109,6 +110,15 @@ class Pipeline(Section):
     gives the same bits. Default: false."""
     costs: Annotated[tuple[Cost, ...], Field(strict=False, min_length=1)] | None = None
     """Costs of the components, one entry each. null: measured."""
+    links: Annotated[tuple[LinkSection, ...], Field(strict=False)] = ()
+    """Links between stages that are slower than this machine. One entry: every link. Several: from each stage to the
+    next one, and again from the first entry if there are more links. Messages are delayed as over such links, so the
+    stages must be on one machine and compute on processors. Plans count them too. `--inline` has no links. Default:
+    none."""
+
+    def link(self, lower: int) -> LinkSection | None:
+        """The link between stage `lower` and the next one; None if messages are not delayed."""
+        return self.links[lower % len(self.links)] if self.links else None
 
     def resolved_schedule(self, *, local_losses: bool) -> Schedule:
         """The schedule, with `auto` resolved for methods with or without local losses."""
