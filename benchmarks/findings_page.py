@@ -111,6 +111,17 @@ SEEDS = (
             ),
         ),
     ),
+    Seed(
+        "Local losses on a pipeline with slow links",
+        "SOLO 2026 (arXiv 2609.35440).",
+        ("SOLO 2026",),
+        (
+            (
+                "With eight stages a link of 1 Gbit/s costs local losses 1.2 % of their throughput, and 1F1B 51 %",
+                "needs GPUs and models of 340 million parameters",
+            ),
+        ),
+    ),
 )
 OWN = Seed("Claims of this project", "They have no publication.", ())
 

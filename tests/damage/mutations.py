@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -137,7 +138,7 @@ def mutate_value(random: Random, value: Any) -> Any:
 def _mutate_once(random: Random, value: Any) -> Any:
     paths = paths_of(value)
     if not paths or random.random() < 0.02:
-        return random.choice((*ODD_VALUES, deep(150), DEEPEST, deep(90, dict)))
+        return deepcopy(random.choice((*ODD_VALUES, deep(150), DEEPEST, deep(90, dict))))
     path = random.choice(paths)
     holder, key = _holder(value, path), path[-1]
     old = holder[key]
@@ -158,7 +159,7 @@ def _mutate_once(random: Random, value: Any) -> Any:
     elif what == 6 and isinstance(old, int | float) and not isinstance(old, bool):
         holder[key] = random.choice((old + 1, -old, old * 10**6, old * 0.5, old * 1e300, 10**25, 0))
     else:
-        holder[key] = random.choice(ODD_VALUES)
+        holder[key] = deepcopy(random.choice(ODD_VALUES))
     return value
 
 
