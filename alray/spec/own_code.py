@@ -7,8 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, WithJsonSchema
+from pydantic import AfterValidator, GetCoreSchemaHandler, WithJsonSchema
+from pydantic_core import CoreSchema, core_schema
 
+from alray.spec.packages import brought, clash
 from alray.spec.section import Section, refusal
 
 PREFIX = "python:"
@@ -70,10 +72,44 @@ class OwnClass:
         return str(value).startswith(PREFIX)
 
 
-Reference = Annotated[
-    str, AfterValidator(own_reference), WithJsonSchema({"type": "string", "pattern": rf"^{PREFIX}"}), OwnClass()
-]
-"""A class of the user's own, as text; see `alray.spec.own_code`."""
+@dataclass(frozen=True)
+class OfPackage:
+    """Marks the name of a class of an installed package. The value may also be `python:package.module.Class`.
+
+    Attributes:
+        group: of entry points.
+    """
+
+    group: str
+
+    def marks(self, value: Any) -> bool:
+        """Whether a value of the field names a class of a package."""
+        return not str(value).startswith(PREFIX)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+
+    def _checked(self, name: str) -> str:
+        found = brought(self.group).get(name, ()) if self.marks(name) else ()
+        if fault := clash(found):
+            raise refusal(*fault)
+        return name if found else own_reference(name)
+
+
+Name = Annotated[str, WithJsonSchema({"type": "string", "pattern": rf"^{PREFIX}"}), OwnClass()]
+"""A class of the user's own, as text; with `OfPackage`, also the name of one of an installed package."""
+
+Reference = Annotated[Name, AfterValidator(own_reference)]
+"""A class of the user's own."""
+
+
+def reference_to(name: str, group: str) -> str:
+    """What loads the class of a `Name`: `python:package.module.Class` as it is, `group:name` of a package.
+
+    Args:
+        group: of entry points.
+    """
+    return name if name.startswith(PREFIX) else f"{group}:{name}"
 
 FreeValue = Annotated[Any, AfterValidator(_finite)]
 

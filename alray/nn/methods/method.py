@@ -16,7 +16,8 @@ from alray.nn.component import Component
 from alray.nn.encoder import Encoder, EncoderFacts
 from alray.nn.shape import Shape
 from alray.spec.method import MethodSection
-from alray.spec.own_code import OwnCode
+from alray.spec.own_code import OwnCode, reference_to
+from alray.spec.packages import METHODS
 from alray.spec.section import listed
 from alray.spec.task import DEFAULT
 from alray.tasks.task import LearningTask
@@ -110,13 +111,13 @@ def make_method(section: MethodSection, task: Task, load: Callable[[str], Any], 
 
     Args:
         of_task: the kind of its task.
-        load: takes a reference `python:package.module.Class` to that class.
+        load: takes a reference to a class, as from `reference_to`, to that class.
     """
     if not isinstance(section, OwnCode):
         module, name = section.implementation.split(":")
         built_in: Method = getattr(importlib.import_module(module), name)(task, **section.fields)
         return built_in
-    kind = load(section.kind)
+    kind = load(reference_to(section.kind, METHODS))
     if not (isinstance(kind, type) and issubclass(kind, Method)):
         raise SpecError(
             f"`{section.kind}` is not a subclass of alray.nn.methods.method.Method",
