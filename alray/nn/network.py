@@ -87,14 +87,14 @@ class Network:
         self.dtype = DTYPES[spec.run.precision]
         task = Task(
             classes=classes,
-            learning=make_task(spec.task, classes, sample),
+            learning=make_task(spec.task, classes, sample, load),
             num_components=len(self._chain),
             dtype=self.dtype,
             optimizer=spec.optimizer,
             classifier=self._chain.classifier(),
         )
         self._by_position = task.learning.by_position
-        self.method = make_method(spec.method, task, load, of_task=spec.task.kind)
+        self.method = make_method(spec.method, task, load, of_task=spec.task)
         self.encoders = list(encoders) or self._inspect_all(sample)
 
     def _inspect_all(self, sample: Shape) -> list[EncoderFacts]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import keyword
 import math
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, GetCoreSchemaHandler, WithJsonSchema
+from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
 from alray.spec.packages import brought, clash
@@ -72,6 +73,16 @@ class OwnClass:
         return str(value).startswith(PREFIX)
 
 
+def own_pattern(group: str | None) -> str:
+    """The regular expression of the names of one's own classes, with those of the packages that are installed here.
+
+    Args:
+        group: of entry points; None: packages bring none.
+    """
+    names = [] if group is None else [re.escape(name).replace(r"\-", "-") for name in brought(group)]
+    return "|".join([f"^{PREFIX}", *(f"^{name}$" for name in names)])
+
+
 @dataclass(frozen=True)
 class OfPackage:
     """Marks the name of a class of an installed package. The value may also be `python:package.module.Class`.
@@ -88,6 +99,11 @@ class OfPackage:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._checked, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {**handler(schema), "pattern": own_pattern(self.group)}
 
     def _checked(self, name: str) -> str:
         found = brought(self.group).get(name, ()) if self.marks(name) else ()

@@ -17,6 +17,9 @@ import pytest
 
 from alray.cli.main import execute
 from alray.errors import SpecError
+from alray.inference.export import export_route
+from alray.inference.exported import ExportedRoute
+from alray.inference.network import TrainedNetwork
 from alray.inference.requests import evaluate_run
 from alray.loading.load import load_spec
 from alray.run_folder.records import read_environment
@@ -71,6 +74,7 @@ MODULES = {
     "learning": of_page("writing_a_spec.md", r"`one_hot\.py`"),
     "layers": BLOCK,
     "pictures": SOURCE,
+    "quantile": of_page("writing_a_spec.md", r"`quantile\.py`"),
 }
 NAMES = {"method": "one_hot", "block": "dropped", "source": "noisy"}
 CLASSES = {
@@ -78,6 +82,9 @@ CLASSES = {
     "block": "python:layers.Dropped",
     "source": "python:pictures.Noisy",
 }
+
+
+TASK = ["task={kind: quantile, metric: cost, share: 0.8}", "model.components.2={block: dropped, width: 6}"]
 
 
 def overrides(named: dict[str, str]) -> list[str]:
@@ -149,6 +156,23 @@ def test_the_bits_of_the_same_classes_next_to_the_spec(own: Workshop, there: Pat
     assert [entry.test for entry in tested] == [entry.test for entry in two.summary.accuracy_per_depth]
 
 
+def test_a_task_in_the_same_bits(own: Workshop, there: Path) -> None:
+    task, *others = TASK
+    by_class = task.replace("quantile", "'python:quantile.Quantile'")
+    one = own.run(by_class, *others, "pipeline.stages=1", "pipeline.schedule=sequential", name="one")
+    assert one.summary.metric == "cost" and (own.folder / "one" / "code" / "quantile.py").is_file()
+    two = own.run(*TASK, "pipeline.partition=[1,3]", "pipeline.schedule=streamed", name="two")
+    same(two, one)
+    assert two.summary.best is not None and one.summary.best is not None
+    assert two.summary.best.validation == one.summary.best.validation
+    own.run(*TASK, "pipeline.partition=[2,2]", "run.epochs=1", name="resumed")
+    same(own.resume("run.epochs=3", "pipeline.partition=[1,1,2]", name="resumed"), one)
+    exported = export_route(TrainedNetwork(own.folder / "two", allow_code=False), 2, "safetensors", own.folder / "r.st")
+    assert ExportedRoute(Path(exported.file), allow_code=False).header.depth == 2
+    stopped = own.run(*TASK, "run.stop_at={metric: validation_cost, below: 1e9}", name="stopped")
+    assert stopped.summary.steps < one.summary.steps
+
+
 def test_another_version_is_noted_and_a_missing_package_refused(
     own: Workshop, there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,10 +241,18 @@ def test_they_are_listed_with_their_package(there: Path, said: Callable[..., tup
     assert re.search(r"one_hot +methods, my-package 1.0: my_package.learning:OneHot", capsys.readouterr().out)
 
 
+def test_an_editor_knows_their_names(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert schema["$defs"]["OwnBlock"]["properties"]["block"]["pattern"] == "^python:|^dropped$"
+    method = schema["$defs"]["Spec"]["properties"]["method"]
+    assert {"type": "string", "pattern": "^python:|^one_hot$"} in method["anyOf"]
+
+
 def test_what_is_refused(own: Workshop, there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(override: str) -> tuple[str, str]:
+    def refused(*changes: str) -> tuple[str, str]:
         with pytest.raises(SpecError) as caught:
-            own.run(override)
+            own.run(*changes)
         (problem,) = caught.value.problems
         assert problem.hint is not None
         return problem.message, problem.hint
@@ -238,7 +270,13 @@ def test_what_is_refused(own: Workshop, there: Path, tmp_path: Path, monkeypatch
     assert refused("method=none")[0].startswith("`none of another 0.3` cannot be imported: ModuleNotFoundError")
     assert refused("method=wrong")[0] == "`wrong` is not a subclass of alray.nn.methods.method.Method"
     assert refused("method=lost")[0] == "`lost of broken 1`: module `json` has no `Lost`"
-    own.run("method=mono_forward", "run.epochs=1")  # alray's own
+    own.run("method=mono_forward", "run.epochs=1", name="alrays")  # its own
+    assert refused(TASK[0].replace("cost", "r2"))[0] == "task `quantile` does not measure r2"
+    assert "unexpected keyword argument" in refused(TASK[0].replace("share", "shared"))[0]
+    assert refused("task={kind: quantile, share: 0.8}")[0] == "this key is required"
+    one_hot = ("method={kind: 'python:learning.OneHot', pool: 4}", TASK[0])
+    assert refused(*one_hot)[0].startswith("method `python:learning.OneHot` does not know the task quantile")
+    assert refused("method=mono_forward", TASK[0])[0].startswith("mono_forward does not know the task quantile")
 
 
 def test_packages_are_looked_for_only_where_a_name_is_unknown(

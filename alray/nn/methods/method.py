@@ -19,7 +19,7 @@ from alray.spec.method import MethodSection
 from alray.spec.own_code import OwnCode, reference_to
 from alray.spec.packages import METHODS
 from alray.spec.section import listed
-from alray.spec.task import DEFAULT
+from alray.spec.task import DEFAULT, TaskSection
 from alray.tasks.task import LearningTask
 from alray.user_code import FAULTS_OF_USER_CODE
 
@@ -104,13 +104,13 @@ class Method(ABC):
         return Shape(self.task.learning.score_shape, self.task.dtype)
 
 
-def make_method(section: MethodSection, task: Task, load: Callable[[str], Any], *, of_task: str) -> Method:
+def make_method(section: MethodSection, task: Task, load: Callable[[str], Any], *, of_task: TaskSection) -> Method:
     """The method of a spec.
 
     Raises SpecError.
 
     Args:
-        of_task: the kind of its task.
+        of_task: of the same spec.
         load: takes a reference to a class, as from `reference_to`, to that class.
     """
     if not isinstance(section, OwnCode):
@@ -124,11 +124,11 @@ def make_method(section: MethodSection, task: Task, load: Callable[[str], Any], 
             key="method.kind",
             hint="derive it from that class; its docstring says what to define",
         )
-    if of_task not in kind.tasks:
+    if of_task.like not in kind.tasks:
         raise SpecError(
-            f"method `{section.kind}` does not know the task {of_task}, only {listed(kind.tasks, 'and')}",
+            f"method `{section.kind}` does not know the task {of_task.kind}, only {listed(kind.tasks, 'and')}",
             key="method.kind",
-            hint=f"take the loss from `task.learning`, and add `{of_task}` to the class's `tasks`",
+            hint=f"take the loss from `task.learning`, and add `{of_task.like}` to the class's `tasks`",
         )
     try:
         own = kind(task, **section.fields)
