@@ -228,8 +228,8 @@ class Network:
             seed=self.spec.seed,
             facts=facts,
         ).to(device, self.dtype)
-        own_method = self.spec.method.kind if isinstance(self.spec.method, OwnCode) else None
-        own_faults = () if own_method is None else FAULTS_OF_USER_CODE
+        own_method = isinstance(self.spec.method, OwnCode)
+        own_faults = FAULTS_OF_USER_CODE if own_method else ()
         try:
             component = self.method.component(index, encoder, facts, make)
         except SpecError:
@@ -246,8 +246,11 @@ class Network:
                 key="method",
                 hint="give a LocalComponent; its `turn` is a module where `ends_route(index)` holds, else None",
             )
-        if own_method is not None:
-            component.own_method = own_method
+        if own_method:
+            component.own_losses = ("method", self.spec.method.kind)
+        elif isinstance(self.spec.task, OwnCode):
+            component.own_losses = ("task", self.spec.task.kind)
+        if own_method:
             self._owners.claim(index, component)
         self._prepare(component, torch.device(device))
         return component.train()

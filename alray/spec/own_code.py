@@ -100,9 +100,7 @@ class OfPackage:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._checked, handler(source))
 
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {**handler(schema), "pattern": own_pattern(self.group)}
 
     def _checked(self, name: str) -> str:
@@ -126,6 +124,7 @@ def reference_to(name: str, group: str) -> str:
         group: of entry points.
     """
     return name if name.startswith(PREFIX) else f"{group}:{name}"
+
 
 FreeValue = Annotated[Any, AfterValidator(_finite)]
 

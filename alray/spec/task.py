@@ -121,8 +121,8 @@ class OwnTask(OwnCode, TaskSection):
         "score",
         "cost",
     ]
-    """Metric of evaluations, one of those in the class's `metrics`. `score` and `cost` are of its own: the highest score
-    is the best, and the lowest cost."""
+    """Metric of evaluations, one of those in the class's `metrics`. `score` and `cost` are of its own: the highest
+    score is the best, and the lowest cost."""
 
     @property
     def measures(self) -> Metric:

@@ -83,7 +83,8 @@ class LearningTask(ABC):
     loss_name: str
     """The name of the loss in records."""
     metrics: ClassVar[tuple[str, ...]] = ()
-    """Of a task of one's own: the metrics that it can measure, such as `cost`. `self.metric.name` is the one to measure."""
+    """Of a task of one's own: the metrics that it can measure, such as `cost`. `self.metric.name` is the one that the
+    spec asks for."""
     by_position: ClassVar[bool] = False
     """Whether each position of a sequence has a label, and so a readout of its own."""
 
