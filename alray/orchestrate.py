@@ -9,7 +9,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from alray.loading.inputs import load_with_inputs
+from alray.loading.inputs import load_with_inputs, packages_of
 from alray.loading.load import Source
 from alray.loading.step_ranges import require_steps
 from alray.options import Finished, Options
@@ -120,7 +120,11 @@ def _run(
     inline = options.inline
     workload = planner.workload
     spec = planner.workload.spec
-    surroundings = {**environment(workload.device), "engine": engine_name(spec, inline=inline)}
+    surroundings = {
+        **environment(workload.device),
+        "engine": engine_name(spec, inline=inline),
+        "brought_by": packages_of(spec),
+    }
     describe_run(run_dir, workload, surroundings, options.command)
     made.mark_run_dir(run_dir)
     resumed = resumed and resumed.at_last()

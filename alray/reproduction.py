@@ -186,7 +186,8 @@ def _environment(run_dir: Location) -> dict[str, Any]:
     environment = read_environment(run_dir) or {}
     names = ("alray", "python", "torch", "platform", "device", "cores", "engine", "data_sha256")
     packages = {name: version for name, version in environment.get("packages", {}).items() if name not in names}
-    return {name: environment[name] for name in names if name in environment} | packages
+    brought_by = environment.get("brought_by") or {}
+    return {name: environment[name] for name in names if name in environment} | packages | brought_by
 
 
 def _differences(then: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

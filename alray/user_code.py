@@ -1,5 +1,5 @@
-"""Loads the user's own classes, `python:package.module.Class` in a spec, from the directory of the spec; and names them
-where they raise an error."""
+"""Loads the user's own classes, `python:package.module.Class` in a spec, from the directory of the spec, and those that
+installed packages bring; and names them where they raise an error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from alray.errors import AlrayError, Problem, RequestError, SpecError, UserCodeE
 from alray.known_code import CODE, CodeRecord, origin_of, write_record
 from alray.loading.find_class import is_reserved, name_is_taken, no_module
 from alray.loading.own_files import own_files
-from alray.spec.own_code import parse_python_reference
+from alray.spec.own_code import PREFIX, PythonReference, parse_python_reference
+from alray.spec.packages import require
 from alray.storage.appended import local_copy
 from alray.storage.location import Location, local_folder_for, sync_below
 from alray.system_errors import ran_out
@@ -66,7 +67,8 @@ def _only_text(copy: Path) -> None:
 
 
 class UserCode:
-    """Loads the classes that `python:` references name, from one directory or, if allowed, from anywhere.
+    """Loads the classes that `python:` references name, from one directory or, if allowed, from anywhere; and those of
+    installed packages, `group:name`, which need no permission.
 
     It can be sent to a process on another machine. Where that machine does not see the directory, it loads from the
     copy in the run folder.
@@ -123,21 +125,13 @@ class UserCode:
         Raises SpecError if it does not exist, if its module fails to import, or if loading it is not allowed; and
         RequestError if it is in a run folder whose code may not run.
         """
-        if self._refusal is not None:
-            raise self._refusal
-        parsed = parse_python_reference(reference)
-        top = parsed.module.partition(".")[0]
-        importlib.invalidate_caches()
-        if self._is_copy:
-            _only_text(self.root)
-        if self._find(top) is None:
-            self._turn_to_the_copy(top)
-        if self._find(top) is not None:
-            self._refuse_a_taken_name(reference, top)
-            self._come_first(top)
-        elif not self.allow_elsewhere:
-            message, hint = no_module(reference, top, self.root)
-            raise SpecError(message, hint=hint)
+        if reference.startswith(PREFIX):
+            parsed = parse_python_reference(reference)
+            self._make_importable(reference, parsed)
+        else:
+            brought = require(reference)
+            parsed = PythonReference(brought.module, brought.attribute)
+            reference = f"{brought.name} of {brought.origin}"
         try:
             module = importlib.import_module(parsed.module)
         except FAULTS_OF_USER_CODE as error:
@@ -151,6 +145,23 @@ class UserCode:
                 hint="name a class or function of that module",
             )
         return getattr(module, parsed.name)
+
+    def _make_importable(self, reference: str, parsed: PythonReference) -> None:
+        """Have the module of a `python:` reference be found first. Raises as `__call__`."""
+        if self._refusal is not None:
+            raise self._refusal
+        top = parsed.module.partition(".")[0]
+        importlib.invalidate_caches()
+        if self._is_copy:
+            _only_text(self.root)
+        if self._find(top) is None:
+            self._turn_to_the_copy(top)
+        if self._find(top) is not None:
+            self._refuse_a_taken_name(reference, top)
+            self._come_first(top)
+        elif not self.allow_elsewhere:
+            message, hint = no_module(reference, top, self.root)
+            raise SpecError(message, hint=hint)
 
     def copy_used(self, references: Iterable[str], run_dir: Location, note: Callable[[str], None]) -> None:
         """Copy the modules below `root` that a run uses to its run folder, so that it can be resumed anywhere, and

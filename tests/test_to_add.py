@@ -55,7 +55,8 @@ CHANGE = re.compile(
 def examples() -> dict[str, str]:
     """The sections of the page, by what is added."""
     sections = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
-    return {re.match(r"An? (.*)\n", text)[1].replace("figure", "figure"): text for text in sections}  # type: ignore[index]
+    titles = {text: re.match(r"An? (.*)\n", text) for text in sections}
+    return {title[1]: text for text, title in titles.items() if title is not None}
 
 
 REGRESSION = "method={kind: regression}"

@@ -12,7 +12,8 @@ from alray.api.frames import frame_of
 from alray.api.notebook import framed
 from alray.counting import counted
 from alray.errors import CheckpointError
-from alray.loading.load import Source, load_spec
+from alray.loading.inputs import load_own_spec
+from alray.loading.load import Source
 from alray.options import Finished
 from alray.prediction.plan import Plan
 from alray.report.folder import read_plan
@@ -149,7 +150,7 @@ class Run:
     @property
     def spec(self) -> Spec:
         """The spec of the run, with all defaults."""
-        return load_spec(self.folder / "spec.yaml").spec
+        return load_own_spec(self.folder).spec
 
     @property
     def plan(self) -> Plan:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from alray.cli.options import Json
 from alray.cli.terminal import terminal
 
@@ -9,13 +11,15 @@ from alray.cli.terminal import terminal
 def methods(*, json: Json = False) -> None:
     """List the methods: what trains a component, what travels, where routes of inference end, and the source.
 
-    A spec names one of them as `method`.
+    A spec names one of them as `method`. The names that installed packages bring to specs come last.
     """
     with terminal(as_json=json) as streams:
         from alray.spec.method import BUILT_IN, METHODS
+        from alray.spec.packages import GROUPS, brought
         from alray.spec.section import listed
 
         known = {kind: METHODS[kind] for kind in BUILT_IN}
+        of_packages = [each for group in GROUPS for found in brought(group).values() for each in found]
         if json:
             streams.answer(
                 {
@@ -32,7 +36,8 @@ def methods(*, json: Json = False) -> None:
                             "source": each.source,
                         }
                         for kind, each in known.items()
-                    ]
+                    ],
+                    "of_packages": [asdict(each) for each in of_packages],
                 }
             )
             return
@@ -46,5 +51,13 @@ def methods(*, json: Json = False) -> None:
                     ("compares", "the samples of a mini-batch" if each.compares_samples() else "no samples"),
                     ("routes", "every depth" if each.every_depth else "the whole network"),
                     ("source", each.source),
+                ]
+            )
+        if of_packages:
+            streams.put("\nFrom installed packages")
+            streams.fields(
+                [
+                    (each.name, f"{each.group.removeprefix('alray.')}, {each.origin}: {each.module}:{each.attribute}")
+                    for each in of_packages
                 ]
             )

@@ -230,7 +230,7 @@ def _for_plan(
             if unlike := _unlike(data, data_spec):
                 return replace(data, notes=(f"the data are there, and not as data.assume says: {unlike}",))
             return data
-    return _assumed(data_spec, task, fixed_length)
+    return _assumed(data_spec, load, task, fixed_length)
 
 
 def _open(
@@ -264,7 +264,7 @@ def _opened_data(
     source, sets = _source(data_spec, load, section)
     if isinstance(source, TextSource) and data_spec.source == "text":
         return _open_windows(source, sets, cast("spec.TokenText", data_spec), seed, section)
-    task = make_task(section, len(source.classes))
+    task = make_task(section, len(source.classes), load=load)
     if isinstance(source, TextSource):
         return _open_text(source, sets, data_spec, seed, task, fixed_length)
     train, test = _require_train(_opened(sets.get("train"), "train")), _opened(sets.get("test"), "test")
@@ -313,12 +313,14 @@ def _opened_data(
     )
 
 
-def _assumed(data_spec: spec.DataSection, section: TaskSection, fixed_length: bool) -> Dataset:
+def _assumed(
+    data_spec: spec.DataSection, load: Callable[[str], Any], section: TaskSection, fixed_length: bool
+) -> Dataset:
     from alray.data.assumed import AssumedSplit, assumed_vocabulary
 
     expected = data_spec.expected
     assert expected.samples is not None and expected.shape is not None and expected.classes is not None
-    task = make_task(section, expected.classes, expected.shape)
+    task = make_task(section, expected.classes, expected.shape, load)
     validation, train = _part_sizes(expected.samples, data_spec)
     tokens = expected.classes if expected.tokens else None
     if data_spec.own_validation:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from alray.data.source import Source, TextSource
 from alray.errors import DataError
+from alray.spec.own_code import OwnCode, reference_to
+from alray.spec.packages import SOURCES as GROUP
 from alray.spec.task import CLASSIFICATION, Classification, TaskSection
 
 if TYPE_CHECKING:
@@ -16,14 +18,14 @@ if TYPE_CHECKING:
 def make_source(
     data_spec: spec.DataSection, load: Callable[[str], Any], task: TaskSection = CLASSIFICATION
 ) -> Source | TextSource:
-    """Make the source that a spec names. `load` turns a reference `python:package.module.Class` into that class.
+    """Make the source that a spec names. `load` turns a reference, as from `reference_to`, into that class.
 
     Args:
         task: what its labels are for.
     """
     if data_spec.source in _OF_TASKS:
         return _OF_TASKS[data_spec.source](data_spec, task)
-    if data_spec.source.startswith("python:"):
+    if isinstance(data_spec, OwnCode):
         return _own(cast("spec.OwnData", data_spec), load)
     make = SOURCES.get(data_spec.source)
     if make is None:
@@ -190,7 +192,7 @@ def _docstrings(data_spec: spec.Docstrings) -> TextSource:
 def _own(data_spec: spec.OwnData, load: Callable[[str], Any]) -> Source | TextSource:
     from alray.data.python_source import OwnObject, PythonSource, PythonTextSource
 
-    own = OwnObject(data_spec.source, load(data_spec.source), data_spec.fields)
+    own = OwnObject(data_spec.source, load(reference_to(data_spec.source, GROUP)), data_spec.fields)
     return PythonSource(own, size=data_spec.size) if data_spec.text is None else PythonTextSource(own)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from alray.errors import DataError, Problem, RequestError
 from alray.loading.data_files import keys_of_files, missing_files
+from alray.loading.inputs import load_own_spec
 from alray.loading.load import load_spec
 from alray.loading.overrides import override_text
 from alray.spec.data import DataSection
@@ -29,7 +30,7 @@ def spec_of(run_dir: Location, given: Sequence[str]) -> Spec:
         given: KEY=PATH with a key in `data`; relative paths begin in the current folder, and `null` is no path.
     """
     file = run_dir / "spec.yaml"
-    spec = load_spec(file).spec
+    spec = load_own_spec(run_dir).spec
     if given:
         spec = load_spec(file, [_override(text, spec.data) for text in given], directory=Path.cwd()).spec
     keys = {text.partition("=")[0].strip() for text in given}

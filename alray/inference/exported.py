@@ -36,7 +36,8 @@ class ExportedRoute:
         references = [reference for _, reference, _ in marked(self.header.whole_spec(), OwnClass)]
         if references and not allow_code:
             raise refused("code next to weights", sorted(map(str, own_files(references, folder))), str(file))
-        self.route = self.header.build(UserCode(folder, allow_elsewhere=allow_code, is_copy=True))
+        self._load = UserCode(folder, allow_elsewhere=allow_code, is_copy=True)
+        self.route = self.header.build(self._load)
         try:
             self.route.load_state_dict(weights)
         except RuntimeError as error:
@@ -56,7 +57,7 @@ class ExportedRoute:
         """
         header = self.header
         self.require_depth(depth)
-        task = make_task(header.whole_spec().task, len(header.classes), header.sample)
+        task = make_task(header.whole_spec().task, len(header.classes), header.sample, self._load)
         predictions = []
         for given in inputs:
             samples = self._sample(given).unsqueeze(0)

@@ -1,4 +1,4 @@
-"""Checks that the user's files, folders and classes that a spec names exist. Nothing is opened or run."""
+"""Checks that the user's files, folders, classes and packages that a spec names exist. Nothing is opened or run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from pathlib import Path
 
 from alray.loading.find_class import class_fault
 from alray.loading.load import LoadedSpec, Source, directory_of, file_of, load_spec
+from alray.run_folder.records import read_environment
 from alray.spec.checks import Check, Finding
 from alray.spec.grammar import marked
 from alray.spec.models import Spec, Torchvision
-from alray.spec.own_code import OwnClass
+from alray.spec.own_code import OfPackage, OwnClass, reference_to
+from alray.spec.packages import require
 from alray.spec.section import Input
 from alray.storage.location import Location
 
@@ -64,6 +66,19 @@ def _besides_data(check: Check, spec: Spec) -> Iterator[Finding]:
 def names_code(spec: Spec) -> bool:
     """Whether a spec names a class of the user."""
     return any(True for _ in marked(spec, OwnClass))
+
+
+def packages_of(spec: Spec) -> dict[str, str]:
+    """The names in a spec that installed packages bring, `group:name`, each with the package and its version."""
+    names = (require(reference_to(name, mark.group)) for _, name, mark in marked(spec, OfPackage))
+    return {brought.reference: brought.origin for brought in names}
+
+
+def load_own_spec(run_dir: Location) -> LoadedSpec:
+    """The spec of a run folder. Raises SpecError if a package is missing that brought a name to the run."""
+    for reference, origin in ((read_environment(run_dir) or {}).get("brought_by") or {}).items():
+        require(reference, origin)
+    return load_spec(run_dir / "spec.yaml")
 
 
 def inputs_exist(spec: Spec) -> Iterator[Finding]:

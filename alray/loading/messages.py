@@ -14,6 +14,7 @@ from alray.loading.value_messages import Words, value_message
 from alray.spec.grammar import Spot, spot
 from alray.spec.models import Spec
 from alray.spec.own_code import FORM
+from alray.spec.packages import brought
 from alray.spec.paths import Path, key_text
 from alray.spec.section import PLAIN, Section, describe
 
@@ -80,9 +81,11 @@ def unknown_key(path: Path, known: list[str], locations: SourceLocations, root: 
 
 def unknown_word(noun: str, word: str, here: Spot) -> Words:
     """Return message and hint for a `kind`, `source` or `block` that does not exist."""
-    meant = meant_kind(word, here)
+    group = here.choice.group if here.choice is not None else None
+    of_packages = [] if group is None else [name for name in brought(group) if name not in here.members]
+    meant = meant_kind(word, here) or value_meant(word, of_packages)
     hint = f"did you mean `{meant}`? known: " if meant is not None else "known: "
-    hint += ", ".join(here.known)
+    hint += ", ".join([*here.known, *of_packages])
     if here.is_open:
         hint += f", and your own classes as {FORM}"
     return f"unknown {noun} `{word}`", hint

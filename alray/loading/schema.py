@@ -12,7 +12,7 @@ from alray.loading.composition import BASE
 from alray.spec.choice import OPEN_TAG, Choice
 from alray.spec.duration import Duration
 from alray.spec.models import Spec
-from alray.spec.own_code import PREFIX
+from alray.spec.own_code import own_pattern
 from alray.spec.section import Section
 from alray.spec.study.section import Study
 
@@ -24,10 +24,11 @@ class _Generator(GenerateJsonSchema):
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> dict[str, Any]:
         sections = super().tagged_union_schema(schema)
-        if not isinstance(schema["discriminator"], Choice):
+        choice = schema["discriminator"]
+        if not isinstance(choice, Choice):
             return sections
         kinds = [kind for kind in schema["choices"] if kind != OPEN_TAG]
-        own = [{"type": "string", "pattern": f"^{PREFIX}"}] if OPEN_TAG in schema["choices"] else []
+        own = [{"type": "string", "pattern": own_pattern(choice.group)}] if OPEN_TAG in schema["choices"] else []
         return {"anyOf": [sections, {"type": "string", "enum": kinds}, *own]}
 
     def encode_default(self, dft: Any) -> Any:

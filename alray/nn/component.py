@@ -31,8 +31,8 @@ class Component(nn.Module, ABC):
     assigned, so `f` comes first. A subclass assigns its parts, then calls `train_with`.
     """
 
-    own_method: str | None = None
-    """The reference of the method, if it is a user's code."""
+    own_losses: tuple[str, str] | None = None
+    """Where a user's code computes the losses: `method` or `task`, and its name."""
 
     adds_up = False
     """Whether a route adds up what the turns of all its depths give; `Method.infers_along` then names `score`."""
@@ -125,7 +125,7 @@ def backward_of(components: Sequence[Component]) -> Iterator[None]:
 
     An error of a block that is not the user's is raised unchanged.
     """
-    own = [component for component in components if component.f.own or component.own_method is not None]
+    own = [component for component in components if component.f.own or component.own_losses is not None]
     if not own:
         yield
         return
@@ -141,7 +141,7 @@ def backward_of(components: Sequence[Component]) -> Iterator[None]:
         if not begun:
             raise
         at = begun[0]
-        what = at.f.title if at.f.in_backward or at.own_method is None else f"method `{at.own_method}`"
+        what = at.f.title if at.f.in_backward or at.own_losses is None else "{} `{}`".format(*at.own_losses)
         doing = f"the backward pass of component {at.index}"
         raise named_error(fault, what, doing, key=f"model.components[{at.index}]") from fault
 
@@ -296,13 +296,14 @@ class LocalComponent(Component):
                 optimizer.step(label_lr if name == "label" else lr)
 
     def _pass(self, name: str) -> AbstractContextManager[None]:
-        """Around a pass of the method. A user's method may draw from any generator, and raise any error."""
-        if self.own_method is None:
+        """Around a pass of the method. A user's code may draw from any generator, and raise any error."""
+        if self.own_losses is None:
             return nullcontext()
+        key, own = self.own_losses
         # An update is the same on all replicas, so that their weights stay equal.
         purpose = (self._step,) if name == _UPDATE else self.f.purpose(self._step)
         seed_all(self._device, self.f.seed, "draw", self.index, *purpose, name)
-        return named(f"method `{self.own_method}`", f"{name} of component {self.index}", key="method")
+        return named(f"{key} `{own}`", f"{name} of component {self.index}", key=key)
 
     def infer(self, incoming: Tensors, *purpose: str | int) -> Tensors:
         """E: f's output as the next component gets it.

@@ -88,14 +88,14 @@ class Network:
         self.dtype = DTYPES[spec.run.precision]
         task = Task(
             classes=classes,
-            learning=_learning(spec, classes, sample),
+            learning=_learning(spec, classes, sample, load),
             num_components=len(self._chain),
             dtype=self.dtype,
             optimizer=spec.optimizer,
             classifier=self._chain.classifier(),
         )
         self._by_position = task.learning.by_position
-        self.method = make_method(spec.method, task, load, of_task=spec.task.kind)
+        self.method = make_method(spec.method, task, load, of_task=spec.task)
         self.encoders = list(encoders) or self._inspect_all(sample)
 
     def _inspect_all(self, sample: Shape) -> list[EncoderFacts]:
@@ -229,8 +229,8 @@ class Network:
             seed=self.spec.seed,
             facts=facts,
         ).to(device, self.dtype)
-        own_method = self.spec.method.kind if isinstance(self.spec.method, OwnCode) else None
-        own_faults = () if own_method is None else FAULTS_OF_USER_CODE
+        own_method = isinstance(self.spec.method, OwnCode)
+        own_faults = FAULTS_OF_USER_CODE if own_method else ()
         try:
             component = self.method.component(index, encoder, facts, make)
         except SpecError:
@@ -247,8 +247,11 @@ class Network:
                 key="method",
                 hint="give a LocalComponent; its `turn` is a module where `ends_route(index)` holds, else None",
             )
-        if own_method is not None:
-            component.own_method = own_method
+        if own_method:
+            component.own_losses = ("method", self.spec.method.kind)
+        elif isinstance(self.spec.task, OwnCode):
+            component.own_losses = ("task", self.spec.task.kind)
+        if own_method:
             self._owners.claim(index, component)
         self._prepare(component, torch.device(device))
         return component.train()
@@ -332,11 +335,11 @@ class Network:
         )
 
 
-def _learning(spec: Spec, classes: int, sample: Shape) -> LearningTask:
+def _learning(spec: Spec, classes: int, sample: Shape, load: Callable[[str], Any]) -> LearningTask:
     """The task, with labels as they are in training."""
     if spec.data.mix is not None:
         return MixedClassification(spec.task, classes, sample)
-    return make_task(spec.task, classes, sample)
+    return make_task(spec.task, classes, sample, load)
 
 
 @contextmanager

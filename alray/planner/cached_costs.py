@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from alray.device.devices import environment
+from alray.loading.inputs import packages_of
 from alray.nn.encoder import EncoderFacts
 from alray.nn.shape import Shape
 from alray.prediction.costs import Costs
@@ -57,6 +58,7 @@ def _encoders_file(folder: Path, spec: Spec, sample: Shape) -> Path:
     if sample.tokens is not None:
         kind = f"{sample.tokens} tokens"
     described = [spec.model.model_dump(mode="json"), list(sample), kind, spec.run.precision]
+    described += packages_of(spec).items()
     return folder / f"encoders-{_short_hash(described)}.json"
 
 
@@ -72,7 +74,7 @@ def _key(spec: Spec, surroundings: Surroundings) -> str:
     }
     around = {**asdict(surroundings), "device": surroundings.device.type}
     around |= {"precision": spec.run.precision, "compile": spec.run.compile}
-    return _short_hash([described, around, environment(surroundings.device)])
+    return _short_hash([described, around, environment(surroundings.device), packages_of(spec)])
 
 
 def _short_hash(described: Any) -> str:

@@ -151,6 +151,7 @@ def _reproduce(run: RunFolder) -> list[tuple[str, str]]:
             name: environment.get(name, packages.get(name)) for name in ("alray", "python", "torch", "ray", "numpy")
         }
         found.append(("versions", ", ".join(f"{name} {version}" for name, version in names.items() if version)))
+        found += (environment.get("brought_by") or {}).items()
         found.append(
             ("machine", ", ".join(str(environment[key]) for key in ("device", "platform") if key in environment))
         )

@@ -58,6 +58,8 @@ METRICS: dict[str, Metric] = {
         Metric("perplexity", "perplexity", lowest=True),
         Metric("bits_per_byte", "bits a byte", lowest=True),
         Metric("top_1", "top-1", share=True),
+        Metric("score", "score"),  # of a task of one's own, as is the next one
+        Metric("cost", "cost", lowest=True),
     )
 }
 """All metrics by name. `docs/writing_a_spec.md` defines them, and `alray.tasks` computes them."""

@@ -706,6 +706,7 @@ class Environment(BaseModel):
     resumed_by: list[list[str]] | None = None
     git: Git | None = None
     packages: dict[str, str] | None = None
+    brought_by: dict[str, str] | None = None
     given: dict[str, Any] | None = None
     data_sha256: str | None = None
     spec_sha256: list[str] | None = None

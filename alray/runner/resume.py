@@ -11,7 +11,7 @@ from typing import Any
 from alray.counting import counted
 from alray.errors import DataError, Problem, SpecError, printable
 from alray.loading.data_files import keys_of_files, missing_files
-from alray.loading.inputs import names_code
+from alray.loading.inputs import load_own_spec, names_code
 from alray.loading.load import LoadedSpec, load_spec
 from alray.loading.source_locations import SourceLocations
 from alray.planner.micro_batches import as_saved
@@ -82,7 +82,7 @@ class Resumed:
         if not allow_change:
             require_own_spec(run_dir)
         file = run_dir / "spec.yaml"
-        before = as_saved(load_spec(file).spec)
+        before = as_saved(load_own_spec(run_dir).spec)
         loaded = _with_overrides(file, overrides, before)
         after = loaded.spec
         if not allow_change:
@@ -98,7 +98,7 @@ class Resumed:
 
         Raises CheckpointError, SpecError and DataError as `open`.
         """
-        file_keys = _file_keys(load_spec(require_run_dir(run_dir) / "spec.yaml").spec)
+        file_keys = _file_keys(load_own_spec(require_run_dir(run_dir)).spec)
         keys = [text.partition("=")[0].strip() for text in overrides]
         other = [key for key in keys if not key.startswith(_LAYOUT) and key not in file_keys]
         if other:
@@ -217,7 +217,7 @@ class Resumed:
         """Why the weights may not have the bits of an unbroken run, a line for each reason.
 
         Args:
-            environment: as `alray.device.devices.environment` gives it here.
+            environment: as `alray.device.devices.environment` gives it here, with `brought_by`.
         """
         if self.manifest is None:
             return []
@@ -235,6 +235,12 @@ class Resumed:
             f"{key} was {recorded.get(key)}, is {environment[key]}"
             for key in ("device", "torch")
             if recorded.get(key) != environment[key]
+        ]
+        brought_by = recorded.get("brought_by") or {}
+        changed += [
+            f"{name} was of {brought_by.get(name)}, is of {origin}"
+            for name, origin in environment["brought_by"].items()
+            if brought_by.get(name) != origin
         ]
         if changed:
             notes.append(f"the weights will not be bit-equal to those of an unbroken run: {'; '.join(changed)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -19,7 +19,8 @@ from pydantic import (
 )
 
 from alray.spec.choice import OPEN_TAG, ByShape, Choice
-from alray.spec.own_code import PREFIX, FreeValue, OwnClass, OwnCode, Reference, own_reference
+from alray.spec.own_code import PREFIX, FreeValue, Name, OfPackage, OwnClass, OwnCode, own_reference
+from alray.spec.packages import BLOCKS as GROUP
 from alray.spec.section import Counts, Input, InputFile, PositiveInt, Section, Width, describe, located, refusal
 
 LayerActivation = Literal["relu", "tanh", "sigmoid", "none"]
@@ -206,8 +207,8 @@ class OwnBlock(OwnCode, BlockSection):
 
     model_config = ConfigDict(extra="allow")
 
-    block: Reference
-    """The class, as `python:package.module.Class`."""
+    block: Annotated[Name, OfPackage(GROUP)]
+    """The class, as `python:package.module.Class`, or the name that an installed package gives it."""
 
 
 Block = Annotated[
@@ -220,8 +221,13 @@ Block = Annotated[
     | Annotated[LinearLayer, Tag("linear")]
     | Annotated[Mlp, Tag("mlp")]
     | Annotated[OwnBlock, Tag(OPEN_TAG)],
-    Discriminator(Choice("block")),
+    Discriminator(Choice("block", group=GROUP, own=lambda: BLOCKS)),
 ]
+
+BLOCKS: dict[str, type[BlockSection]] = {
+    get_args(member)[1].tag: get_args(member)[0] for member in get_args(get_args(Block)[0])
+}
+"""The sections of all blocks by `block`; `python` stands for those of one's own."""
 
 
 def _model_name(text: str) -> str:

@@ -30,6 +30,7 @@ from alray.spec.paths import Path
 from alray.spec.run import LENGTHS
 from alray.spec.section import listed
 from alray.spec.task import DEFAULT as DEFAULT_TASK
+from alray.spec.task import OwnTask
 
 Finding = tuple[Path, str, str]
 """Key, message, hint."""
@@ -233,8 +234,8 @@ def mixed_labels_are_shares_of_classes(spec: Spec) -> Iterator[Finding]:
 def method_knows_task(spec: Spec) -> Iterator[Finding]:
     """Some methods learn classes only. Of a user's own method its class says what it learns."""
     task, method = spec.task.kind, spec.method
-    if task not in method.tasks:
-        knowing = [kind for kind, section in METHODS.items() if kind != OPEN_TAG and task in section.tasks]
+    if spec.task.like not in method.tasks:
+        knowing = [kind for kind, section in METHODS.items() if kind != OPEN_TAG and spec.task.like in section.tasks]
         yield (
             ("method", "kind"),
             f"{method.kind} does not know the task {task}, only {listed(method.tasks, 'and')}",
@@ -263,11 +264,12 @@ def method_knows_task(spec: Spec) -> Iterator[Finding]:
 
 
 def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
-    """Many sources have classes only."""
+    """Many sources have classes only. A task of one's own says of the labels themselves whether it takes them."""
     data, task = spec.data, spec.task.kind
-    if task not in data.tasks or (task != DEFAULT_TASK and getattr(data, "text", None) is not None):
-        what = data.source if task not in data.tasks else "text"
-        others = [kind for kind, section in SOURCES.items() if kind != OPEN_TAG and task in section.tasks]
+    fits = data.tasks != ("next_token",) if isinstance(spec.task, OwnTask) else task in data.tasks
+    if not fits or (task != DEFAULT_TASK and getattr(data, "text", None) is not None):
+        what = data.source if not fits else "text"
+        others = [kind for kind, section in SOURCES.items() if kind != OPEN_TAG and spec.task.like in section.tasks]
         yield (
             ("data", "source"),
             f"{what} has classes, and no labels for the task {task}",

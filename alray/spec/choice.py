@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
 from alray.spec.own_code import PREFIX
+from alray.spec.packages import brought
 
 OPEN_TAG = "python"
-"""Tag of the union member for a class of the user, `python:package.module.Class`."""
+"""Tag of the union member for a class of the user, `python:package.module.Class`, or of an installed package."""
 
 
 @dataclass(frozen=True)
@@ -18,10 +20,14 @@ class Choice:
     Attributes:
         key: the key with the tag.
         default: the tag if the key is left out; None if the key is required.
+        group: of entry points, by which installed packages bring further names; None: they bring none.
+        own: gives the names of alray, which those of packages never replace.
     """
 
     key: str
     default: str | None = None
+    group: str | None = None
+    own: Callable[[], Container[str]] = tuple
 
     @property
     def __name__(self) -> str:
@@ -36,7 +42,11 @@ class Choice:
             tag = value.get(self.key, self.default)
         if not isinstance(tag, str):
             return None
-        return OPEN_TAG if tag.startswith(PREFIX) else tag
+        return OPEN_TAG if tag.startswith(PREFIX) or self._is_of_a_package(tag) else tag
+
+    def _is_of_a_package(self, tag: str) -> bool:
+        """Packages are looked for only where alray does not know the name: that takes time."""
+        return self.group is not None and tag not in self.own() and tag in brought(self.group)
 
 
 @dataclass(frozen=True)

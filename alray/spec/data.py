@@ -19,7 +19,8 @@ from pydantic import (
 
 from alray.spec.choice import OPEN_TAG, ByShape, Choice
 from alray.spec.expected import KNOWN, TINY_IMAGENET, Expected
-from alray.spec.own_code import FreeValue, OwnCode, Reference
+from alray.spec.own_code import FreeValue, Name, OfPackage, OwnCode
+from alray.spec.packages import SOURCES as GROUP
 from alray.spec.section import (
     Counts,
     Input,
@@ -657,8 +658,8 @@ class OwnData(OwnCode, DataSection):
 
     tasks = LABELLED
 
-    source: Reference
-    """The class, as `python:package.module.Class`."""
+    source: Annotated[Name, OfPackage(GROUP)]
+    """The class, as `python:package.module.Class`, or the name that an installed package gives it."""
     text: Text | None = None
     """How documents become word numbers. null: the samples are images or vectors."""
 
@@ -693,7 +694,7 @@ Data = Annotated[
     | Annotated[HuggingFace, Tag("huggingface")]
     | Annotated[HuggingFaceImages, Tag("huggingface_images")]
     | Annotated[OwnData, Tag(OPEN_TAG)],
-    Discriminator(Choice("source")),
+    Discriminator(Choice("source", group=GROUP, own=lambda: SOURCES)),
 ]
 
 SOURCES: dict[str, type[DataSection]] = {

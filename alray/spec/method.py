@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from alray.spec.choice import OPEN_TAG, ByShape, Choice
-from alray.spec.own_code import OwnCode, Reference
+from alray.spec.own_code import Name, OfPackage, OwnCode
+from alray.spec.packages import METHODS as GROUP
 from alray.spec.section import PositiveFloat, PositiveInt, Section, Width, describe, refusal
 from alray.spec.task import DEFAULT as DEFAULT_TASK
 from alray.spec.task import TASKS
@@ -312,8 +313,9 @@ class OwnMethod(OwnCode, MethodSection):
     tasks = tuple(TASKS)  # its class says which
     has_label_chain = True  # as far as a spec can tell: an optimizer named `label` takes the rate, if there is one
 
-    kind: Reference
-    """The class, as `python:package.module.Class`. It derives from `alray.nn.methods.method.Method`."""
+    kind: Annotated[Name, OfPackage(GROUP)]
+    """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives from
+    `alray.nn.methods.method.Method`."""
 
 
 Method = Annotated[
@@ -326,7 +328,7 @@ Method = Annotated[
     | Annotated[ChannelGoodness, Tag("channel_goodness")]
     | Annotated[DecoupledInformation, Tag("decoupled_information")]
     | Annotated[OwnMethod, Tag(OPEN_TAG)],
-    Discriminator(Choice("kind", default=DEFAULT)),
+    Discriminator(Choice("kind", default=DEFAULT, group=GROUP, own=lambda: METHODS)),
 ]
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import keyword
 import math
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, WithJsonSchema
+from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
+from pydantic_core import CoreSchema, core_schema
 
+from alray.spec.packages import brought, clash
 from alray.spec.section import Section, refusal
 
 PREFIX = "python:"
@@ -70,10 +73,58 @@ class OwnClass:
         return str(value).startswith(PREFIX)
 
 
-Reference = Annotated[
-    str, AfterValidator(own_reference), WithJsonSchema({"type": "string", "pattern": rf"^{PREFIX}"}), OwnClass()
-]
-"""A class of the user's own, as text; see `alray.spec.own_code`."""
+def own_pattern(group: str | None) -> str:
+    """The regular expression of the names of one's own classes, with those of the packages that are installed here.
+
+    Args:
+        group: of entry points; None: packages bring none.
+    """
+    names = [] if group is None else [re.escape(name).replace(r"\-", "-") for name in brought(group)]
+    return "|".join([f"^{PREFIX}", *(f"^{name}$" for name in names)])
+
+
+@dataclass(frozen=True)
+class OfPackage:
+    """Marks the name of a class of an installed package. The value may also be `python:package.module.Class`.
+
+    Attributes:
+        group: of entry points.
+    """
+
+    group: str
+
+    def marks(self, value: Any) -> bool:
+        """Whether a value of the field names a class of a package."""
+        return not str(value).startswith(PREFIX)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "pattern": own_pattern(self.group)}
+
+    def _checked(self, name: str) -> str:
+        found = brought(self.group).get(name, ()) if self.marks(name) else ()
+        if fault := clash(found):
+            raise refusal(*fault)
+        return name if found else own_reference(name)
+
+
+Name = Annotated[str, WithJsonSchema({"type": "string", "pattern": rf"^{PREFIX}"}), OwnClass()]
+"""A class of the user's own, as text; with `OfPackage`, also the name of one of an installed package."""
+
+Reference = Annotated[Name, AfterValidator(own_reference)]
+"""A class of the user's own."""
+
+
+def reference_to(name: str, group: str) -> str:
+    """What loads the class of a `Name`: `python:package.module.Class` as it is, `group:name` of a package.
+
+    Args:
+        group: of entry points.
+    """
+    return name if name.startswith(PREFIX) else f"{group}:{name}"
+
 
 FreeValue = Annotated[Any, AfterValidator(_finite)]
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Discriminator, Tag
+from pydantic import ConfigDict, Discriminator, Tag
 
 from alray.run_folder.metrics import METRICS, Metric
-from alray.spec.choice import Choice
+from alray.spec.choice import OPEN_TAG, Choice
+from alray.spec.own_code import Name, OfPackage, OwnCode
+from alray.spec.packages import TASKS as GROUP
 from alray.spec.section import Section
 
 DEFAULT = "classification"
@@ -28,6 +30,11 @@ class TaskSection(Section):
     def measures(self) -> Metric:
         """The metric of evaluations."""
         return METRICS[self.metric_name]
+
+    @property
+    def like(self) -> str:
+        """The kind of alray's own whose methods can learn it."""
+        return self.kind
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -93,20 +100,56 @@ class NextToken(TaskSection):
         return METRICS[self.metric]
 
 
+class OwnTask(OwnCode, TaskSection):
+    """A task of one's own; the keys that are not listed here go to its constructor."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Annotated[Name, OfPackage(GROUP)]
+    """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives from
+    `alray.tasks.task.LearningTask`."""
+    metric: Literal[
+        "accuracy",
+        "mean_average_precision",
+        "r2",
+        "mean_squared_error",
+        "mean_absolute_error",
+        "nats_per_token",
+        "perplexity",
+        "bits_per_byte",
+        "top_1",
+        "score",
+        "cost",
+    ]
+    """Metric of evaluations, one of those in the class's `metrics`. `score` and `cost` are of its own: the highest
+    score is the best, and the lowest cost."""
+
+    @property
+    def measures(self) -> Metric:
+        return METRICS[self.metric]
+
+    @property
+    def like(self) -> str:
+        return "regression"  # its loss, too, is taken from the task
+
+
 Task = Annotated[
     Annotated[Classification, Tag("classification")]
     | Annotated[MultiLabel, Tag("multi_label")]
     | Annotated[Regression, Tag("regression")]
-    | Annotated[NextToken, Tag("next_token")],
-    Discriminator(Choice("kind", default=DEFAULT)),
+    | Annotated[NextToken, Tag("next_token")]
+    | Annotated[OwnTask, Tag(OPEN_TAG)],
+    Discriminator(Choice("kind", default=DEFAULT, group=GROUP, own=lambda: TASKS)),
 ]
 
 CLASSIFICATION = Classification()
 
 TASKS: dict[str, type[TaskSection]] = {
-    get_args(member)[1].tag: get_args(member)[0] for member in get_args(get_args(Task)[0])
+    get_args(member)[1].tag: get_args(member)[0]
+    for member in get_args(get_args(Task)[0])
+    if get_args(member)[1].tag != OPEN_TAG
 }
-"""The sections of all tasks by `kind`."""
+"""The sections of alray's own tasks by `kind`."""
 
 LABELLED = tuple(kind for kind in TASKS if kind != "next_token")
 """The tasks whose labels are given with the samples. Of `next_token`, the samples themselves have them."""

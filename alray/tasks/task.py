@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from alray.errors import SpecError
 from alray.run_folder.metrics import Metric
-from alray.spec.task import TaskSection
+from alray.spec.own_code import reference_to
+from alray.spec.packages import TASKS as GROUP
+from alray.spec.section import listed
+from alray.spec.task import OwnTask, TaskSection
+from alray.user_code import FAULTS_OF_USER_CODE
 
 Label = int | Tensor
 """The label of one sample: the number of its class, or a tensor of `label_shape`."""
@@ -77,6 +82,9 @@ class LearningTask(ABC):
 
     loss_name: str
     """The name of the loss in records."""
+    metrics: ClassVar[tuple[str, ...]] = ()
+    """Of a task of one's own: the metrics that it can measure, such as `cost`. `self.metric.name` is the one that the
+    spec asks for."""
     by_position: ClassVar[bool] = False
     """Whether each position of a sequence has a label, and so a readout of its own."""
 
@@ -201,13 +209,45 @@ class VectorTask(LearningTask):
         """Which numbers can be right: [N, width] -> [N, width] bool."""
 
 
-def make_task(section: TaskSection, width: int, sample: tuple[int, ...] = ()) -> LearningTask:
+def make_task(
+    section: TaskSection, width: int, sample: tuple[int, ...] = (), load: Callable[[str], Any] | None = None
+) -> LearningTask:
     """The task of a spec.
 
     Args:
         width: the number of classes, labels, targets or tokens.
         sample: shape of one sample.
+        load: takes a reference to a class, as from `reference_to`, to that class. A task of one's own needs it.
+
+    Raises:
+        SpecError: if a task of one's own cannot be made.
     """
+    if isinstance(section, OwnTask):
+        assert load is not None
+        return _own(section, width, sample, load(reference_to(section.kind, GROUP)))
     module, name = section.implementation.split(":")
     made: LearningTask = getattr(importlib.import_module(module), name)(section, width, sample)
     return made
+
+
+def _own(section: OwnTask, width: int, sample: tuple[int, ...], kind: Any) -> LearningTask:
+    if not (isinstance(kind, type) and issubclass(kind, LearningTask)):
+        raise SpecError(
+            f"`{section.kind}` is not a subclass of alray.tasks.task.LearningTask",
+            key="task.kind",
+            hint="derive it from that class; its docstring says what to define",
+        )
+    if section.metric not in kind.metrics:
+        raise SpecError(
+            f"task `{section.kind}` does not measure {section.metric}",
+            key="task.metric",
+            hint=f"choose {listed(kind.metrics)}" if kind.metrics else "list what it measures in the class's `metrics`",
+        )
+    try:
+        return kind(section, width, sample, **section.fields)
+    except FAULTS_OF_USER_CODE as error:
+        raise SpecError(
+            f"task `{section.kind}` cannot be made: {type(error).__name__}: {error}",
+            key="task",
+            hint="it is called as Class(section, width, sample, **fields) with the further keys of the section `task`",
+        ) from error

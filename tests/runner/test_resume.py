@@ -135,7 +135,7 @@ def test_only_schedules_that_cut_mini_batches_are_kept(tmp_path) -> None:
 
 def notes(run_dir: Path, *overrides: str, partition: tuple[int, ...], on_cpu: bool, device: str = "here") -> list[str]:
     """What a resume of a run of two stages says of its weights."""
-    here = {"device": "here", "torch": "2"}
+    here = {"device": "here", "torch": "2", "brought_by": {}}
     (run_dir / "checkpoints/step-00000001").mkdir(parents=True, exist_ok=True)
     write_manifest(run_dir, step=1, epoch=0.2, samples=16, partition=(2, 2), files=(), environment=here)
     resumed = Resumed.open(run_dir, list(overrides), allow_change=True)

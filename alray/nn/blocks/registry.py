@@ -1,4 +1,5 @@
-"""Blocks by name. Built-in blocks register themselves; a user's own is named `python:package.module.Class`."""
+"""Blocks by name. Built-in blocks register themselves; a user's own is named `python:package.module.Class`, and a
+package's by the name that it brings."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from torch import nn
 
 from alray.errors import SpecError
 from alray.nn.shape import Shape
+from alray.spec.own_code import reference_to
+from alray.spec.packages import BLOCKS
 
 
 class BuildBlock(Protocol):
@@ -36,14 +39,14 @@ def registered() -> tuple[str, ...]:
 
 
 def builder(name: str, load: Callable[[str], Any]) -> Callable[..., nn.Module]:
-    """The builder of a block. `load` takes a `python:` reference to the object it names.
+    """The builder of a block. `load` takes a reference, as from `reference_to`, to the object it names.
 
     An object with an attribute `build` is built by `build(input, **fields)`. Any other object, a class or a function,
     is called with the same arguments.
     """
-    if not name.startswith("python:"):
+    if name in _BLOCKS:
         return _BLOCKS[name]
-    target = load(name)
+    target = load(reference_to(name, BLOCKS))
     build = getattr(target, "build", target)
     if not callable(build):
         raise SpecError(f"`{name}` is not a class or function", hint="name a class with `build(input, **fields)`")

@@ -17,9 +17,10 @@ from alray.nn.encoder import Encoder, EncoderFacts
 from alray.nn.shape import Shape
 from alray.spec.method import MethodSection
 from alray.spec.optimizer import Optimizer
-from alray.spec.own_code import OwnCode
+from alray.spec.own_code import OwnCode, reference_to
+from alray.spec.packages import METHODS
 from alray.spec.section import listed
-from alray.spec.task import DEFAULT
+from alray.spec.task import DEFAULT, TaskSection
 from alray.tasks.task import LearningTask
 from alray.user_code import FAULTS_OF_USER_CODE
 
@@ -104,31 +105,31 @@ class Method(ABC):
         return Shape(self.task.learning.score_shape, self.task.dtype)
 
 
-def make_method(section: MethodSection, task: Task, load: Callable[[str], Any], *, of_task: str) -> Method:
+def make_method(section: MethodSection, task: Task, load: Callable[[str], Any], *, of_task: TaskSection) -> Method:
     """The method of a spec.
 
     Raises SpecError.
 
     Args:
-        of_task: the kind of its task.
-        load: takes a reference `python:package.module.Class` to that class.
+        of_task: of the same spec.
+        load: takes a reference to a class, as from `reference_to`, to that class.
     """
     if not isinstance(section, OwnCode):
         module, name = section.implementation.split(":")
         built_in: Method = getattr(importlib.import_module(module), name)(task, **section.fields)
         return built_in
-    kind = load(section.kind)
+    kind = load(reference_to(section.kind, METHODS))
     if not (isinstance(kind, type) and issubclass(kind, Method)):
         raise SpecError(
             f"`{section.kind}` is not a subclass of alray.nn.methods.method.Method",
             key="method.kind",
             hint="derive it from that class; its docstring says what to define",
         )
-    if of_task not in kind.tasks:
+    if of_task.like not in kind.tasks:
         raise SpecError(
-            f"method `{section.kind}` does not know the task {of_task}, only {listed(kind.tasks, 'and')}",
+            f"method `{section.kind}` does not know the task {of_task.kind}, only {listed(kind.tasks, 'and')}",
             key="method.kind",
-            hint=f"take the loss from `task.learning`, and add `{of_task}` to the class's `tasks`",
+            hint=f"take the loss from `task.learning`, and add `{of_task.like}` to the class's `tasks`",
         )
     try:
         own = kind(task, **section.fields)

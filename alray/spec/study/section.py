@@ -99,6 +99,8 @@ class Target(Section):
         "validation_perplexity",
         "validation_bits_per_byte",
         "validation_top_1",
+        "validation_score",
+        "validation_cost",
     ]
     """Metric that is compared with the bound: that of the trials' task on the validation set. `validation_error` is
     1 - accuracy. Accuracy, this error, mean average precision and top-1 lie in 0..1."""
