@@ -299,6 +299,37 @@ class DecoupledInformation(MethodSection):
     """The classifier behind every encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
 
 
+class ForwardForward(MethodSection):
+    """Forward-Forward (FF): rows with the right label get a high goodness at every component, those with a wrong one a
+    low one.
+
+    Nothing travels backwards, and every depth is a route. The label is written over the first values of a sample.
+    """
+
+    implementation = "alray.nn.methods.forward_forward:ForwardForward"
+    abbreviation = "FF"
+    trains = "goodness of a row with the label and of one with a wrong label"
+    source = "Hinton 2022, arXiv 2212.13345; SymBa: arXiv 2303.08418"
+
+    kind: Literal["forward_forward"]
+    """`forward_forward`."""
+    loss: Literal["threshold", "symba"] = "threshold"
+    """`threshold`: the goodness of each row against a threshold. `symba`: that of both rows against each other."""
+    alpha: PositiveFloat = 4.0
+    """The factor of the difference in SymBa's loss."""
+    peer_normalisation: Annotated[float, Field(ge=0)] = 0.03
+    """Weight of a term that keeps the mean activities of a component's values together. 0: no such term."""
+    prediction: Literal["goodness", "activities"] = "goodness"
+    """How a route predicts, by all its components but the first. `goodness`: by the sum of the goodness of each label,
+    which takes a row for each class. `activities`: by the sum of the scores of classifiers, which read a row without a
+    label and train without changing the encoders."""
+
+    @classmethod
+    def compares_samples(cls) -> bool:
+        """The mean activities do."""
+        return True
+
+
 class OwnMethod(OwnCode, MethodSection):
     """A method of one's own, with local losses; the keys that are not listed here go to its constructor."""
 
@@ -320,6 +351,7 @@ Method = Annotated[
     | Annotated[LocalErrorSignals, Tag("local_error_signals")]
     | Annotated[ChannelGoodness, Tag("channel_goodness")]
     | Annotated[DecoupledInformation, Tag("decoupled_information")]
+    | Annotated[ForwardForward, Tag("forward_forward")]
     | Annotated[OwnMethod, Tag(OPEN_TAG)],
     Discriminator(Choice("kind", default=DEFAULT)),
 ]

@@ -84,6 +84,16 @@ class Method(ABC):
         [N, outputs] float32."""
         return {"labels": Shape(self.task.learning.label_shape, self.task.learning.label_dtype)}
 
+    def goes_up(self, facts: EncoderFacts, *, training: bool = True) -> dict[str, Shape]:
+        """Return what goes up from a component apart from labels, by name, `s` first: shapes of one sample. It is what
+        the encoder gives, unless components have a `passage`.
+
+        Args:
+            facts: of its encoder.
+            training: whether in training or in inference.
+        """
+        return facts.gives
+
     def infers_along(self) -> dict[str, Shape]:
         """Return what goes up with every encoder's output in inference alone: shapes of one sample, by name. `score`,
         where components add up what the turns of all depths give (`LocalComponent.adds_up`)."""
