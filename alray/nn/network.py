@@ -105,7 +105,8 @@ class Network:
         for index in range(len(self)):
             facts = self._inspect(index, shape, along)
             found.append(facts)
-            shape, along = facts.output, facts.gives_along
+            if not self.method.encoders_take_samples:
+                shape, along = facts.output, facts.gives_along
         return found
 
     def __len__(self) -> int:

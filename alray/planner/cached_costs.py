@@ -57,6 +57,8 @@ def _encoders_file(folder: Path, spec: Spec, sample: Shape) -> Path:
     if sample.tokens is not None:
         kind = f"{sample.tokens} tokens"
     described = [spec.model.model_dump(mode="json"), list(sample), kind, spec.run.precision]
+    if spec.method.encoders_take_samples:
+        described.append(spec.method.kind)
     return folder / f"encoders-{_short_hash(described)}.json"
 
 

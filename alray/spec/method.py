@@ -27,6 +27,8 @@ class MethodSection(Section):
     """The class in alray.nn.methods that carries it out, as `module:Class`. It is called with `fields`."""
     local_losses: ClassVar[bool] = True
     """Whether every component learns from its own losses, so that no gradient travels between components."""
+    encoders_take_samples: ClassVar[bool] = False
+    """Whether every encoder takes the samples themselves, not what the encoder below gives."""
     tasks: ClassVar[tuple[str, ...]] = (DEFAULT_TASK,)
     """The kinds of task that the method can learn."""
     has_label_chain: ClassVar[bool] = False
@@ -330,12 +332,35 @@ class ForwardForward(MethodSection):
         return True
 
 
+class NoProp(MethodSection):
+    """NoProp: every component denoises an embedding of the label from the sample, which travels with the message.
+
+    Nothing travels backwards, and no component needs what another one computes. The only route is the whole network.
+    """
+
+    implementation = "alray.nn.methods.noprop:NoProp"
+    abbreviation = "NoProp"
+    encoders_take_samples = True
+    trains = "squared error of the label's embedding, of a noised one and the sample"
+    every_depth = False
+    source = "Li, Teh and Pascanu 2025, arXiv 2503.24322"
+
+    kind: Literal["noprop"]
+    """`noprop`."""
+    eta: PositiveFloat = 0.1
+    """Factor of the losses of all components."""
+    hidden: Width = 256
+    """Width of the layers that read an encoder's output and the noised embedding. Images are averaged to at most
+    4 x 4 first."""
+
+
 class OwnMethod(OwnCode, MethodSection):
     """A method of one's own, with local losses; the keys that are not listed here go to its constructor."""
 
     model_config = ConfigDict(extra="allow")
 
     tasks = tuple(TASKS)  # its class says which
+    encoders_take_samples = True  # as far as a spec can tell
     has_label_chain = True  # as far as a spec can tell: an optimizer named `label` takes the rate, if there is one
 
     kind: Reference
@@ -352,6 +377,7 @@ Method = Annotated[
     | Annotated[ChannelGoodness, Tag("channel_goodness")]
     | Annotated[DecoupledInformation, Tag("decoupled_information")]
     | Annotated[ForwardForward, Tag("forward_forward")]
+    | Annotated[NoProp, Tag("noprop")]
     | Annotated[OwnMethod, Tag(OPEN_TAG)],
     Discriminator(Choice("kind", default=DEFAULT)),
 ]

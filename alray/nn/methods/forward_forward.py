@@ -37,13 +37,13 @@ class ForwardForward(Method):
 
     Pitfalls: without norm, a component reads its goodness off the length of its input and learns nothing else. The
     paper divides by the length, which leaves values near 0 in a wide layer; its widespread code divides by the root
-    mean square, and so does this. A prediction by goodness takes J times the computing and the message of one row. Batch
-    normalisation in f takes its statistics over all rows together, right and wrong. The label lies in the first values
-    of the sample, which a convolution sees in one corner only: use linear layers. The paper trains one softmax on
-    the activities of all depths; here each depth trains its own, and their scores are added up.
+    mean square, and so does this. A prediction by goodness takes J times the computing and the message of one row.
+    Batch normalisation in f takes its statistics over all rows together, right and wrong. The label lies in the first
+    values of the sample, which a convolution sees in one corner only: use linear layers. The paper trains one softmax
+    on the activities of all depths; here each depth trains its own, and their scores are added up.
 
-    Published test error on MNIST in percent: 1.36 in the paper, 1.45 by the code of loeweX on GitHub (4 layers of
-    2,000, SGD 1e-3, momentum 0.9, 100 epochs). arXiv 2212.13345; SymBa: arXiv 2303.08418.
+    Published test error on MNIST in percent: 1.36 in the paper, 1.45 by the code of loeweX on GitHub (SGD 1e-3,
+    momentum 0.9, 100 epochs). arXiv 2212.13345; SymBa: arXiv 2303.08418.
     """
 
     def __init__(self, task: Task, *, loss: str, alpha: float, peer_normalisation: float, prediction: str) -> None:

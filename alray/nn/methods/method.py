@@ -52,6 +52,8 @@ class Method(ABC):
 
     local_losses: ClassVar[bool] = True
     """Whether every component learns from its own losses, so that no gradient travels between components."""
+    encoders_take_samples: ClassVar[bool] = False
+    """Whether every encoder takes the samples themselves, not what the encoder below gives."""
     tasks: ClassVar[tuple[str, ...]] = (DEFAULT,)
     """Of a method of your own: the kinds of task that it can learn. One that takes its loss from `task.learning` can
     learn any."""
