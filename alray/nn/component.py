@@ -15,10 +15,21 @@ from alray.errors import AlrayError
 from alray.nn.encoder import Encoder, Tensors, row_major, stopped
 from alray.nn.optimizers import ComponentOptimizer, Role
 from alray.randomness.generators import seed_all
+from alray.randomness.seeds import derive_seed
 from alray.spec.optimizer import Optimizer
 from alray.user_code import FAULTS_OF_USER_CODE, named, named_error
 
-__all__ = ["ComparingComponent", "Component", "Encoder", "Exercise", "LocalComponent", "ProfiledPart", "Tensors"]
+__all__ = [
+    "ComparingComponent",
+    "Component",
+    "Encoder",
+    "Exercise",
+    "LocalComponent",
+    "Passage",
+    "ProfiledPart",
+    "Span",
+    "Tensors",
+]
 
 
 _UPDATE = "the update"
@@ -35,7 +46,8 @@ class Component(nn.Module, ABC):
     """Where a user's code computes the losses: `method` or `task`, and its name."""
 
     adds_up = False
-    """Whether a route adds up what the turns of all its depths give; `Method.infers_along` then names `score`."""
+    """Whether a route adds what the turn of this component gives to what the turns below give; `Method.infers_along`
+    then names `score`."""
 
     def __init__(self, index: int, f: Encoder) -> None:
         """
@@ -90,6 +102,11 @@ class Component(nn.Module, ABC):
         return {name: trainable(part) for name, part in self.named_children()}
 
     @property
+    def passage(self) -> Passage | None:
+        """The part that a sample passes before and behind the encoder in inference; None if there is nothing to do."""
+        return None
+
+    @property
     @abstractmethod
     def turn(self) -> nn.Module | None:
         """The part that makes the prediction of this depth, a bridge or a head, called with (s, mask); None if no route
@@ -101,17 +118,39 @@ class Component(nn.Module, ABC):
         return None
 
     @abstractmethod
-    def exercise(self, incoming: Tensors, route: torch.Tensor) -> Exercise:
+    def exercise(self, incoming: Tensors, route: torch.Tensor, inference: Tensors | None = None) -> Exercise:
         """The component's actions, to be timed or counted one by one.
 
         Args:
             incoming: a mini-batch as the component gets it in training.
             route: what a route brings down to it.
+            inference: a mini-batch as it gets it in inference; None where that is the same.
         """
 
     @abstractmethod
     def profiled_parts(self) -> Iterable[ProfiledPart]:
         """The calls of a mini-batch that a profiler gives names."""
+
+
+class Passage(nn.Module, ABC):
+    """What a component does with a sample before and behind its encoder, in inference and, unless the component says
+    otherwise, in training. A route takes it along."""
+
+    @abstractmethod
+    def before(self, incoming: Tensors) -> Tensors:
+        """From what comes in to what the encoder gets: the samples are `[N, ...]`."""
+
+    @abstractmethod
+    def after(self, incoming: Tensors, encoded: Tensors) -> Tensors:
+        """From what the encoder gives, detached and row-major, to what goes up."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Which samples of a mini-batch a component gets."""
+
+    first: int  # the position of the first one
+    total: int  # samples of the mini-batch, over all replicas
 
 
 def trainable(module: nn.Module | None) -> int:
@@ -228,7 +267,8 @@ class LocalComponent(Component):
     A subclass defines `local_losses` and `turn`, and `decoder` if its method has a label chain. Everything else is the
     same for all methods with local losses:
 
-        F  encoder_step    f in training; what is passed on is computed before this component's own update
+        F  encoder_step    f in training; what is passed on is computed before this component's own update. A method may
+                           prepare what f gets (`prepared`) and decide what goes up (`passed_up`)
         L  label_step      the local losses, and the label tensors for the next component
         B  backward_step   the gradients of the local losses
         U  update_step     one step of every optimizer
@@ -242,6 +282,7 @@ class LocalComponent(Component):
         self._encoded: Tensors | None = None
         self._losses: Tensors | None = None
         self._step, self._device = 0, torch.device("cpu")  # of the mini-batch under way
+        self._samples, self._span = 0, Span(0, 0)
 
     @abstractmethod
     def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
@@ -260,16 +301,43 @@ class LocalComponent(Component):
         """Whether a route of inference turns here."""
         return self.turn is not None
 
-    def encoder_step(self, incoming: Tensors, step: int) -> Tensors:
+    def prepared(self, incoming: Tensors) -> Tensors:
+        """What f gets in training, from what comes in.
+
+        Args:
+            incoming: of the first component, with `labels`; of the others labels may be still on their way.
+        """
+        return incoming if self.passage is None else self.passage.before(incoming)
+
+    def passed_up(self, incoming: Tensors, encoded: Tensors) -> Tensors:
+        """What goes up in training, as `Method.goes_up` says, from f's output, detached and row-major."""
+        return encoded if self.passage is None else self.passage.after(incoming, encoded)
+
+    def drawn(self, draw: Callable[[int, torch.Generator], torch.Tensor], *purpose: str | int) -> torch.Tensor:
+        """Random numbers for the samples of the mini-batch under way, from (seed, purpose, step, position of a sample).
+
+        They are the same on any partition, and however replicas share the mini-batch.
+
+        Args:
+            draw: takes a number of samples and a generator of the CPU to numbers on the CPU, one row for each sample.
+        """
+        generator = torch.Generator().manual_seed(derive_seed(self.f.seed, *purpose, self._step))
+        rows = draw(self._span.total, generator)[self._span.first :][: self._samples]
+        return rows.to(self._device)
+
+    def encoder_step(self, incoming: Tensors, step: int, span: Span | None = None) -> Tensors:
         """F: `s` for the next component, with what goes along with it.
 
         Args:
             step: from 1; random numbers depend on it.
+            span: of the samples that come in; None: they are the whole mini-batch.
         """
         self._step = step
         self._device = incoming["s"].device
-        self._encoded = self.f.run(incoming, step)
-        return stopped(self._encoded)
+        self._samples = len(incoming["s"])
+        self._span = span or Span(0, self._samples)
+        self._encoded = self.f.run(self.prepared(incoming), step)
+        return self.passed_up(incoming, stopped(self._encoded))
 
     def label_step(self, incoming: Tensors) -> Tensors:
         """L, after F: computes the local losses; returns what the next component gets with the labels."""
@@ -311,7 +379,10 @@ class LocalComponent(Component):
         Args:
             purpose: what random numbers are drawn from, if any are.
         """
-        outgoing = stopped(self.f.run(incoming, *purpose))
+        passage = self.passage
+        outgoing = stopped(self.f.run(incoming if passage is None else passage.before(incoming), *purpose))
+        if passage is not None:
+            outgoing = passage.after(incoming, outgoing)
         if self.adds_up:
             assert self.turn is not None, "a component that adds up has a turn"
             outgoing["score"] = row_major(added(incoming, read(self.turn, outgoing)))
@@ -331,8 +402,8 @@ class LocalComponent(Component):
         result: torch.Tensor = self.decoder(t)
         return result
 
-    def exercise(self, incoming: Tensors, route: torch.Tensor) -> Exercise:
-        return _LocalExercise(self, incoming, route)
+    def exercise(self, incoming: Tensors, route: torch.Tensor, inference: Tensors | None = None) -> Exercise:
+        return _LocalExercise(self, incoming, route, incoming if inference is None else inference)
 
     def profiled_parts(self) -> Iterable[ProfiledPart]:
         of = f"component {self.index}"
@@ -409,11 +480,12 @@ def read(readout: nn.Module, encoded: Tensors) -> torch.Tensor:
 
 
 class _LocalExercise(Exercise):
-    def __init__(self, component: LocalComponent, incoming: Tensors, route: torch.Tensor) -> None:
+    def __init__(self, component: LocalComponent, incoming: Tensors, route: torch.Tensor, inference: Tensors) -> None:
         super().__init__(component)
         self._local = component
         self._incoming = incoming
         self._route = route
+        self._inference = inference
 
     def forward(self) -> None:
         self.passed_on = self._local.encoder_step(self._incoming, 0)
@@ -425,7 +497,7 @@ class _LocalExercise(Exercise):
         self._local.backward_step()
 
     def _infer(self) -> None:
-        outgoing = self._local.infer(self._incoming, 0)
+        outgoing = self._local.infer(self._inference, 0)
         if self._local.ends_route:
             self._local.code(outgoing)
 

@@ -106,7 +106,8 @@ class Network:
         for index in range(len(self)):
             facts = self._inspect(index, shape, along)
             found.append(facts)
-            shape, along = facts.output, facts.gives_along
+            if not self.method.encoders_take_samples:
+                shape, along = facts.output, facts.gives_along
         return found
 
     def __len__(self) -> int:
@@ -123,11 +124,11 @@ class Network:
 
     def edge(self, after: int) -> dict[str, Shape]:
         """Everything in the training message after component `after`, `s` first: shapes of one sample."""
-        return self.encoders[after].gives | self.method.labels_out(after)
+        return self.method.goes_up(self.encoders[after]) | self.method.labels_out(after)
 
     def inference_edge(self, after: int) -> dict[str, Shape]:
         """Everything in the message of an evaluation after component `after`, `s` first: shapes of one sample."""
-        return self.encoders[after].gives | self.method.infers_along()
+        return self.method.goes_up(self.encoders[after], training=False) | self.method.infers_along()
 
     def ends_route(self, index: int) -> bool:
         """Whether a route of inference ends at component `index`."""
@@ -148,12 +149,27 @@ class Network:
 
     def incoming(self, index: int, samples: int, device: str | torch.device) -> Tensors:
         """An input of component `index` in inference: `s` and what comes with it, full length, values arbitrary."""
-        return _incoming(self.encoders[index].input, self.encoders[index].takes_along, samples, device)
+        return self._input(index, samples, device, training=False)
 
     def training_input(self, index: int, samples: int, device: str | torch.device) -> Tensors:
         """An input of component `index` in training: the same, with labels of zeros."""
         labels = {name: _zeros(shape, samples, device) for name, shape in self.labels(index).items()}
-        return self.incoming(index, samples, device) | labels
+        return self._input(index, samples, device, training=True) | labels
+
+    def other_in_inference(self, index: int, samples: int, device: str | torch.device) -> Tensors | None:
+        """As `incoming`, where that has other tensors or shapes than in training; else None."""
+        same = self._comes_in(index, training=True) == self._comes_in(index, training=False)
+        return None if same else self.incoming(index, samples, device)
+
+    def _input(self, index: int, samples: int, device: str | torch.device, *, training: bool) -> Tensors:
+        along = self._comes_in(index, training=training)
+        return _incoming(along.pop("s"), along, samples, device)
+
+    def _comes_in(self, index: int, *, training: bool) -> dict[str, Shape]:
+        """Shapes of one sample, by name."""
+        if index == 0:
+            return {"s": self.encoders[0].input} | self.encoders[0].takes_along
+        return dict(self.method.goes_up(self.encoders[index - 1], training=training))
 
     @cached_property
     def needs_two_samples(self) -> int | None:

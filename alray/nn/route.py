@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from alray.nn.component import Component, added, read
+from alray.nn.component import Component, Passage, added, read
 from alray.nn.encoder import Tensors, in_default_strides, run_block
 
 
@@ -26,19 +26,22 @@ class Route(nn.Module):
         *,
         writes_input: bool,
         below: Sequence[nn.Module] = (),
+        passages: Sequence[Passage] = (),
     ) -> None:
         """
         Args:
             blocks: f_1..f_l.
             decoders: h_1..h_l, or none.
             writes_input: whether f_1 changes its input in place.
-            below: the turns of the depths 1..l-1, where scores are added up over depths.
+            below: the turns of the depths below l whose scores are added up: of all or of the last of them.
+            passages: those of the components 1..l, or none.
         """
         super().__init__()
         self.f = nn.ModuleList(blocks)
         self.turn = turn
         self.h = nn.ModuleList(decoders)
         self.below = nn.ModuleList(below)
+        self.passages = nn.ModuleList(passages)
         self.writes_input = writes_input
         self.eval()
 
@@ -56,10 +59,18 @@ class Route(nn.Module):
 
     def up(self, tensors: Tensors, done: int = 0) -> Tensors:
         """From what encoder `done` passes on (0: from the samples) to what the last one passes on."""
+        first = len(self.f) - len(self.below)  # the encoder above the first turn that is added up
         for depth in range(done, len(self.f)):
-            along = {"score": added(tensors, read(self.below[depth - 1], tensors))} if depth and self.below else {}
-            tensors = in_default_strides(run_block(self.f[depth], tensors)) | along
+            along = {"score": added(tensors, read(self.below[depth - first], tensors))} if depth >= first else {}
+            tensors = self._up(depth, tensors) | along
         return tensors
+
+    def _up(self, depth: int, tensors: Tensors) -> Tensors:
+        if not self.passages:
+            return in_default_strides(run_block(self.f[depth], tensors))
+        passage = self.passages[depth]
+        assert isinstance(passage, Passage)
+        return passage.after(tensors, in_default_strides(run_block(self.f[depth], passage.before(tensors))))
 
     def scores(self, tensors: Tensors) -> torch.Tensor:
         """Class scores [N, classes] from what `up` gives."""
@@ -85,4 +96,5 @@ def route_of(components: Sequence[Component], depth: int) -> Route:
         [component.decoder for component in taken if component.decoder is not None],
         writes_input=taken[0].f.writes_input,
         below=[component.turn for component in taken[:-1] if component.adds_up and component.turn is not None],
+        passages=[component.passage for component in taken if component.passage is not None],
     )

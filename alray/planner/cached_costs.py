@@ -59,6 +59,8 @@ def _encoders_file(folder: Path, spec: Spec, sample: Shape) -> Path:
         kind = f"{sample.tokens} tokens"
     described = [spec.model.model_dump(mode="json"), list(sample), kind, spec.run.precision]
     described += packages_of(spec).items()
+    if spec.method.encoders_take_samples:
+        described.append(spec.method.kind)
     return folder / f"encoders-{_short_hash(described)}.json"
 
 

@@ -70,7 +70,9 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
     component = network.component(index, "meta")
     facts = network.encoders[index]
     exercise = component.exercise(
-        network.training_input(index, batch_size, "meta"), network.route_shape(index + 1).empty(batch_size, "meta")
+        network.training_input(index, batch_size, "meta"),
+        network.route_shape(index + 1).empty(batch_size, "meta"),
+        network.other_in_inference(index, batch_size, "meta"),
     )
     flops = {}
     with torch.device("meta"):
@@ -83,9 +85,9 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
     parameter_bytes = sum(value.numel() * value.element_size() for value in weights.values())
     gradient_bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
     optimizer_bytes = sum(optimizer.state_bytes() for optimizer in component.optimizers().values())
-    s_bytes = batch_size * sum(shape.sample_bytes for shape in facts.gives.values())
+    s_bytes = batch_size * sum(shape.sample_bytes for shape in network.method.goes_up(facts).values())
     edge = network.edge(index)
-    turn, adds_up = trainable(component.turn), "score" in network.method.infers_along()
+    turn, adds_up = trainable(component.turn), component.adds_up
     output_bytes = batch_size * sum(shape.sample_bytes for shape in edge.values())
     route_bytes = batch_size * network.route_shape(index).sample_bytes
     rate = ASSUMED_FLOPS_PER_S * threads
@@ -110,7 +112,8 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
         output_shape=tuple(facts.output),
         ends_route=network.ends_route(index),
         parts=component.part_parameters(),
-        along_parameters=trainable(component.f) + trainable(component.decoder) + (turn if adds_up else 0),
+        along_parameters=sum(map(trainable, (component.f, component.passage, component.decoder)))
+        + (turn if adds_up else 0),
         turn_parameters=0 if adds_up else turn,
         **asdict(component_memory(network, index, batch_size, torch.device(network.spec.resources.resolved_device))),
     )

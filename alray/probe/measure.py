@@ -165,8 +165,9 @@ def _probe(
 
 
 def _exercise(network: Network, component: Component, incoming: Tensors, samples: int) -> Exercise:
-    route = network.route_shape(component.index + 1)
-    return component.exercise(incoming, torch.zeros(samples, *route, dtype=route.dtype, device=incoming["s"].device))
+    shape, device = network.route_shape(component.index + 1), incoming["s"].device
+    route = torch.zeros(samples, *shape, dtype=shape.dtype, device=device)
+    return component.exercise(incoming, route, network.other_in_inference(component.index, samples, device))
 
 
 def _bytes_of_others(counted: Costs, index: int) -> int:

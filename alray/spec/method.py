@@ -28,6 +28,8 @@ class MethodSection(Section):
     """The class in alray.nn.methods that carries it out, as `module:Class`. It is called with `fields`."""
     local_losses: ClassVar[bool] = True
     """Whether every component learns from its own losses, so that no gradient travels between components."""
+    encoders_take_samples: ClassVar[bool] = False
+    """Whether every encoder takes the samples themselves, not what the encoder below gives."""
     tasks: ClassVar[tuple[str, ...]] = (DEFAULT_TASK,)
     """The kinds of task that the method can learn."""
     takes_shares: ClassVar[bool] = False
@@ -305,12 +307,66 @@ class DecoupledInformation(MethodSection):
     """The classifier behind every encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
 
 
+class ForwardForward(MethodSection):
+    """Forward-Forward (FF): rows with the right label get a high goodness at every component, those with a wrong one a
+    low one.
+
+    Nothing travels backwards, and every depth is a route. The label is written over the first values of a sample.
+    """
+
+    implementation = "alray.nn.methods.forward_forward:ForwardForward"
+    abbreviation = "FF"
+    trains = "goodness of a row with the label and of one with a wrong label"
+    source = "Hinton 2022, arXiv 2212.13345; SymBa: arXiv 2303.08418"
+
+    kind: Literal["forward_forward"]
+    """`forward_forward`."""
+    loss: Literal["threshold", "symba"] = "threshold"
+    """`threshold`: the goodness of each row against a threshold. `symba`: that of both rows against each other."""
+    alpha: PositiveFloat = 4.0
+    """The factor of the difference in SymBa's loss."""
+    peer_normalisation: Annotated[float, Field(ge=0)] = 0.03
+    """Weight of a term that keeps the mean activities of a component's values together. 0: no such term."""
+    prediction: Literal["goodness", "activities"] = "goodness"
+    """How a route predicts, by all its components but the first. `goodness`: by the sum of the goodness of each label,
+    which takes a row for each class. `activities`: by the sum of the scores of classifiers, which read a row without a
+    label and train without changing the encoders."""
+
+    @classmethod
+    def compares_samples(cls) -> bool:
+        """The mean activities do."""
+        return True
+
+
+class NoProp(MethodSection):
+    """NoProp: every component denoises an embedding of the label from the sample, which travels with the message.
+
+    Nothing travels backwards, and no component needs what another one computes. The only route is the whole network.
+    """
+
+    implementation = "alray.nn.methods.noprop:NoProp"
+    abbreviation = "NoProp"
+    encoders_take_samples = True
+    trains = "squared error of the label's embedding, of a noised one and the sample"
+    every_depth = False
+    source = "Li, Teh and Pascanu 2025, arXiv 2503.24322"
+
+    kind: Literal["noprop"]
+    """`noprop`."""
+    eta: PositiveFloat = 0.1
+    """Factor of the losses of all components."""
+    hidden: Width = 256
+    """Width of the layers that read an encoder's output and the noised embedding. Images are averaged to at most
+    4 x 4 first."""
+
+
 class OwnMethod(OwnCode, MethodSection):
     """A method of one's own, with local losses; the keys that are not listed here go to its constructor."""
 
     model_config = ConfigDict(extra="allow")
 
     tasks = tuple(TASKS)  # its class says which
+    encoders_take_samples = True  # as far as a spec can tell
     has_label_chain = True  # as far as a spec can tell: an optimizer named `label` takes the rate, if there is one
 
     kind: Annotated[Name, OfPackage(GROUP)]
@@ -327,6 +383,8 @@ Method = Annotated[
     | Annotated[LocalErrorSignals, Tag("local_error_signals")]
     | Annotated[ChannelGoodness, Tag("channel_goodness")]
     | Annotated[DecoupledInformation, Tag("decoupled_information")]
+    | Annotated[ForwardForward, Tag("forward_forward")]
+    | Annotated[NoProp, Tag("noprop")]
     | Annotated[OwnMethod, Tag(OPEN_TAG)],
     Discriminator(Choice("kind", default=DEFAULT, group=GROUP, own=lambda: METHODS)),
 ]

@@ -141,6 +141,8 @@ def test_equal_one_process_on_the_whole_mini_batch(replicated, one_process, meth
         "{kind: decoupled_information, projection_dim: 10, gather: true}",
         "mono_forward",
         "channel_goodness",
+        "{kind: forward_forward, prediction: activities, peer_normalisation: 0}",
+        "{kind: noprop, hidden: 6}",
     ],
 )
 def test_other_methods_equal_one_process(replicated, one_process, method) -> None:

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from alray.nn.component import Component
+from alray.randomness.seeds import derive_seed
 from alray.stage.assemble import stage_of
 
 from ..mini_batches import backward, forward
@@ -151,10 +152,13 @@ def weights_of(parts: Iterable[Mapping[str, torch.Tensor]]) -> torch.Tensor:
 
 
 def plain_twin(
-    component: Component, index: int, build: Mapping[str, Callable[[int], nn.Module]]
+    component: Component,
+    index: int,
+    build: Mapping[str, Callable[[int], nn.Module]],
+    encoder: Callable[[int], nn.Module] = plain_encoder,
 ) -> dict[str, nn.Module]:
     """The parts of a component as plain modules, with its weights."""
-    parts = {"f": plain_encoder(index), **{name: make(index) for name, make in build.items()}}
+    parts = {"f": encoder(index), **{name: make(index) for name, make in build.items()}}
     given = component.weights()
     for name, part in parts.items():
         own = [value.clone() for key, value in given.items() if key.startswith(f"{name}.")]
@@ -226,3 +230,182 @@ def test_ten_mini_batches_of_deep_supervision(make_network) -> None:
             [loss.item() for loss in losses]
         )
     close(components, before, plain)
+
+
+def divided_by_root_mean_square(h: torch.Tensor) -> torch.Tensor:
+    return torch.stack([row / ((row**2).mean().sqrt() + 1e-8) for row in h])
+
+
+def with_label(samples: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Labels `[N, 4]` in place of the first four values of each sample."""
+    rows = samples.clone().flatten(1)
+    rows[:, :CLASSES] = labels
+    return rows.view_as(samples)
+
+
+class Means(nn.Module):
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros([(8, 8, 8), (8, 4, 4), (12,)][index]))
+
+
+def forward_forward_loss(right: torch.Tensor, wrong: torch.Tensor, *, symba: bool) -> torch.Tensor:
+    """Goodness over all values, by the sigmoid of the paper or by SymBa's difference."""
+    of_right, of_wrong = (h.flatten(1).pow(2).sum(1) for h in (right, wrong))
+    if symba:
+        return torch.log(1 + torch.exp(-0.01 * (of_right - of_wrong))).mean()
+    d = right[0].numel()
+    return (minus_log_sigmoid(of_right - d).mean() + minus_log_sigmoid(d - of_wrong).mean()) / 2
+
+
+def minus_log_sigmoid(x: torch.Tensor) -> torch.Tensor:
+    """log(1 + exp(-x)), by a form whose exponential is at most 1."""
+    return torch.clamp(-x, min=0) + torch.log(1 + torch.exp(-x.abs()))
+
+
+@pytest.mark.parametrize("symba", [False, True])
+@pytest.mark.parametrize("prediction", ["goodness", "activities"])
+def test_ten_mini_batches_of_forward_forward(make_network, prediction: str, symba: bool) -> None:
+    loss = "symba, alpha: 0.01" if symba else "threshold"
+    section = f"{{kind: forward_forward, loss: {loss}, prediction: {prediction}, peer_normalisation: 0.1}}"
+    network = make_network(f"method={section}", *SETTING, classes=CLASSES)
+    components = [network.component(index, "cpu") for index in range(3)]
+    heads = {"head": linear} if prediction == "activities" else {}
+    plain = [plain_twin(component, index, heads | {"peers": Means}) for index, component in enumerate(components)]
+    optimizers = [optimizer_of(parts) for parts in plain]
+    before = weights_of(component.weights() for component in components)
+    stage = stage_of(components)
+    for step in range(1, 11):
+        samples, y = batch(step)
+        forward(stage, {"s": samples, "labels": y}, step)
+        backward(stage)
+        stage.update(0.01, 0.01)
+        numbers = torch.Generator().manual_seed(derive_seed(5, "wrong labels", step))
+        wrong = (y + torch.randint(1, CLASSES, (12,), generator=numbers)) % CLASSES
+        assert not (wrong == y).any()
+        labels = [one_hot(y), one_hot(wrong), *([torch.full((12, CLASSES), 0.25)] if heads else [])]
+        h = torch.stack([with_label(samples, each) for each in labels], 1).flatten(0, 1)
+        for parts, optimizer in zip(plain, optimizers, strict=True):
+            h = parts["f"](divided_by_root_mean_square(h))
+            rows = h.unflatten(0, (12, len(labels)))
+            means = 0.9 * parts["peers"].mean + 0.1 * rows[:, 0].mean(0)
+            parts["peers"].mean = means.detach()
+            optimizer.zero_grad()
+            spread = ((means.mean() - means) ** 2).mean()
+            (forward_forward_loss(rows[:, 0], rows[:, 1], symba=symba) + 0.1 * spread).backward()
+            if heads:
+                activities = divided_by_root_mean_square(rows[:, 2].detach())
+                log_softmax_of(parts["head"](averaged(activities)), y).backward()
+            optimizer.step()
+            h = h.detach()
+    close(components, before, plain)
+    stage.evaluation_mode(True)
+    _, scores = stage.infer_up({"s": samples}, 10, 0)
+    with torch.no_grad():
+        expected = forward_forward_scores([part["f"].eval() for part in plain], plain if heads else None, samples)
+    for found, each in zip(scores, expected, strict=True):
+        torch.testing.assert_close(found, each, rtol=1e-9, atol=1e-9)
+
+
+def forward_forward_scores(
+    encoders: Sequence[nn.Module], heads: Sequence[dict[str, nn.Module]] | None, samples: torch.Tensor
+) -> list[torch.Tensor]:
+    """The scores of each depth, label by label, or from a row without a label: the first counts only alone."""
+    passes = list(torch.eye(CLASSES, dtype=torch.float64)) if heads is None else [torch.full((CLASSES,), 0.25)]
+    of_depths = []
+    for label in passes:
+        h, found = with_label(samples, label.expand(len(samples), -1)), []
+        for index, f in enumerate(encoders):
+            h = f(divided_by_root_mean_square(h))
+            if heads is None:
+                found.append(h.flatten(1).pow(2).sum(1))
+            else:
+                found.append(heads[index]["head"](averaged(divided_by_root_mean_square(h))))
+        of_depths.append(found)
+    scores = [torch.stack(each, 1) if heads is None else each[0] for each in zip(*of_depths, strict=True)]
+    return [scores[0], scores[1], scores[1] + scores[2]]
+
+
+class Denoiser(nn.Module):
+    """Features of x and z go through a layer each, and both together through two."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        for name in ("noise", "start") if index == 0 else ("noise",):
+            self.register_buffer(name, torch.zeros(CLASSES))
+        width = 12 if index == 2 else 8 * 4 * 4
+        self.x, self.z, self.both, self.last = (nn.Linear(*sizes) for sizes in ((width, 6), (4, 6), (12, 6), (6, 4)))
+
+    def forward(self, features: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        both = torch.cat([torch.relu(self.x(features)), torch.relu(self.z(z))], 1)
+        scores = self.last(torch.relu(self.both(both)))
+        return scores.exp() / scores.exp().sum(1, keepdim=True)
+
+
+def noise_schedule() -> tuple[list[float], list[float]]:
+    """alpha_0..alpha_3 and their products from the right, of a cosine over four steps of noise."""
+    kept = [math.cos((step / 4 + 0.008) / 1.008 * math.pi / 2) ** 2 for step in range(5)]
+    alphas = [max(kept[step + 1] / kept[step], 0.001) for step in (3, 2, 1, 0)]
+    return alphas, [math.prod(alphas[t:]) for t in range(4)]
+
+
+def sample_encoder(index: int) -> nn.Sequential:
+    """As `plain_encoder`, of the sample itself."""
+    if index == 2:
+        return nn.Sequential(nn.Flatten(), nn.Sequential(nn.Linear(2 * 8 * 8, 12), nn.Tanh()))
+    layers = [nn.Conv2d(2, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU()]
+    return nn.Sequential(*layers, *([nn.MaxPool2d(2)] if index else []))
+
+
+def test_ten_mini_batches_of_noprop(make_network) -> None:
+    """Every component trains on the sample and on a draw of its own; a prediction goes up the chain of draws."""
+    network = make_network("method={kind: noprop, eta: 0.2, hidden: 6}", *SETTING, classes=CLASSES)
+    components = [network.component(index, "cpu") for index in range(3)]
+    plain = [
+        plain_twin(
+            component,
+            index,
+            {"p": Denoiser, **({"o": lambda _: nn.Linear(4, 4)} if index == 2 else {})},
+            sample_encoder,
+        )
+        for index, component in enumerate(components)
+    ]
+    optimizers = [optimizer_of(parts) for parts in plain]
+    before = weights_of(component.weights() for component in components)
+    stage = stage_of(components)
+    alphas, products = noise_schedule()
+
+    def drawn(u: torch.Tensor, t: int, step: int, name: str, index: int) -> torch.Tensor:
+        numbers = torch.Generator().manual_seed(derive_seed(5, name, index, step))
+        noise = torch.randn(12, CLASSES, generator=numbers).double()
+        return math.sqrt(products[t]) * u + math.sqrt(1 - products[t]) * noise
+
+    for step in range(1, 11):
+        samples, y = batch(step)
+        forward(stage, {"s": samples, "labels": y}, step)
+        backward(stage)
+        stage.update(0.01, 0.01)
+        u = one_hot(y)
+        for index, (parts, optimizer) in enumerate(zip(plain, optimizers, strict=True)):
+            t = index + 1
+            v = parts["p"](averaged(parts["f"](samples)), drawn(u, t - 1, step, "noise", index))
+            ratios = [products[each] / (1 - products[each]) for each in (t - 1, t)]
+            loss = 3 / 2 * 0.2 * (ratios[1] - ratios[0]) * ((v - u) ** 2).sum() / 12
+            if index == 2:
+                loss = loss + log_softmax_of(parts["o"](drawn(u, 3, step, "last noise", index)), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    close(components, before, plain)
+    stage.evaluation_mode(True)
+    _, (scores,) = stage.infer_up({"s": samples}, 10, 0)
+    with torch.no_grad():
+        z = plain[0]["p"].start.expand(12, -1)
+        for index, parts in enumerate(plain):
+            t, p = index + 1, parts["p"]
+            left = 1 - products[t - 1]
+            a = math.sqrt(products[t]) * (1 - alphas[t - 1]) / left
+            b = math.sqrt(alphas[t - 1]) * (1 - products[t]) / left
+            c = (1 - products[t]) * (1 - alphas[t - 1]) / left
+            z = a * p(averaged(parts["f"].eval()(samples)), z) + b * z + math.sqrt(c) * p.noise
+        torch.testing.assert_close(scores, plain[2]["o"](z), rtol=1e-9, atol=1e-9)

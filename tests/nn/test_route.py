@@ -48,8 +48,12 @@ METHODS = [
     "mono_forward",
     "local_error_signals",
     "decoupled_information",
+    "forward_forward",
+    "{kind: forward_forward, prediction: activities}",
+    "noprop",
 ]
-ONE_ROUTE = ("backpropagation", "supervised_contrastive")
+ONE_ROUTE = ("backpropagation", "supervised_contrastive", "noprop")
+NO_AFFILIATES = ("backpropagation", "mono_forward", "forward_forward", "noprop")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -79,7 +83,7 @@ def test_the_parameters_of_a_route_are_counted_as_it_has_them(make_network: Call
     for depth in network.depths:
         assert costs.route_parameters(depth) == sum(p.numel() for p in route_of(components, depth).parameters())
     affiliate = sum(parameters) - costs.route_parameters(3)
-    assert (affiliate == 0) == (method in ("backpropagation", "mono_forward"))
+    assert (affiliate == 0) == (method in NO_AFFILIATES)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])

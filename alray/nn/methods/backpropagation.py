@@ -110,7 +110,7 @@ class BackpropagationComponent(Component):
         """The name of the loss in records."""
         return self._learning.loss_name
 
-    def exercise(self, incoming: Tensors, route: torch.Tensor) -> Exercise:
+    def exercise(self, incoming: Tensors, route: torch.Tensor, inference: Tensors | None = None) -> Exercise:
         return _BackpropagationExercise(self, incoming)
 
     def profiled_parts(self) -> Iterable[ProfiledPart]:

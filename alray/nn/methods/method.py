@@ -54,6 +54,8 @@ class Method(ABC):
 
     local_losses: ClassVar[bool] = True
     """Whether every component learns from its own losses, so that no gradient travels between components."""
+    encoders_take_samples: ClassVar[bool] = False
+    """Whether every encoder takes the samples themselves, not what the encoder below gives."""
     tasks: ClassVar[tuple[str, ...]] = (DEFAULT,)
     """Of a method of your own: the kinds of task that it can learn. One that takes its loss from `task.learning` can
     learn any."""
@@ -85,6 +87,16 @@ class Method(ABC):
         """The labels as the data gives them: `labels` [N] int64 in classification, [N, positions] int64 of tokens, else
         [N, outputs] float32."""
         return {"labels": Shape(self.task.learning.target_shape, self.task.learning.target_dtype)}
+
+    def goes_up(self, facts: EncoderFacts, *, training: bool = True) -> dict[str, Shape]:
+        """Return what goes up from a component apart from labels, by name, `s` first: shapes of one sample. It is what
+        the encoder gives, unless components have a `passage`.
+
+        Args:
+            facts: of its encoder.
+            training: whether in training or in inference.
+        """
+        return facts.gives
 
     def infers_along(self) -> dict[str, Shape]:
         """Return what goes up with every encoder's output in inference alone: shapes of one sample, by name. `score`,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from alray.channel.edge import Waiting
-from alray.nn.component import ComparingComponent, LocalComponent
+from alray.nn.component import ComparingComponent, LocalComponent, Span
 from alray.nn.encoder import Tensors
 from alray.schedules.actions import Action
 from alray.stage.clock import Clock
@@ -33,8 +33,9 @@ class LocalLossStage(ActionStage):
 
     def forward(self, batch: MiniBatch, micro_batch: int = 0) -> None:
         tensors = batch.incoming
+        span = Span(self._replication.first_sample(batch.samples), batch.samples)
         for component in self._local[batch.own]:
-            tensors = component.encoder_step(tensors, batch.step)
+            tensors = component.encoder_step(tensors, batch.step, span)
         batch.outgoing.update(tensors)
 
     def gather(self, batch: MiniBatch, clock: Clock, text: str) -> Waiting[None]:
