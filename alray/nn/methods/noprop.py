@@ -43,8 +43,9 @@ class NoProp(Method):
     prediction depends on weights and sample alone, and an exported route gives the same one.
 
     Pitfalls: an encoder gets no features of another, so a block of `model.components` needs several layers. With few
-    components alpha'_T is far from 1, and z_T is noisy: use ten, as the paper does. The weights of the losses grow with t; Adam hides that, SGD does not. The paper also learns embeddings, by the losses of all components
-    together, which is not local.
+    components alpha'_T is far from 1, and z_T is noisy: use ten, as the paper does. The weights of the losses grow with
+    t; Adam hides that, SGD does not. The paper also learns embeddings, by the losses of all components together, which
+    is not local.
 
     Published test accuracy of NoProp-DT in percent: MNIST 99.5, CIFAR-10 79.25, CIFAR-100 46; a reproduction 99.5, 78.4
     and 53.5. arXiv 2503.24322.
