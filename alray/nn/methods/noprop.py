@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from alray.errors import SpecError
 from alray.nn.component import LocalComponent, Passage, read
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors
 from alray.nn.methods.method import MakePart, Method, Task
@@ -41,9 +40,10 @@ class NoProp(Method):
     z_0 and e_t are drawn once for each network and are the same for all samples: they are buffers of p_t, so a
     prediction depends on weights and sample alone, and an exported route gives the same one.
 
-    Pitfalls: an encoder gets no features of another, so a block of `model.components` needs several layers. With few components alpha'_T is far from 1, and z_T is noisy: use ten, as the paper does. The weights of the
-    losses grow with t; Adam hides that, SGD does not. The paper also learns embeddings, by the losses of all components
-    together, which is not local.
+    Pitfalls: an encoder gets no features of another, so a block of `model.components` needs several layers. With few
+    components alpha'_T is far from 1, and z_T is noisy: use ten, as the paper does. The weights of the losses grow with
+    t; Adam hides that, SGD does not. The paper also learns embeddings, by the losses of all components together, which
+    is not local.
 
     Published test accuracy of NoProp-DT in percent: MNIST 99.5, CIFAR-10 79.25, CIFAR-100 46; a reproduction 99.5, 78.4
     and 53.5. arXiv 2503.24322.
@@ -57,12 +57,6 @@ class NoProp(Method):
         self.hidden = hidden
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> NoPropComponent:
-        if facts.ends is not None:
-            raise SpecError(
-                "every encoder of `noprop` takes the sample, and the parts of a model take each other's outputs",
-                key=f.key,
-                hint="list blocks in `model.components`, or choose another method",
-            )
         components, classes = self.task.num_components, self.task.classes
         noise = Noise(components, index + 1)
         last = index == components - 1
