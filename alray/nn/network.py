@@ -93,6 +93,7 @@ class Network:
             dtype=self.dtype,
             optimizer=spec.optimizer,
             classifier=self._chain.classifier(),
+            copy=self._copy,
         )
         self._by_position = task.learning.by_position
         self.method = make_method(spec.method, task, load, of_task=spec.task)
@@ -103,6 +104,13 @@ class Network:
         dtype = self.dtype if sample.dtype.is_floating_point else sample.dtype
         shape = Shape(sample, dtype, words=sample.words, tokens=sample.tokens)
         along = {"mask": Shape(sample[:1], torch.bool)} if sample.words is not None else {}
+        if self.method.encoders_take_samples and self._chain.ends(0) is not None:
+            raise SpecError(
+                f"every encoder of `{self.spec.method.kind}` takes the samples, and the parts of a model take each "
+                "other's outputs",
+                key="method.kind",
+                hint="list blocks in `model.components`, or choose another method",
+            )
         for index in range(len(self)):
             facts = self._inspect(index, shape, along)
             found.append(facts)
@@ -224,7 +232,7 @@ class Network:
         position = "first" if index == 0 else "last" if index == len(self) - 1 else "between"
         if len(self) == 1:
             position = "only"
-        return f"{position} {self._chain.alike(index)} {self.encoders[index]!r}"
+        return f"{position} {self._chain.alike(index)} {self.encoders[index]!r} {self.method.alike(index)}"
 
     def component(self, index: int, device: str | torch.device) -> Component:
         """Component `index` on a device, in training mode."""
@@ -293,6 +301,18 @@ class Network:
         if self._chain.is_own(index):
             self._owners.claim(index, block)
         return block
+
+    def _copy(self, index: int, of: int, below: EncoderFacts) -> tuple[EncoderFacts, Callable[[], nn.Module]]:
+        """See `CopyOf`."""
+        facts = self._inspect(of, below.output, below.gives_along)
+
+        def build() -> Encoder:
+            block = self._chain.build(of, facts.input)
+            if facts.own:
+                self._owners.claim(index, block)
+            return Encoder(block, index=index, seed=self.spec.seed, facts=facts)
+
+        return facts, build
 
     def _inspect(self, index: int, input: Shape, along: dict[str, Shape]) -> EncoderFacts:
         """Find the shapes of a block: it is built on the meta device, and two samples pass through it.

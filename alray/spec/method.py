@@ -360,6 +360,28 @@ class NoProp(MethodSection):
     4 x 4 first."""
 
 
+class AugLocal(MethodSection):
+    """Auxiliary networks (AugLocal): behind every component copies of encoders above, with a readout and cross-entropy.
+
+    Nothing travels backwards. The only route is the whole network.
+    """
+
+    implementation = "alray.nn.methods.auglocal:AugLocal"
+    abbreviation = "AugLocal"
+    trains = "cross-entropy behind copies of encoders above"
+    every_depth = False
+    source = "Ma et al., ICLR 2024"
+
+    kind: Literal["auglocal"]
+    """`auglocal`."""
+    depth: PositiveInt = 2
+    """Copies of encoders in the auxiliary network of the first component, evenly chosen from those above it."""
+    pyramid: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """By which share the last auxiliary network has fewer copies. 0: all have `depth`, as far as there are encoders."""
+    head: HeadOrAuto = "auto"
+    """The readouts. `auto`: average to at most 4 x 4, flatten, one linear layer."""
+
+
 class OwnMethod(OwnCode, MethodSection):
     """A method of one's own, with local losses; the keys that are not listed here go to its constructor."""
 
@@ -385,6 +407,7 @@ Method = Annotated[
     | Annotated[DecoupledInformation, Tag("decoupled_information")]
     | Annotated[ForwardForward, Tag("forward_forward")]
     | Annotated[NoProp, Tag("noprop")]
+    | Annotated[AugLocal, Tag("auglocal")]
     | Annotated[OwnMethod, Tag(OPEN_TAG)],
     Discriminator(Choice("kind", default=DEFAULT, group=GROUP, own=lambda: METHODS)),
 ]

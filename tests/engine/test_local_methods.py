@@ -29,6 +29,7 @@ METHODS = {
     "decoupled_information": "projection_dim: 6",
     "forward_forward": "",
     "noprop": "hidden: 6",
+    "auglocal": "depth: 2",
     "forward_forward by activities": "loss: symba, alpha: 0.01, prediction: activities",
 }
 """The further keys of each method."""

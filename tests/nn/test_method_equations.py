@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from alray.nn.component import Component
+from alray.nn.methods.auglocal import above
 from alray.randomness.seeds import derive_seed
 from alray.stage.assemble import stage_of
 
@@ -409,3 +410,56 @@ def test_ten_mini_batches_of_noprop(make_network) -> None:
             c = (1 - products[t]) * (1 - alphas[t - 1]) / left
             z = a * p(averaged(parts["f"].eval()(samples)), z) + b * z + math.sqrt(c) * p.noise
         torch.testing.assert_close(scores, plain[2]["o"](z), rtol=1e-9, atol=1e-9)
+
+
+def test_ten_mini_batches_of_auglocal(make_network) -> None:
+    """The first component has copies of both encoders above, the second one of the last."""
+    network = make_network("method={kind: auglocal, depth: 2}", *SETTING, classes=CLASSES)
+    assert network.depths == (3,)
+    components = [network.component(index, "cpu") for index in range(3)]
+    copies = [
+        {"a1": lambda _: plain_encoder(1), "a2": lambda _: plain_encoder(2)},
+        {"a1": lambda _: plain_encoder(2)},
+        {},
+    ]
+    plain = [
+        plain_twin(component, index, copies[index] | {"head": lambda _: nn.Linear(12, CLASSES)})
+        for index, component in enumerate(components)
+    ]
+    optimizers = [optimizer_of(parts) for parts in plain]
+    before = weights_of(component.weights() for component in components)
+    stage = stage_of(components)
+    for step in range(1, 11):
+        samples, y = batch(step)
+        forward(stage, {"s": samples, "labels": y}, step)
+        backward(stage)
+        stage.update(0.01, 0.01)
+        h = samples
+        for index, (parts, optimizer) in enumerate(zip(plain, optimizers, strict=True)):
+            h = parts["f"](h)
+            auxiliary = h
+            for name in copies[index]:
+                auxiliary = parts[name](auxiliary)
+            optimizer.zero_grad()
+            log_softmax_of(parts["head"](auxiliary), y).backward()
+            optimizer.step()
+            h = h.detach()
+    close(components, before, plain)
+
+
+@pytest.mark.parametrize(
+    ("component", "components", "depth", "expected"),
+    [
+        (1, 8, 3, (3, 5, 8)),
+        (4, 8, 3, (6, 8)),
+        (7, 8, 3, (8,)),
+        (6, 8, 6, (7, 8)),
+        (8, 8, 3, ()),
+        (1, 2, 3, (2,)),
+        (1, 12, 6, (2, 4, 6, 8, 10, 12)),
+    ],
+)
+def test_the_encoders_of_an_auxiliary_network_by_hand(component, components, depth, expected) -> None:
+    """Of three layers the fourth of eight components keeps 3 (1 - 0.5 x 3 / 6) = 2.25, the seventh 1.5, rounded to 2,
+    of which there is one."""
+    assert above(component, components, depth=depth, pyramid=0.5) == expected

@@ -110,6 +110,37 @@ def test_a_method_of_one_s_own_has_local_losses(make_network: Callable[..., Any]
         make_network("method={kind: 'python:own_blocks.Gradients'}", THREE, code=OWN)
 
 
+NET = """
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(128, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+"""
+OF_MODEL = "model={from: 'python:own_blocks.Net', components: 2}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (("method=noprop", OF_MODEL), "every encoder of `noprop` takes the samples"),
+        (("method=auglocal", OF_MODEL), "`auglocal` builds copies of encoders for other shapes"),
+        (("method=forward_forward", "model.components=[{block: linear, width: 4}]"), "over the first 4 values"),
+    ],
+)
+def test_what_a_method_cannot_train_is_refused(make_network: Callable[..., Any], overrides, told: str) -> None:
+    with pytest.raises(SpecError, match=told):
+        make_network(*overrides, code=NET, sample=(2, 8, 8) if OF_MODEL in overrides else (3,)).component(0, "cpu")
+
+
+def test_forward_forward_refuses_texts(make_network: Callable[..., Any]) -> None:
+    words = Shape((7,), torch.int64, words=("<pad>", "<unk>", "one"))
+    network = make_network("method=forward_forward", "model.components=[{block: embedding, dim: 4}]", sample=words)
+    with pytest.raises(SpecError, match="writes the label over values of the sample"):
+        network.component(0, "cpu")
+
+
 @pytest.mark.parametrize("kind", BUILT_IN)
 def test_what_is_listed_of_a_method_is_what_it_does(make_network: Callable[..., Any], kind: str) -> None:
     network, section = make_network(f"method={kind}", THREE), METHODS[kind]

@@ -51,8 +51,9 @@ METHODS = [
     "forward_forward",
     "{kind: forward_forward, prediction: activities}",
     "noprop",
+    "auglocal",
 ]
-ONE_ROUTE = ("backpropagation", "supervised_contrastive", "noprop")
+ONE_ROUTE = ("backpropagation", "supervised_contrastive", "noprop", "auglocal")
 NO_AFFILIATES = ("backpropagation", "mono_forward", "forward_forward", "noprop")
 
 

@@ -147,7 +147,9 @@ def claims_name_values_of_axes(study: Study) -> Iterator[Finding]:
                     hint = f"choose {listed(list(study.axes))}" if study.axes else "add the axis"
                     yield ("verdicts", number, *path, axis), f"`{axis}` is not an axis of the study", hint
                 elif json.dumps(value) not in map(json.dumps, values):
-                    hint = f"choose one of {listed([value_text(each) for each in values])}"
+                    hint = (
+                        f"choose {listed([value_text(each) for each in values])}" if values else "give the axis values"
+                    )
                     yield ("verdicts", number, *path, axis), f"`{axis}` has no value {value_text(value)}", hint
         if study.target is None and verdict.figure.endswith(("_to_target", "batch_size", "_up_to", "plateau_from")):
             message = f"`{verdict.figure}` is about the way to a target, and there is none"

@@ -28,6 +28,11 @@ MakePart = Callable[[str, Callable[[], nn.Module]], nn.Module]
 """`make(name, build)`: a part of a component, its initial weights drawn from (seed, component, name)."""
 
 
+CopyOf = Callable[[int, int, EncoderFacts], tuple[EncoderFacts, Callable[[], nn.Module]]]
+"""`copy(index, of, below)`: the description of encoder `of` for component `index`, behind the encoder of the facts
+`below`: the facts of such an encoder, and a function that builds it with new weights."""
+
+
 @dataclass(frozen=True)
 class Task:
     """The facts that a method has about the network that it trains."""
@@ -37,6 +42,7 @@ class Task:
     dtype: torch.dtype  # of everything that is computed
     optimizer: Optimizer
     learning: LearningTask  # has the form of the labels, and the loss
+    copy: CopyOf  # for methods whose components have encoders like those of others
     classifier: Callable[[Shape, int], nn.Module] | None = None  # builds the model's own, if it has one
 
 
@@ -102,6 +108,10 @@ class Method(ABC):
         """Return what goes up with every encoder's output in inference alone: shapes of one sample, by name. `score`,
         where components add up what the turns of all depths give (`LocalComponent.adds_up`)."""
         return {}
+
+    def alike(self, index: int) -> str:
+        """A text that is equal for components with equal encoders whose other parts differ in their weights only."""
+        return ""
 
     def ends_route(self, index: int) -> bool:
         """Whether a route of inference ends at component `index`. One must end at the last component."""

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from alray.errors import SpecError
 from alray.nn.component import LocalComponent, Passage, read
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors
 from alray.nn.methods.method import MakePart, Method, Task
@@ -59,12 +58,6 @@ class NoProp(Method):
         self.hidden = hidden
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> NoPropComponent:
-        if facts.ends is not None:
-            raise SpecError(
-                "every encoder of `noprop` takes the sample, and the parts of a model take each other's outputs",
-                key=f.key,
-                hint="list blocks in `model.components`, or choose another method",
-            )
         components, classes = self.task.num_components, self.task.classes
         noise = Noise(components, index + 1)
         last = index == components - 1
