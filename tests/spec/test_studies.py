@@ -270,6 +270,8 @@ def search(space: str, rest: str = "trials: 2") -> str:
         (study(trial_scheduler="{kind: asha, grace_samples: 100}"), ["3 trial_scheduler"]),
         (study("{seed: [1]}", verdicts="[{claim: a, figure: test, of: {seed: 3}, over: [{lr: 1}], above: 1}]"),
          ["4 verdicts[0].of.seed", "4 verdicts[0].over[0].lr"]),
+        (study("{seed: []}", verdicts="[{claim: a, figure: test, of: {seed: 3}, above: 1}]"),
+         ["3 axes.seed", "4 verdicts[0].of.seed"]),
         (study(verdicts="[{claim: a, figure: plateau_from, above: 1}]"), ["3 verdicts[0].figure"]),
         (study("{seed: [1, 2]}", verdicts="[{claim: a, figure: plateau_from, over: [{seed: 1}], above: 1}]"),
          ["4 verdicts[0]"]),
