@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from alray.errors import PlanError, RequestError, StageError
-from alray.graph.own_ray import QUIET, Bundle, own_ray, rays_environment, read_authentication_again
+from alray.graph.own_ray import QUIET, Bundle, end_own_ray, own_ray, rays_environment, read_authentication_again
 from alray.storage.location import Location
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ _LISTENING_S = 5.0
 _ANSWERING_S = 2.0
 _UNTOLD_S = 5.0
 """Seconds without room before a run prints a note: what ran before it may still be ending."""
+_OWN_ROOM_S = 120.0
+"""Seconds that a Ray of our own may take to free what ended, and to start processes."""
 _VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 
 
@@ -181,10 +183,13 @@ def wait_for_room(
         whose: what the bundles are for, a plural for messages.
 
     Raises:
-        StageError: if nodes were lost and the rest can never hold the bundles.
+        StageError: if nodes were lost and the rest can never hold the bundles, or if a Ray of our own, which nobody
+            else uses, has no room for long: it is then ended, so that the run starts another one.
     """
-    tell_s = time.monotonic() + _UNTOLD_S
+    tell_s, end_s = time.monotonic() + _UNTOLD_S, time.monotonic() + _OWN_ROOM_S
     while not look():
+        if time.monotonic() > end_s and end_own_ray():
+            raise StageError(f"Ray on this machine has no room for {len(bundles)} {whose}, and nobody else uses it")
         if not has_room(bundles, labels):
             raise StageError(f"the cluster has lost nodes: {len(bundles)} {whose} have no room on it")
         if time.monotonic() > tell_s:

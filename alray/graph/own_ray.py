@@ -245,6 +245,14 @@ def end_if_silent() -> None:
         _end_leading_processes()
 
 
+def end_own_ray() -> bool:
+    """End the leading processes of the Ray that this process started: then it `is_lost`. False if it started none."""
+    if not _leading_processes():
+        return False
+    _end_leading_processes()
+    return True
+
+
 def _leading_processes() -> list[tuple[str, subprocess.Popen[bytes]]]:
     """The GCS and the raylet of the Ray that this process started, with their names; none before they have started."""
     import ray

@@ -25,13 +25,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ray import tune
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from ray.tune import Callback, FailureConfig, PlacementGroupFactory, Stopper
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
-from alray.errors import AlrayError, DiskFault, RunError
+from alray.errors import AlrayError, DiskFault, RunError, StageError
 from alray.graph.cluster import Bundle
+from alray.graph.own_ray import end_if_silent
 from alray.graph.placement import ray_bundle
 from alray.graph.stopped_workers import StoppedWorkers
 from alray.loading.study.trials import Trial, with_values
@@ -395,7 +396,7 @@ def run_trials(
 
     watch = _Watch(max_failures, listener)
     trials = {number: order.trial for number, order in by_number.items()}
-    with _emptied(storage), _silent():
+    with _emptied(storage), _silent(), _named_if_ray_is_silent():
         tune.Tuner(
             tune.with_resources(trainable, lambda config: resources[config[NUMBER]]),
             param_space={NUMBER: tune.grid_search(numbers)} if propose is None else None,
@@ -412,3 +413,14 @@ def run_trials(
         ).fit()
     if watch.fault is not None:
         raise watch.fault
+
+
+@contextmanager
+def _named_if_ray_is_silent() -> Iterator[None]:
+    """Raise StageError where a call of Ray Tune to the GCS has no answer in time, and end a Ray of our own then."""
+    try:
+        yield
+    except GetTimeoutError as error:
+        end_if_silent()
+        hint = "look at the machine with `alray doctor`"
+        raise StageError("Ray did not answer Ray Tune in time", hint=hint) from error
