@@ -22,7 +22,7 @@ from alray.stage.assemble import ReplicaPeers, assemble_loop, clock_for, network
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
 from alray.stage.loop import StageLoop
-from alray.stage.ports import Ports
+from alray.stage.ports import WAITING_COPIES, Ports
 from alray.stage.profiler import Profiler, prepare_recording, profiling
 from alray.stage.telemetry import StageStatus
 from alray.storage.appended import opened_log
@@ -97,7 +97,8 @@ class InlineGraph(Graph):
     def _build(self, profiler: Profiler | None) -> None:
         network = network_for(self._assignments[0])
         plan = self._assignments[0].plan
-        ports = [end for _ in range(plan.replicas) for end in _ports(plan)]
+        copying = network.method.copy_every is not None
+        ports = [end for _ in range(plan.replicas) for end in _ports(plan, copying=copying)]
         groups, store = self._replica_groups()
         alone = len(self._assignments) == 1
         for index, assignment in enumerate(self._assignments):
@@ -155,8 +156,12 @@ def _device_of(assignment: Assignment) -> torch.device:
     return devices.pick(assignment.device_kind)
 
 
-def _ports(plan: Plan) -> list[Ports]:
-    """The ports of every stage of one replica."""
+def _ports(plan: Plan, *, copying: bool) -> list[Ports]:
+    """The ports of every stage of one replica.
+
+    Args:
+        copying: whether copies go from the last stage to all others.
+    """
     last = plan.stages - 1
     waiting, round_waiting = plan.waiting_messages()
     up = [Queue(f"{stage}->{stage + 1}", waiting) for stage in range(last)]
@@ -176,4 +181,9 @@ def _ports(plan: Plan) -> list[Ports]:
         round_up, round_down = Queue(f"{last}->0", round_waiting), Queue(f"0->{last}", plan.in_flight)
         ports[last].to_first, ports[0].from_last = round_up.sender(), round_up.receiver()
         ports[0].to_last, ports[last].from_first = round_down.sender(), round_down.receiver()
+    if copying:
+        copies = [Queue(f"{last}->{stage}", WAITING_COPIES) for stage in range(last)]
+        ports[last].copies_below = [queue.sender() for queue in copies]
+        for stage, queue in enumerate(copies):
+            ports[stage].copies = queue.receiver()
     return ports

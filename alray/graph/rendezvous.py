@@ -28,16 +28,17 @@ from alray.channel.slow_link import SlowLink
 from alray.channel.wire import Wire
 from alray.nn.network import Network
 from alray.stage.assignment import Assignment
-from alray.stage.ports import MessageSizes, Ports
+from alray.stage.ports import WAITING_COPIES, MessageSizes, Ports
 
 _HOST = torch.device("cpu")
 # Tags: a stream of messages each way, those that torch's pipelines order, and a stream each way between the last stage
-# and the first.
+# and the first, and copies from the last stage to every other one.
 _UP = 1
 _DOWN = 2
 _ROUND = 3
 _WIRE = 4
 _ROUND_DOWN = 5
+_COPY = 6
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,9 @@ def ports_of(
         ports.to_first = ends.sender(0, _ROUND, sizes.up(last), rest_bytes=rest_bytes, waiting=round_waiting)
     if closes_ring and stage == 0 and not assignment.pipelined:
         ports.to_last = ends.sender(last, _ROUND_DOWN, sizes.down(0))
+    copying = network.method.copy_every is not None
+    if copying and stage == last:
+        ports.copies_below = [ends.sender(peer, _COPY, sizes.copy(), waiting=WAITING_COPIES) for peer in range(last)]
     # Over gloo torch's pipelines send by themselves.
     peers = plan.pipeline_peers(stage) if assignment.pipelined else []
     wired = [peer for peer in peers if ends.kind(peer) is not EdgeKind.GLOO]
@@ -225,6 +229,8 @@ def ports_of(
         ports.from_last = ends.receiver(last, _ROUND, sizes.up(last), rest_bytes=rest_bytes, waiting=round_waiting)
     if closes_ring and stage == last and not assignment.pipelined:
         ports.from_first = ends.receiver(0, _ROUND_DOWN, sizes.down(0))
+    if copying and stage < last:
+        ports.copies = ends.receiver(last, _COPY, sizes.copy(), waiting=WAITING_COPIES)
     ports.wires = {
         peer: Wire(sender, ends.receiver(peer, _WIRE, nbytes, waiting=messages))
         for peer, sender in wire_senders.items()

@@ -120,6 +120,7 @@ class RouteHeader(_PartHeader):
     name: str
     step: int  # mini-batches of training
     depth: PositiveInt
+    components: Annotated[int, Field(ge=1, le=100_000)] | None = None  # of the whole network; null: in older files
     classes: Annotated[tuple[str, ...], Field(min_length=1)]  # or the names of labels or targets
     targets: TargetForm | None = None  # null: targets are not standardised, or there are none
     input: Annotated[SampleForm | TextForm | TokenForm, Field(discriminator="kind")]
@@ -150,7 +151,14 @@ class RouteHeader(_PartHeader):
         Args:
             load: turns a reference `python:package.module.Class` into that class.
         """
-        network = Network(self.whole_spec(), sample=self.sample, classes=len(self.classes), load=load, trained=True)
+        network = Network(
+            self.whole_spec(),
+            sample=self.sample,
+            classes=len(self.classes),
+            load=load,
+            trained=True,
+            components=self.components,
+        )
         return route_of([network.component(index, "cpu") for index in range(self.depth)], self.depth)
 
 
@@ -164,6 +172,7 @@ def header_of(network: TrainedNetwork, depth: int) -> RouteHeader:
         name=network.workload.spec.name,
         step=network.step,
         depth=depth,
+        components=len(network.components),
         classes=network.workload.data.classes,
         targets=None if standardised is None else TargetForm(mean=standardised.mean, std=standardised.std),
         input=_form(network.workload.data),

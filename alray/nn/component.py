@@ -22,6 +22,7 @@ from alray.user_code import FAULTS_OF_USER_CODE, named, named_error
 __all__ = [
     "ComparingComponent",
     "Component",
+    "CopyingComponent",
     "Encoder",
     "Exercise",
     "LocalComponent",
@@ -466,6 +467,26 @@ class ComparingComponent(LocalComponent):
         rows = rows.to(codes.device)
         others = rows[:, :-1]
         return torch.cat([others[:first], codes, others[first + len(codes) :]]), rows[:, -1].long()
+
+
+class CopyingComponent(LocalComponent):
+    """A component of a network in which all components have copies of a part of the last one (`Method.copy_every`).
+
+    A copy is part of its weights. `alray.stage.copies` calls what is defined here between two mini-batches.
+    """
+
+    @abstractmethod
+    def original(self) -> Tensors:
+        """Of the last component: the tensors that `Method.copied` names, as they are now. Later updates do not change
+        what is returned."""
+
+    @abstractmethod
+    def take_copy(self, copy: Tensors) -> None:
+        """Take over the latest copy, which is not used before `renew_copy`. The last component ignores it."""
+
+    @abstractmethod
+    def renew_copy(self) -> None:
+        """Use the latest copy from now on."""
 
 
 def added(incoming: Tensors, scores: torch.Tensor) -> torch.Tensor:

@@ -62,9 +62,11 @@ class Network:
         load: Callable[[str], Any],
         trained: bool = False,
         encoders: Sequence[EncoderFacts] = (),
+        components: int | None = None,
     ) -> None:
         """
         Args:
+            components: how many the whole network has, of which this one is the first part; None: it is the whole.
             sample: shape of one sample.
             load: takes a reference `python:package.module.Class` to that class.
             trained: whether weights are loaded from a checkpoint: files of initial weights are not read, and a block
@@ -89,7 +91,7 @@ class Network:
         task = Task(
             classes=classes,
             learning=_learning(spec, classes, sample, load),
-            num_components=len(self._chain),
+            num_components=components or len(self._chain),
             dtype=self.dtype,
             optimizer=spec.optimizer,
             classifier=self._chain.classifier(),
@@ -98,6 +100,7 @@ class Network:
         self._by_position = task.learning.by_position
         self.method = make_method(spec.method, task, load, of_task=spec.task)
         self.encoders = list(encoders) or self._inspect_all(sample)
+        self.method.require(self.encoders)
 
     def _inspect_all(self, sample: Shape) -> list[EncoderFacts]:
         found: list[EncoderFacts] = []

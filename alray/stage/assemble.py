@@ -23,6 +23,7 @@ from alray.spec.own_code import OwnCode
 from alray.stage.assignment import Assignment
 from alray.stage.checkpoint import load_component
 from alray.stage.clock import Clock
+from alray.stage.copies import Copies
 from alray.stage.cuts import Cuts
 from alray.stage.disturbance import Slowdown
 from alray.stage.feed import feed
@@ -104,12 +105,17 @@ def assemble_loop(
     def inputs(batch: Batch) -> Tensors:
         return batch.inputs(device, network.dtype)
 
+    copies = None
+    if network.method.copy_every is not None:
+        last = assignment.stage == assignment.plan.stages - 1
+        copies = Copies(components, network.method.copy_every, last=last, ports=ports, clock=clock)
     cuts = Cuts(
         assignment,
         stage=stage,
         ports=ports,
         clock=clock,
         replication=replication,
+        copies=copies,
         control=control,
         emit=emit,
         inputs=inputs,
@@ -119,6 +125,7 @@ def assemble_loop(
         stage=stage,
         ports=ports,
         cuts=cuts,
+        copies=copies,
         clock=clock,
         replication=replication,
         emit=emit,

@@ -18,6 +18,7 @@ from alray.run_folder.records import DepthScores, EvaluationRecord
 from alray.stage.assignment import Assignment
 from alray.stage.checkpoint_writer import CheckpointWriter
 from alray.stage.clock import Clock
+from alray.stage.copies import Copies
 from alray.stage.evaluation import Evaluator
 from alray.stage.inference import Inference
 from alray.stage.leader import Control, Leader
@@ -42,12 +43,14 @@ class Cuts:
         ports: Ports,
         clock: Clock,
         replication: Replication,
+        copies: Copies | None,
         control: Control,
         emit: Callable[[Telemetry], None],
         inputs: Callable[[Batch], Tensors],
     ) -> None:
         """
         Args:
+            copies: None where components have no copies of others.
             emit: takes what the driver is to hear.
             inputs: an evaluation batch as the first component takes it.
         """
@@ -56,6 +59,7 @@ class Cuts:
         self._ports = ports
         self._clock = clock
         self._replication = replication
+        self._copies = copies
         self._emit = emit
         self._inputs = inputs
         self._leader = Leader(
@@ -114,6 +118,9 @@ class Cuts:
         if cut.flags & CutFlag.EVALUATE:
             with self._clock.pause("evaluation"), holding(components, means):
                 yield from self._evaluate(cut, evaluator)
+        if self._copies is not None and cut.flags & (CutFlag.CHECKPOINT | CutFlag.STOP):
+            with self._clock.pause("checkpoint"):
+                yield from self._copies.complete()
         # A run that was over when it was resumed keeps the checkpoint it began with: other replicas may still read it.
         if cut.flags & CutFlag.CHECKPOINT and cut.step > self._assignment.start.step:
             self.before_checkpoint()

@@ -16,6 +16,7 @@ from alray.data.dataset import Dataset
 from alray.nn.encoder import Tensors
 from alray.stage.assignment import Assignment
 from alray.stage.clock import Clock
+from alray.stage.copies import Copies
 from alray.stage.cuts import Cuts
 from alray.stage.learning_rate import rates
 from alray.stage.ports import Ports
@@ -35,6 +36,7 @@ class StageLoop:
         stage: Stage,
         ports: Ports,
         cuts: Cuts,
+        copies: Copies | None,
         clock: Clock,
         replication: Replication,
         emit: Callable[[Telemetry], None],
@@ -46,6 +48,7 @@ class StageLoop:
     ) -> None:
         """
         Args:
+            copies: None where components have no copies of others.
             emit: takes what the driver is to hear.
             open_data, feed: of stage 0, see `alray.stage.feed`.
             pinned: whether its mini-batches lie in pinned memory.
@@ -56,6 +59,7 @@ class StageLoop:
         self._stage = stage
         self._ports = ports
         self._cuts = cuts
+        self._copies = copies
         self._replication = replication
         self._profiler = profiler
         self._emit = emit
@@ -71,6 +75,8 @@ class StageLoop:
 
     def run(self) -> Waiting[None]:
         """The whole run of this stage. Raises what goes wrong on it; ends after the cut that stops."""
+        if self._copies is not None and self._assignment.start.folder is None:
+            yield from self._copies.begin()
         yield from self._lead() if self._assignment.stage == 0 else self._follow()
         self._record_rest()
         for end in self._ports.senders:
@@ -148,6 +154,8 @@ class StageLoop:
         if self._replication.averages_weights:
             with self.clock.measure("all_reduce", f"average {step - 1}", step):
                 yield from self._replication.average_weights(step)
+        if self._copies is not None:
+            yield from self._copies.after(step)
         self.step = step
         self.clock.step_done()
         yield from self._deal_shares()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from alray.channel.edge import Barrier, Receiver, Sender
@@ -9,6 +10,10 @@ from alray.channel.message import packed_bytes
 from alray.channel.wire import Wire
 from alray.nn.network import Network
 from alray.stage.assignment import Assignment
+
+WAITING_COPIES = 2
+"""Copies that may wait on their edge. When the last stage has made one, the others have almost done the mini-batch
+before, and so have received the copy before the last one, even if there is one after every mini-batch."""
 
 
 @dataclass
@@ -28,6 +33,10 @@ class Ports:
     from_last: Receiver | None = None
     to_last: Sender | None = None
     from_first: Receiver | None = None
+    copies: Receiver | None = None
+    """From the last stage, where components have copies of a part of the last one."""
+    copies_below: Sequence[Sender] = ()
+    """Of the last stage: to every other stage that needs copies."""
     wires: dict[int, Wire] = field(default_factory=dict)
     """Edges for messages that torch's pipelines order, by the number of the other stage. To a stage that is not among
     them, these messages go over the process group."""
@@ -45,12 +54,12 @@ class Ports:
     @property
     def senders(self) -> tuple[Sender, ...]:
         """Every sending end."""
-        ends = (self.to_above, self.to_below, self.to_first, self.to_last)
+        ends = (self.to_above, self.to_below, self.to_first, self.to_last, *self.copies_below)
         return tuple(end for end in ends if end is not None)
 
     def close(self) -> None:
         """Free what all ends hold. Call it when all stages have ended."""
-        receivers = (self.from_below, self.from_above, self.from_last, self.from_first)
+        receivers = (self.from_below, self.from_above, self.from_last, self.from_first, self.copies)
         for end in (*self.senders, *receivers, self.barrier, *self.wires.values()):
             if end is not None:
                 end.close()
@@ -111,6 +120,11 @@ class MessageSizes:
             packed_bytes([self.network.num_routes(begin) * samples * self.network.route_shape(begin).sample_bytes])
             for begin in begins
         )
+
+    def copy(self) -> int:
+        """Bytes of a copy of what the last component gives to the others."""
+        network = self.network
+        return packed_bytes([shape.sample_bytes for shape in network.method.copied(network.encoders).values()])
 
     def _ends(self, stage: int) -> list[int]:
         """The last component of each virtual stage that the stage holds and that another one follows."""

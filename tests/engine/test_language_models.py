@@ -49,6 +49,7 @@ METHODS = {
     "bp": ("method={kind: backpropagation}",),
     "dgl": ("method={kind: decoupled_greedy}",),
     "al": ("method={kind: associated_learning, label_dim: 5}",),
+    "solo": ("method={kind: solo, copy_every: 3, heads: 2, feedforward: 16, norm: layer}",),
 }
 LR, MOMENTUM, HEADS, WIDTH, LAYERS = 0.2, 0.9, 2, 8, 4
 
@@ -107,6 +108,11 @@ class PlainLayer(nn.Module):
         x = x + self.output(torch.cat(mixed.unbind(1), 2))
         return x + self.down(functional.gelu(self.up(self.feedforward_norm(x))))
 
+    def ordered(self) -> list[nn.Parameter]:
+        """Its parameters, in the order of those of a layer of alray."""
+        parts = [self.attention_norm, self.feedforward_norm, self.mix, self.output, self.up, self.down]
+        return [value for part in parts for value in part.parameters()]
+
 
 class PlainGpt(nn.Module):
     """Tokens and positions, and layers of GPT-2."""
@@ -125,16 +131,7 @@ class PlainGpt(nn.Module):
 
     def of_layer(self, index: int) -> list[nn.Parameter]:
         """Its parameters, in the order of those of component `index` of alray."""
-        layer = self.layers[index]
-        parts = [
-            layer.attention_norm,
-            layer.feedforward_norm,
-            layer.mix,
-            layer.output,
-            layer.up,
-            layer.down,
-        ]
-        own = [value for part in parts for value in part.parameters()]
+        own = self.layers[index].ordered()
         return [self.positions, self.tokens.weight, *own] if index == 0 else own
 
 
@@ -216,7 +213,51 @@ class PlainAssociated(Plain):
         return total
 
 
-PLAIN = {"bp": PlainBackpropagation, "dgl": Plain, "al": PlainAssociated}
+class PlainSolo(Plain):
+    """Every three mini-batches all components but the last read with the readout that it had three before."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        self.readouts = [self.parts[-1]["head"][1].weight.detach().clone()]  # after each mini-batch
+
+    def added(self, index: int) -> nn.ModuleDict:
+        if index == LAYERS - 1:
+            return nn.ModuleDict({"head": readout()})
+        part = nn.ModuleDict({"lower": PlainLayer(), "upper": PlainLayer(), "norm": nn.LayerNorm(WIDTH)})
+        part.tau = nn.Parameter(torch.zeros(()))
+        part.copy, part.latest = (nn.Parameter(torch.zeros(256, WIDTH), requires_grad=False) for _ in range(2))
+        return part
+
+    def weights(self, index: int) -> list[nn.Parameter]:
+        part, own = self.parts[index], self.network.of_layer(index)
+        if index == LAYERS - 1:
+            return [*own, *part.parameters()]
+        phi = [*part["lower"].ordered(), *part["upper"].ordered(), *part["norm"].parameters()]
+        return [part.latest, *own, part.tau, part.copy, *phi]
+
+    def step(self, samples: torch.Tensor, labels: torch.Tensor) -> None:
+        super().step(samples, labels)
+        self.readouts.append(self.parts[-1]["head"][1].weight.detach().clone())
+        periods = (len(self.readouts) - 1) // 3
+        for part in self.parts[:-1]:
+            part.copy.copy_(self.readouts[max(0, periods - 1) * 3])
+            part.latest.copy_(self.readouts[periods * 3])
+
+    def loss(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        total, period = torch.zeros(()), (len(self.readouts) - 1) // 3
+        of_others = self.readouts[max(0, period - 1) * 3]
+        for index, part in enumerate(self.parts):
+            x = self.network.run(index, x)
+            if index < LAYERS - 1:
+                scores = part.tau * (part["norm"](part["upper"](part["lower"](x))) @ of_others.T)
+            else:
+                scores = part["head"](x)
+            total = total + cross_entropy(scores, labels)
+            x = x.detach()
+        return total
+
+
+PLAIN = {"bp": PlainBackpropagation, "dgl": Plain, "al": PlainAssociated, "solo": PlainSolo}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -240,7 +281,7 @@ def test_plain_pytorch_gives_the_same_weights(folder, whole, method) -> None:
 # --- The same bits everywhere ---
 
 
-@pytest.mark.parametrize("method", ["dgl", "al"])
+@pytest.mark.parametrize("method", ["dgl", "al", "solo"])
 @pytest.mark.parametrize(
     ("partition", "schedule"),
     [
@@ -256,7 +297,7 @@ def test_bits_do_not_depend_on_the_partition(gpt, whole, method, partition, sche
     same(gpt.run(*METHODS[method], *keys), whole[method])
 
 
-@pytest.mark.parametrize("method", ["dgl", "al"])
+@pytest.mark.parametrize("method", ["dgl", "al", "solo"])
 def test_a_resume_on_other_stages_ends_in_the_same_bits(gpt, whole, method) -> None:
     gpt.run(*METHODS[method], "run.steps=7", "pipeline.stages=4")
     same(gpt.resume("run.steps=20", "pipeline.stages=2"), whole[method])
@@ -265,6 +306,29 @@ def test_a_resume_on_other_stages_ends_in_the_same_bits(gpt, whole, method) -> N
 def test_backpropagation_ends_in_the_same_bits_after_a_resume(gpt, whole) -> None:
     gpt.run(*METHODS["bp"], "run.steps=7", "pipeline.stages=1")
     same(gpt.resume("run.steps=20"), whole["bp"])
+
+
+ALWAYS = (*METHODS["solo"], "method.copy_every=1")
+"""A new copy after every mini-batch."""
+
+
+@pytest.fixture(scope="module")
+def copied_always(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """On one stage."""
+    return workshop_in(tmp_path_factory.mktemp("always")).run(*ALWAYS, "pipeline.stages=1")
+
+
+def test_stages_may_wait_for_every_copy(gpt, processes, copied_always) -> None:
+    same(gpt.run(*ALWAYS, "pipeline.stages=4"), copied_always)
+    same(gpt.run(*ALWAYS, "pipeline.stages=2", "pipeline.virtual_stages=2", name="turns"), copied_always)
+    same(gpt.run(*ALWAYS, "pipeline.stages=4", inline=False, name="processes"), copied_always)
+
+
+@pytest.mark.parametrize("steps", [6, 7, 8])
+def test_a_checkpoint_has_the_copy_that_is_under_way(gpt, processes, whole, steps) -> None:
+    """A copy is made after 6 mini-batches."""
+    gpt.run(*METHODS["solo"], f"run.steps={steps}", "pipeline.stages=4", inline=False)
+    same(gpt.resume("run.steps=20", "pipeline.stages=2"), whole["solo"])
 
 
 # --- Metrics ---
@@ -298,7 +362,7 @@ def test_metrics_are_those_of_all_tokens(folder, whole, metric) -> None:
 
 
 def test_every_depth_has_learnt(whole) -> None:
-    for method in ("dgl", "al"):
+    for method in ("dgl", "al", "solo"):
         found = whole[method].summary.measured_per_depth
         assert [each.depth for each in found] == [1, 2, 3, 4]
         assert all(each.test is not None and each.test < math.log(256) for each in found)
@@ -373,7 +437,7 @@ def test_a_prediction_is_the_next_token(folder, whole) -> None:
     assert prediction.token == made.text and 0 < prediction.score <= 1
 
 
-@pytest.mark.parametrize("method", ["dgl", "al"])
+@pytest.mark.parametrize("method", ["dgl", "al", "solo"])
 def test_an_exported_route_writes_the_same_text(folder, whole, capsys, method) -> None:
     trained = TrainedNetwork(folder / method, allow_code=False)
     file = folder / f"{method}.safetensors"

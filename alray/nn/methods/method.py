@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -53,9 +53,6 @@ class Method(ABC):
     `Mine(task, width=64)`. Its components are `LocalComponent`s; only `component` must be defined. Where labels do not
     travel unchanged from component to component, `labels_out` says what does; where routes end before the last
     component, `ends_route` says so.
-
-    `component(index, ...)` may depend on `task.num_components` only at components where no route ends: an exported
-    route of depth n is built as a network of n components.
     """
 
     local_losses: ClassVar[bool] = True
@@ -107,6 +104,22 @@ class Method(ABC):
     def infers_along(self) -> dict[str, Shape]:
         """Return what goes up with every encoder's output in inference alone: shapes of one sample, by name. `score`,
         where components add up what the turns of all depths give (`LocalComponent.adds_up`)."""
+        return {}
+
+    def require(self, encoders: Sequence[EncoderFacts]) -> None:
+        """Raise SpecError if the method cannot train these encoders, which are those of all components in order."""
+        return
+
+    copy_every: int | None = None
+    """Mini-batches from one copy of the last component's part to the next; None: no component has copies. With a number
+    all components are `CopyingComponent`s. A copy is used as many mini-batches after it was made."""
+
+    def copied(self, encoders: Sequence[EncoderFacts]) -> dict[str, Shape]:
+        """Return the tensors of the last component of which all others have copies, by name: their shapes.
+
+        Args:
+            encoders: those of all components in order.
+        """
         return {}
 
     def alike(self, index: int) -> str:
