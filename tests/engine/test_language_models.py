@@ -512,6 +512,15 @@ def test_what_does_not_fit_is_refused(gpt, key, overrides) -> None:
     assert key in {problem.key for problem in error.value.problems}
 
 
+def test_solo_refuses_widths_that_differ(gpt) -> None:
+    """A model of one's own may give any."""
+    wide = "model.components=[{block: transformer, causal: true, dim: 8, heads: 2, feedforward: 16}, {block: linear, width: 6}]"
+    for keys, key in (((wide, "pipeline.costs=auto"), "model.components[0]"), (("method.heads=3",), "method.heads")):
+        with pytest.raises(SpecError) as error:
+            gpt.run(*METHODS["solo"][:1], *keys)
+        assert error.value.problems[0].key == key
+
+
 def test_blocks_without_positions_are_refused(gpt) -> None:
     with pytest.raises(SpecError) as error:
         gpt.run("model.components=[{block: mlp, widths: [4], repeat: 4}]", "method={kind: decoupled_greedy}")
