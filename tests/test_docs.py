@@ -49,7 +49,12 @@ def named(text: str) -> set[str]:
 def test_the_example_of_a_spec_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
-    assert write_files("docs/writing_a_spec.md", tmp_path) == ["one_hot.py", "quantile.py", "stripes.py", "stripes.yaml"]
+    assert write_files("docs/writing_a_spec.md", tmp_path) == [
+        "one_hot.py",
+        "quantile.py",
+        "stripes.py",
+        "stripes.yaml",
+    ]
     monkeypatch.chdir(tmp_path)
     assert execute(["run", "stripes.yaml", "--inline", "--json", "--output", "out"]) == 0
     summary = json.loads(capsys.readouterr().out)
