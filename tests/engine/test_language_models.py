@@ -324,6 +324,12 @@ def test_stages_may_wait_for_every_copy(gpt, processes, copied_always) -> None:
     same(gpt.run(*ALWAYS, "pipeline.stages=4", inline=False, name="processes"), copied_always)
 
 
+def test_replicas_of_stages_copy_the_same(gpt, processes) -> None:
+    keys = (*METHODS["solo"], "replicas.count=2", "run.steps=9")
+    alone = gpt.run(*keys, "pipeline.stages=1")
+    same(gpt.run(*keys, "pipeline.stages=2", inline=False, name="processes"), alone)
+
+
 @pytest.mark.parametrize("steps", [6, 7, 8])
 def test_a_checkpoint_has_the_copy_that_is_under_way(gpt, processes, whole, steps) -> None:
     """A copy is made after 6 mini-batches."""
@@ -514,10 +520,11 @@ def test_what_does_not_fit_is_refused(gpt, key, overrides) -> None:
 
 def test_solo_refuses_widths_that_differ(gpt) -> None:
     """A model of one's own may give any."""
-    wide = "model.components=[{block: transformer, causal: true, dim: 8, heads: 2, feedforward: 16}, {block: linear, width: 6}]"
-    for keys, key in (((wide, "pipeline.costs=auto"), "model.components[0]"), (("method.heads=3",), "method.heads")):
+    block = "{block: transformer, causal: true, dim: 8, heads: 2, feedforward: 16}"
+    narrower = (f"model.components=[{block}, {{block: linear, width: 6}}]", "pipeline.costs=null")
+    for keys, key in ((narrower, "model.components[0]"), (("method.heads=3",), "method.heads")):
         with pytest.raises(SpecError) as error:
-            gpt.run(*METHODS["solo"][:1], *keys)
+            gpt.run(*METHODS["solo"], *keys)
         assert error.value.problems[0].key == key
 
 
