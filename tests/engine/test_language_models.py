@@ -30,6 +30,7 @@ from alray.tasks.task import make_task
 from alray.user_code import UserCode
 
 from .conftest import Workshop
+from .process_graph import in_processes
 from .test_same_bits import same
 
 SPEC = """
@@ -318,10 +319,13 @@ def copied_always(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return workshop_in(tmp_path_factory.mktemp("always")).run(*ALWAYS, "pipeline.stages=1")
 
 
-def test_stages_may_wait_for_every_copy(gpt, processes, copied_always) -> None:
+def test_stages_may_wait_for_every_copy(gpt, server, copied_always) -> None:
     same(gpt.run(*ALWAYS, "pipeline.stages=4"), copied_always)
     same(gpt.run(*ALWAYS, "pipeline.stages=2", "pipeline.virtual_stages=2", name="turns"), copied_always)
-    same(gpt.run(*ALWAYS, "pipeline.stages=4", inline=False, name="processes"), copied_always)
+    for nodes in ((), ("one", "one", "other", "other")):
+        with in_processes(server, nodes):
+            run = gpt.run(*ALWAYS, "pipeline.stages=4", inline=False, name=f"processes on {len(set(nodes))} nodes")
+            same(run, copied_always)
 
 
 def test_replicas_of_stages_copy_the_same(gpt, processes) -> None:
