@@ -1,4 +1,6 @@
-"""Rows that hold every pair of values of any two factors: far fewer than the whole grid, and nearly as telling.
+"""Which part of a grid `make test` takes.
+
+Rows that hold every pair of values of any two factors: far fewer than the whole grid, and nearly as telling.
 
 Most faults need two values at once (a partition and a schedule, a schedule and a method), few need three.
 """
@@ -6,8 +8,10 @@ Most faults need two values at once (a partition and a schedule, a schedule and 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import pytest
 
 Row = tuple[Any, ...]
 
@@ -38,3 +42,9 @@ def all_pairs(*factors: Sequence[Any]) -> list[Row]:
 
 def _pairs(chosen: dict[int, int]) -> set[tuple[int, int, int, int]]:
     return {(one, a, other, b) for (one, a), (other, b) in itertools.combinations(sorted(chosen.items()), 2)}
+
+
+def first_alone(values: Iterable[Any], *, first: int = 1) -> list[Any]:
+    """Parameters of a test, of which all but the first ones are marked `full`: for values that share their code."""
+    listed = list(values)
+    return [*listed[:first], *(pytest.param(value, marks=pytest.mark.full) for value in listed[first:])]

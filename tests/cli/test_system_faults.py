@@ -77,6 +77,7 @@ def test_ray_is_not_started_where_it_would_crash(
     assert not Path("out").exists()
 
 
+@pytest.mark.full
 def test_file_descriptors_that_run_out_in_mid_run(spec: Path, command: list[str]) -> None:
     """In a user's code, or wherever alray opens the next file: which of them comes first is chance."""
     Path("mine.py").write_text(LEAKY)

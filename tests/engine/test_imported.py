@@ -20,6 +20,7 @@ from alray.loading.load import load_spec
 from alray.stage.workload import Workload
 from alray.user_code import UserCode
 
+from ..pairwise import first_alone
 from .conftest import Workshop
 from .test_same_bits import same
 
@@ -104,7 +105,7 @@ def imported(workshop: Workshop) -> Workshop:
     return workshop
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", first_alone(METHODS))
 def test_the_same_bits_on_more_stages_and_resumed(imported: Workshop, method: str) -> None:
     one = imported.run(f"method={method}", name="one")
     for number, partition in enumerate(([2, 2], [1, 2, 1])):
@@ -123,7 +124,7 @@ def test_the_same_bits_on_ray(imported: Workshop, local_ray: None) -> None:
 FROZEN = "model.freeze=[stem, norm, pairs.0]"
 
 
-@pytest.mark.parametrize("method", [*METHODS, "supervised_contrastive", "backpropagation"])
+@pytest.mark.parametrize("method", first_alone(["backpropagation", *METHODS, "supervised_contrastive"]))
 def test_frozen_parts_keep_their_weights_on_any_stages(imported: Workshop, method: str) -> None:
     one = imported.run(f"method={method}", FROZEN, name="one")
     trained = TrainedNetwork(imported.folder / "one", allow_code=True).components
@@ -175,7 +176,7 @@ def part_of_fashion_mnist(folder: Path) -> str:
     )
 
 
-@pytest.mark.parametrize("data", ["noise", "Fashion-MNIST"])
+@pytest.mark.parametrize("data", first_alone(["noise", "Fashion-MNIST"]))
 def test_a_pipeline_of_torchvisions_resnet_is_plain_torch_and_goes_back(
     workshop: Workshop, one_thread: None, data: str
 ) -> None:
@@ -224,9 +225,7 @@ def bend(imported: Workshop) -> None:
     imported.spec.write_text(SPEC.replace("width: 6, ", ""))
 
 
-@pytest.mark.parametrize(
-    "schedule", ["1f1b", *(pytest.param(each, marks=pytest.mark.full) for each in PIPELINES if each != "1f1b")]
-)
+@pytest.mark.parametrize("schedule", first_alone(["1f1b", *(each for each in PIPELINES if each != "1f1b")]))
 def test_a_pipeline_cut_where_several_tensors_are_needed(imported: Workshop, local_ray: None, schedule: str) -> None:
     bend(imported)
     keys = ["method=backpropagation", "model.components=5", f"pipeline.schedule={schedule}", PIPELINES[schedule]]

@@ -485,7 +485,9 @@ def test_tokens_in_a_header_are_those_of_the_run() -> None:
 # --- Models for GPUs ---
 
 
-@pytest.mark.parametrize(("name", "parameters"), [("gpt2_small", 124e6), ("gpt_340m", 340e6)])
+@pytest.mark.parametrize(
+    ("name", "parameters"), [pytest.param("gpt2_small", 124e6, marks=pytest.mark.full), ("gpt_340m", 340e6)]
+)
 def test_a_model_for_gpus_is_planned_at_its_size_without_its_text(name, parameters) -> None:
     """Its encoders have the published number of parameters, whose readout is that of its embedding. The same layers
     are planned by 1F1B."""

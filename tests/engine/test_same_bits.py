@@ -93,6 +93,11 @@ CYCLIC = [
 ROUNDS = all_pairs(SCHEDULES, list(FAMILIES), list(METHODS), IN_FLIGHT)
 DEEP = all_pairs(CYCLIC[1:], SCHEDULES, ["lstm", "transformer"], list(METHODS), IN_FLIGHT[:2])
 
+DEEP_ROWS = [
+    pytest.param(*row, marks=[pytest.mark.full] if number % 2 else [], id=" ".join(map(str, row)))
+    for number, row in enumerate(DEEP)
+]
+
 PAIRS = all_pairs(PARTITIONS, SCHEDULES, list(FAMILIES), list(METHODS), IN_FLIGHT)
 GRID = [row for row in itertools.product(PARTITIONS, SCHEDULES, FAMILIES, METHODS, IN_FLIGHT[:1]) if row not in PAIRS]
 
@@ -179,7 +184,7 @@ def test_cyclic_inline(workshop, reference_of, schedule, family, method, in_flig
     assert (run.summary.stages, run.summary.partition) == (2, [1, 1, 1, 1])
 
 
-@pytest.mark.parametrize(("layout", "schedule", "family", "method", "in_flight"), DEEP, ids=str)
+@pytest.mark.parametrize(("layout", "schedule", "family", "method", "in_flight"), DEEP_ROWS)
 def test_deep_cyclic_inline(workshop, reference_of, layout, schedule, family, method, in_flight) -> None:
     run = of_family(workshop, family).run(
         *METHODS[method], *cyclic(*layout), f"pipeline.schedule={schedule}", f"pipeline.in_flight={in_flight}"

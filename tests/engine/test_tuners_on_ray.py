@@ -130,6 +130,7 @@ def pauses(folder: Path, number: int) -> int:
     return sum(isinstance(record, EventRecord) and record.event == "resumed" for record in records)
 
 
+@pytest.mark.full  # about a minute
 @pytest.mark.timeout(300)
 def test_a_paused_trial_goes_on_to_the_weights_of_an_undisturbed_run(
     workshop: Workshop, local_ray: None, study: Callable[[str], Path]

@@ -172,6 +172,7 @@ def own_ray() -> None:
     """Marks a test whose run starts a Ray of its own and ends it."""
 
 
+@pytest.mark.full  # the same writer as inline
 def test_stages_on_ray_write_there_themselves(alray, bucket: str, own_ray: None) -> None:
     url = f"{bucket}/run"
     command = [sys.executable, "-c", "from alray.cli.main import main; main()"]
