@@ -115,7 +115,7 @@ def test_more_gpu_stages_than_gpus(workshop, local_ray) -> None:
     refused(caught.value, "2 stages of 1 GPU ", " 0 GPU on 1 node, room for 0")
 
 
-@pytest.mark.full  # `make cluster-test` takes nodes away, too
+@pytest.mark.full  # more than a minute
 @pytest.mark.timeout(240)
 def test_a_node_that_goes(workshop, longer_reference, cluster, local_ray) -> None:
     # Two nodes of its own: a stage takes all processors of one, and what ran before may still hold some of the others.
