@@ -38,7 +38,7 @@ def memory_of(setting: StepSetting, partition: Sequence[int], stage: int) -> Mem
         gradients_bytes=gradients,
         optimizer_bytes=optimizer,
         activations_bytes=activations,
-        channel_bytes=_channel_bytes(setting, stage, runs),
+        channel_bytes=_channel_bytes(setting, stage, runs) + _copy_bytes(setting, stage),
         snapshot_bytes=parameters + optimizer if memory.snapshot else 0,
         temporary_bytes=ceil(most.total) - gradients - activations,
         batch_bytes=memory.batches * setting.costs.batch_bytes if stage == 0 else 0,
@@ -60,6 +60,7 @@ def memory_matrix(setting: StepSetting, stage: int) -> Matrix:
     below, above = _edge_copies(setting, stage)
     edge = np.array([0.0, *(float(component.output_bytes) for component in components)])
     edge[-1] = 0.0
+    total = total + _copy_bytes(setting, stage)
     total = total + below * edge[:, None] + above * edge[None, :]
     if stage == 0:
         total = total + memory.batches * setting.costs.batch_bytes
@@ -91,6 +92,17 @@ def _channel_bytes(setting: StepSetting, stage: int, runs: Sequence[range]) -> i
         total += below * components[own.start - 1].output_bytes if own.start > 0 else 0.0
         total += above * components[own.stop - 1].output_bytes if own.stop < len(components) else 0.0
     return ceil(total)
+
+
+def _copy_bytes(setting: StepSetting, stage: int) -> int:
+    """The buffers of the edges that carry copies from the last stage: two for each, and one where copies that wait are
+    not in this memory."""
+    if setting.stages == 1:
+        return 0
+    memory, copy = setting.memory(stage), setting.costs.copy_bytes
+    if stage == setting.stages - 1:
+        return 2 * copy * (setting.stages - 1) if memory.sent else 0
+    return 2 * copy if memory.waiting else copy
 
 
 def _ring_bytes(setting: StepSetting, messages: Sequence[int], waiting: bool) -> int:

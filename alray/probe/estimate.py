@@ -45,7 +45,14 @@ def estimate_costs(network: Network, *, batch_size: int, device: torch.device, t
         batch_size=batch_size,
         components=tuple(counted[network.alike(index)] for index in range(len(network))),
         batch_bytes=sum(tensor.nbytes for tensor in read),
+        copy_bytes=_copy_bytes(network),
     )
+
+
+def _copy_bytes(network: Network) -> int:
+    if network.method.copy_every is None:
+        return 0
+    return sum(shape.sample_bytes for shape in network.method.copied(network.encoders).values())
 
 
 def given_costs(estimated: Costs, given: Sequence[Cost]) -> Costs:

@@ -11,9 +11,9 @@ from alray.channel.wire import Wire
 from alray.nn.network import Network
 from alray.stage.assignment import Assignment
 
-WAITING_COPIES = 2
-"""Copies that may wait on their edge. When the last stage has made one, the others have almost done the mini-batch
-before, and so have received the copy before the last one, even if there is one after every mini-batch."""
+WAITING_COPIES = 1
+"""Copies that may wait on their edge while the one before is received. When the last stage has made one, the others
+have received all but the one before it, even if there is one after every mini-batch."""
 
 
 @dataclass

@@ -155,7 +155,7 @@ def test_equal_cuts_are_told_apart_as_elsewhere(make_costs: Make) -> None:
 def test_the_matrix_of_memory_agrees_with_the_stages(
     make_costs: Make, schedule: str, micro_batches: int, memory: StageMemory
 ) -> None:
-    costs = replace(random_costs(make_costs(), 6, 3), batch_bytes=700)
+    costs = replace(random_costs(make_costs(), 6, 3), batch_bytes=700, copy_bytes=300)
     setting = StepSetting(schedule, costs, 3, 4, micro_batches, memories=(memory, ON_CPU, memory))
     matrices = [memory_matrix(setting, stage) for stage in range(3)]
     for cut in every_cut(6, 3):

@@ -164,6 +164,18 @@ def test_memory_of_a_stage(make_costs: Make) -> None:
     assert memory_of(StepSetting("streamed", costs, 1, in_flight=4), [4], 0).channel_bytes == 0
 
 
+def test_copies_from_the_last_stage_have_two_buffers_on_each_edge(make_costs: Make) -> None:
+    plain, copying = (
+        [
+            memory_of(StepSetting("streamed", replace(make_costs(), copy_bytes=size), 3, 4), [1, 1, 2], stage)
+            for stage in range(3)
+        ]
+        for size in (0, 700)
+    )
+    more = [each.channel_bytes - before.channel_bytes for before, each in zip(plain, copying, strict=True)]
+    assert more == [2 * 700, 2 * 700, 2 * 2 * 700]
+
+
 def test_a_plan_comes_back_from_its_json(make_costs: Make) -> None:
     plan = plan_of(make_costs(output_bytes=1000), evaluation_batches=2, cores=2)
     assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
