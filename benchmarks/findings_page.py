@@ -122,6 +122,17 @@ SEEDS = (
             ),
         ),
     ),
+    Seed(
+        "Local losses by the number of components",
+        "Ma et al. 2024 (ICLR, arXiv 2402.17318).",
+        ("Ma et al. 2024",),
+        (
+            (
+                "Cut at every block, ResNet-110 has a test accuracy of 93.96 % on CIFAR-10 by AugLocal and 74.95 % by predsim",
+                "needs GPUs: `specs/studies/methods_over_cuts.yaml`, with ResNet-32",
+            ),
+        ),
+    ),
 )
 OWN = Seed("Claims of this project", "They have no publication.", ())
 

@@ -450,16 +450,17 @@ def test_ten_mini_batches_of_auglocal(make_network) -> None:
 @pytest.mark.parametrize(
     ("component", "components", "depth", "expected"),
     [
-        (1, 8, 3, (3, 5, 8)),
+        (1, 8, 3, (3, 6, 8)),
         (4, 8, 3, (6, 8)),
         (7, 8, 3, (8,)),
         (6, 8, 6, (7, 8)),
         (8, 8, 3, ()),
         (1, 2, 3, (2,)),
-        (1, 12, 6, (2, 4, 6, 8, 10, 12)),
+        (1, 12, 6, (3, 5, 7, 8, 10, 12)),
+        (11, 20, 6, (13, 15, 16, 18, 20)),
     ],
 )
 def test_the_encoders_of_an_auxiliary_network_by_hand(component, components, depth, expected) -> None:
-    """Of three layers the fourth of eight components keeps 3 (1 - 0.5 x 3 / 6) = 2.25, the seventh 1.5, rounded to 2,
-    of which there is one."""
+    """The fourth of eight components has 3 x 0.75 + 0.25 = 2.5 layers, rounded to 2, the seventh 2, of which there is
+    one. The eleventh of twenty has 6 x (1 - 5/18) + 5/18 = 4.6, rounded to 5, each 9/5 above the one before."""
     assert above(component, components, depth=depth, pyramid=0.5) == expected

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from torch import nn
 from torch.nn import functional
 
@@ -19,21 +17,27 @@ from alray.spec.optimizer import Optimizer
 class AugLocal(Method):
     """The fields are those of the section `alray.spec.method.AugLocal`. The only route is the whole network.
 
-        h_l = f_l(stop(h_{l-1}))                                      l = 1, ..., L
-        d_l = min(L - l, floor(d (1 - tau (l - 1) / (L - 2)) + 1/2))  layers of the auxiliary network, 1 or more below L
-        n_j = l + floor(j (L - l) / d_l), j = 1, ..., d_l             the encoders above that it has, evenly chosen
-        L_l = CE(W_l f'_{n_d}(... f'_{n_1}(h_l)), y)                  trains f_l, all f' of component l and W_l
+        h_l = f_l(stop(h_{l-1}))                               l = 1, ..., L
+        r_l = tau (l - 1) / (L - 2)                            0 at the first, tau at the last auxiliary network
+        d_l = min(L - l, round((1 - r_l) d + r_l))             layers of the auxiliary network: d at first, then fewer
+        n_j = 1 + round(l - 1 + j (L - l) / d_l), j <= d_l     the encoders above that it has, evenly chosen
+        L_l = CE(W_l f'_{n_d}(... f'_{n_1}(h_l)), y)           trains f_l, all f' of component l and W_l
         pass on stop(h_l)
-        prediction                                                    argmax of W_L h_L
+        prediction                                             argmax of W_L h_L
 
     f'_n is built from the description of encoder n, for the shape of what comes in, with weights of its own. d is
-    `depth`, tau `pyramid`. The last component has no auxiliary network: its readout W_L is the classifier of the
-    network. Auxiliary networks are dropped after training, and so are the readouts below.
+    `depth`, tau `pyramid`. As in the authors' code, round takes halves to even numbers. The last component has no
+    auxiliary network: its readout W_L is the classifier of the network. Auxiliary networks are dropped after training,
+    and so are the readouts below.
 
     Pitfalls: an auxiliary network of d copies costs about d times the computing and the memory of its encoder, more
     where it leaves out an encoder that makes maps smaller. Batch normalisation and dropout in a copy are its own. An
     evenly chosen network may leave out encoders that change the number of channels; the next copy is then built for the
     channels that come in. The parts of a model from elsewhere cannot be built for other shapes and are refused.
+
+    Deviation: the authors' code gives a copy a stride of two wherever it doubles the channels, averages maps to one
+    value (here by `head: {pool: 1}`), and normalises the features behind a single copy. Here a copy keeps the stride of
+    its encoder.
 
     Published test accuracy of ResNet-110 on CIFAR-10 in percent, cut at every block: d = 6 93.96, backpropagation
     94.61, InfoPro 86.95, predsim 74.95. arXiv 2402.17318.
@@ -79,14 +83,14 @@ def above(component: int, components: int, *, depth: int, pyramid: float) -> tup
 
     Args:
         depth: d, of the first component.
-        pyramid: tau, by how much smaller d is at the last component that has one.
+        pyramid: tau, how far the last auxiliary network shrinks from d copies towards one.
     """
     left = components - component
     if left == 0:
         return ()
-    share = (component - 1) / (components - 2) if components > 2 else 0.0
-    layers = min(left, max(1, math.floor(depth * (1 - pyramid * share) + 0.5)))
-    return tuple(component + number * left // layers for number in range(1, layers + 1))
+    share = pyramid * (component - 1) / (components - 2) if components > 2 else 0.0
+    layers = min(left, round(depth * (1 - share) + share))
+    return tuple(1 + round(component - 1 + number * left / layers) for number in range(1, layers + 1))
 
 
 class AugLocalComponent(LocalComponent):

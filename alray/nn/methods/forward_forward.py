@@ -43,6 +43,10 @@ class ForwardForward(Method):
     values of the sample, which a convolution sees in one corner only: use linear layers. The paper trains one softmax
     on the activities of all depths; here each depth trains its own, and their scores are added up.
 
+    Deviation: the code of loeweX passes the gradient of the goodness through every ReLU as if it were the identity, and
+    begins with weights of standard deviation 1 / sqrt(width) and a classifier of zero. Here a ReLU has its own
+    gradient, as in the paper's formulas, and weights begin as those of other methods do.
+
     Published test error on MNIST in percent: 1.36 in the paper, 1.45 by the code of loeweX on GitHub (SGD 1e-3,
     momentum 0.9, 100 epochs). arXiv 2212.13345; SymBa: arXiv 2303.08418.
     """

@@ -30,9 +30,13 @@ class LocalErrorSignals(Method):
     output layer of the paper is trained.
 
     Pitfalls: without the reduction to standard deviations, S costs N^2 C H W. Dropout at the end of a component also
-    acts on the losses here, and only on what is passed on in the paper. The paper begins with readouts of zero, and
-    here they begin as classifiers of other methods do. A loss that compares samples depends on the share of a replica:
-    `gather` compares all. With many cuts the error rises.
+    acts on the losses here, and only on what is passed on in the paper. A loss that compares samples depends on the
+    share of a replica: `gather` compares all. With many cuts the error rises.
+
+    Deviation: the authors' code begins with readouts of zero and averages maps only until 4,096 values or fewer are
+    left; it has an output layer behind the last hidden layer's own readout, and a loss behind every convolution. Here
+    readouts begin as classifiers of other methods do and read at most 4 x 4 places (`head`), the last component's
+    readout is the output layer, and a component has one loss.
 
     Published test error in percent (pred, sim, predsim; backpropagation): MLP of 3 x 1,024 on MNIST 0.68, 0.80, 0.62;
     0.75, and by predsim on Fashion-MNIST 8.54 (8.37) and CIFAR-10 30.93 (33.56); VGG8b by predsim on Fashion-MNIST 4.65

@@ -46,6 +46,10 @@ class NoProp(Method):
     t; Adam hides that, SGD does not. The paper also learns embeddings, by the losses of all components together, which
     is not local.
 
+    Deviation: the authors' code is not public, and reproductions differ. Where alpha'_t grows with t, as the paper's
+    weights need it, they cut alpha'_t or SNR_t off near t = T. Here the levels are those of T + 1 steps without the
+    first, so that SNR_T is finite.
+
     Published test accuracy of NoProp-DT in percent: MNIST 99.5, CIFAR-10 79.25, CIFAR-100 46; a reproduction 99.5, 78.4
     and 53.5. arXiv 2503.24322.
     """
