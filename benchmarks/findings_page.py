@@ -128,7 +128,7 @@ SEEDS = (
         ("Ma et al. 2024",),
         (
             (
-                "Cut at every block, ResNet-110 reaches 93.96 % test accuracy on CIFAR-10 by AugLocal, 74.95 % by predsim",
+                "On CIFAR-10, ResNet-110 cut at every block reaches 93.96 % by AugLocal and 74.95 % by predsim",
                 "needs GPUs: `specs/studies/methods_over_cuts.yaml`, with ResNet-32",
             ),
         ),
