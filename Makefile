@@ -108,6 +108,7 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.clock
 	$(BIN)/python -m benchmarks.syncs
 	$(BIN)/python -m benchmarks.memory
+	$(BIN)/python -m benchmarks.activation_memory
 
 schedules: $(INSTALLED)
 	$(BIN)/python -m benchmarks.schedules

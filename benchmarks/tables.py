@@ -76,6 +76,36 @@ def memory(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def activation_memory(result: dict[str, Any]) -> list[str]:
+    stages = result["stages"]
+    by_way = {way: [entry for entry in stages if entry["way"] == way] for way in ("1F1B", "DGL")}
+    highest = {way: max(entry["counted_bytes"] for entry in entries) for way, entries in by_way.items()}
+    predicted = {way: max(entry["predicted_bytes"] for entry in entries) for way, entries in by_way.items()}
+    lines = [
+        "## Activation memory of eight stages",
+        "",
+        f"`make bench` trained a GPT of {len(by_way['DGL'])} components of one layer of width 256, one on each stage, for "
+        f"three mini-batches. 1F1B had {result['micro_batches']} micro-batches of {result['windows']} windows of "
+        f"{result['context']} tokens; streamed DGL had mini-batches of the size of a micro-batch, whose gradients "
+        "`optimizer.accumulate` adds up. So both learn from the same tokens between two updates. Megabytes that a "
+        "stage holds at its peak beyond weights, gradients and the state of the optimizer.",
+        "",
+        "| stage | 1F1B predicted | 1F1B counted | DGL predicted | DGL counted |",
+        "|---|---|---|---|---|",
+    ]
+    for pipeline, local in zip(by_way["1F1B"], by_way["DGL"], strict=True):
+        sizes = (entry[key] for entry in (pipeline, local) for key in ("predicted_bytes", "counted_bytes"))
+        lines.append(f"| {pipeline['stage']} | " + " | ".join(f"{size / 1e6:.1f}" for size in sizes) + " |")
+    lines += [
+        "",
+        f"The largest stage of DGL needs **{highest['DGL'] / highest['1F1B']:.3f}** of the largest stage of 1F1B "
+        f"(predicted {predicted['DGL'] / predicted['1F1B']:.3f}). With mini-batches as large as those of 1F1B, DGL has "
+        "no such advantage: it then holds a whole mini-batch.",
+        "",
+    ]
+    return lines
+
+
 def start(result: dict[str, Any]) -> list[str]:
     lines = [
         "## Time to the first mini-batch",
@@ -144,6 +174,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "start": start,
     "trials": trials,
     "memory": memory,
+    "activation_memory": activation_memory,
     "replicas": throughput,
     "balance": dynamic_batch_size,
     "large_batch": large_batch,

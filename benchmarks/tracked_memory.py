@@ -77,7 +77,8 @@ def _mini_batch(network: Network, plan: Plan, first: int) -> Tensors:
         incoming["mask"][:: samples // plan.micro_batches, -1] = False
     if incoming["s"].is_floating_point():
         incoming["s"].normal_()
-    return {"labels": torch.zeros(samples, dtype=torch.int64)} | incoming  # those of a pipeline go to every stage
+    labels = (network.labels(0) | network.labels(len(network) - 1))["labels"]
+    return {"labels": labels.empty(samples, _CPU).zero_()} | incoming  # those of a pipeline go to every stage
 
 
 @contextmanager
