@@ -84,8 +84,8 @@ def activation_memory(result: dict[str, Any]) -> list[str]:
     lines = [
         "## Activation memory of eight stages",
         "",
-        f"`make bench` trained a GPT of {len(by_way['DGL'])} components of one layer of width 256, one on each stage, for "
-        f"three mini-batches. 1F1B had {result['micro_batches']} micro-batches of {result['windows']} windows of "
+        f"`make bench` trained a GPT of {len(by_way['DGL'])} components of one layer of width 256, one on each stage, "
+        f"for three mini-batches. 1F1B had {result['micro_batches']} micro-batches of {result['windows']} windows of "
         f"{result['context']} tokens; streamed DGL had mini-batches of the size of a micro-batch, whose gradients "
         "`optimizer.accumulate` adds up. So both learn from the same tokens between two updates. Megabytes that a "
         "stage holds at its peak beyond weights, gradients and the state of the optimizer.",
