@@ -18,9 +18,9 @@ from alray.schedules.evaluation import evaluation_actions
 from alray.schedules.table import schedule_named
 
 _KINDS = tuple(KINDS)
-_KIND_BITS, _CHUNK_BITS, _PART_BITS = 8, 8, 16  # kind and direction, then chunk, then part, then mini-batch
-_PART = 1 << (_KIND_BITS + _CHUNK_BITS)
-_BATCH = _PART << _PART_BITS
+_KIND_BITS, _CHUNK_BITS, _NUMBER_BITS = 8, 8, 16  # kind and direction, then chunk, then number, then mini-batch
+_NUMBER = 1 << (_KIND_BITS + _CHUNK_BITS)
+_BATCH = _NUMBER << _NUMBER_BITS
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -56,12 +56,12 @@ def looked_up(table: NDArray[np.float64], codes: Codes, stage: int, stages: int)
 
 def messages(codes: Codes) -> Codes:
     """Mini-batch and part of each action in one number, which is the same for a send and its receive."""
-    return codes // _PART
+    return codes // _NUMBER
 
 
 def parts(codes: Codes) -> Codes:
     """The part that each action names."""
-    return messages(codes) & ((1 << _PART_BITS) - 1)
+    return messages(codes) & ((1 << _NUMBER_BITS) - 1)
 
 
 def is_labels(codes: Codes, kind: ActionKind) -> NDArray[np.bool_]:
@@ -125,9 +125,9 @@ class Program:
         """The action at index `index` in the list of `stage`."""
         code = int(self.codes[stage][index])
         batch, rest = divmod(code, _BATCH)
-        part, rest = divmod(rest, _PART)
+        number, rest = divmod(rest, _NUMBER)
         chunk, sort = divmod(rest, 1 << _KIND_BITS)
-        return Action(chunk * self.stages + stage, _KINDS[sort // 2], batch, part, bool(sort % 2))
+        return Action(chunk * self.stages + stage, _KINDS[sort // 2], batch, number, bool(sort % 2))
 
     def actions(self, stage: int) -> tuple[Action, ...]:
         """The whole list of `stage`."""
@@ -136,4 +136,4 @@ class Program:
 
 def _code(action: Action, stages: int) -> int:
     chunk = action.stage // stages
-    return action.batch * _BATCH + action.part * _PART + (chunk << _KIND_BITS) + sort_of(action.kind, action.down)
+    return action.batch * _BATCH + action.number * _NUMBER + (chunk << _KIND_BITS) + sort_of(action.kind, action.down)

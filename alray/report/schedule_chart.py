@@ -80,4 +80,4 @@ def label(bar: TimedAction) -> str:
     batch = batch_of(bar) if action is None else action.batch
     if sign == ">" or batch is None:
         return sign
-    return f"{sign}{batch}.{action.part}" if action is not None and action.part else f"{sign}{batch}"
+    return f"{sign}{batch}.{action.number}" if action is not None and action.number else f"{sign}{batch}"

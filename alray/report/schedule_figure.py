@@ -106,7 +106,8 @@ def _described(bar: TimedAction, plan: Plan) -> dict[str, Any]:
     runs = plan.stage_plans[action.stage % plan.stages].runs
     own = runs[min(action.stage // plan.stages, len(runs) - 1)] if plan.stages > 1 else range(sum(map(len, runs)))
     names = [f"{index} {plan.costs.components[index].name}" for index in own]
-    return {**described, "components": ", ".join(names), "micro_batch": action.part if plan.micro_batches > 1 else None}
+    micro_batch = action.number if plan.micro_batches > 1 else None
+    return {**described, "components": ", ".join(names), "micro_batch": micro_batch}
 
 
 def _drawing(

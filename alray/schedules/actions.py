@@ -2,12 +2,12 @@
 
     2F0      stage 2, forward, mini-batch 0
     1S0      stage 1 sends the samples of mini-batch 0 up, to stage 2
-    1S0.1    stage 1 sends the labels of mini-batch 0 up: part 1 of the message
+    1S0.1    stage 1 sends the labels of mini-batch 0 up: message 1 of two
     1S0v     stage 1 sends the answer to mini-batch 0 down, to stage 0
     2W0.1    stage 2 waits at the second barrier of mini-batch 0
     2F0.3    stage 2, forward, mini-batch 0, micro-batch 3
 
-The number after the dot is the part; part 0 is not printed. A program holds the list of every
+The number after the dot is `number`; 0 is not printed. A program holds the list of every
 stage.
 
 With virtual stages an action names the virtual stage, as torch's `pipeline_order` does: stage s of S holds the
@@ -43,7 +43,7 @@ COMPUTE: tuple[ActionKind, ...] = ("F", "L", "B", "U", "E", "D", "I", "G")
 MESSAGES: tuple[ActionKind, ...] = ("S", "R")
 """Kinds that use an edge."""
 LABELS = 1
-"""Part of a training message of local losses that holds the labels; part 0 holds the samples."""
+"""Number of the message of a mini-batch that holds the labels, with local losses; message 0 holds the samples."""
 
 _NUMBER = r"(0|[1-9][0-9]*)"
 _ACTION = re.compile(rf"{_NUMBER}([{''.join(KINDS)}]){_NUMBER}(?:\.([1-9][0-9]*))?(v?)")
@@ -51,16 +51,16 @@ _ACTION = re.compile(rf"{_NUMBER}([{''.join(KINDS)}]){_NUMBER}(?:\.([1-9][0-9]*)
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One action of one (virtual) stage; stages, batches and parts count from 0.
+    """One action of one (virtual) stage; stages, batches and numbers count from 0.
 
-    `part` numbers actions of one kind within a mini-batch: the micro-batch in schedules that have micro-batches, else
-    the part of a message (samples, labels) or the barrier. `down` is true for messages towards stage 0.
+    `number` tells actions of one kind within a mini-batch apart: the micro-batch in schedules that have micro-batches,
+    else the message (samples, labels) or the barrier. `down` is true for messages towards stage 0.
     """
 
     stage: int
     kind: ActionKind
     batch: int
-    part: int = 0
+    number: int = 0
     down: bool = False
 
     @property
@@ -71,8 +71,8 @@ class Action:
         return self.stage + (1 if (self.kind == "S") != self.down else -1)
 
     def __str__(self) -> str:
-        part = f".{self.part}" if self.part else ""
-        return f"{self.stage}{self.kind}{self.batch}{part}{'v' if self.down else ''}"
+        number = f".{self.number}" if self.number else ""
+        return f"{self.stage}{self.kind}{self.batch}{number}{'v' if self.down else ''}"
 
 
 def parse(text: str) -> Action:
@@ -84,5 +84,5 @@ def parse(text: str) -> Action:
             hint=f"write stage, kind and batch, as in `2F0`; the kinds are {' '.join(KINDS)}, "
             "and only S and R go down (`1S0v`)",
         )
-    stage, kind, batch, part, down = match.groups()
-    return Action(int(stage), cast(ActionKind, kind), int(batch), int(part or 0), bool(down))
+    stage, kind, batch, number, down = match.groups()
+    return Action(int(stage), cast(ActionKind, kind), int(batch), int(number or 0), bool(down))

@@ -41,9 +41,9 @@ def in_order(text: str) -> Actions:
         for number, phase in enumerate(phases):
             for own in range(stage, last + 1, stages):
                 absent = {"R": own == 0 or stages == 1, "S": own == last or stages == 1}
-                found += [Action(own, each.kind, batch, each.part) for each in phase if not absent.get(each.kind)]
+                found += [Action(own, each.kind, batch, each.number) for each in phase if not absent.get(each.kind)]
             if number < len(barriers) and stages > 1:
-                found.append(Action(stage, "W", batch, listed[barriers[number]].part))
+                found.append(Action(stage, "W", batch, listed[barriers[number]].number))
         return tuple(found)
 
     return actions

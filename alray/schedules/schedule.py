@@ -133,7 +133,7 @@ class Schedule:
     ) -> list[Computation]:
         """The forwards and backwards of one mini-batch on one stage, in order."""
         return [
-            (action.kind, action.stage, action.part)
+            (action.kind, action.stage, action.number)
             for action in self.actions(stage, stages, 0, micro_batches, virtual_stages)
             if action.kind in ("F", "B", "I", "G")
         ]

@@ -248,18 +248,18 @@ def simulate_naively(program: Program, durations: Durations, in_flight: int) -> 
             if head.kind == "W":
                 continue
             if head.kind == "R":
-                if (sent := done.get(str(Action(head.peer, "S", head.batch, head.part)))) is None:
+                if (sent := done.get(str(Action(head.peer, "S", head.batch, head.number)))) is None:
                     continue
-                earliest, spent = max(earliest, sent[1] + durations.latency_s), message_s(head.part, head.peer)
+                earliest, spent = max(earliest, sent[1] + durations.latency_s), message_s(head.number, head.peer)
             elif head.kind == "S":
                 taken = (0.0, 0.0)
                 if (
-                    head.part == 0
+                    head.number == 0
                     and head.batch >= in_flight
                     and (taken := done.get(f"{head.peer}R{head.batch - in_flight}", (0.0, -1.0))) == (0.0, -1.0)
                 ):
                     continue
-                earliest, spent = max(earliest, taken[1]), message_s(head.part, head.stage)
+                earliest, spent = max(earliest, taken[1]), message_s(head.number, head.stage)
             else:
                 spent = seconds[head.kind][head.stage]
             done[str(head)] = (earliest, earliest + spent)

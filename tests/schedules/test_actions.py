@@ -28,13 +28,13 @@ def test_an_action_comes_back_from_its_text(action: Action) -> None:
     [
         ("2F0", Action(2, "F", 0)),
         ("12U345", Action(12, "U", 345)),
-        ("2W0.1", Action(2, "W", 0, part=1)),
+        ("2W0.1", Action(2, "W", 0, number=1)),
         ("1S0v", Action(1, "S", 0, down=True)),
-        ("1S0.1", Action(1, "S", 0, part=1)),
+        ("1S0.1", Action(1, "S", 0, number=1)),
         ("3L2", Action(3, "L", 2)),
-        ("0R7.2v", Action(0, "R", 7, part=2, down=True)),
-        ("2F0.3", Action(2, "F", 0, part=3)),
-        ("5I1.12", Action(5, "I", 1, part=12)),
+        ("0R7.2v", Action(0, "R", 7, number=2, down=True)),
+        ("2F0.3", Action(2, "F", 0, number=3)),
+        ("5I1.12", Action(5, "I", 1, number=12)),
         ("0G0", Action(0, "G", 0)),
     ],
 )

@@ -186,13 +186,13 @@ class ActionStage(Stage, ABC):
         under_way = {0: batch}  # by virtual stage
         for number, (action, before, behind, own, last) in enumerate(self._actions, start=1):
             text = f"{before}{step - 1}{behind}"
-            if action.kind == "R" and action.part == 0 and own > 0:
+            if action.kind == "R" and action.number == 0 and own > 0:
                 under_way[own] = yield from _receive_round(own, batch, ports, clock)
             part = under_way[own] if action.kind != "W" else batch
             match action.kind:
                 case "F":
                     with clock.measure("F", text, step):
-                        self.forward(part, action.part)
+                        self.forward(part, action.number)
                 case "L":
                     yield from self.gather(part, clock, text)
                     with clock.measure("L", text, step):
@@ -206,7 +206,7 @@ class ActionStage(Stage, ABC):
                     yield from self._average_gradients(components, part, clock, began_s, last=ends)
                     with clock.measure("U", text, step):
                         self.update(part.lr, part.label_lr, own)
-                case "R" if action.part == 1:
+                case "R" if action.number == 1:
                     yield from _receive_labels(part, ports, clock)
                 case "S":
                     yield from _send(action, part, ports, clock)
@@ -262,7 +262,7 @@ def _send(action: Action, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiti
     assert ports.behind is not None, "the last virtual stage sends nothing"
     message = Message(MessageKind.TRAIN, batch.step, batch.outgoing)
     with clock.measure("send_wait", "send_wait", batch.step):
-        yield from ports.behind.begin(message) if action.part == 0 else ports.behind.send(message)
+        yield from ports.behind.begin(message) if action.number == 0 else ports.behind.send(message)
 
 
 def _wait(last: bool, ports: Ports, clock: Clock, step: int) -> Waiting[None]:
