@@ -28,6 +28,8 @@ _COUNTED_AS = {"L": "B"}  # records count L and B together; everything else that
 
 @dataclass
 class _Window:
+    """What the mini-batches of one record have added up so far, in seconds."""
+
     steps: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0.0))
     evaluation: float = 0.0
