@@ -34,33 +34,12 @@ class _Sleep(torch.autograd.Function):
         return gradients[0], None, None, None
 
 
-class _SleepForWeights(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, weight: torch.Tensor, seconds: float) -> torch.Tensor:
-        ctx.seconds = seconds
-        return weight.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        if gradients[0].device.type != "meta":
-            sleep_exactly(ctx.seconds)
-        return torch.zeros_like(gradients[0]), None
-
-
 class Sleeping(nn.Module):
-    """`forward_ms`, `backward_ms` and `weight_ms` are for `rows` rows; in evaluation it does not sleep.
+    """`forward_ms` and `backward_ms` are for `rows` rows; in evaluation it does not sleep."""
 
-    `backward_ms` is the time of the gradient of the input, `weight_ms` that of the gradient of the weights, which zero
-    bubble does later. Without `weight_ms` there are no weights.
-    """
-
-    def __init__(
-        self, input: tuple[int, ...], forward_ms: float, backward_ms: float, rows: int, weight_ms: float = 0.0
-    ) -> None:
+    def __init__(self, input: tuple[int, ...], forward_ms: float, backward_ms: float, rows: int) -> None:
         super().__init__()
         self.forward_s, self.backward_s = forward_ms / 1e3 / rows, backward_ms / 1e3 / rows
-        self.weight_s = weight_ms / 1e3 / rows
-        self.weight = nn.Parameter(torch.zeros(())) if weight_ms else None
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         if not self.training:
@@ -68,6 +47,4 @@ class Sleeping(nn.Module):
         # The block has no parameters; what makes autograd come back to it is not one of the network's.
         anchor = torch.zeros((), device=s.device, requires_grad=True)
         result: torch.Tensor = _Sleep.apply(s, anchor, self.forward_s, self.backward_s)
-        if self.weight is not None:
-            result = result + _SleepForWeights.apply(self.weight, self.weight_s * len(s))
         return result

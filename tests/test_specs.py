@@ -91,7 +91,6 @@ def test_every_size_of_a_study_asks_the_same_question() -> None:
         "slow_links",
         "language_methods",
         "language_pipelines",
-        "sleeping_pipelines",
     }
 
 

@@ -396,7 +396,7 @@ def run_trials(
 
     watch = _Watch(max_failures, listener)
     trials = {number: order.trial for number, order in by_number.items()}
-    with _emptied(storage), _silent(), _named_if_ray_is_silent():
+    with _emptied(storage), _silent(), _named_if_ray_is_silent(), _named_if_removed(storage):
         tune.Tuner(
             tune.with_resources(trainable, lambda config: resources[config[NUMBER]]),
             param_space={NUMBER: tune.grid_search(numbers)} if propose is None else None,
@@ -413,6 +413,19 @@ def run_trials(
         ).fit()
     if watch.fault is not None:
         raise watch.fault
+
+
+@contextmanager
+def _named_if_removed(storage: Path) -> Iterator[None]:
+    """Raise RunError where Ray Tune does not find what it wrote, because the folder of the study is gone."""
+    try:
+        yield
+    except ValueError as error:
+        if any(storage.rglob("experiment_state-*.json")):
+            raise
+        raise RunError(
+            f"{storage.parent}: this folder was removed while the study ran", hint="begin the study again"
+        ) from error
 
 
 @contextmanager
