@@ -76,11 +76,11 @@ _WORDS = {
 
 
 def in_words(key: str) -> str:
-    """A key of a spec in words, for figures and tables: `data.batch_size` is `batch size`, and
-    `model.components.1.repeat` is `repeat of component 1`."""
-    *_, index, last = ("", "", *parts_of(key))
+    """A key of a spec in words, for figures and tables: `data.batch_size` is `batch size`,
+    `model.components.1.repeat` is `repeat of component 1`, and `pipeline.links.0.latency` is `latency of link 0`."""
+    *_, listed, index, last = ("", "", *parts_of(key))
     words = _WORDS.get(key, last.replace("_", " "))
-    return f"{words} of component {index}" if index.isdigit() else words
+    return f"{words} of {listed.removesuffix('s')} {index}" if index.isdigit() else words
 
 
 def parts_of(key: str) -> tuple[str, ...]:
