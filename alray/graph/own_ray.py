@@ -73,6 +73,7 @@ def own_ray(bundles: Sequence[Bundle]) -> Iterator[tuple[str, ...]]:
                 if has_started:
                     end_if_silent()
                 if is_lost() or not has_started:  # or `shutdown` would wait for it
+                    _end_leading_processes()
                     reaper.end_processes(str(folder))
                     _lost.append(folder)
                 if has_started:

@@ -112,6 +112,20 @@ def test_a_ray_without_a_network_is_ended_while_others_wait_for_it(
     assert was_lost() is is_lost()
 
 
+def test_what_is_left_of_a_ray_is_ended_before_it_is_shut_down(monkeypatch: pytest.MonkeyPatch, started: _Ray) -> None:
+    """Its raylet was killed. Without a network, `shutdown` would wait two minutes for the GCS."""
+    monkeypatch.setattr(own_ray, "_start", lambda processors, folder: None)
+    monkeypatch.setattr(own_ray, "_lost", [])
+    monkeypatch.setattr(ray, "shutdown", lambda: shut_down.append(started.rays_connection.recv(1)))
+    shut_down: list[bytes] = []
+    with own_ray.own_ray([]):
+        started.leading[1].kill()
+        started.leading[1].wait()
+    assert shut_down == [b""], "Ray's threads learn that nobody is left to answer"
+    assert started.alive() == [False, False]
+    assert was_lost()
+
+
 @pytest.mark.parametrize("ends", ["soon", "at once"])
 def test_a_ray_that_ends_while_it_starts_is_one_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ends: str
