@@ -20,6 +20,7 @@ from alray.cli.main import app, execute
 from alray.loading.load import load_spec
 
 from .pages import PAGES, ROOT, Command, commands, mentioned, parse, write_files
+from .pairwise import first_alone
 
 pytestmark = pytest.mark.long
 
@@ -211,7 +212,7 @@ def expanded(words: list[str]) -> list[str]:
     return ["OTHER" if word == "RUN..." else word for each in found for word in each]
 
 
-@pytest.mark.parametrize("page", RUN)
+@pytest.mark.parametrize("page", first_alone([TUTORIAL, *(page for page in RUN if page != TUTORIAL)]))
 def test_the_commands_of_a_page_run(page: str, sandbox: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prepare(page)
     said: dict[str, str] = {}

@@ -31,6 +31,7 @@ from alray.run_folder.records import (
 from benchmarks import keys_page
 
 from .pages import PAGES, write_files
+from .pairwise import first_alone
 
 DOCS = Path(__file__).parents[1] / "docs"
 RECORDS = (StepsRecord, StageRecord, EvaluationRecord, CheckpointRecord, EventRecord, PlanRecord)
@@ -65,7 +66,7 @@ def test_the_example_of_a_spec_runs(
 OPTIMIZERS = re.findall(r"^    optimizer: (\{kind: [^}]*\}?\})", page("writing_a_spec.md"), re.MULTILINE)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", first_alone(OPTIMIZERS))
 def test_the_examples_of_optimizers_train(
     optimizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from alray.cli.main import execute
 
+from .pairwise import first_alone
+
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[1]
@@ -27,7 +29,7 @@ COSTS = "pipeline.costs=[" + ", ".join(["{forward_s: 0.001, backward_s: 0.001, u
 ALLOWED = {"alray.data", "alray.randomness", "alray.spec"}
 
 
-@pytest.mark.parametrize("method", CASES)
+@pytest.mark.parametrize("method", first_alone(CASES, first=2))
 def test_the_weights_are_those_of_alray(
     method: str,
     tmp_path: Path,

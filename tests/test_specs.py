@@ -23,6 +23,19 @@ NAMES = [file.relative_to(ROOT).as_posix() for file in FILES]
 STUDIES = [name for name in NAMES if is_study(ROOT / name)]
 SPECS = [name for name in NAMES if name not in STUDIES]
 NUM_BATCHES = 8
+REPEATED = (
+    *(f"specs/al/{name}.yaml" for name in ("lstm_agnews", "lstm_dbpedia", "lstm_imdb", "resnet_tiny_imagenet")),
+    *(f"specs/al/{name}.yaml" for name in ("transformer_dbpedia", "transformer_imdb", "vgg_tiny_imagenet")),
+    *(
+        f"specs/laptop/{name}.yaml"
+        for name in ("resnet_digits", "resnet_fashion_mnist", "vgg_digits", "vgg_fashion_mnist")
+    ),
+    "specs/language/gpt_340m.yaml",
+    "benchmarks/balance.yaml",
+    "benchmarks/eight.yaml",
+    "benchmarks/uneven.yaml",
+)
+"""Specs whose network and method another spec has too, with other data or of another size."""
 
 
 def test_there_are_specs() -> None:
@@ -30,7 +43,9 @@ def test_there_are_specs() -> None:
     assert "specs/studies/laptop/strong_scaling.yaml" in STUDIES
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.full if name in REPEATED else []) for name in SPECS]
+)
 def test_it_is_planned_and_simulated(name: str, stand_ins: Mapping[str, Overrides], one_thread: None) -> None:
     loaded = on_stand_in(ROOT / name, stand_ins)
     without_data = name.startswith("specs/language/")  # of which there is no stand-in

@@ -38,7 +38,8 @@ CASES = (
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("case", [CASES[0], pytest.param(CASES[1], marks=pytest.mark.full)], ids=["inline", "on Ray"])
+@pytest.mark.full
+@pytest.mark.parametrize("case", CASES, ids=["inline", "on Ray"])
 def test_a_run_that_is_disturbed_ends_in_the_undisturbed_bits_and_leaves_nothing(case: Case, tmp_path: Path) -> None:
     try:
         with Room(tmp_path / "trial"):

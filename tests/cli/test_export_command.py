@@ -169,7 +169,11 @@ def test_methods_without_a_label_chain(alray: Callable[..., Any], picture: Path,
     assert (refused.code, refused.json["errors"][0]["key"]) == (2, "--depth")
 
 
-GRAPHS = [("images", None, 3), pytest.param("text", None, 2, marks=pytest.mark.full), ("text", 9, 4)]
+GRAPHS = [
+    ("images", None, 3),
+    pytest.param("text", None, 2, marks=pytest.mark.full),
+    pytest.param("text", 9, 4, marks=pytest.mark.full),
+]
 
 
 @pytest.mark.parametrize(("which", "length", "depth"), GRAPHS)

@@ -273,6 +273,7 @@ def test_a_run_under_nohup_goes_on() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.full
 def test_the_second_interrupt_does_not_wait_for_a_block_that_hangs(spec: Path, command: list[str]) -> None:
     Path("mine.py").write_text(STUCK)
     spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:mine.build'}", 1))

@@ -161,7 +161,7 @@ def test_evaluation_of_a_split_that_is_not_there() -> None:
     assert str(caught.value).startswith("data: there is no validation split; ")
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_a_damaged_picture_met_while_training(image_folder: Path, workers: int) -> None:
     data = pictures(image_folder)
     for path in sorted((image_folder / "train").rglob("*.png")):

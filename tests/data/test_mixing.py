@@ -72,7 +72,7 @@ def test_the_share_has_the_moments_of_its_distribution(alpha) -> None:
 def test_any_start_and_any_number_of_workers_give_the_same_mini_batches() -> None:
     data = synthetic(mixup=0.4, cutmix=1.0)
     whole = batches(data)
-    for start, workers in ((4, 0), (0, 2)):
+    for start, workers in ((4, 0), (0, 1)):
         for left, right in zip(whole[start:], batches(data, start_step=start, workers=workers), strict=True):
             assert torch.equal(left.samples, right.samples) and torch.equal(left.labels, right.labels)
 

@@ -104,10 +104,11 @@ def test_a_run_that_starts_late_gets_the_same_bits(text_files: Path) -> None:
         assert same(whole[start_step:], collect(texts(text_files), start_step, 16))
 
 
+@pytest.mark.full  # test_batches.py has pictures
 def test_workers_do_not_change_the_bits(text_files: Path) -> None:
     data = texts(text_files)
     alone = collect(data, 2, 9)
-    assert same(alone, collect(data, 2, 9, workers=1))  # of pictures, two workers give the same
+    assert same(alone, collect(data, 2, 9, workers=1))
     assert multiprocessing.active_children() == []
 
 

@@ -149,6 +149,7 @@ def test_no_command_listens_for_other_hosts(workshop: Workshop, own_ray: None, w
     assert command.returncode == 0 and not outside(sockets)
 
 
+@pytest.mark.full
 def test_two_in_one_process_have_two_tokens_and_the_environment_is_as_before(own_ray: None, monkeypatch) -> None:
     for name in [name for name in os.environ if name.startswith("RAY_AUTH")]:
         monkeypatch.delenv(name)

@@ -116,6 +116,7 @@ def test_the_same_bits_on_more_stages_and_resumed(imported: Workshop, method: st
     assert execute(["compare", str(imported.folder / "one"), str(imported.folder / "0"), "--output", page]) == 0
 
 
+@pytest.mark.full  # a pipeline of backpropagation below is on Ray
 def test_the_same_bits_on_ray(imported: Workshop, local_ray: None) -> None:
     inline = imported.run("method=decoupled_greedy", "pipeline.stages=2", name="inline")
     same(imported.run("method=decoupled_greedy", "pipeline.stages=2", inline=False, name="ray"), inline)

@@ -10,6 +10,7 @@ import torch
 
 from alray.errors import UserCodeError
 
+from ..pairwise import first_alone
 from .conftest import Workshop
 from .test_pipelines import workshop_in
 from .test_same_bits import same
@@ -130,7 +131,9 @@ def state() -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     return of_torch, tuple(numpy.random.get_state()[1].tolist()), random.getstate()[1]
 
 
-@pytest.mark.parametrize("method", ["associated_learning", "'python:drawing.Mixed'"], ids=["built in", "own"])
+@pytest.mark.parametrize(
+    "method", first_alone(["'python:drawing.Mixed'", "associated_learning"]), ids=["own", "built in"]
+)
 def test_the_same_bits_however_it_is_cut_and_after_a_resume(drawing: Workshop, method: str) -> None:
     noisy = (*NOISY, f"method={{kind: {method}}}")
     before = disturb(1)

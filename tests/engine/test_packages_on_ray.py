@@ -15,6 +15,7 @@ from .test_same_bits import same
 pytestmark = pytest.mark.own_ray
 
 
+@pytest.mark.full  # tests/engine/test_packages.py has them in one process
 def test_two_stages_on_ray(own: Workshop, there: Path, own_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a worker that loads samples."""
     monkeypatch.setenv("PYTHONPATH", str(there))  # in place of an installation where Python looks by itself

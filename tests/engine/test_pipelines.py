@@ -184,11 +184,9 @@ def test_in_one_process(pipeline, one_device, optimizer, name) -> None:
 @pytest.mark.parametrize(
     ("name", "stages", "optimizer"),
     [
-        *[(name, stages, "adam") for name, stages in LAYOUTS],
-        *[
-            pytest.param(name, stages, "sgd", marks=[] if name == "1f1b" else pytest.mark.full)
-            for name, stages in LAYOUTS
-        ],
+        pytest.param(name, stages, optimizer, marks=[] if (stages == 2) == (optimizer == "adam") else pytest.mark.full)
+        for optimizer in OPTIMIZERS
+        for name, stages in LAYOUTS
     ],
 )
 def test_equals_one_device(pipeline, one_device, processes, name, stages, optimizer) -> None:
@@ -203,6 +201,7 @@ def test_equals_one_device(pipeline, one_device, processes, name, stages, optimi
     assert all(list(record.losses) == [3] and list(record.losses[3]) == ["cross_entropy"] for record in steps)
 
 
+@pytest.mark.full
 def test_other_layouts(pipeline, one_device, processes) -> None:
     """Several virtual stages with split backwards; components without parameters, at the bottom and between others."""
     overrides, tolerance = OPTIMIZERS["adam"]
@@ -310,6 +309,7 @@ def test_faults_are_named(pipeline, processes) -> None:
     assert "Traceback" in log.read_text()
 
 
+@pytest.mark.full
 def test_time_is_accounted_for(unbroken) -> None:
     """Of the whole time of each stage: computing, sending, receiving, idle; and spans by micro-batch."""
     folder = Path(unbroken.summary.run_dir)

@@ -17,6 +17,7 @@ from alray.run_folder.records import read
 from alray.run_folder.store import checkpoint_folder
 from alray.stage.disturbance import Slowdown
 
+from ..pairwise import first_alone
 from .conftest import Watching, Workshop
 
 pytestmark = pytest.mark.long
@@ -135,14 +136,19 @@ def test_equal_one_process_on_the_whole_mini_batch(replicated, one_process, meth
 @pytest.mark.parametrize(
     "method",
     [
-        "decoupled_greedy",
-        SCPL[0].removeprefix("method="),
-        "{kind: local_error_signals, gather: true}",
-        "{kind: decoupled_information, projection_dim: 10, gather: true}",
-        "mono_forward",
-        "channel_goodness",
-        "{kind: forward_forward, prediction: activities, peer_normalisation: 0}",
         "{kind: noprop, hidden: 6}",
+        "{kind: decoupled_information, projection_dim: 10, gather: true}",
+        *(
+            pytest.param(method, marks=pytest.mark.full)
+            for method in (
+                "decoupled_greedy",
+                SCPL[0].removeprefix("method="),
+                "{kind: local_error_signals, gather: true}",
+                "mono_forward",
+                "channel_goodness",
+                "{kind: forward_forward, prediction: activities, peer_normalisation: 0}",
+            )
+        ),
     ],
 )
 def test_other_methods_equal_one_process(replicated, one_process, method) -> None:
@@ -181,7 +187,9 @@ def test_every_partition_gives_the_same_bits(replicated) -> None:
         assert run.summary.accuracy_per_depth == reference.summary.accuracy_per_depth
 
 
-@pytest.mark.parametrize("kind", ["fp16", "bf16", "qsgd", "{kind: powersgd, rank: 2}", "{kind: top_k, fraction: 0.2}"])
+@pytest.mark.parametrize(
+    "kind", first_alone(["{kind: powersgd, rank: 2}", "fp16", "bf16", "qsgd", "{kind: top_k, fraction: 0.2}"])
+)
 def test_compressed_runs_are_resumed_to_the_same_bits(replicated, one_process, kind) -> None:
     overrides = [*SGD[0], *replicas(2, f"replicas.compression={kind}")]
     whole = replicated.run(*overrides, name="whole")
@@ -192,7 +200,7 @@ def test_compressed_runs_are_resumed_to_the_same_bits(replicated, one_process, k
     assert again.summary.weights_sha256 == whole.summary.weights_sha256
 
 
-@pytest.mark.parametrize(("bits", "share"), [(8, 1 / 4), (4, 1 / 8)])
+@pytest.mark.parametrize(("bits", "share"), [(8, 1 / 4), pytest.param(4, 1 / 8, marks=pytest.mark.full)])
 def test_qsgd_sends_fewer_bytes(replicated, bits, share) -> None:
     """And one scale for each 512 gradients of a component, and up to 7 bytes that fill the message up."""
     plain = replicated.run(*SGD[0], *replicas(2), name="plain")
@@ -210,7 +218,7 @@ def test_averaged_weights(replicated, one_process) -> None:
     assert 1e-5 < distance(apart, one) < distance(alone, one) < 1e-3
 
 
-@pytest.mark.parametrize("method", [[], BP], ids=["al", "bp"])
+@pytest.mark.parametrize("method", first_alone([[], BP]), ids=["al", "bp"])
 def test_gathered_gradients_are_averaged_once_an_update(replicated, one_process, method) -> None:
     """Shares that change from mini-batch to mini-batch of an update are those of the samples, too."""
     overrides, two = [*method, *ADAM[0], "data.last_batch=keep", "data.samples=365"], "optimizer.accumulate=2"
@@ -221,7 +229,7 @@ def test_gathered_gradients_are_averaged_once_an_update(replicated, one_process,
     assert run.summary.all_reduce_bytes == 10 / 2 * each.summary.all_reduce_bytes / 2
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1)])
+@pytest.mark.parametrize(("before", "after"), [(2, 3), pytest.param(3, 1, marks=pytest.mark.full)])
 def test_gathered_gradients_follow_to_another_number_of_replicas(replicated, one_process, before, after) -> None:
     overrides = [*ADAM[0], "optimizer.accumulate=3"]
     one = one_process(*overrides)
@@ -340,7 +348,7 @@ def test_stop_at_is_agreed_on(replicated, one_process) -> None:
     [
         pytest.param([*SGD[0], *replicas(2)], marks=pytest.mark.full),
         [*SCPL, *SGD[0], *replicas(3), "optimizer.accumulate=3"],
-        [*SGD[0], *replicas(2, "replicas.compression={kind: qsgd, bits: 4}")],
+        pytest.param([*SGD[0], *replicas(2, "replicas.compression={kind: qsgd, bits: 4}")], marks=pytest.mark.full),
         APART,
     ],
     ids=["plain", "gathers", "rounds at random", "apart"],
@@ -359,7 +367,7 @@ def test_a_pipeline(replicated, one_process, processes) -> None:
     assert distance(run, one) <= ADAM[1]
 
 
-@pytest.mark.parametrize("method", ["associated_learning", "gather"])
+@pytest.mark.parametrize("method", first_alone(["gather", "associated_learning"]))
 def test_virtual_stages(replicated, processes, method) -> None:
     """Gradients, and projections, are exchanged by virtual stage; the bits are those of stages without any."""
     overrides = [*SGD[0], *replicas(2, "replicas.shares=[22, 42]"), *(SCPL if method == "gather" else [])]

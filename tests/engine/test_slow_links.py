@@ -77,7 +77,7 @@ def test_a_message_carries_its_arrival_and_waits_for_it() -> None:
             ("method={kind: decoupled_greedy}", "pipeline.partition=cyclic"),
             ("pipeline.schedule=1f1b", "pipeline.micro_batches=2"),
         ],
-        first=2,
+        first=1,
     ),
 )
 def test_a_slow_link_changes_no_bits(links, processes, keys) -> None:

@@ -131,6 +131,7 @@ def left_behind() -> list[Any]:
         time.sleep(0.2)
 
 
+@pytest.mark.full  # tests/studies/test_tuning.py has trials that are lost; below, a study is killed
 @pytest.mark.timeout(300)
 def test_a_trial_whose_process_dies_runs_again_as_often_as_allowed_and_then_at_a_resume(
     workshop: Workshop, local_ray: None, seen: list[StudyProgress]

@@ -12,7 +12,8 @@ from .test_tasks import METHODS, workshop_in
 pytestmark = pytest.mark.ray
 
 
-@pytest.mark.parametrize("task", ["regression", pytest.param("multi_label", marks=pytest.mark.full)])
+@pytest.mark.full  # tests/engine/test_tasks.py has both between plain processes
+@pytest.mark.parametrize("task", ["regression", "multi_label"])
 def test_two_stages_on_ray_and_a_resume_on_one(tmp_path: Path, local_ray: None, task: str) -> None:
     workshop = workshop_in(tmp_path)
     keys = (f"task.kind={task}", *METHODS["al"])

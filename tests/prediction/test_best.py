@@ -99,6 +99,7 @@ def test_sequential_saves_a_dear_message(make_costs: Make) -> None:
     assert best_cut(StepSetting("sequential", costs, 4, 4)).cut == (3, 1, 1, 1)
 
 
+@pytest.mark.full
 def test_more_cuts_than_can_be_tried(make_costs: Make) -> None:
     costs = replace(random_costs(make_costs(), 64, seed=2), edge_s_per_byte=2e-5)  # 553,270,671 cuts
     for schedule, micro_batches in (("overlapped", 1), ("1f1b", 16)):

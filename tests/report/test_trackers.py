@@ -96,6 +96,7 @@ def losses(folder: Path) -> dict[int, float]:
     return {each.step: each.losses[1]["associated"] for each in records if isinstance(each, StepRecord)}
 
 
+@pytest.mark.full  # a tracker of one's own is below
 def test_mlflow_has_one_run_with_all_mini_batches(tracked: Path) -> None:
     from mlflow import MlflowClient
 

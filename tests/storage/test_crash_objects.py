@@ -113,6 +113,7 @@ def announced(state: dict[str, bytes]) -> int:
     return int(steps[-1]) if steps else 0
 
 
+@pytest.mark.full  # below, some requests that fail
 def test_after_each_request(far: Desk, put_in_place: Callable[[WatchedStorage], None]) -> None:
     for number, state in enumerate(states_of_a_run(far, put_in_place)):
         put_in_place(WatchedStorage(state))
