@@ -182,12 +182,14 @@ class _Parts(Chain):
             from alray.nn.imported.sources import of_named_weights
 
             self._arguments = of_named_weights(self._source, name) | self._arguments
-        if sample.words is not None or sample.tokens is not None:
+        if sample.words is not None:
             raise SpecError(
-                f"`{self._source}` would get texts, and a model from elsewhere takes images or numbers",
+                f"`{self._source}` would get documents of different lengths, and their padding, which a model from "
+                "elsewhere would not leave out",
                 key="model.from",
-                hint="list alray's blocks for text in `components`",
+                hint="list alray's blocks for text in `components`; a model of tokens is for `task: next_token`",
             )
+        self._scores = () if sample.tokens is None else tuple(sample)
         known = [facts.ends for facts in encoders if facts.ends is not None]
         self._parts = known or self._imported.cut(model.number, model.cut, sample, several=several)
 
@@ -244,12 +246,15 @@ class _Parts(Chain):
 
     def _classifier(self, features: Shape, classes: int) -> nn.Module:
         found = self._imported.classifier()
-        gives = self._imported.shape_after(found, features)
-        if gives != (classes,):
+        gives, wanted = self._imported.shape_after(found, features), (*self._scores, classes)
+        if gives != wanted:
+            of = f"{classes} classes" if not self._scores else f"{classes} tokens, of which each position scores all"
             raise SpecError(
-                f"`{self._source}` gives {gives} for a sample, and the data has {classes} classes",
+                f"`{self._source}` gives {gives} for a sample, and the data has {of}",
                 key="model.with",
-                hint=f"set the number of classes, by model.with.num_classes={classes} in torchvision and timm",
+                hint=f"set the number of classes, by model.with.num_classes={classes} in torchvision and timm"
+                if not self._scores
+                else f"let the model give {wanted} for a window, by its arguments in model.with",
             )
         return self._moved(found)
 

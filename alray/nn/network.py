@@ -98,6 +98,8 @@ class Network:
             copy=self._copy,
         )
         self._by_position = task.learning.by_position
+        self.tokens = sample.tokens
+        """How many tokens there are; None where the samples are no windows of tokens."""
         self.method = make_method(spec.method, task, load, of_task=spec.task)
         self.encoders = list(encoders) or self._inspect_all(sample)
         self.method.require(self.encoders)

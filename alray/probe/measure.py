@@ -23,6 +23,7 @@ from alray.prediction.costs import ComponentCosts, Costs
 from alray.probe.all_reduce import time_reduction
 from alray.probe.contention import companions, measure_contention
 from alray.probe.estimate import estimate_costs
+from alray.probe.later_positions import require_no_later_position
 from alray.probe.micro_batch import MicroBatchTimes, time_micro_batch
 from alray.probe.other_programs import OtherPrograms
 from alray.probe.timing import Timed, Timing, time_parts
@@ -160,6 +161,8 @@ def _probe(
             hint=_TRIED,
         ) from error
     require_same_buffers(buffers, unsaved_buffers(component), index)
+    if network.tokens is not None:
+        require_no_later_position(component, network.encoders[index], incoming, network.tokens)
     reduce_s = time_reduction(component, network.spec.replicas, network.spec.optimizer.accumulate)
     return _Measured(timed, passed_on, micro_batch, reduce_s), lambda: _processor_s(exercise)
 

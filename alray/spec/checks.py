@@ -395,6 +395,16 @@ def deep_supervision_is_on_one_device(spec: Spec) -> Iterator[Finding]:
         )
 
 
+def tied_readout_has_no_head(spec: Spec) -> Iterator[Finding]:
+    """Tied layers are of tokens, and `head` describes other layers."""
+    if not getattr(spec.method, "tied", False):
+        return
+    if spec.task.kind != "next_token":
+        yield ("method", "tied"), f"the task {spec.task.kind} has no tokens", "leave it out"
+    elif spec.method.head != "auto":  # type: ignore[union-attr]
+        yield ("method", "head"), "a tied readout has no further layers", "leave `head` or `tied` out"
+
+
 def run_has_one_length(spec: Spec) -> Iterator[Finding]:
     """Exactly one key says how long to train."""
     given = [key for key in LENGTHS if getattr(spec.run, key) is not None]
@@ -520,6 +530,23 @@ def heads_share_the_width(spec: Spec) -> Iterator[Finding]:
             )
 
 
+def positions_see_no_later_ones(spec: Spec) -> Iterator[Finding]:
+    """The next token is the label of a position: a block that reads it from the input learns to copy."""
+    if spec.task.kind != "next_token":
+        return
+    for index, entry in enumerate(spec.model.blocks):
+        key, hint = "", ""
+        if isinstance(entry, Transformer) and not entry.causal:
+            key, hint = "causal", "add causal: true"
+        elif isinstance(entry, Lstm) and entry.bidirectional:
+            key, hint = "bidirectional", "set it to false"
+        elif isinstance(entry, Lstm) and entry.hand_on_state:
+            key, hint = "hand_on_state", "set it to false"
+        if key:
+            message = f"each position would see the tokens behind it, and `{spec.task.kind}` asks for the next one"
+            yield ("model", "components", index, key), message, hint
+
+
 def _image_size(data: DataSection) -> int | None:
     """The shorter side of the images, pixels; None where only the data can tell."""
     shape = data.size or data.expected.shape
@@ -571,6 +598,7 @@ CHECKS: tuple[Check, ...] = (
     only_whole_backwards_are_compiled_or_recomputed,
     pipelines_recompute,
     deep_supervision_is_on_one_device,
+    tied_readout_has_no_head,
     run_has_one_length,
     stop_says_when,
     hub_set_has_one_place,
@@ -580,4 +608,5 @@ CHECKS: tuple[Check, ...] = (
     one_validation_set,
     pools_leave_an_image,
     heads_share_the_width,
+    positions_see_no_later_ones,
 )

@@ -156,6 +156,9 @@ class Backpropagation(MethodSection):
     """Weight of the losses of a classifier behind every component but the last, which are added to the last one's loss.
     Gradients go through all components, and every depth is a route. 0: the last component alone has a classifier. It
     needs `pipeline.schedule: single`."""
+    tied: bool = False
+    """Whether the last layer is the matrix of the tokens' vectors, as in GPT-2. Only for `task: next_token`, where one
+    component holds the whole network."""
 
 
 def _debiased(value: Any) -> Any:

@@ -280,6 +280,53 @@ def test_plain_pytorch_gives_the_same_weights(folder, whole, method) -> None:
     assert max(float((a - b).detach().abs().max()) for a, b in zip(began, ended, strict=True)) > 0.05
 
 
+TIED = (
+    "method={kind: backpropagation, tied: true}",
+    "model.components=[{block: transformer, causal: true, dim: 8, heads: 2, feedforward: 16, layers: 4}]",
+    "pipeline={costs: [{forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}]}",
+)
+
+
+def test_a_tied_readout_is_plain_pytorch_with_one_matrix(gpt) -> None:
+    gpt.run(*TIED)
+    spec = load_spec(gpt.spec, TIED).spec
+    workload = Workload.open(spec, UserCode(gpt.folder))
+    plain, norm = PlainGpt(), nn.LayerNorm(WIDTH)
+    layers = [value for layer in plain.layers for value in layer.ordered()]
+    weights = [plain.positions, plain.tokens.weight, *layers, *norm.parameters()]
+    for mine, value in zip(weights, workload.network.component(0, "cpu").weights().values(), strict=True):
+        mine.data.copy_(value)
+    optimizer = torch.optim.SGD(weights, lr=LR, momentum=MOMENTUM)
+    with TrainBatches(workload.data, seed=spec.seed, start_step=0, end_step=20, workers=0) as batches:
+        for batch in batches:
+            x = batch.samples
+            for index in range(LAYERS):
+                x = plain.run(index, x)
+            optimizer.zero_grad()
+            cross_entropy(norm(x) @ plain.tokens.weight.T, batch.labels).backward()
+            optimizer.step()
+    trained = TrainedNetwork(gpt.folder / "run", allow_code=False)
+    for mine, found in zip(weights, trained.components[0].weights().values(), strict=True):
+        torch.testing.assert_close(found, mine.detach(), rtol=1e-5, atol=1e-5)
+    asked = {"tokens": 12, "temperature": 0.9, "depth": None, "seed": 3}
+    export_route(trained, None, "safetensors", gpt.folder / "tied.safetensors")
+    route = ExportedRoute(gpt.folder / "tied.safetensors", allow_code=False)
+    assert generate(route, "def ", **asked).text == generate(trained, "def ", **asked).text
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (METHODS["bp"][0][:-1] + ", tied: true}", "the last component has no vectors of tokens"),
+        ("method.head.hidden=7", "a tied readout has no further layers"),
+        ("task=classification", "the task classification has no tokens"),
+    ],
+)
+def test_what_cannot_be_tied_is_refused(gpt, override, message) -> None:
+    with pytest.raises(SpecError, match=message):
+        gpt.run(*(TIED if "kind" not in override else ()), override)
+
+
 # --- The same bits everywhere ---
 
 
@@ -507,6 +554,8 @@ def test_a_model_for_gpus_is_planned_at_its_size_without_its_text(name, paramete
 
 # --- What is refused ---
 
+EMBEDDING = "{block: embedding, dim: 8}"
+
 
 @pytest.mark.parametrize(
     ("key", "overrides"),
@@ -518,6 +567,12 @@ def test_a_model_for_gpus_is_planned_at_its_size_without_its_text(name, paramete
         ("data", ["data.docstrings=true"]),
         ("data", ["data.vocabulary_size=500"]),
         ("model.components[0]", ["model.components.0.causal=false", "model.components.0.layers=2"]),
+        ("model.components[0].causal", ["model.components.0.causal=false"]),
+        ("model.components[1].bidirectional", [f"model.components=[{EMBEDDING}, {{block: lstm, hidden: 4}}]"]),
+        (
+            "model.components[1].hand_on_state",
+            [f"model.components=[{EMBEDDING}, {{block: lstm, hidden: 4, bidirectional: false, hand_on_state: true}}]"],
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(gpt, key, overrides) -> None:

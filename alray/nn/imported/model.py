@@ -21,7 +21,17 @@ from alray.errors import Problem, SpecError
 from alray.nn.imported.ends import PartEnds
 from alray.nn.imported.layout import channels_last
 from alray.nn.imported.part import Part, between
-from alray.nn.imported.places import SAMPLES, alive_behind, costs, even, natural, place_of, uses_again, weighted
+from alray.nn.imported.places import (
+    SAMPLES,
+    alive_behind,
+    costs,
+    even,
+    natural,
+    place_of,
+    tied_layers,
+    uses_again,
+    weighted,
+)
 from alray.nn.imported.sources import made, named_weights
 from alray.nn.imported.trace import Trace, first_line, trace
 from alray.nn.readout import Pooling
@@ -156,6 +166,14 @@ class ImportedModel:
             if len(alive) == 1 and order[name] < order[list(self._with_weights)[-1]]
         ]
         if not found:
+            tied = tied_layers(self._traces[True], self.whole)
+            if tied is not None:
+                raise SpecError(
+                    f"{self.title} cannot be cut: `{tied[1]}` uses the weights of `{tied[0]}`, which are in another "
+                    "part wherever it is cut",
+                    key="model.from",
+                    hint="give each layer weights of its own, such as by a constructor argument in model.with",
+                )
             opaque = sorted(self._traces[True].opaque)
             why = f"; `{opaque[0]}` cannot be traced and stays in one piece" if opaque else ""
             raise SpecError(
@@ -208,10 +226,10 @@ class ImportedModel:
             if len(nodes) == 1 or order.index(name) > last:
                 continue
             tensors = [input if node is traced.input else values.get(node) for node in nodes]
-            if all(each is not None and _of_batch(each) and each.dtype == input.dtype for each in tensors) and len(
-                {each.untyped_storage()._cdata for each in tensors if each is not None}
-            ) == len(tensors):
-                found[name] = tuple(tuple(each.shape[1:]) for each in tensors if each is not None)
+            given = [each for each in tensors if each is not None and _of_batch(each)]
+            memory = {each.untyped_storage()._cdata for each in given}
+            if len(memory) == len(tensors) and len({each.dtype for each in given}) == 1:
+                found[name] = tuple(tuple(each.shape[1:]) for each in given)
         return found
 
     def cut(

@@ -54,6 +54,16 @@ def uses_again(trace: Trace, model: nn.Module) -> set[str]:
     return found
 
 
+def tied_layers(trace: Trace, model: nn.Module) -> tuple[str, str] | None:
+    """The names of two layers that are apart by the most others of all that use the same weights, in order; None: no
+    two do."""
+    used = [_state_of(node, model) for node in trace.nodes]
+    first = {each: number for number, state in reversed(list(enumerate(used))) for each in state}
+    apart = [(number - first[each], first[each], number) for number, state in enumerate(used) for each in state]
+    distance, one, other = max(apart, default=(0, 0, 0))
+    return (trace.names[trace.nodes[one]], trace.names[trace.nodes[other]]) if distance else None
+
+
 def _state_of(node: fx.Node, model: nn.Module) -> set[int]:
     """The parameters and buffers that a node uses, by identity."""
     if node.op == "call_module":

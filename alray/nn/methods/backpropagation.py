@@ -13,6 +13,7 @@ from alray.nn.encoder import Encoder, EncoderFacts, Tensors, in_default_strides,
 from alray.nn.methods.method import MakePart, Method, Task
 from alray.nn.readout import head_of
 from alray.nn.shape import Shape
+from alray.nn.tied_readout import tied_head
 from alray.spec.method import HeadOrAuto
 from alray.spec.optimizer import Optimizer
 from alray.tasks.task import LearningTask
@@ -32,9 +33,18 @@ class Backpropagation(Method):
 
     local_losses = False
 
-    def __init__(self, task: Task, *, head: HeadOrAuto, label_smoothing: float, deep_supervision: float = 0.0) -> None:
+    def __init__(
+        self,
+        task: Task,
+        *,
+        head: HeadOrAuto,
+        label_smoothing: float,
+        deep_supervision: float = 0.0,
+        tied: bool = False,
+    ) -> None:
         super().__init__(task)
         self.head = head
+        self.tied = tied
         self.label_smoothing = label_smoothing
         self.deep_supervision = deep_supervision
 
@@ -42,7 +52,9 @@ class Backpropagation(Method):
         head = None
         if self.ends_route(index):
             classes, of_model = self.task.classes, self.task.classifier
-            if self.head == "auto" and of_model is not None and self._is_last(index):
+            if self.tied:
+                head = make("head", lambda: tied_head(f.body, facts.output))
+            elif self.head == "auto" and of_model is not None and self._is_last(index):
                 head = make("head", lambda: of_model(facts.output, classes))
             else:
                 head = make("head", lambda: head_of(self.head, facts.output, classes=classes, pooling=facts.pooling))
