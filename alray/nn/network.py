@@ -141,7 +141,8 @@ class Network:
 
     def inference_edge(self, after: int) -> dict[str, Shape]:
         """Everything in the message of an evaluation after component `after`, `s` first: shapes of one sample."""
-        return self.method.goes_up(self.encoders[after], training=False) | self.method.infers_along()
+        along = self.method.given_labels if self.measures_where_routes_end else {}
+        return self.method.goes_up(self.encoders[after], training=False) | self.method.infers_along() | along
 
     def ends_route(self, index: int) -> bool:
         """Whether a route of inference ends at component `index`."""
@@ -159,6 +160,20 @@ class Network:
     def route_shape(self, above: int) -> Shape:
         """Return the shape of one sample that a route sends down from component `above` to those below it."""
         return self.method.route(above)
+
+    @cached_property
+    def measures_where_routes_end(self) -> bool:
+        """Whether the stage where a route ends takes from its scores what the metric needs, in place of sending them to
+        stage 0: where that is less, and no component below changes scores. Labels then go up with the samples."""
+        task = self.method.task.learning
+        scores_pass = all(self.route_shape(index) == task.score_shape for index in range(len(self)))
+        return task.measured_shape != task.score_shape and scores_pass and not isinstance(self.spec.method, OwnCode)
+
+    def comes_down(self, above: int) -> Shape:
+        """Return the shape of one sample that an evaluation sends down for a route, as in `route_shape`."""
+        if self.measures_where_routes_end:
+            return Shape(self.method.task.learning.measured_shape)
+        return self.route_shape(above)
 
     def incoming(self, index: int, samples: int, device: str | torch.device) -> Tensors:
         """An input of component `index` in inference: `s` and what comes with it, full length, values arbitrary."""

@@ -96,7 +96,7 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
     edge = network.edge(index)
     turn, adds_up = trainable(component.turn), component.adds_up
     output_bytes = batch_size * sum(shape.sample_bytes for shape in edge.values())
-    route_bytes = batch_size * network.route_shape(index).sample_bytes
+    route_bytes = batch_size * network.comes_down(index).sample_bytes
     rate = ASSUMED_FLOPS_PER_S * threads
     moved_s = (s_bytes + batch_size * facts.input.sample_bytes) / ASSUMED_BYTES_PER_S
     return ComponentCosts(

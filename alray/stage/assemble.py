@@ -119,6 +119,7 @@ def assemble_loop(
         control=control,
         emit=emit,
         inputs=inputs,
+        measured=network.method.task.learning.measured if network.measures_where_routes_end else None,
     )
     return StageLoop(
         assignment,

@@ -26,6 +26,7 @@ from alray.stage.ports import Ports
 from alray.stage.replication import Replication, holding
 from alray.stage.stages.stage import Stage
 from alray.stage.telemetry import Telemetry
+from alray.tasks.task import Measured
 
 
 class Cuts:
@@ -47,12 +48,14 @@ class Cuts:
         control: Control,
         emit: Callable[[Telemetry], None],
         inputs: Callable[[Batch], Tensors],
+        measured: Measured | None,
     ) -> None:
         """
         Args:
             copies: None where components have no copies of others.
             emit: takes what the driver is to hear.
             inputs: an evaluation batch as the first component takes it.
+            measured: as in `Inference`.
         """
         self._assignment = assignment
         self._stage = stage
@@ -62,6 +65,7 @@ class Cuts:
         self._copies = copies
         self._emit = emit
         self._inputs = inputs
+        self._measured = measured
         self._leader = Leader(
             assignment.spec.run,
             total_steps=assignment.total_steps,
@@ -89,7 +93,12 @@ class Cuts:
             return False
         evaluator = None
         if flags & CutFlag.EVALUATE and self._assignment.replica == 0:
-            evaluator = Evaluator(data, self._leader.splits(flags), depths=self._assignment.plan.costs.depths)
+            evaluator = Evaluator(
+                data,
+                self._leader.splits(flags),
+                depths=self._assignment.plan.costs.depths,
+                measured=self._measured is not None,
+            )
         cut = Message(MessageKind.CUT, step, flags=flags, count=len(evaluator) if evaluator else 0)
         yield from self._make(cut, evaluator)
         if flags & CutFlag.STOP:
@@ -144,6 +153,7 @@ class Cuts:
             clock=self._clock,
             evaluator=evaluator,
             inputs=self._inputs,
+            measured=self._measured,
             step=cut.step,
             count=cut.count,
         )

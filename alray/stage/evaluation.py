@@ -15,13 +15,17 @@ from alray.tasks.task import Tally
 class Evaluator:
     """Gives the batches of an evaluation and takes the scores that come back."""
 
-    def __init__(self, data: Dataset, splits: tuple[str, ...], *, depths: Sequence[int]) -> None:
+    def __init__(
+        self, data: Dataset, splits: tuple[str, ...], *, depths: Sequence[int], measured: bool = False
+    ) -> None:
         """
         Args:
             splits: of "train", "validation", "test"; those the data does not have are left out.
             depths: of all routes, shallowest first.
+            measured: whether what is taken is what the task's `measured` makes of scores, not these themselves.
         """
         self._data = data
+        self._measured = measured
         self._splits = [split for split in splits if data.splits.get(split) is not None]
         self._batches = {split: EvaluationBatches(data, split) for split in self._splits}
         self._tallies: dict[str, list[Tally]] = {split: [data.task.tally() for _ in depths] for split in self._splits}
@@ -41,8 +45,10 @@ class Evaluator:
     def take(self, batch: int, scores: list[torch.Tensor]) -> None:
         """Scores of evaluation batch `batch` by every route, `[N, outputs]` each, shallowest first."""
         split, labels = self._expected[batch]
+        in_units = self._data.in_units(labels)
         for tally, route in zip(self._tallies[split], scores, strict=True):
-            tally.take(self._data.in_units(route), self._data.in_units(labels))
+            found = route if self._measured else self._data.task.measured(self._data.in_units(route), labels)
+            tally.take(found, in_units)
 
     def scores(self) -> list[DepthScores]:
         """The metric of every route, shallowest first; the last is the whole network."""

@@ -20,6 +20,7 @@ from alray.stage.clock import Clock
 from alray.stage.evaluation import Evaluator
 from alray.stage.ports import Ports
 from alray.stage.stages.stage import Stage
+from alray.tasks.task import Measured
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Inference:
     Attributes:
         evaluator: gives the batches and takes the class scores; on stage 0 alone.
         inputs: a batch as the first component takes it, without labels.
+        measured: takes scores and labels to what comes down in place of scores, and labels go up; None: scores do.
         count: number of evaluation batches.
     """
 
@@ -38,6 +40,7 @@ class Inference:
     clock: Clock
     evaluator: Evaluator | None
     inputs: Callable[[Batch], Tensors]
+    measured: Measured | None
     step: int
     count: int
 
@@ -67,11 +70,11 @@ class Inference:
             elif action.kind == "E":
                 with clock.measure("E", text, self.step):
                     if source is not None:
-                        incoming = self.inputs(next(source))
+                        incoming = self._given(next(source))
                     else:
                         assert received is not None
                         incoming = received.tensors
-                    passed_up, routes[batch] = stage.infer_up(incoming, self.step, batch)
+                    passed_up, routes[batch] = self._up(stage, incoming, batch)
                     del incoming
                 if received is not None and ports.from_below is not None and ports.to_above is None:
                     ports.from_below.release(received)
@@ -97,6 +100,20 @@ class Inference:
                 if received is not None and ports.from_below is not None:
                     ports.from_below.release(received)
                     received = None
+
+    def _given(self, batch: Batch) -> Tensors:
+        """A batch as the first component takes it, with its labels where these go up."""
+        inputs = self.inputs(batch)
+        return inputs if self.measured is None else inputs | {"labels": batch.labels.to(inputs["s"].device)}
+
+    def _up(self, stage: Stage, incoming: Tensors, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
+        """E of a virtual stage: what goes up, and what comes down of each route that turns here."""
+        if self.measured is None:
+            return stage.infer_up(incoming, self.step, batch, own)
+        labels = incoming["labels"]
+        without = {name: value for name, value in incoming.items() if name != "labels"}
+        outgoing, routes = stage.infer_up(without, self.step, batch, own)
+        return outgoing | {"labels": labels}, [self.measured(scores, labels) for scores in routes]
 
     def _in_rounds(self, stage: Stage) -> Waiting[None]:
         """With virtual stages: as many batches as there are stages go round the ring of stages together.
@@ -127,12 +144,12 @@ class Inference:
             for batch in together:
                 received = None
                 if source is not None and own == 0:
-                    incoming = self.inputs(next(source))
+                    incoming = self._given(next(source))
                 else:
                     received = yield from self._receive(ports.before)
                     incoming = received.tensors
                 with self.clock.measure("E", f"{own * self.stages + self.number}E{batch}", self.step):
-                    outgoing, routes[own, batch] = stage.infer_up(incoming, self.step, batch, own)
+                    outgoing, routes[own, batch] = self._up(stage, incoming, batch, own)
                 if not ends:
                     yield from self._send(ports.behind, Message(MessageKind.EVALUATE, batch, outgoing))
                 del incoming, outgoing

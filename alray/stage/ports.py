@@ -104,11 +104,13 @@ class MessageSizes:
         """A pipeline's edges carry labels in training, and s or class scores in evaluation."""
         assignment, network = self.assignment, self.network
         samples = assignment.spec.data.batch_size
-        scores_bytes = network.route_shape(0).sample_bytes
+        scores_bytes = network.comes_down(0).sample_bytes
         labels = network.method.given_labels["labels"].sample_bytes
         sizes = [samples * max(network.encoders[after].output.sample_bytes, scores_bytes, labels)]
         if assignment.data.sample.words is not None:
             sizes.append(samples * assignment.data.sample[0])  # the mask
+        if network.measures_where_routes_end:
+            sizes.append(samples * labels)
         return packed_bytes(sizes)
 
     def down(self, source: int) -> int:
@@ -117,7 +119,7 @@ class MessageSizes:
         samples = self.assignment.spec.data.batch_size
         begins = [run[0] for run in self.assignment.plan.stage_plans[source].runs if run[0] > 0]
         return max(
-            packed_bytes([self.network.num_routes(begin) * samples * self.network.route_shape(begin).sample_bytes])
+            packed_bytes([self.network.num_routes(begin) * samples * self.network.comes_down(begin).sample_bytes])
             for begin in begins
         )
 

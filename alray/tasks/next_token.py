@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -63,8 +62,22 @@ class NextToken(LearningTask):
         """A vector for each token: a linear layer on one-hot rows, without making these."""
         return nn.Embedding(self.width, dim)
 
+    @property
+    def measured_shape(self) -> tuple[int, ...]:
+        return self.sample
+
+    def measured(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """For each position the cross-entropy in nats, [N, positions] float32; for `top_1`, 1 where the label has the
+        highest score, else 0."""
+        tokens, targets = scores.flatten(0, 1), labels.to(scores.device).flatten()
+        if self.metric.name == "top_1":
+            found = (tokens.argmax(1) == targets).float()
+        else:
+            found = functional.cross_entropy(tokens.float(), targets, reduction="none")
+        return found.view(labels.shape)
+
     def tally(self) -> Tally:
-        return _Right() if self.metric.name == "top_1" else _Nats(self.metric.name)
+        return _OverPositions(self.metric.name)
 
     def read(self, label: object) -> Label | None:
         return label if isinstance(label, Tensor) and tuple(label.shape) == self.label_shape else None
@@ -87,50 +100,25 @@ class NextToken(LearningTask):
         return TokenPrediction(given, names[best], best, float(shares[best]), depth)
 
 
-class _ByToken(Tally):
-    def __init__(self) -> None:
-        super().__init__()
-        self._tokens = 0
-
-    def _take(self, scores: Tensor, labels: Tensor) -> None:
-        self._tokens += labels.numel()
-        self._take_tokens(scores.flatten(0, 1), labels.flatten())
-
-    @abstractmethod
-    def _take_tokens(self, scores: Tensor, labels: Tensor) -> None:
-        """Add scores [tokens, width] and labels [tokens]."""
-
-
-class _Nats(_ByToken):
-    """The mean loss, in the unit of a metric."""
+class _OverPositions(Tally):
+    """The mean over all positions of what `NextToken.measured` gives, in the unit of a metric."""
 
     def __init__(self, metric: str) -> None:
         super().__init__()
         self._metric = metric
-        self._nats = 0.0
+        self._total = 0.0
+        self._positions = 0
 
-    def _take_tokens(self, scores: Tensor, labels: Tensor) -> None:
-        losses = functional.cross_entropy(scores.float(), labels.to(scores.device), reduction="none")
-        self._nats += float(losses.double().sum())
+    def _take(self, scores: Tensor, labels: Tensor) -> None:
+        self._total += float(scores.flatten().double().sum())
+        self._positions += labels.numel()
 
     def value(self) -> float:
-        nats = self._nats / self._tokens
+        mean = self._total / self._positions
         if self._metric == "bits_per_byte":  # a token is a byte
-            return nats / math.log(2)
-        return math.exp(min(nats, _LARGEST)) if self._metric == "perplexity" else nats
+            return mean / math.log(2)
+        return math.exp(min(mean, _LARGEST)) if self._metric == "perplexity" else mean
 
 
 _LARGEST = 700.0
 """Nats whose exponential is still finite."""
-
-
-class _Right(_ByToken):
-    def __init__(self) -> None:
-        super().__init__()
-        self._right = 0
-
-    def _take_tokens(self, scores: Tensor, labels: Tensor) -> None:
-        self._right += int((scores.argmax(1).cpu() == labels).sum())
-
-    def value(self) -> float:
-        return self._right / self._tokens

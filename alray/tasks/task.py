@@ -21,6 +21,9 @@ from alray.user_code import FAULTS_OF_USER_CODE
 Label = int | Tensor
 """The label of one sample: the number of its class, or a tensor of `label_shape`."""
 
+Measured = Callable[[Tensor, Tensor], Tensor]
+"""`LearningTask.measured`: takes scores and labels to what a metric needs of them."""
+
 
 class Tally(ABC):
     """Takes the answers to the samples of a set in any number of parts, and gives the metric of the whole set."""
@@ -32,7 +35,7 @@ class Tally(ABC):
         """Add a part.
 
         Args:
-            scores: [N, width], on any device.
+            scores: [N, width], on any device; where the task needs less, what `LearningTask.measured` makes of them.
             labels: as the data gives them, on the CPU.
         """
         self.samples += len(labels)
@@ -140,6 +143,21 @@ class LearningTask(ABC):
     def first_label_encoder(self, dim: int) -> nn.Module:
         """The layer of the first component's label encoder, from t_0 to `dim` values."""
         return nn.Linear(self.width, dim)
+
+    @property
+    def measured_shape(self) -> tuple[int, ...]:
+        """Shape of what `measured` gives for one sample."""
+        return self.score_shape
+
+    def measured(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """The part of the scores that the metric needs, `[N, *measured_shape]`: all, unless a task says otherwise.
+
+        Where it is less than the scores, the stage that has them takes it, and only this travels.
+
+        Args:
+            labels: as the data gives them, on any device.
+        """
+        return scores
 
     @abstractmethod
     def tally(self) -> Tally:

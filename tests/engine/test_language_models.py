@@ -552,6 +552,17 @@ def test_a_model_for_gpus_is_planned_at_its_size_without_its_text(name, paramete
         assert parts[-1]["head"] > 30e6
 
 
+@pytest.mark.parametrize("method", ["dgl", "solo"])
+def test_an_evaluation_sends_a_number_for_each_position_and_depth(gpt, whole, processes, method) -> None:
+    run = gpt.run(*METHODS[method], "pipeline.stages=2", inline=False)
+    same(run, whole[method])
+    data = Workload.open(load_spec(gpt.spec).spec, UserCode(gpt.folder)).data
+    windows = 2 * (len(data.splits["validation"]) + len(data.splits["test"])) + len(data.splits["train"])
+    copies = 6 * 256 * WIDTH * 4 if method == "solo" else 0
+    numbers = windows * 8 * 2  # of eight positions, for the two depths of the upper stage
+    assert 4 * numbers <= run.summary.bytes_sent["1->0"] - copies < 16 * numbers
+
+
 # --- What is refused ---
 
 EMBEDDING = "{block: embedding, dim: 8}"
