@@ -403,12 +403,13 @@ def test_metrics_are_those_of_all_tokens(folder, whole, metric) -> None:
     task = load_spec(folder / "tiny.yaml", [f"task.metric={metric}"]).spec.task
 
     for place in range(len(trained.depths)):
-        tally = make_task(task, 256, (8,)).tally()
+        learning = make_task(task, 256, (8,))
+        tally = learning.tally()
         parts = []
         for number, batch in enumerate(batches):
             with torch.no_grad():
                 parts.append(trained.scores(batch, number)[place])
-            tally.take(parts[-1], batch.labels)
+            tally.take(learning.measured(parts[-1], batch.labels), batch.labels)
         scores = torch.cat(parts).double()
         nats = float(cross_entropy(scores, labels))
         wanted = {
