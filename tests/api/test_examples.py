@@ -18,7 +18,7 @@ EXAMPLES = ROOT / "examples"
 SAYS = {
     "first_run.py": ("test accuracy 0.", "a mini-batch took", "the page is"),
     "learning_rates.py": ("mlp, lr 0.001", "the best learning rate of the three is"),
-    "where_it_would_run.py": ("1 stages, cut [4]", "4 stages, cut [1, 1, 1, 1]"),
+    "where_it_would_run.py": ("stages: 1, cut [4]", "stages: 4, cut [1, 1, 1, 1]"),
     "after_training.py": ("depth 2: test accuracy", "route-2.safetensors", "105 mini-batches"),
     "one_file.py": ("depth 4: test accuracy", "weights_sha256"),  # tests/test_one_file.py compares them with alray's
 }
