@@ -7,8 +7,10 @@ step at which it starts and whatever the number of loader workers.
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +33,8 @@ from alray.spec.data import Mix
 
 _WORKER_GONE = "DataLoader worker (pid"
 """How torch's message begins when it misses a worker."""
+_GONE_S = 5.0
+"""So long a process that was killed may take until it is gone, when its connections have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,3 +296,17 @@ def _begin_worker(num_threads: int, worker: int) -> None:
     torch.set_num_threads(num_threads)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    sys.excepthook = _told_unless_reader_is_gone
+
+
+def _told_unless_reader_is_gone(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an error of a thread, but not of a connection that broke because the process that reads was killed.
+
+    A thread of multiprocessing, which hands over tensors, would print it on the terminal of the user.
+    """
+    reader = multiprocessing.parent_process()
+    if isinstance(error, ConnectionError | EOFError) and reader is not None:
+        reader.join(_GONE_S)
+        if not reader.is_alive():
+            return
+    sys.__excepthook__(kind, error, trace)

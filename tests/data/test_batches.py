@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,33 @@ def test_closing_ends_the_workers_and_they_ignore_ctrl_c() -> None:
     batches.close()
     assert multiprocessing.active_children() == []
     assert list(batches) == []
+
+
+LEFT = """\
+import multiprocessing, os, signal, sys
+from alray.data.batches import _begin_worker
+
+def work():
+    _begin_worker(1, 0)
+    print("begun", flush=True)
+    multiprocessing.parent_process().join()
+    sys.excepthook(ConnectionResetError, ConnectionResetError(104, "Connection reset by peer"), None)
+    sys.excepthook(ValueError, ValueError("another error"), None)
+
+if __name__ == "__main__":
+    multiprocessing.get_context("spawn").Process(target=work).start()
+"""
+
+
+def test_a_worker_whose_reader_was_killed_says_nothing_of_their_connection(tmp_path: Path) -> None:
+    (tmp_path / "left.py").write_text(LEFT)
+    reader = subprocess.Popen([sys.executable, tmp_path / "left.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == b"begun\n"
+    reader.kill()
+    _, said = reader.communicate(timeout=60)  # the worker holds the pipe until it ends
+    assert said.splitlines()[-1] == b"ValueError: another error"
+    assert b"Connection reset" not in said
 
 
 def test_an_epoch_holds_every_sample_once_in_an_order_of_its_own() -> None:
