@@ -40,8 +40,8 @@ types: $(INSTALLED)
 floors: $(INSTALLED)
 	$(BIN)/lint-imports
 
-# Four workers for two cores: one of them has the tests of the shared Ray, and many tests wait a good deal (tests/conftest.py).
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 4 --dist loadscope
+# Five workers for two cores: one of them has the tests of the shared Ray, and many tests wait a good deal (tests/conftest.py).
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 5 --dist loadscope
 # `make unit TESTS=tests/spec` runs a part.
 TESTS ?= tests
 

@@ -54,6 +54,7 @@ def test_every_script_can_run_again() -> None:
     assert [file.name for file in EXAMPLES.glob("*.py") if "run_dir" in file.read_text(encoding="utf-8")] == []
 
 
+@pytest.mark.full
 def test_the_notebook(beside_the_specs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Cell by cell in one namespace, as a kernel does; the last expression of a cell is shown as HTML or as text."""
     notebook = json.loads((EXAMPLES / "first_steps.ipynb").read_text(encoding="utf-8"))

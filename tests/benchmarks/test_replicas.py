@@ -42,6 +42,7 @@ def run_inline(
     return run
 
 
+@pytest.mark.full
 def test_all_three_are_measured(run_inline: Run) -> None:
     asked: list[tuple[str, ...]] = []
 

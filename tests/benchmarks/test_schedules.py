@@ -66,6 +66,7 @@ def test_all_nine_schedules_are_measured(run_inline: Run) -> None:
     assert sum(line.startswith("| `") for line in schedules_page.schedules(result)) == 9
 
 
+@pytest.mark.full
 def test_the_laws_are_measured(run_inline: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(laws, "STEPS", dict.fromkeys(laws.STEPS, 11))
     quick = ("model.components.0.forward_ms=0.0", "model.components.0.backward_ms=0.0")

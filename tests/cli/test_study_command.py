@@ -70,6 +70,7 @@ def test_a_dry_run_lists_points_and_says_no_time(alray: Callable[..., Any], stud
     assert not Path("studies").exists()
 
 
+@pytest.mark.full  # tests/spec/test_studies.py has points that are skipped
 def test_points_that_are_skipped_are_named_in_the_listing_and_in_the_report(
     alray: Callable[..., Any], study: Path, one_thread: None
 ) -> None:

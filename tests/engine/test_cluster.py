@@ -71,6 +71,7 @@ def test_no_cluster_there(workshop) -> None:
         attached(workshop, "http://127.0.0.1:8265", name="dashboard")
 
 
+@pytest.mark.full
 def test_an_error_while_the_stages_start_leaves_no_process(workshop, own_ray, monkeypatch) -> None:
     """The data are opened while Ray and the stages' processes start."""
     before = set(psutil.Process().children())  # those of the other tests' cluster

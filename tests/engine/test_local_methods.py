@@ -99,7 +99,7 @@ def test_the_same_bits_in_turns_on_two_stages(workshop, reference_by, kind) -> N
     same(run, reference_by(kind))
 
 
-@pytest.mark.parametrize("kind", METHODS)
+@pytest.mark.parametrize("kind", SOME)
 def test_a_resumed_run_on_other_stages(workshop, reference_by, kind) -> None:
     workshop.run(*by(kind), "pipeline.partition=[2,2]", "run.epochs=1")
     same(workshop.resume("run.epochs=3", "pipeline.partition=[1,1,2]"), reference_by(kind))

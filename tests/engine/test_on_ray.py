@@ -91,6 +91,7 @@ def test_same_bits(workshop, reference_of, local_ray, partition, family, method)
     assert run.summary.engine == "ray"
 
 
+@pytest.mark.full  # tests/cli/test_interrupts.py resumes a run of Ray without it
 @pytest.mark.timeout(240)
 def test_from_ray_to_inline_and_back(workshop, longer_reference, local_ray, stopping) -> None:
     watching, asked = stop_at(4)

@@ -142,6 +142,7 @@ def own(workshop: Workshop) -> Iterator[Workshop]:
             del sys.modules[name]
 
 
+@pytest.mark.full
 def test_the_bits_of_the_same_classes_next_to_the_spec(own: Workshop, there: Path) -> None:
     one = own.run(*overrides(CLASSES), "pipeline.stages=1", "pipeline.schedule=sequential", name="one")
     two = own.run(*overrides(NAMES), "pipeline.partition=[1,3]", name="two")

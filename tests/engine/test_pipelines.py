@@ -215,6 +215,7 @@ def test_other_layouts(pipeline, one_device, processes) -> None:
         assert distance(run, reference) <= tolerance
 
 
+@pytest.mark.full
 def test_draws_and_accuracies(pipeline, processes) -> None:
     """Random numbers are a micro-batch's own, whatever the schedule; accuracies are those of the checkpoint."""
     overrides = ["optimizer={kind: sgd, lr: 0.01}", "model.components.3.dropout=0.4", "pipeline.micro_batches=4"]

@@ -58,6 +58,7 @@ def test_dynamic_shares_are_in_the_checkpoint(replicated) -> None:
     assert again.summary.shares == dealt, "the share it goes on with, until the end of the epoch"
 
 
+@pytest.mark.full
 def test_a_grid_with_shares_that_follow_and_a_resume(normalised, processes) -> None:
     overrides = [*ADAM[0], *replicas(2, "replicas.balance=dynamic_batch_size"), SHARED, "pipeline.partition=[1,2]"]
     overrides.append("replicas.disturbance={workers: [1], factor: 8.0, epochs: [1, 9]}")

@@ -224,6 +224,7 @@ def test_a_full_disk_ends_a_study_in_one_error_and_it_goes_on_when_there_is_room
     assert json.loads((workshop.folder / "answer.json").read_text())["statuses"] == {"finished": 8}
 
 
+@pytest.mark.full  # tests/graph/test_placement.py waits for room
 @pytest.mark.timeout(120)
 def test_a_full_cluster_is_waited_for(
     workshop: Workshop, local_ray: None, seen: list[StudyProgress], monkeypatch: pytest.MonkeyPatch
