@@ -322,9 +322,12 @@ class LocalComponent(Component):
         Args:
             draw: takes a number of samples and a generator of the CPU to numbers on the CPU, one row for each sample.
         """
-        generator = torch.Generator().manual_seed(derive_seed(self.f.seed, *purpose, self._step))
-        rows = draw(self._span.total, generator)[self._span.first :][: self._samples]
+        rows = draw(self._span.total, self.generator(*purpose))[self._span.first :][: self._samples]
         return rows.to(self._device)
+
+    def generator(self, *purpose: str | int) -> torch.Generator:
+        """A generator of the CPU for the mini-batch under way, from (seed, purpose, step): the same on all replicas."""
+        return torch.Generator().manual_seed(derive_seed(self.f.seed, *purpose, self._step))
 
     def encoder_step(self, incoming: Tensors, step: int, span: Span | None = None) -> Tensors:
         """F: `s` for the next component, with what goes along with it.

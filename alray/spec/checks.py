@@ -395,6 +395,21 @@ def deep_supervision_is_on_one_device(spec: Spec) -> Iterator[Finding]:
         )
 
 
+def sampled_tokens_are_tokens(spec: Spec) -> Iterator[Finding]:
+    """A loss over tokens is estimated from scores that no activation has changed."""
+    method = spec.method
+    if not isinstance(method, AssociatedLearning) or method.sampled_tokens is None:
+        return
+    if spec.task.kind != "next_token":
+        yield ("method", "sampled_tokens"), f"the task {spec.task.kind} has no tokens", "leave it out"
+    elif method.first_decoder_activation != "none":
+        yield (
+            ("method", "first_decoder_activation"),
+            "the loss of sampled tokens takes the scores as they are",
+            "leave it out, or leave out sampled_tokens",
+        )
+
+
 def tied_readout_has_no_head(spec: Spec) -> Iterator[Finding]:
     """Tied layers are of tokens, and `head` describes other layers."""
     if not getattr(spec.method, "tied", False):
@@ -598,6 +613,7 @@ CHECKS: tuple[Check, ...] = (
     only_whole_backwards_are_compiled_or_recomputed,
     pipelines_recompute,
     deep_supervision_is_on_one_device,
+    sampled_tokens_are_tokens,
     tied_readout_has_no_head,
     run_has_one_length,
     stop_says_when,

@@ -100,6 +100,9 @@ class AssociatedLearning(MethodSection):
     label_smoothing: LabelSmoothing = 0.0
     """Share of the target that the first component's autoencoder loss spreads evenly over all classes. It is
     not for `first_label_loss: mse`."""
+    sampled_tokens: PositiveInt | None = None
+    """Tokens, drawn for each mini-batch, from which the first component's autoencoder loss is estimated. It saves time
+    where the vocabulary is large. Only for `task: next_token`. null: all tokens."""
 
 
 class Head(Section):

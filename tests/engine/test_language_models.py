@@ -553,6 +553,18 @@ def test_a_model_for_gpus_is_planned_at_its_size_without_its_text(name, paramete
         assert parts[-1]["head"] > 30e6
 
 
+SAMPLED = "method={kind: associated_learning, label_dim: 5, sampled_tokens: 20}"
+
+
+def test_sampled_tokens_give_the_same_bits_on_any_stages_and_resumed(gpt, whole) -> None:
+    one = gpt.run(SAMPLED, "pipeline.stages=1", name="one")
+    assert one.summary.weights_sha256 != whole["al"].summary.weights_sha256
+    gpt.run(SAMPLED, "pipeline.stages=4", "run.steps=7", name="stopped")
+    same(gpt.resume("run.steps=20", "pipeline.stages=2", name="stopped"), one)
+    two = gpt.run(SAMPLED, "replicas.count=2", name="two")
+    assert two.summary.measured.test == pytest.approx(one.summary.measured.test, rel=1e-5)
+
+
 @pytest.mark.parametrize("method", ["dgl", "solo"])
 def test_an_evaluation_sends_a_number_for_each_position_and_depth(gpt, whole, processes, method) -> None:
     run = gpt.run(*METHODS[method], "pipeline.stages=2", inline=False)
@@ -577,6 +589,7 @@ EMBEDDING = "{block: embedding, dim: 8}"
         ("task.metric", ["task.metric=bits_per_byte", "data.tokens=characters"]),
         ("method.first_label_loss", ["method={kind: associated_learning, first_label_loss: mse}"]),
         ("data", ["data.docstrings=true"]),
+        ("method.first_decoder_activation", [f"{SAMPLED[:-1]}, first_decoder_activation: tanh}}"]),
         ("data", ["data.vocabulary_size=500"]),
         ("model.components[0]", ["model.components.0.causal=false", "model.components.0.layers=2"]),
         ("model.components[0].causal", ["model.components.0.causal=false"]),

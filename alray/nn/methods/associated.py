@@ -10,6 +10,7 @@ from alray.nn.component import LocalComponent, read
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors, pass_on
 from alray.nn.methods.method import MakePart, Method, Task
 from alray.nn.readout import Features, Pooling, Readout, with_activation
+from alray.nn.sampled_tokens import sampled_cross_entropy
 from alray.nn.shape import Shape
 from alray.spec.method import Bridge
 from alray.spec.optimizer import Optimizer
@@ -30,6 +31,7 @@ class AssociatedLearning(Method):
         bridge: Bridge,
         first_label_loss: str,
         label_smoothing: float = 0.0,
+        sampled_tokens: int | None = None,
     ) -> None:
         super().__init__(task)
         self.label_dim = label_dim
@@ -39,6 +41,7 @@ class AssociatedLearning(Method):
         self.bridge = bridge
         self.first_label_loss = first_label_loss
         self.label_smoothing = label_smoothing
+        self.sampled_tokens = sampled_tokens
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> AssociatedComponent:
         first = index == 0
@@ -74,6 +77,7 @@ class AssociatedLearning(Method):
             learning=learning if first else None,
             label_loss=self.first_label_loss if first else "mse",
             label_smoothing=self.label_smoothing,
+            sampled_tokens=self.sampled_tokens if first else None,
             optimizer=self.task.optimizer,
         )
 
@@ -118,6 +122,7 @@ class AssociatedComponent(LocalComponent):
         learning: LearningTask | None,
         label_loss: str,
         label_smoothing: float,
+        sampled_tokens: int | None,
         optimizer: Optimizer,
     ) -> None:
         """
@@ -125,6 +130,7 @@ class AssociatedComponent(LocalComponent):
             learning: the task for the first component, which encodes labels; None for the others.
             label_loss: d, "mse" or anything else for the loss of the task.
             label_smoothing: of the cross-entropy, in [0, 1).
+            sampled_tokens: how many tokens estimate the cross-entropy; None: all.
         """
         super().__init__(index, f)
         self.b = b
@@ -133,6 +139,7 @@ class AssociatedComponent(LocalComponent):
         self.learning = learning
         self.label_loss = label_loss
         self.label_smoothing = label_smoothing
+        self.sampled_tokens = sampled_tokens
         self.train_with(optimizer, encoder=(f, b), label=(g, h))
 
     @property
@@ -151,12 +158,20 @@ class AssociatedComponent(LocalComponent):
             t_in = incoming["t"]
         t_out: torch.Tensor = self.g(t_in)
         associated = functional.mse_loss(read(self.b, encoded), t_out.detach())
+        return {"associated": associated, "autoencoder": self._autoencoder(t_out, t_in)}, {"t": pass_on(t_out)}
+
+    def _autoencoder(self, t_out: torch.Tensor, t_in: torch.Tensor) -> torch.Tensor:
+        """d(h(t_out), t_in)."""
+        if self.sampled_tokens is not None:
+            layer = next(self.h.children())
+            assert isinstance(layer, nn.Linear), "a label decoder begins with a linear layer"
+            tokens = torch.randperm(layer.out_features, generator=self.generator("tokens"))[: self.sampled_tokens]
+            return sampled_cross_entropy(t_out, t_in, layer, tokens.to(t_out.device))
         reconstruction = self.h(t_out)
         if self.learning is not None and self.label_loss != "mse":
-            autoencoder = self.learning.loss(reconstruction, t_in, self.label_smoothing)
-        else:
-            autoencoder = functional.mse_loss(reconstruction, t_in)
-        return {"associated": associated, "autoencoder": autoencoder}, {"t": pass_on(t_out)}
+            return self.learning.loss(reconstruction, t_in, self.label_smoothing)
+        loss: torch.Tensor = functional.mse_loss(reconstruction, t_in)
+        return loss
 
 
 def bridge(
