@@ -167,6 +167,25 @@ def test_a_layer_that_is_used_twice_stays_in_one_component(one_thread: None) -> 
         model.cut("auto", ["other"], Shape((6,)))
 
 
+class ReadsAWeightFirst(nn.Module):
+    """Uses a parameter of a layer before it calls the layer, as XCiT's position encoding does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.second = nn.Linear(6, 6)
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.last(self.second(self.first(x) + self.second.bias).relu())
+        return result
+
+
+def test_a_layer_may_be_called_behind_a_use_of_its_parameter(one_thread: None) -> None:
+    model = own(ReadsAWeightFirst)
+    require_the_whole(model, model.cut("auto", None, Shape((6,))), torch.randn(4, 6))
+
+
 class Branching(nn.Module):
     """Decides by a size, which is not known while it is traced."""
 

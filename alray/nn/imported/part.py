@@ -134,7 +134,9 @@ def _graft(root: nn.Module, whole: nn.Module, path: str, shared: dict[int, Any])
         if folder not in here._modules:
             here.add_module(folder, nn.Module())
         here = here._modules[folder]  # type: ignore[assignment]
-    if name in here._modules or name in here._parameters or name in here._buffers:
+    # An empty module was made for one of its parameters, which was needed before the module itself.
+    is_empty = type(here._modules.get(name)) is nn.Module
+    if not is_empty and (name in here._modules or name in here._parameters or name in here._buffers):
         return
     original = getattr(there, name)
     copied = copy.deepcopy(original, shared)
