@@ -34,8 +34,8 @@ from alray.nn.shape import Shape
 from benchmarks.runs import MEASURED
 
 RESULT = MEASURED / "models.json"
-SIZES = (64, 96, 224, 256, 384)
-"""Sides of the images that are tried, pixels: the first that a model takes counts."""
+SIZES = (64, 96, 224, 256)
+"""Sides of the images that are tried before the model's own, pixels: the first that a model takes counts."""
 LARGEST = 150_000_000
 """Parameters: models with more are only traced and cut, because they and their copies take too much memory."""
 GRADIENT_OF_ROUNDING = 1e-6
@@ -69,7 +69,8 @@ def looked_at(source: str) -> Figures:
         found["places"] = len(model.places)
     except AlrayError as error:
         return {**found, "refused": str(error)}
-    for size in SIZES:
+    of_timm = getattr(model.whole, "pretrained_cfg", {})
+    for size in dict.fromkeys((*SIZES, *of_timm.get("input_size", ())[-1:])):
         try:
             parts = model.cut("auto", None, Shape((3, size, size)))
         except AlrayError as error:
@@ -101,7 +102,7 @@ def _whole(whole: nn.Module, chain: Sequence[nn.Module], samples: torch.Tensor) 
     """The largest difference between the chain and the whole model, over the largest value of the whole: of the scores
     in evaluation and in training, and of the gradients."""
     found = {}
-    whole = copy.deepcopy(whole)
+    whole, chain = copy.deepcopy((whole, list(chain)))  # training changes the statistics of batch normalisation
     for training in (False, True):
         outputs = []
         modules: Sequence[nn.Module]
