@@ -186,6 +186,28 @@ def test_a_layer_may_be_called_behind_a_use_of_its_parameter(one_thread: None) -
     require_the_whole(model, model.cut("auto", None, Shape((6,))), torch.randn(4, 6))
 
 
+class CountsPositions(nn.Module):
+    """Makes a tensor on the device of its weights, which tracing takes for a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        positions = torch.arange(6, dtype=x.dtype, device=self.first.weight.device)
+        result: torch.Tensor = self.last(self.first(x) * positions)
+        return result
+
+
+def test_a_tensor_that_a_model_makes_is_on_the_device_of_its_part(one_thread: None) -> None:
+    model = own(CountsPositions)
+    parts = model.cut("auto", None, Shape((6,)))
+    require_the_whole(model, parts, torch.randn(4, 6))
+    for part in parts:
+        assert model.part(*part).to("meta")(torch.zeros(4, 6, device="meta")).shape == (4, 6)
+
+
 class Branching(nn.Module):
     """Decides by a size, which is not known while it is traced."""
 

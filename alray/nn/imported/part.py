@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from alray.nn.imported.trace import Trace
+from alray.nn.imported.trace import Trace, with_device
 from alray.nn.readout import Pooling
 
 
@@ -92,12 +92,24 @@ def between(
         inside = inside or node is after[-1]
         if node is until[-1]:
             break
+    _follow_the_input(graph, given)
     results = [copies[node] for node in until]
     if len(results) > 1:
         rows = [graph.call_method("flatten", (result, 1)) for result in results]
         results = [graph.call_function(torch.cat, (rows, 1))]
     graph.output(results[0])
     return graph
+
+
+def _follow_the_input(graph: fx.Graph, given: fx.Node) -> None:
+    """Let tensors that the model makes be on the device of the input: tracing took the device of its weights, such as
+    `self.weight.device`, for a constant."""
+    with graph.inserting_after(given):
+        device = graph.call_function(getattr, (given, "device"))
+    for node in graph.nodes:
+        node.args, node.kwargs = with_device((node.args, node.kwargs), device)
+    if not device.users:
+        graph.erase_node(device)
 
 
 def _unpacked(graph: fx.Graph, packed: fx.Node, shapes: Sequence[tuple[int, ...]]) -> list[fx.Node]:

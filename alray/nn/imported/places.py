@@ -4,13 +4,14 @@ as one."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
 
 import torch
 from torch import fx, nn
 
 from alray.errors import SpecError
 from alray.nn.imported.ends import PartEnds
-from alray.nn.imported.trace import Trace
+from alray.nn.imported.trace import Trace, with_device
 from alray.nn.shape import Shape
 from alray.prediction.partition import partition_auto
 from alray.spec.section import listed, nearest
@@ -152,6 +153,9 @@ def costs(trace: Trace, model: nn.Module, sample: Shape) -> tuple[dict[fx.Node, 
     values: dict[fx.Node, torch.Tensor] = {}
 
     class Counting(fx.Interpreter):
+        def fetch_args_kwargs_from_env(self, n: fx.Node) -> Any:
+            return with_device(super().fetch_args_kwargs_from_env(n), torch.device("meta"))
+
         def run_node(self, n: fx.Node) -> object:
             with FlopCounterMode(display=False) as counter:
                 value = super().run_node(n)

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import fx, nn
+from torch.fx.node import map_aggregate
 
 from alray.errors import Problem, SpecError
 from alray.user_code import FAULTS_OF_USER_CODE, own_place, own_problem
@@ -107,6 +109,12 @@ def trace(
         raise SpecError.of((problem,))
     _keep_constants(around, model, graph, "training" if training else "evaluation")
     return Trace(graph, tracer.names, opaque)
+
+
+def with_device(arguments: Any, device: Any) -> Any:
+    """The arguments of a node with another device in the place of each that they name."""
+    replaced: Any = map_aggregate(arguments, lambda each: device if isinstance(each, torch.device) else each)
+    return replaced
 
 
 def _keep_constants(around: nn.Module, model: nn.Module, graph: fx.Graph, mode: str) -> None:
