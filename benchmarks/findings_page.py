@@ -123,6 +123,13 @@ SEEDS = (
         ),
     ),
     Seed(
+        "Published accuracies of local losses",
+        "Nøkland and Eidnes 2019 (arXiv 1901.06656), Mono-Forward 2025 (arXiv 2501.09238), a comparison with "
+        "Forward-Forward (arXiv 2606.06539).",
+        ("Nøkland and Eidnes 2019", "Mono-Forward 2025", "arXiv 2606.06539"),
+        (("The same for VGG8b on Fashion-MNIST and CIFAR-10 (predsim 4.65 and 5.58 % errors)", "needs GPUs"),),
+    ),
+    Seed(
         "Local losses by the number of components",
         "Ma et al. 2024 (ICLR, arXiv 2402.17318).",
         ("Ma et al. 2024",),
