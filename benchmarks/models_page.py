@@ -30,8 +30,8 @@ def page(entries: Sequence[Figures]) -> str:
         "alray lays out what crosses a boundary row by row. Other strides take other kernels, which round otherwise, "
         "and dropout draws in another order.",
         "- **BP**, **AL, DGL, SCPL**: one mini-batch of four samples, with the model in four components. *bits*: the "
-        "three local methods ran on one stage and streamed on two, and both ended in the same weights. A cell is empty "
-        "where this has not been tried.",
+        "three local methods ran on one stage and streamed on two, and both ended in the same weights. Models of "
+        "more than 150 million parameters are not trained here: their cells are empty.",
         "",
     ]
     for library in TARGETS:
