@@ -50,7 +50,22 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "torchvision:inception_v3": {"aux_logits": False, "init_weights": False},
 }
 """Constructor arguments next to `num_classes`: those of the two whose training returns further scores."""
-_SMALL = ("atto", "femto", "pico", "nano", "xxsmall", "xxs", "xxtiny", "xsmall", "xs", "tiny", "t", "t0", "mini", "b0")
+_SMALL: tuple[str, ...] = (
+    "atto",
+    "femto",
+    "pico",
+    "nano",
+    "xxsmall",
+    "xxs",
+    "xxtiny",
+    "xsmall",
+    "xs",
+    "tiny",
+    "t",
+    "t0",
+    "mini",
+    "b0",
+)
 _SMALL += ("s0", "small", "s", "0", "18", "050", "26")
 """Words in names of small models, the smallest first."""
 _CANDIDATES = 2
@@ -83,7 +98,8 @@ def looked_at(source: str) -> Figures:
         return found
     chain = [model.part(*part) for part in parts] + [model.classifier()]
     samples = torch.randn(2, 3, found["size"], found["size"])
-    found["whole"] = _whole(model.whole, chain, samples)
+    # A copy, because training changes the statistics of batch normalisation.
+    found["whole"] = _whole(*copy.deepcopy((model.whole, chain)), samples)
     if any(found["whole"].values()):
         found["in_float64"] = _in_float64(model.whole, chain, samples)
     return found
@@ -102,7 +118,6 @@ def _whole(whole: nn.Module, chain: Sequence[nn.Module], samples: torch.Tensor) 
     """The largest difference between the chain and the whole model, over the largest value of the whole: of the scores
     in evaluation and in training, and of the gradients."""
     found = {}
-    whole, chain = copy.deepcopy((whole, list(chain)))  # training changes the statistics of batch normalisation
     for training in (False, True):
         outputs = []
         modules: Sequence[nn.Module]
