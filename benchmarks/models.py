@@ -50,23 +50,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "torchvision:inception_v3": {"aux_logits": False, "init_weights": False},
 }
 """Constructor arguments next to `num_classes`: those of the two whose training returns further scores."""
-_SMALL: tuple[str, ...] = (
-    "atto",
-    "femto",
-    "pico",
-    "nano",
-    "xxsmall",
-    "xxs",
-    "xxtiny",
-    "xsmall",
-    "xs",
-    "tiny",
-    "t",
-    "t0",
-    "mini",
-    "b0",
-)
-_SMALL += ("s0", "small", "s", "0", "18", "050", "26")
+_SMALL = "atto femto pico nano xxsmall xxs xxtiny xsmall xs tiny t t0 mini b0 s0 small s 0 18 050 26"
 """Words in names of small models, the smallest first."""
 _CANDIDATES = 2
 """Models of a family that are made to count their parameters."""
@@ -228,8 +212,8 @@ def _of_timm() -> Iterator[Figures]:
 
 def _size_by_name(name: str) -> tuple[int, int, str]:
     """A key that is low for small models."""
-    words = name.split("_")
-    return min((_SMALL.index(word) for word in words if word in _SMALL), default=len(_SMALL)), len(name), name
+    words, small = name.split("_"), _SMALL.split()
+    return min((small.index(word) for word in words if word in small), default=len(small)), len(name), name
 
 
 def _in_a_process(measure: Callable[[], Figures]) -> Figures:
