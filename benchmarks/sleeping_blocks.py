@@ -1,4 +1,4 @@
-"""A block that computes nothing and takes its time: sleeps in proportion to the rows of a mini-batch, both ways."""
+"""Blocks that compute nothing and take their time: they sleep in proportion to the rows of a mini-batch, both ways."""
 
 from __future__ import annotations
 
@@ -34,6 +34,19 @@ class _Sleep(torch.autograd.Function):
         return gradients[0], None, None, None
 
 
+class _SleepBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: torch.Tensor, seconds: float) -> torch.Tensor:
+        ctx.seconds = seconds
+        return weight.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        if gradients[0].device.type != "meta":
+            sleep_exactly(ctx.seconds)
+        return gradients[0], None
+
+
 class Sleeping(nn.Module):
     """`forward_ms` and `backward_ms` are for `rows` rows; in evaluation it does not sleep."""
 
@@ -48,3 +61,15 @@ class Sleeping(nn.Module):
         anchor = torch.zeros((), device=s.device, requires_grad=True)
         result: torch.Tensor = _Sleep.apply(s, anchor, self.forward_s, self.backward_s)
         return result
+
+
+class SleepingLayer(Sleeping):
+    """With a weight, whose gradient takes half of `backward_ms`: zero bubble computes this half later."""
+
+    def __init__(self, input: tuple[int, ...], forward_ms: float, backward_ms: float, rows: int) -> None:
+        super().__init__(input, forward_ms, backward_ms / 2, rows)
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        weight: torch.Tensor = _SleepBack.apply(self.weight, self.backward_s * len(s)) if self.training else self.weight
+        return super().forward(s, mask) + weight

@@ -105,7 +105,9 @@ def test_every_size_of_a_study_asks_the_same_question() -> None:
         "batch_size_data",
         "slow_links",
         "language_methods",
+        "slow_links_sleeping",
         "language_pipelines",
+        "language_sleeping",
         "published_accuracies",
     }
 
