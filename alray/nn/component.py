@@ -209,8 +209,9 @@ class Exercise(ABC):
     output: torch.Tensor | None = None
     """Where gradients travel between components: the ends of the graph that F leaves. None elsewhere."""
 
-    def __init__(self, component: Component) -> None:
+    def __init__(self, component: Component, incoming: Tensors) -> None:
         self.component = component
+        self.incoming = incoming
         self.passed_on: Tensors = {}
 
     @property
@@ -505,17 +506,16 @@ def read(readout: nn.Module, encoded: Tensors) -> torch.Tensor:
 
 class _LocalExercise(Exercise):
     def __init__(self, component: LocalComponent, incoming: Tensors, route: torch.Tensor, inference: Tensors) -> None:
-        super().__init__(component)
+        super().__init__(component, incoming)
         self._local = component
-        self._incoming = incoming
         self._route = route
         self._inference = inference
 
     def forward(self) -> None:
-        self.passed_on = self._local.encoder_step(self._incoming, 0)
+        self.passed_on = self._local.encoder_step(self.incoming, 0)
 
     def label(self) -> None:
-        self.passed_on |= self._local.label_step(self._incoming)
+        self.passed_on |= self._local.label_step(self.incoming)
 
     def backward(self, *, add: bool = False) -> None:
         self._local.backward_step()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -24,14 +26,16 @@ from alray.probe.all_reduce import time_reduction
 from alray.probe.contention import companions, measure_contention
 from alray.probe.estimate import estimate_costs
 from alray.probe.later_positions import require_no_later_position
-from alray.probe.micro_batch import MicroBatchTimes, time_micro_batch
+from alray.probe.micro_batch import MicroBatchTimes, time_micro_batches
+from alray.probe.neighbours import Neighbours, divide
 from alray.probe.other_programs import OtherPrograms
-from alray.probe.timing import Timed, Timing, time_parts
+from alray.probe.timing import Timed, Timing, time_actions
 from alray.user_code import FAULTS_OF_USER_CODE
 
 _TRIED = "it was tried on the first mini-batch; correct the block, or the spec's fields for it"
 _WORK_S = 0.03  # least time of the work that is measured alone and next to other stages
 _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
+_TOGETHER_S = 0.1  # of one mini-batch in neighbours, after which none is added that is of a known kind
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ def probe_costs(
 ) -> Costs:
     """Costs measured on a real mini-batch; each time is the median of its repeats.
 
-    Components that differ in their weights only are measured once. Threads, determinism and random numbers of the
+    Components that differ in their weights only have the same costs. Threads, determinism and random numbers of the
     process are restored.
 
     Args:
@@ -61,90 +65,157 @@ def probe_costs(
     Raises:
         RunError: if a component fails.
     """
-    device, threads = surroundings.device, surroundings.threads
-    labels = {"labels": batch.labels.to(device)}
-    incoming = batch.inputs(device, network.dtype) | labels
+    device, threads, spec = surroundings.device, surroundings.threads, network.spec
+    incoming = batch.inputs(device, network.dtype) | {"labels": batch.labels.to(device)}
     names = [network.alike(index) for index in range(len(network))]
     kinds: dict[str, _Measured] = {}
-    work: Callable[[], float] | None = None
+    reductions: dict[str, float] = {}
+    passed_on: dict[str, Tensors] = {}
+    work: Exercise | None = None
     with companions(surroundings.others, threads=threads, nbytes=incoming["s"].nbytes) as others:
         counted = estimate_costs(network, batch_size=len(batch.labels), device=device, threads=threads)
         others.wait_until_ready()
         wait_until_quiet()
         other_programs = OtherPrograms()
         with devices.settled(threads, surroundings.deterministic, device, surroundings.tf32):
-            require_precision(network.spec.run.precision, device)
-            for index, name in enumerate(names):
-                if name not in kinds:
-                    timing = Timing(
-                        kinds=len(set(names)),
-                        other_bytes=_bytes_of_others(counted, index),
-                        on_cuda=device.type == "cuda",
-                    )
-                    kind, exercise = _probe(network, index, incoming, surroundings, timing)
-                    if work is None or kind.train_s > max(known.train_s for known in kinds.values()):
+            require_precision(spec.run.precision, device)
+            for indices in divide(names, counted):
+                new = {names[index] for index in indices} - set(kinds)
+                exercises = _begun(network, names, indices, incoming, passed_on)
+                timing = Timing(share=len(new) / len(set(names)), on_cuda=device.type == "cuda")
+                measured = _measured(network, exercises, surroundings, timing)
+                for name in new:
+                    alike = [index for index in exercises if names[index] == name]
+                    kinds[name] = _mean_of([measured[index] for index in alike])
+                    exercise = exercises[alike[0]]
+                    reductions[name] = time_reduction(exercise.component, spec.replicas, spec.optimizer.accumulate)
+                    if network.tokens is not None:
+                        require_no_later_position(
+                            exercise.component, network.encoders[alike[0]], exercise.incoming, network.tokens
+                        )
+                    if kinds[name].train_s == max(kind.train_s for kind in kinds.values()):
                         work = exercise
-                    kinds[name] = kind
-                incoming = kinds[name].passed_on | labels
             other_processors = other_programs.processors()
             assert work is not None, "a network has a component"
-            contention = measure_contention(work, others) if surroundings.others else 1.0
+            contention = measure_contention(partial(_processor_s, work), others) if surroundings.others else 1.0
             edge_latency_s, edge_s_per_byte = _time_edge(
                 max(component.output_bytes for component in counted.components)
             )
-    measured = [kinds[name] for name in names]
+    components = [kinds[name] for name in names]
     costs = replace(
         counted,
         source="probe",
         components=tuple(
-            _with_times(component, kind, surroundings)
-            for component, kind in zip(counted.components, measured, strict=True)
+            _with_times(component, kinds[name], reductions[name], surroundings)
+            for component, name in zip(counted.components, names, strict=True)
         ),
-        processor_share=_processor_share(measured, threads),
+        processor_share=_processor_share(components, threads),
         edge_latency_s=edge_latency_s,
         edge_s_per_byte=edge_s_per_byte,
         contention=contention,
         other_processors=other_processors,
     )
-    return _with_pipeline(costs, measured, surroundings) if surroundings.pipeline else costs
+    return _with_pipeline(costs, components, surroundings) if surroundings.pipeline else costs
+
+
+def _begun(
+    network: Network,
+    names: Sequence[str],
+    indices: range,
+    incoming: Tensors,
+    passed_on: dict[str, Tensors],
+) -> dict[int, Exercise]:
+    """Exercises of neighbours, by their index, each after one mini-batch.
+
+    Where a mini-batch takes long, caches matter little: then components of known kinds are left out.
+
+    Args:
+        incoming: what the first component of the network gets.
+        passed_on: what each kind of component passes on. This adds the new kinds.
+    """
+    labels = {"labels": incoming["labels"]}
+    exercises: dict[int, Exercise] = {}
+    took_s = 0.0
+    for index in indices:
+        name = names[index]
+        if name in passed_on and took_s > _TOGETHER_S:
+            continue
+        given = passed_on[names[index - 1]] | labels if index > 0 else incoming
+        with _faults_of(network, index):
+            component = network.component(index, incoming["s"].device)
+            exercise = _exercise(network, component, given, len(given["s"]))
+            passed, seconds = _one_mini_batch(exercise)
+            if seconds > _TOGETHER_S:  # the first time, libraries also prepare themselves
+                _, seconds = _one_mini_batch(exercise)
+        exercises[index] = exercise
+        passed_on.setdefault(name, passed)
+        took_s += seconds
+    return exercises
+
+
+def _one_mini_batch(exercise: Exercise) -> tuple[Tensors, float]:
+    """What a component passes on, and the seconds of F, L and B."""
+    began = time.perf_counter()
+    exercise.forward()
+    exercise.label()
+    passed_on = exercise.passed_on
+    exercise.backward()
+    return passed_on, time.perf_counter() - began
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """The measurements of one component, valid for all components like it."""
+    """The measurements of a component, or the means over components of one kind."""
 
     timed: Timed
-    passed_on: Tensors
     micro_batch: MicroBatchTimes | None
-    reduce_s: float
 
     @property
     def train_s(self) -> float:
         return sum(self.timed.medians[name] for name in _TRAINING)
 
 
-def _probe(
-    network: Network, index: int, incoming: Tensors, surroundings: Surroundings, timing: Timing
-) -> tuple[_Measured, Callable[[], float]]:
-    """The measurements of component `index`, and a function that repeats its work and returns processor seconds."""
-    micro_batch = None
+def _mean_of(alike: Sequence[_Measured]) -> _Measured:
+    """The means over components of one kind."""
+    micro_batches = [each.micro_batch for each in alike if each.micro_batch is not None]
+    return _Measured(
+        Timed.mean_of([each.timed for each in alike]), MicroBatchTimes.mean_of(micro_batches) if micro_batches else None
+    )
+
+
+def _measured(
+    network: Network, exercises: Mapping[int, Exercise], surroundings: Surroundings, timing: Timing
+) -> dict[int, _Measured]:
+    """The measurements of neighbours, by their index."""
+    blaming = partial(_faults_of, network)
+    buffers = {
+        index: {name: buffer.clone() for name, buffer in unsaved_buffers(each.component).items()}
+        for index, each in exercises.items()
+    }
+    local_losses = network.method.local_losses
+    timed = time_actions(Neighbours(exercises).mini_batch(local_losses=local_losses), timing, blaming)
+    for index, each in exercises.items():
+        require_same_buffers(buffers[index], unsaved_buffers(each.component), index)
+    micro_batches: dict[int, MicroBatchTimes] = {}
+    if surroundings.micro_batches > 1 and not local_losses:
+        parts = {index: _of_micro_batch(network, each, surroundings.micro_batches) for index, each in exercises.items()}
+        splits = not network.spec.run.compile
+        micro_batches = time_micro_batches(Neighbours(parts), timing, splits=splits, blaming=blaming)
+    return {index: _Measured(timed[index], micro_batches.get(index)) for index in exercises}
+
+
+def _of_micro_batch(network: Network, exercise: Exercise, micro_batches: int) -> Exercise:
+    """An exercise of the same component on the first of equal parts of its mini-batch."""
+    samples = len(exercise.incoming["s"]) // micro_batches
+    part = {name: tensor[:samples] for name, tensor in exercise.incoming.items()}
+    return _exercise(network, exercise.component, part, samples)
+
+
+@contextmanager
+def _faults_of(network: Network, index: int) -> Iterator[None]:
+    """Say of errors that component `index` raised them."""
     try:
-        component = network.component(index, surroundings.device)
-        samples = len(incoming["s"])
-        exercise = _exercise(network, component, incoming, samples)
-        exercise.forward()
-        exercise.label()
-        exercise.backward()
-        buffers = {name: buffer.clone() for name, buffer in unsaved_buffers(component).items()}
-        timed = time_parts(exercise.parts, timing)
-        exercise.forward()
-        exercise.label()
-        passed_on = exercise.passed_on
-        if surroundings.micro_batches > 1 and not network.method.local_losses:
-            samples //= surroundings.micro_batches
-            part = {name: tensor[:samples] for name, tensor in incoming.items()}
-            splits = not network.spec.run.compile
-            micro_batch = time_micro_batch(_exercise(network, component, part, samples), timing, splits=splits)
+        yield
     except FAULTS_OF_USER_CODE as error:
         if is_out_of_memory(error):
             raise RunError(
@@ -160,26 +231,12 @@ def _probe(
             key=f"model.components[{index}]",
             hint=_TRIED,
         ) from error
-    require_same_buffers(buffers, unsaved_buffers(component), index)
-    if network.tokens is not None:
-        require_no_later_position(component, network.encoders[index], incoming, network.tokens)
-    reduce_s = time_reduction(component, network.spec.replicas, network.spec.optimizer.accumulate)
-    return _Measured(timed, passed_on, micro_batch, reduce_s), lambda: _processor_s(exercise)
 
 
 def _exercise(network: Network, component: Component, incoming: Tensors, samples: int) -> Exercise:
     shape, device = network.route_shape(component.index + 1), incoming["s"].device
     route = torch.zeros(samples, *shape, dtype=shape.dtype, device=device)
     return component.exercise(incoming, route, network.other_in_inference(component.index, samples, device))
-
-
-def _bytes_of_others(counted: Costs, index: int) -> int:
-    """Bytes that all components but one work on in a mini-batch."""
-    return sum(
-        other.parameter_bytes + other.gradient_bytes + other.optimizer_bytes + other.activation_bytes
-        for number, other in enumerate(counted.components)
-        if number != index
-    )
 
 
 def _processor_s(exercise: Exercise) -> float:
@@ -193,8 +250,10 @@ def _processor_s(exercise: Exercise) -> float:
     return (time.process_time() - busy) / times
 
 
-def _with_times(component: ComponentCosts, kind: _Measured, surroundings: Surroundings) -> ComponentCosts:
-    times: dict[str, Any] = {**kind.timed.medians, "reduce_s": kind.reduce_s}
+def _with_times(
+    component: ComponentCosts, kind: _Measured, reduce_s: float, surroundings: Surroundings
+) -> ComponentCosts:
+    times: dict[str, Any] = {**kind.timed.medians, "reduce_s": reduce_s}
     times["backward_s"] += times["label_s"]  # B of the plan is both
     component = replace(component, **times)
     if kind.micro_batch is None:

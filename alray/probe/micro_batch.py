@@ -7,14 +7,18 @@ goes through the graph twice. So both are measured, at the size of the spec's mi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import astuple, dataclass
 from functools import partial
+from statistics import mean
 from typing import Any
 
 import torch
 
 from alray.nn.component import Exercise
-from alray.probe.timing import Timing, time_parts
+from alray.probe.neighbours import Neighbours
+from alray.probe.timing import Timed, TimedAction, Timing, time_actions
 
 
 @dataclass(frozen=True)
@@ -26,30 +30,52 @@ class MicroBatchTimes:
     input_gradient_s: float  # of the split backward pass; 0 without one, and where the input needs no gradient
     weight_gradients_s: float
 
+    @classmethod
+    def mean_of(cls, alike: Sequence[MicroBatchTimes]) -> MicroBatchTimes:
+        """The times of components that differ in their weights only."""
+        return cls(*(mean(times) for times in zip(*map(astuple, alike), strict=True)))
 
-def time_micro_batch(exercise: Exercise, timing: Timing, *, splits: bool) -> MicroBatchTimes:
-    """
+
+def time_micro_batches(
+    neighbours: Neighbours,
+    timing: Timing,
+    *,
+    splits: bool,
+    blaming: Callable[[int], AbstractContextManager[None]] = lambda index: nullcontext(),
+) -> dict[int, MicroBatchTimes]:
+    """The times of components that compute a micro-batch as a stage does: first up, then down.
+
     Args:
-        exercise: of a component that does not have local losses, on one micro-batch.
-        splits: whether its backward pass can be split. That of a compiled component cannot: it goes through its graph
+        neighbours: components that do not have local losses, on one micro-batch.
+        splits: whether a backward pass can be split. That of a compiled component cannot: it goes through its graph
             once.
+        blaming: see `time_actions`.
     """
-    timed = time_parts({"forward_s": exercise.forward, "backward_s": partial(exercise.backward, add=True)}, timing)
-    halves = {"input_gradient_s": 0.0, "weight_gradients_s": 0.0}
-    if splits and exercise.component.index > 0:
-        split = SplitBackward(exercise)
-        parts = {
-            "forward_s": exercise.forward,
-            "input_gradient_s": split.input_gradient,
-            "weight_gradients_s": split.weight_gradients,
-        }
-        halves = time_parts(parts, timing).medians
-    for optimizer in exercise.component.optimizers().values():
-        optimizer.zero_grad()
-    whole = timed.medians
-    return MicroBatchTimes(
-        whole["forward_s"], whole["backward_s"], halves["input_gradient_s"], halves["weight_gradients_s"]
-    )
+    exercises = neighbours.exercises
+    down = [TimedAction(index, "backward_s", partial(each.backward, add=True)) for index, each in exercises.items()][
+        ::-1
+    ]
+    whole = time_actions([*neighbours.up("forward_s"), *down], timing, blaming)
+    halves: dict[int, Timed] = {}
+    # The first component of the network has no gradient for its input.
+    above = Neighbours({index: each for index, each in exercises.items() if index > 0})
+    if splits and above.exercises:
+        split = {index: SplitBackward(each) for index, each in above.exercises.items()}
+        inputs = [TimedAction(index, "input_gradient_s", each.input_gradient) for index, each in split.items()]
+        weights = [TimedAction(index, "weight_gradients_s", each.weight_gradients) for index, each in split.items()]
+        halves = time_actions([*above.up("forward_s"), *inputs[::-1], *weights[::-1]], timing, blaming)
+    for each in exercises.values():
+        for optimizer in each.component.optimizers().values():
+            optimizer.zero_grad()
+    return {
+        index: MicroBatchTimes(
+            forward_s=whole[index].medians["forward_s"],
+            backward_s=whole[index].medians["backward_s"],
+            input_gradient_s=halves[index].medians["input_gradient_s"] if index in halves else 0.0,
+            weight_gradients_s=halves[index].medians["weight_gradients_s"] if index in halves else 0.0,
+        )
+        for index in exercises
+    }
 
 
 class SplitBackward:

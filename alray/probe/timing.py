@@ -1,24 +1,24 @@
-"""How the probe measures times: the parts of some work run in order, many times; the result is each part's median."""
+"""How the probe measures times: some actions run in order, many times; the result is each action's median."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from statistics import mean, median
 
 import torch
 
-PROBE_S = 2.0  # for all kinds of components together; each runs at least LEAST_REPEATS times
-LEAST_SHARE = 0.2  # of PROBE_S for each kind, however many there are
+PROBE_S = 2.0  # for all components together; each runs at least LEAST_REPEATS times
+LEAST_SHARE = 0.2  # of PROBE_S for components that are measured together, however few they are
 LEAST_REPEATS = 3
 MOST_REPEATS = 80
 WARM_UPS = 2
 STEADY = 0.02
 LEAST_OF_STEADY = 8
 _OF_EVALUATION = ("infer_s", "route_s")  # no mini-batch of training has them: LEAST_REPEATS are enough
-_CACHE_BYTES = 16 << 20
 
 
 def is_steady(times: Sequence[float]) -> bool:
@@ -36,57 +36,87 @@ def is_steady(times: Sequence[float]) -> bool:
 
 
 @dataclass(frozen=True)
+class TimedAction:
+    """An action of component `index`. name: of its time in `ComponentCosts`."""
+
+    index: int
+    name: str
+    run: Callable[[], None]
+
+
+@dataclass(frozen=True)
 class Timing:
-    """How long to measure, and how many bytes to touch between two parts.
+    """How long to measure. share: of `PROBE_S`."""
 
-    A part that is repeated finds its weights in the processor's caches. In a run, the other components of the stage
-    have used the caches since. On two cores this made the micro-batches of a Transformer 7 to 15 % slower.
-    """
-
-    kinds: int = 1  # of components that share PROBE_S
-    other_bytes: int = 0  # that the other components of the network work on
+    share: float = 1.0
     on_cuda: bool = False
 
     @property
     def seconds(self) -> float:
-        """Time to spend on one kind of component."""
-        return PROBE_S * max(LEAST_SHARE, 1.0 / self.kinds)
+        return PROBE_S * max(LEAST_SHARE, self.share)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Timed:
-    """Seconds: the median of each part by name, and the sums over all repeats."""
+    """The measurements of one component.
 
-    medians: dict[str, float]
-    wall_s: float
-    processor_s: float  # over all threads
-
-
-def time_parts(parts: Mapping[str, Callable[[], None]], timing: Timing) -> Timed:
-    """Run all parts in order, repeatedly, until the median of a round is steady; at most for `timing.seconds`.
-
-    Medians leave out the first `WARM_UPS` rounds. After `LEAST_REPEATS` more, the parts of evaluations run no more.
+    Attributes:
+        medians: seconds of each action, by its name.
+        wall_s: of all actions and repeats.
+        processor_s: of the same, over all threads.
     """
-    samples: dict[str, list[float]] = {name: [] for name in parts}
-    others = torch.zeros(0 if timing.on_cuda else min(timing.other_bytes, _CACHE_BYTES), dtype=torch.uint8)
+
+    medians: dict[str, float] = field(default_factory=dict)
+    wall_s: float = 0.0
+    processor_s: float = 0.0
+
+    @classmethod
+    def mean_of(cls, alike: Sequence[Timed]) -> Timed:
+        """The means over components that differ in their weights only."""
+        return cls(
+            {name: mean(each.medians[name] for each in alike) for name in alike[0].medians},
+            mean(each.wall_s for each in alike),
+            mean(each.processor_s for each in alike),
+        )
+
+
+def time_actions(
+    actions: Sequence[TimedAction],
+    timing: Timing,
+    blaming: Callable[[int], AbstractContextManager[None]] = lambda index: nullcontext(),
+) -> dict[int, Timed]:
+    """Run all actions in order, repeatedly, until the median of a round is steady; at most for `timing.seconds`.
+
+    Medians leave out the first `WARM_UPS` rounds. After `LEAST_REPEATS` more, the actions of evaluations run no more.
+
+    Args:
+        blaming: each action runs within the context that this gives for the index of its component.
+    """
+    samples: list[list[float]] = [[] for _ in actions]
+    timed = {action.index: Timed() for action in actions}
     began = time.perf_counter()
-    processor_s = 0.0
     rounds: list[float] = []
     while len(rounds) < WARM_UPS + LEAST_REPEATS or (
         len(rounds) < WARM_UPS + MOST_REPEATS
         and time.perf_counter() - began <= timing.seconds
         and not is_steady(rounds[WARM_UPS:])
     ):
-        for name, part in parts.items():
-            if name in _OF_EVALUATION and len(rounds) >= WARM_UPS + LEAST_REPEATS:
+        round_s = 0.0
+        for action, times in zip(actions, samples, strict=True):
+            if action.name in _OF_EVALUATION and len(rounds) >= WARM_UPS + LEAST_REPEATS:
                 continue
-            others.add_(1)
-            started, busy = time.perf_counter(), time.process_time()
-            part()
-            if timing.on_cuda:
-                torch.cuda.synchronize()
-            samples[name].append(time.perf_counter() - started)
-            processor_s += time.process_time() - busy
-        rounds.append(sum(times[-1] for name, times in samples.items() if name not in _OF_EVALUATION))
-    medians = {name: median(values[WARM_UPS:]) for name, values in samples.items()}
-    return Timed(medians, sum(map(sum, samples.values())), processor_s)
+            with blaming(action.index):
+                started, busy = time.perf_counter(), time.process_time()
+                action.run()
+                if timing.on_cuda:
+                    torch.cuda.synchronize()
+                seconds = time.perf_counter() - started
+            times.append(seconds)
+            timed[action.index].wall_s += seconds
+            timed[action.index].processor_s += time.process_time() - busy
+            if action.name not in _OF_EVALUATION:
+                round_s += seconds
+        rounds.append(round_s)
+    for action, times in zip(actions, samples, strict=True):
+        timed[action.index].medians[action.name] = median(times[WARM_UPS:])
+    return timed

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from alray.data.batches import TrainBatches
+from alray.errors import RunError
 from alray.nn.component import Exercise, LocalComponent
 from alray.planner.planning import Planner
 from alray.prediction.costs import ComponentCosts, Costs
@@ -23,9 +24,10 @@ from alray.prediction.setting import StepSetting
 from alray.probe.contention import Companions, companions, measure_contention
 from alray.probe.estimate import estimate_costs
 from alray.probe.measure import Surroundings, probe_costs
-from alray.probe.micro_batch import SplitBackward, time_micro_batch
+from alray.probe.micro_batch import SplitBackward, time_micro_batches
+from alray.probe.neighbours import Neighbours, divide
 from alray.probe.other_programs import OtherPrograms
-from alray.probe.timing import MOST_REPEATS, WARM_UPS, Timed, Timing, time_parts
+from alray.probe.timing import MOST_REPEATS, WARM_UPS, Timed, TimedAction, Timing, time_actions
 
 CPU = torch.device("cpu")
 BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept")
@@ -62,7 +64,7 @@ def rounds_of(monkeypatch: pytest.MonkeyPatch, seconds: Iterator[float]) -> int:
 
     monkeypatch.setattr("alray.probe.timing.PROBE_S", 1e9)
     monkeypatch.setattr("alray.probe.timing.time.perf_counter", lambda: clock[0])
-    time_parts({"forward_s": part}, Timing())
+    time_actions([TimedAction(0, "forward_s", part)], Timing())
     return rounds[0]
 
 
@@ -77,11 +79,11 @@ def test_times_are_measured_when_no_other_process_starts_any_more(make_planner, 
     def heard(name: str, function: Any) -> Any:
         return lambda *given, **named: (happened.append(name), function(*given, **named))[1]
 
-    monkeypatch.setattr("alray.probe.measure.time_parts", heard("time", time_parts))
+    monkeypatch.setattr("alray.probe.measure.time_actions", heard("time", time_actions))
     monkeypatch.setattr("alray.probe.measure.estimate_costs", heard("count", estimate_costs))
     monkeypatch.setattr(Planner, "_data_s", heard("time", Planner._data_s))
     make_planner().costs(probe=True, wait_until_quiet=lambda: happened.append("quiet"))
-    assert happened == ["count", "quiet", "time", "time", "time"]
+    assert happened == ["count", "quiet", "time", "time"]
 
 
 def test_what_is_counted_is_counted_once(make_planner, monkeypatch):
@@ -99,11 +101,10 @@ def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch)
     """A mini-batch of 8 in 4 parts: whatever the mini-batch takes, and its loss, a part takes what it took."""
     from alray.probe.micro_batch import MicroBatchTimes
 
-    whole = Timed({"forward_s": 0.8, "label_s": 0.4, "backward_s": 0.8, "update_s": 0.1, "infer_s": 0.1}, 1.0, 1.0)
-    monkeypatch.setattr("alray.probe.measure.time_parts", lambda *_: whole)
-    monkeypatch.setattr(
-        "alray.probe.measure.time_micro_batch", lambda *_, **named: MicroBatchTimes(0.5, 0.75, 0.25, 0.75)
-    )
+    whole = {"forward_s": 0.8, "label_s": 0.4, "backward_s": 0.8, "update_s": 0.1, "infer_s": 0.1}
+    part = MicroBatchTimes(0.5, 0.75, 0.25, 0.75)
+    monkeypatch.setattr("alray.probe.measure.time_actions", lambda *_: dict.fromkeys((0, 1), Timed(whole, 1.0, 1.0)))
+    monkeypatch.setattr("alray.probe.measure.time_micro_batches", lambda *_, **named: dict.fromkeys((0, 1), part))
     costs = probe(make_workload(*BACKPROPAGATION), pipeline=True, micro_batches=4)
     setting = StepSetting("gpipe", costs, stages=2, in_flight=4, micro_batches=4)
     durations = action_durations(setting, [1, 1])
@@ -156,17 +157,18 @@ class View(nn.Conv2d):
     exercise = exercise_of(workload.network.component(1, "cpu"), incoming(workload, 1, samples=4))
     exercise.forward()
     assert exercise.output is not None and exercise.output._is_view()
-    assert time_micro_batch(exercise, Timing(), splits=True).weight_gradients_s > 0
+    assert time_micro_batches(Neighbours({1: exercise}), Timing(), splits=True)[1].weight_gradients_s > 0
 
 
 def test_a_micro_batch_is_timed_and_leaves_no_gradient(make_workload):
     workload = make_workload(*BACKPROPAGATION)
-    for index in range(2):
-        component = workload.network.component(index, "cpu")
-        times = time_micro_batch(exercise_of(component, incoming(workload, index, 2)), Timing(), splits=True)
+    components = [workload.network.component(index, "cpu") for index in range(2)]
+    neighbours = Neighbours({each.index: exercise_of(each, incoming(workload, each.index, 2)) for each in components})
+    for index, times in time_micro_batches(neighbours, Timing(), splits=True).items():
+        component = components[index]
         assert times.forward_s > 0 and times.backward_s > 0
         # The first component's input needs no gradient: there are no two parts.
-        assert (times.input_gradient_s > 0) == (times.weight_gradients_s > 0) == (index > 0)
+        assert (times.input_gradient_s > 0) == (times.weight_gradients_s > 0) == (component.index > 0)
         assert all(parameter.grad is None for parameter in component.parameters())
 
 
@@ -186,22 +188,81 @@ def test_a_split_backward_gives_the_gradients_of_a_whole_one(make_workload):
         torch.testing.assert_close(found.grad, expected.grad)
 
 
-def test_components_that_are_alike_are_measured_once(make_workload, monkeypatch):
-    entry = "{block: vgg, channels: [2]}"
-    workload = make_workload(f"model.components=[{entry}, {entry}, {entry}, {entry}]", "pipeline.stages=1")
-    estimated = estimate_costs(workload.network, batch_size=8, device=CPU, threads=1)
-    measured: list[int] = []
-    exercise = LocalComponent.exercise
+def recorded_exercises(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The actions of a probe, as they happen, each with the index of its component."""
+    done: list[tuple[str, int]] = []
+    for name in ("encoder_step", "label_step", "backward_step"):
+        step = getattr(LocalComponent, name)
 
-    def counted(component, *arguments) -> Exercise:
-        measured.append(component.index)
-        return exercise(component, *arguments)
+        def recorded(component, *arguments, name=name, step=step) -> Any:
+            done.append((name, component.index))
+            return step(component, *arguments)
 
-    monkeypatch.setattr("alray.probe.measure.estimate_costs", lambda *_, **__: estimated)
-    monkeypatch.setattr(LocalComponent, "exercise", counted)
+        monkeypatch.setattr(LocalComponent, name, recorded)
+    return done
+
+
+FOUR = "model.components=[{block: vgg, channels: [2], repeat: 4}]"
+
+
+def test_neighbours_are_measured_in_the_order_of_a_stage(make_workload, monkeypatch):
+    workload = make_workload(FOUR, "pipeline.stages=1")
+    done = recorded_exercises(monkeypatch)
     costs = probe(workload)
-    assert measured == [0, 1, 3]
+    assert done[-12:] == [(name, n) for name in ("encoder_step", "label_step", "backward_step") for n in range(4)]
     assert costs.components[1] == costs.components[2]
+
+
+def test_neighbours_read_what_the_one_below_has_just_computed(make_workload, monkeypatch):
+    workload = make_workload(FOUR, "pipeline.stages=1")
+    passed: list[tuple[Any, Any]] = []
+    step = LocalComponent.encoder_step
+
+    def recorded(component, incoming, *arguments) -> Any:
+        outgoing = step(component, incoming, *arguments)
+        passed.append((incoming["s"], outgoing["s"]))
+        return outgoing
+
+    monkeypatch.setattr(LocalComponent, "encoder_step", recorded)
+    probe(workload)
+    *_, first, second, third, fourth = passed
+    assert second[0] is first[1] and third[0] is second[1] and fourth[0] is third[1]
+
+
+def test_components_like_others_are_left_out_where_a_mini_batch_takes_long(make_workload, monkeypatch):
+    workload = make_workload(FOUR, "pipeline.stages=1")
+    monkeypatch.setattr("alray.probe.measure._TOGETHER_S", 0.0)
+    done = recorded_exercises(monkeypatch)
+    costs = probe(workload)
+    assert {index for _, index in done} == {0, 1, 3}
+    assert costs.components[1] == costs.components[2]
+
+
+def test_neighbours_fill_a_few_caches(make_workload, monkeypatch):
+    counted = estimate_costs(make_workload().network, batch_size=8, device=CPU, threads=1)
+    size = 30 << 20
+    each = replace(COUNTED, parameter_bytes=size, gradient_bytes=0, optimizer_bytes=0, activation_bytes=0)
+    costs = replace(counted, components=(replace(each, parameter_bytes=3 * size), *[each] * 6))
+    names = ["first", *["between"] * 5, "last"]
+    assert divide(names, costs) == [range(1), range(1, 3), range(5, 7)]
+
+
+def test_an_error_while_neighbours_are_timed_names_the_component(make_workload, monkeypatch):
+    workload = make_workload("pipeline.stages=1")
+    counted = estimate_costs(workload.network, batch_size=8, device=CPU, threads=1)
+    monkeypatch.setattr("alray.probe.measure.estimate_costs", lambda *_, **__: counted)
+    update, calls = Exercise.update, list[int]()
+
+    def failing(exercise: Exercise) -> None:
+        calls.append(exercise.component.index)
+        if calls.count(1) == 3:
+            raise ValueError("no")
+        update(exercise)
+
+    monkeypatch.setattr(Exercise, "update", failing)
+    with pytest.raises(RunError, match=r"component 1 .* raised ValueError: no") as raised:
+        probe(workload)
+    assert raised.value.problems[0].key == "model.components[1]"
 
 
 def test_the_reduction_over_replicas_is_measured_and_comes_before_the_update(make_workload):

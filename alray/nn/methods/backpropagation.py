@@ -138,20 +138,19 @@ class _BackpropagationExercise(Exercise):
     """F ends in `s` or, at the last component, in the loss. B starts from a gradient of ones."""
 
     def __init__(self, component: BackpropagationComponent, incoming: Tensors) -> None:
-        super().__init__(component)
+        super().__init__(component, incoming)
         self._component = component
-        self._incoming = incoming
 
     def forward(self) -> None:
-        s = self._incoming["s"].detach()
+        s = self.incoming["s"].detach()
         if s.is_floating_point() and self._component.index > 0:
             s.requires_grad_()  # the gradient for the component below is part of the cost
-        outgoing = in_default_strides(self._component.f.run({**self._incoming, "s": s}, 0))
+        outgoing = in_default_strides(self._component.f.run({**self.incoming, "s": s}, 0))
         self.input = s
         self.output = outgoing["s"]
         self.passed_on = stopped(outgoing)
         if self._component.head is not None:
-            self.output = self._component.loss(read(self._component.head, outgoing), self._incoming["labels"])
+            self.output = self._component.loss(read(self._component.head, outgoing), self.incoming["labels"])
 
     def label(self) -> None:
         """Nothing: the only loss belongs to F of the last component."""
@@ -176,7 +175,7 @@ class _BackpropagationExercise(Exercise):
                 torch.autograd.backward((edge,), (torch.ones(shape, dtype=dtype, device=device),))
 
     def _infer(self) -> None:
-        self._component.f.run(self._incoming, 0)
+        self._component.f.run(self.incoming, 0)
 
     def route(self) -> None:
         """Nothing: the class scores pass unchanged."""
