@@ -127,7 +127,8 @@ def _begun(
 ) -> dict[int, Exercise]:
     """Exercises of neighbours, by their index, each after one mini-batch.
 
-    Where a mini-batch takes long, caches matter little: then components of known kinds are left out.
+    Components of known kinds are left out where each one would be compiled, and where a mini-batch takes long: then
+    caches matter little.
 
     Args:
         incoming: what the first component of the network gets.
@@ -138,7 +139,7 @@ def _begun(
     took_s = 0.0
     for index in indices:
         name = names[index]
-        if name in passed_on and took_s > _TOGETHER_S:
+        if name in passed_on and (network.spec.run.compile or took_s > _TOGETHER_S):
             continue
         given = passed_on[names[index - 1]] | labels if index > 0 else incoming
         with _faults_of(network, index):
