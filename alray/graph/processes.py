@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from ray.exceptions import RayError
 from alray.channel.edge_kind import Seat
 from alray.graph.own_ray import end_if_silent, require_not_lost
 from alray.graph.placement import Placement
+from alray.graph.stopped_workers import StoppedWorkers
 
 if TYPE_CHECKING:
     from alray.graph.actor import StageActor
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from alray.stage.assignment import Assignment
     from alray.stage.telemetry import StageStatus
 
-_LOADING_S, _LOOKING_S = 120.0, 10.0
+_LOADING_S, _LOOKING_S = 120.0, 5.0
 _ENDING_S = 10.0
 
 
@@ -132,18 +133,22 @@ class StageProcesses:
         )
         return cls(placement, actors, tuple(actor.load.remote(threads, again) for actor in actors))
 
-    def wait_until_loaded(self) -> None:
+    def wait_until_loaded(self, note: Callable[[str], None]) -> None:
         """Wait until every process has imported what it needs, or has failed to: whoever reads `loaded` learns that.
 
         Raises StageError if the Ray that this process started no longer answers: after a minute it would end this
         process without a word.
+
+        Args:
+            note: is told of a process that somebody stopped and that was ended therefore.
         """
-        end_s, left = time.monotonic() + _LOADING_S, list(self.loaded)
+        end_s, left, stopped = time.monotonic() + _LOADING_S, list(self.loaded), StoppedWorkers(note)
         while left and time.monotonic() < end_s:
             _, left = ray.wait(left, num_returns=len(left), timeout=_LOOKING_S)
             if left:
                 end_if_silent()
                 require_not_lost()
+                stopped.look()
 
     def all_answer(self) -> bool:
         """Whether every process still answers."""

@@ -20,6 +20,7 @@ from alray.graph.graph import Graph
 from alray.graph.own_ray import end_if_silent, is_lost, require_not_lost
 from alray.graph.processes import ActorLocation, StageProcesses, end_processes
 from alray.graph.rendezvous import Meeting, MeetingPoint
+from alray.graph.stopped_workers import StoppedWorkers
 from alray.stage.assignment import Assignment
 from alray.stage.telemetry import StageStatus
 
@@ -37,16 +38,19 @@ class RayGraph(Graph):
         processes: Callable[[], StageProcesses],
         *,
         run_token: str,
+        note: Callable[[str], None],
         keep: Callable[[StageProcesses], None] | None = None,
     ) -> None:
         """
         Args:
             processes: returns one for each stage, replica by replica.
             run_token: content of the run folder's `.run`.
+            note: is told of a process that somebody stopped and that was ended therefore.
             keep: takes the processes of stages that all succeeded on one host; None: they are ended too.
         """
         self._take_processes = processes
         self._run_token = run_token
+        self._note = note
         self._keep = keep
         self._processes: StageProcesses | None = None
         self._actors: list[Any] = []
@@ -93,9 +97,10 @@ class RayGraph(Graph):
         return MeetingPoint(host, port, one_host)
 
     def _call(self, references: list[Any]) -> list[Any]:
-        until_s = time.monotonic() + _STARTING_S
+        until_s, stopped = time.monotonic() + _STARTING_S, StoppedWorkers(self._note)
         while ray.wait(references, num_returns=len(references), timeout=_LOOKING_S)[1] and time.monotonic() < until_s:
             require_not_lost()
+            stopped.look()
         try:
             answers: list[Any] = ray.get(references, timeout=0)
         except RayError as error:

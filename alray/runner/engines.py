@@ -232,7 +232,7 @@ class RayEngine(ClusterEngine):
     def wait_until_ready(self) -> None:
         super().wait_until_ready()
         if self._begun is not None:
-            self._begun.wait_until_loaded()
+            self._begun.wait_until_loaded(self._note)
 
     def mark_run_dir(self, run_dir: Location) -> None:
         """It takes the room for the stages, so that only their nodes have to see the folder."""
@@ -251,7 +251,7 @@ class RayEngine(ClusterEngine):
         from alray.graph.ray_graph import RayGraph
 
         keep = IDLE_PROCESSES.keep if self._given else None
-        return RayGraph(lambda: self._processes(plan), run_token=self.run_token, keep=keep)
+        return RayGraph(lambda: self._processes(plan), run_token=self.run_token, note=self._note, keep=keep)
 
     def _processes(self, plan: Plan) -> StageProcesses:
         """A process for each stage: those that were begun with the cluster, which the first plan takes, or new ones."""

@@ -177,7 +177,7 @@ def test_a_node_that_goes_before_it_is_asked(cluster, local_ray, monkeypatch, tm
     assert time.monotonic() - began_s < 20
     placement.release()
 
-    graph = RayGraph(lambda: None, run_token="")
+    graph = RayGraph(lambda: None, run_token="", note=print)
     with pytest.raises(StageError, match="the stages could not be started: The actor is not schedulable"):
         graph._call([ray.remote(links.Listener).options(**links.on_node(gone)).remote().port.remote()])
 
@@ -189,7 +189,7 @@ def test_a_stage_that_ray_ends_where_memory_runs_out(monkeypatch) -> None:
         raise OutOfMemoryError("1 worker(s) were killed due to the node running low on memory.\nand more")
 
     monkeypatch.setattr(ray, "get", killed)
-    graph = RayGraph(lambda: None, run_token="")
+    graph = RayGraph(lambda: None, run_token="", note=print)
     plan, start = SimpleNamespace(schedule="streamed"), SimpleNamespace(step=3)
     graph._assignments = [SimpleNamespace(stage=0, replica=0, title="stage 0", plan=plan, start=start)]
     graph._locations = [SimpleNamespace(pid=7, host="n1")]

@@ -25,7 +25,7 @@ def test_a_stage_that_cannot_be_reached_is_silent(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(ray_graph, "time", SimpleNamespace(monotonic=lambda: clock_s, sleep=poll_later))
     monkeypatch.setattr(ray_graph, "ray", SimpleNamespace(wait=lambda asked, **_: (asked, []), get=unreachable))
-    graph = RayGraph(lambda: None, run_token="token")  # type: ignore[arg-type, return-value]
+    graph = RayGraph(lambda: None, run_token="token", note=print)  # type: ignore[arg-type, return-value]
     graph._actors = [SimpleNamespace(poll=SimpleNamespace(remote=object))]
     graph._assignments = [SimpleNamespace(stage=0, replica=0, start=SimpleNamespace(step=7))]  # type: ignore[list-item]
     silent = [graph.poll(0.0)[0].silent_s for _ in range(3)]

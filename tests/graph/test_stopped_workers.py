@@ -7,10 +7,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from alray.data.worker_names import OWNER
+from alray.graph.processes import StageProcesses
 from alray.graph.stopped_workers import StoppedWorkers
 
 
@@ -49,6 +51,24 @@ def test_only_workers_of_this_ray_that_stay_stopped_are_ended(processes: dict[st
         time.sleep(0.05)
     assert [name for name, process in processes.items() if process.poll() is not None] == ["trial"]
     assert len(notes) == 1 and str(processes["trial"].pid) in notes[0]
+
+
+def test_a_stage_that_is_stopped_while_it_loads_is_not_waited_for(
+    processes: dict[str, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is ended, so that Ray reports its end, and the driver starts the stages again."""
+    stage, notes = processes["trial"], list[str]()
+    time.sleep(0.3)  # until it has its name
+    stage.send_signal(signal.SIGSTOP)
+
+    def wait(references: list[str], **named: Any) -> tuple[list[str], list[str]]:
+        time.sleep(0.05)
+        return (references, []) if stage.poll() is not None else ([], references)
+
+    monkeypatch.setattr("alray.graph.processes.ray.wait", wait)
+    monkeypatch.setattr("alray.graph.stopped_workers.StoppedWorkers.__init__.__defaults__", (0.4,))
+    StageProcesses(None, (), ("loaded",)).wait_until_loaded(notes.append)  # type: ignore[arg-type]
+    assert stage.poll() is not None and len(notes) == 1
 
 
 def test_one_that_continues_in_time_is_left_alone(processes: dict[str, subprocess.Popen[bytes]]) -> None:
