@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from alray.errors import PlanError, RequestError, StageError
-from alray.graph.own_ray import QUIET, Bundle, end_own_ray, own_ray, rays_environment, read_authentication_again
+from alray.graph.own_ray import (
+    QUIET,
+    Bundle,
+    end_own_ray,
+    import_ray,
+    own_ray,
+    rays_environment,
+    read_authentication_again,
+)
 from alray.storage.location import Location
 
 if TYPE_CHECKING:
@@ -57,6 +65,7 @@ def connect(
     A cluster that was started here ends with the block.
     Raises RequestError if no cluster answers at the address, and PlanError if the cluster can never hold the bundles.
     """
+    import_ray()
     import ray
 
     address = address or os.environ.get("RAY_ADDRESS") or None

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -32,8 +33,10 @@ _LEADING = ("gcs_server", "raylet")
 _ANSWERING_S = 10.0
 _LOOKING_S = 1.0
 _SILENT_S = 20.0
+_LONGEST_LOOK_S = _ANSWERING_S + 2 * _LOOKING_S  # more has passed where this process was stopped too
 _UNSEEN_S = 40.0  # below the minute after which Ray's C++ code ends this process
 _AGAIN = "try again when the machine is less busy, look at it with `alray doctor`, or run with --inline"
+_RAYLET_PID = "RAY_RAYLET_PID"
 _TRIES = 2  # of 40 s each
 _NAME_BYTES = 2
 _lost: list[Path] = []  # the folders of the Rays of this process that were lost
@@ -44,6 +47,24 @@ _BELOW = "/ray-ab12/r/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_
 """The longest path of a socket of Ray, below the folder for temporary files."""
 
 
+def import_ray() -> None:
+    """Import Ray. Call this before anything of Ray is imported in the process of a command.
+
+    Ray's C++ code takes the process that started this one for its raylet. Where that is process 1, as in a container or
+    after `nohup`, it ends this process without a word as soon as the raylet does not answer. It reads the number of the
+    raylet's process once. So it reads that of this process, which lives.
+    """
+    given = os.environ.get(_RAYLET_PID)
+    os.environ[_RAYLET_PID] = given or str(os.getpid())
+    try:
+        from ray._raylet import Config  # type: ignore[attr-defined]
+
+        Config.ray_cookie()  # the first question makes Ray read its environment
+    finally:
+        if given is None:
+            del os.environ[_RAYLET_PID]
+
+
 @contextmanager
 def own_ray(bundles: Sequence[Bundle]) -> Iterator[tuple[str, ...]]:
     """Start a Ray that has room for these bundles, and shut it down after the block. Gives warnings for the user.
@@ -52,6 +73,7 @@ def own_ray(bundles: Sequence[Bundle]) -> Iterator[tuple[str, ...]]:
     The environment of this process is as before when the block has ended.
     Raises RequestError if Ray cannot keep its files here, and RunError if it does not start.
     """
+    import_ray()
     import ray
 
     cores = len(os.sched_getaffinity(0))
@@ -102,6 +124,7 @@ def _wait_until_started(starting: Future[None], others: Container[psutil.Process
         RunError: if `ray.init` does, or if the Ray that it starts is gone meanwhile.
     """
     leading: dict[psutil.Process, str] = {}
+    stopped = Counter[psutil.Process]()  # at how many looks, one after another
     try:
         while wait([starting], timeout=_LOOKING_S).not_done:
             for child in psutil.Process().children():
@@ -109,19 +132,33 @@ def _wait_until_started(starting: Future[None], others: Container[psutil.Process
                     if child not in others and (name := child.name()) in _LEADING:
                         leading[child] = name
             for process, name in leading.items():
-                if _has_ended(process):
+                status = _status_of(process)
+                if status == psutil.STATUS_ZOMBIE:
                     raise RunError(f"Ray did not start on this machine: its {name} ended", hint=_AGAIN)
+                stopped[process] = stopped[process] + 1 if status == psutil.STATUS_STOPPED else 0
+                if stopped[process] * _LOOKING_S > _SILENT_S:
+                    raise RunError(f"Ray did not start on this machine: its {name} was stopped", hint=_AGAIN)
     except KeyboardInterrupt:
         wait([starting])  # what has half started cannot be shut down
         raise
     starting.result()
 
 
-def _has_ended(process: psutil.Process) -> bool:
+def _status_of(process: psutil.Process) -> str:
+    """A status of psutil; that of a zombie where the process is gone."""
     try:
-        return process.status() == psutil.STATUS_ZOMBIE
+        return str(process.status())
     except psutil.NoSuchProcess:
-        return True
+        return psutil.STATUS_ZOMBIE
+
+
+def _is_stopped() -> bool:
+    """Whether somebody has stopped a leading process of the Ray that this process started (SIGSTOP)."""
+    with suppress(psutil.NoSuchProcess):
+        return any(
+            _status_of(psutil.Process(process.pid)) == psutil.STATUS_STOPPED for _, process in _leading_processes()
+        )
+    return False
 
 
 def was_lost() -> bool:
@@ -170,19 +207,20 @@ def told_of_loss(lost: Callable[[StageError], None]) -> Iterator[None]:
 def _watched() -> Iterator[None]:
     """In the block, end this Ray if its GCS cannot be reached, and this process if a call to that Ray does not return.
 
-    After `_SILENT_S` without a connection to the GCS, its leading processes are ended: who waits for Ray and looks at
+    After `_SILENT_S` without a connection to the GCS, or in which the GCS or the raylet was stopped (the system accepts
+    connections to a stopped process), the leading processes are ended: who waits for Ray and looks at
     it then sees that it `is_lost`. If nobody has looked after `_UNSEEN_S`, a thread waits in Ray's C++ code. No
     exception reaches it, and after a minute it would end this process with words of its own. So this process ends with
     one error before that.
     """
-    heard_s = time.monotonic()
+    looked_s, silent_s = time.monotonic(), 0.0
     _seen.clear()
 
     def look() -> bool:
-        nonlocal heard_s
-        if _accepts_connections():
-            heard_s = time.monotonic()
-        silent_s = time.monotonic() - heard_s
+        nonlocal looked_s, silent_s
+        is_heard = _accepts_connections() and not _is_stopped()
+        before_s, looked_s = looked_s, time.monotonic()
+        silent_s = 0.0 if is_heard else silent_s + min(looked_s - before_s, _LONGEST_LOOK_S)
         if silent_s > _SILENT_S and _ended_process() is None:
             _end_leading_processes()
         if silent_s > _UNSEEN_S:
@@ -230,10 +268,9 @@ def end_if_silent() -> None:
     import ray
     from ray.exceptions import RayError
 
-    leading = [process for _, process in _leading_processes()]
-    if not leading or is_lost():
+    if not _leading_processes() or is_lost():
         return
-    silent = any(psutil.Process(process.pid).status() == psutil.STATUS_STOPPED for process in leading)
+    silent = _is_stopped()
     if not silent:
         # Where no connection is possible, the client would not keep to its time limit, and end this process.
         silent = not _accepts_connections()

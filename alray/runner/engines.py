@@ -123,9 +123,11 @@ class ClusterEngine(Engine):
         Args:
             note: is called in the background with lines for the user.
         """
-        import ray  # here, because two threads that import at once may wait for each other
-
+        from alray.graph.own_ray import import_ray
         from alray.graph.sigterm import sigterm_as_sigint
+
+        import_ray()  # here, because two threads that import at once may wait for each other
+        import ray
 
         self._attaches = bool(address or os.environ.get("RAY_ADDRESS") or ray.is_initialized())
         self._note = note

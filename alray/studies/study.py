@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from alray.counting import counted
 from alray.errors import AlrayError, PlanError, StageError, SystemFault
 from alray.graph.cluster import Bundle, connect, has_room, holding_nodes
-from alray.graph.own_ray import told_of_loss
+from alray.graph.own_ray import import_ray, told_of_loss
 from alray.graph.sigterm import sigterm_as_sigint
 from alray.known_code import CodeRecord, refused, sha256
 from alray.loading.load import Source
@@ -213,12 +213,14 @@ def _own_classes(study: Study, *, allow: bool) -> _Own:
     searcher = scheduler = None
     root = study.base.parent
     if isinstance(study.search, OwnSearch):
+        import_ray()
         from ray.tune.search import Searcher
 
         searcher = StudyClass.load(
             study.search, Searcher, what="the searcher", key="search.kind", root=root, allow=allow
         )
     if isinstance(study.trial_scheduler, OwnScheduler):
+        import_ray()
         from ray.tune.schedulers import TrialScheduler
 
         what, key = "the trial scheduler", "trial_scheduler.kind"

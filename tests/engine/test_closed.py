@@ -150,6 +150,36 @@ def test_no_command_listens_for_other_hosts(workshop: Workshop, own_ray: None, w
 
 
 @pytest.mark.full
+def test_a_command_whose_shell_has_ended_outlives_its_gcs(workshop: Workshop, own_ray: None, longer_reference) -> None:
+    """As after `nohup`, and in a container: its parent is process 1, which Ray's C++ code would take for its raylet."""
+    words = [*ALRAY, "run", "tiny.yaml", *LONG, "pipeline.stages=2", "--output", "run"]
+    shell = "trap '' HUP; \"$@\" >/dev/null 2>error & echo $!"
+    begun = subprocess.run(
+        ["bash", "-c", shell, "bash", *words],
+        cwd=workshop.folder,
+        env=plain_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    run = psutil.Process(int(begun.stdout))
+    folder = workshop.folder / "run"
+    try:
+        until(
+            lambda: (folder / "records.jsonl").is_file() and '"kind":"steps"' in (folder / "records.jsonl").read_text()
+        )
+        (gcs,) = (each for each in run.children() if each.name() == "gcs_server")
+        gcs.kill()
+        until(lambda: not run.is_running() or run.status() == "zombie")
+    finally:
+        if run.is_running():
+            run.kill()
+    assert "starting Ray again" in (workshop.folder / "error").read_text()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["status"], summary["weights_sha256"]) == ("finished", longer_reference.summary.weights_sha256)
+
+
+@pytest.mark.full
 def test_two_in_one_process_have_two_tokens_and_the_environment_is_as_before(own_ray: None, monkeypatch) -> None:
     for name in [name for name in os.environ if name.startswith("RAY_AUTH")]:
         monkeypatch.delenv(name)

@@ -84,7 +84,7 @@ def test_a_ray_that_does_not_answer_is_ended_and_counts_as_lost(
         assert started.rays_connection.recv(1) == b"", "Ray's threads learn that nobody is left to answer"
 
 
-@pytest.mark.parametrize("what", ["well", "a short loss", "no connection", "nobody looks"])
+@pytest.mark.parametrize("what", ["well", "a short loss", "no connection", "stopped", "nobody looks"])
 def test_a_ray_without_a_network_is_ended_while_others_wait_for_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, started: _Ray, what: str
 ) -> None:
@@ -101,14 +101,16 @@ def test_a_ray_without_a_network_is_ended_while_others_wait_for_it(
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     with own_ray.own_ray([]):
         address = started.gcs_socket.getsockname()
-        if what != "well":
+        if what == "stopped":  # its socket still accepts connections
+            started.leading[0].send_signal(signal.SIGSTOP)
+        elif what != "well":
             started.gcs_socket.close()
         if what == "a short loss":
             time.sleep(0.3)
             started.gcs_socket = socket.create_server(address)
         time.sleep(4.0 if what == "nobody looks" else 2.0)
         assert ended.is_set() is (what == "nobody looks")
-        assert is_lost() is (what in ("no connection", "nobody looks"))
+        assert is_lost() is (what in ("no connection", "stopped", "nobody looks"))
     assert was_lost() is is_lost()
 
 
@@ -126,9 +128,9 @@ def test_what_is_left_of_a_ray_is_ended_before_it_is_shut_down(monkeypatch: pyte
     assert was_lost()
 
 
-@pytest.mark.parametrize("ends", ["soon", "at once"])
-def test_a_ray_that_ends_while_it_starts_is_one_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ends: str
+@pytest.mark.parametrize("what", ["ended soon", "ended at once", "was stopped"])
+def test_a_ray_that_ends_or_is_stopped_while_it_starts_is_one_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
 ) -> None:
     """Ray's C++ code would wait for its GCS for a minute, and then end this process."""
     program = tmp_path / "gcs_server"
@@ -136,14 +138,19 @@ def test_a_ray_that_ends_while_it_starts_is_one_error(
     gone = threading.Event()
 
     def init(**arguments: object) -> None:
-        process = subprocess.Popen([program, "2" if ends == "soon" else "0"])
+        process = subprocess.Popen([program, {"ended soon": "2", "ended at once": "0"}.get(what, "100")])
+        if what == "was stopped":
+            process.send_signal(signal.SIGSTOP)
         gone.wait(30)
+        process.kill()
         process.wait()
 
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(own_ray, "_lost", [])
+    monkeypatch.setattr(own_ray, "_SILENT_S", 2.0)
+    said = " ".join(what.split()[:2]) if what == "was stopped" else "ended"
     try:
-        with pytest.raises(RunError, match="its gcs_server ended"), own_ray.own_ray([]):
+        with pytest.raises(RunError, match=f"its gcs_server {said}"), own_ray.own_ray([]):
             pass
         assert was_lost()
     finally:
