@@ -64,7 +64,7 @@ class ProcessGraph(RayGraph):
 
     def __init__(self, server: str, nodes: Sequence[str] = ()) -> None:
         """server: the server's socket. nodes: those that the stages of a replica seem to be on; (): all on one."""
-        super().__init__(list, run_token="")
+        super().__init__(list, run_token="", note=print)
         self._server, self._nodes = server, nodes
 
     def start(self, assignments: Sequence[Assignment]) -> None:
