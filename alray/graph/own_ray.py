@@ -50,9 +50,10 @@ _BELOW = "/ray-ab12/r/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_
 def import_ray() -> None:
     """Import Ray. Call this before anything of Ray is imported in the process of a command.
 
-    Ray's C++ code takes the process that started this one for its raylet. Where that is process 1, as in a container or
-    after `nohup`, it ends this process without a word as soon as the raylet does not answer. It reads the number of the
-    raylet's process once. So it reads that of this process, which lives.
+    Ray's C++ code reads the process number of its raylet once, from the environment. Without one, it takes the parent of
+    this process for its raylet. If the parent is process 1, as in a container or after `nohup`, Ray concludes that the
+    raylet is dead, and ends this process without a word at the first call that fails. Here it reads the number of this
+    process instead.
     """
     given = os.environ.get(_RAYLET_PID)
     os.environ[_RAYLET_PID] = given or str(os.getpid())
@@ -207,11 +208,10 @@ def told_of_loss(lost: Callable[[StageError], None]) -> Iterator[None]:
 def _watched() -> Iterator[None]:
     """In the block, end this Ray if its GCS cannot be reached, and this process if a call to that Ray does not return.
 
-    After `_SILENT_S` without a connection to the GCS, or in which the GCS or the raylet was stopped (the system accepts
-    connections to a stopped process), the leading processes are ended: who waits for Ray and looks at
-    it then sees that it `is_lost`. If nobody has looked after `_UNSEEN_S`, a thread waits in Ray's C++ code. No
-    exception reaches it, and after a minute it would end this process with words of its own. So this process ends with
-    one error before that.
+    The GCS and the raylet are ended after `_SILENT_S` without a connection to the GCS, or in which one of them was
+    stopped: the system still accepts connections to a stopped process. Who waits for Ray and looks at it then sees that
+    it `is_lost`. If nobody has looked after `_UNSEEN_S`, a thread waits in Ray's C++ code. No exception reaches it, and
+    after a minute it would end this process with words of its own. So this process ends with one error before that.
     """
     looked_s, silent_s = time.monotonic(), 0.0
     _seen.clear()

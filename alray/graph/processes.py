@@ -140,7 +140,7 @@ class StageProcesses:
         process without a word.
 
         Args:
-            note: is told of a process that somebody stopped and that was ended therefore.
+            note: is called with a line about each process that was stopped (SIGSTOP) and is now ended.
         """
         end_s, left, stopped = time.monotonic() + _LOADING_S, list(self.loaded), StoppedWorkers(note)
         while left and time.monotonic() < end_s:

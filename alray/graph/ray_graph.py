@@ -45,7 +45,7 @@ class RayGraph(Graph):
         Args:
             processes: returns one for each stage, replica by replica.
             run_token: content of the run folder's `.run`.
-            note: is told of a process that somebody stopped and that was ended therefore.
+            note: is called with a line about each process that was stopped (SIGSTOP) and is now ended.
             keep: takes the processes of stages that all succeeded on one host; None: they are ended too.
         """
         self._take_processes = processes

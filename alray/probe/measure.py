@@ -214,7 +214,7 @@ def _of_micro_batch(network: Network, exercise: Exercise, micro_batches: int) ->
 
 @contextmanager
 def _faults_of(network: Network, index: int) -> Iterator[None]:
-    """Say of errors that component `index` raised them."""
+    """Turn an error of the block into one that names component `index`."""
     try:
         yield
     except FAULTS_OF_USER_CODE as error:

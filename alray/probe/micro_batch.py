@@ -52,10 +52,8 @@ def time_micro_batches(
         blaming: see `time_actions`.
     """
     exercises = neighbours.exercises
-    down = [TimedAction(index, "backward_s", partial(each.backward, add=True)) for index, each in exercises.items()][
-        ::-1
-    ]
-    whole = time_actions([*neighbours.up("forward_s"), *down], timing, blaming)
+    backward = [TimedAction(index, "backward_s", partial(each.backward, add=True)) for index, each in exercises.items()]
+    whole = time_actions([*neighbours.up("forward_s"), *backward[::-1]], timing, blaming)
     halves: dict[int, Timed] = {}
     # The first component of the network has no gradient for its input.
     above = Neighbours({index: each for index, each in exercises.items() if index > 0})

@@ -37,7 +37,12 @@ def is_steady(times: Sequence[float]) -> bool:
 
 @dataclass(frozen=True)
 class TimedAction:
-    """An action of component `index`. name: of its time in `ComponentCosts`."""
+    """One action of a component.
+
+    Attributes:
+        index: of the component in the network.
+        name: of the field of `ComponentCosts` that gets the action's time.
+    """
 
     index: int
     name: str
@@ -46,7 +51,12 @@ class TimedAction:
 
 @dataclass(frozen=True)
 class Timing:
-    """How long to measure. share: of `PROBE_S`."""
+    """How long to measure.
+
+    Attributes:
+        share: the part of `PROBE_S` that these measurements may take, in 0..1.
+        on_cuda: the device is a GPU, so the end of each action is waited for.
+    """
 
     share: float = 1.0
     on_cuda: bool = False
