@@ -50,10 +50,10 @@ _BELOW = "/ray-ab12/r/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_
 def import_ray() -> None:
     """Import Ray. Call this before anything of Ray is imported in the process of a command.
 
-    Ray's C++ code reads the process number of its raylet once, from the environment. Without one, it takes the parent of
-    this process for its raylet. If the parent is process 1, as in a container or after `nohup`, Ray concludes that the
-    raylet is dead, and ends this process without a word at the first call that fails. Here it reads the number of this
-    process instead.
+    Ray's C++ code reads the process number of its raylet once, from the environment. Without one, it takes the parent
+    of this process for its raylet. If the parent is process 1, as in a container or after `nohup`, Ray concludes that
+    the raylet is dead, and ends this process without a word at the first call that fails. Here it reads the number of
+    this process instead.
     """
     given = os.environ.get(_RAYLET_PID)
     os.environ[_RAYLET_PID] = given or str(os.getpid())
