@@ -95,6 +95,7 @@ def resume_run(
             require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
             if summary := resumed.finished(planner.workload, observer.note):
                 return Finished(summary, None)
+            resumed.require_whole_checkpoint()
             trackers = make_trackers(resumed.spec, code)
             with writing_to(resumed.run_dir), page_process(resumed.run_dir, options.watch, observer.note):
                 return _run(planner, trackers, resumed.run_dir, resumed, made, options, observer, interrupts)

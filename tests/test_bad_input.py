@@ -353,9 +353,11 @@ def test_a_checkpoint_with_a_flipped_byte(
     damaged.write_bytes(content)
     said = alray("evaluate", "damaged")
     assert (said.code, said.out) == (2, "") and said.err.startswith(f"{damaged}:") and said.err.endswith(message + "\n")
-    # What a stage finds is told in the same way: no command makes a damaged folder a run that failed.
+    # No command makes a damaged folder a run that failed: a resume that is refused changes nothing in it.
+    before = {file: file.read_bytes() for file in run_dir.rglob("*") if file.is_file()}
     going_on = alray("resume", "damaged", "--inline", "run.epochs=2")
     assert going_on.code == 2 and f": {message}\n" in going_on.err
+    assert {file: file.read_bytes() for file in run_dir.rglob("*") if file.is_file()} == before
 
 
 def test_a_study_folder_and_trackers_that_are_damaged(alray: Callable[..., Said], ended: Path, folder: Path) -> None:

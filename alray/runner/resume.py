@@ -19,13 +19,14 @@ from alray.prediction.plan import Plan
 from alray.prediction.recorded import with_whole_plans
 from alray.run_folder.data_identity import DataIdentity
 from alray.run_folder.records import Summary, read, read_summary
-from alray.run_folder.store import data_of, latest_manifest, require_run_dir
+from alray.run_folder.store import checkpoint_folder, data_of, latest_manifest, require_run_dir
 from alray.runner.provenance import require_own_spec
 from alray.schedules.table import SCHEDULES
 from alray.spec.data import OwnData, TextSection
 from alray.spec.models import Spec
 from alray.spec.replicas import AverageEvery
 from alray.stage.assignment import Start, start_from
+from alray.stage.checkpoint import read_checked
 from alray.stage.workload import Workload
 from alray.storage.location import Location
 from alray.user_code import UserCode
@@ -124,6 +125,17 @@ class Resumed:
         """With the last checkpoint there is now: a process that was at work here may have written more of them, until
         it saw that another one has marked the run folder."""
         return replace(self, manifest=latest_manifest(self.run_dir))
+
+    def require_whole_checkpoint(self) -> None:
+        """Raise CheckpointError if a file of the last checkpoint is missing or damaged.
+
+        The stages would find it too, but by then the resume has changed `spec.yaml`, and a failed one `summary.json`.
+        """
+        if self.manifest is None:
+            return
+        folder = checkpoint_folder(self.run_dir, self.manifest["step"])
+        for entry in self.manifest["files"]:
+            read_checked(folder, entry["file"], entry["sha256"])
 
     @property
     def start(self) -> Start:
