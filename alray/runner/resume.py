@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from alray.counting import counted
-from alray.errors import DataError, Problem, SpecError, printable
+from alray.errors import CheckpointError, DataError, Problem, SpecError, printable
 from alray.loading.data_files import keys_of_files, missing_files
 from alray.loading.inputs import load_own_spec, names_code
 from alray.loading.load import LoadedSpec, load_spec
@@ -127,15 +127,21 @@ class Resumed:
         return replace(self, manifest=latest_manifest(self.run_dir))
 
     def require_whole_checkpoint(self) -> None:
-        """Raise CheckpointError if a file of the last checkpoint is missing or damaged.
+        """Raise CheckpointError if a file of the last checkpoint that there is now is missing or damaged.
 
         The stages would find it too, but by then the resume has changed `spec.yaml`, and a failed one `summary.json`.
         """
-        if self.manifest is None:
+        manifest = latest_manifest(self.run_dir)
+        if manifest is None:
             return
-        folder = checkpoint_folder(self.run_dir, self.manifest["step"])
-        for entry in self.manifest["files"]:
-            read_checked(folder, entry["file"], entry["sha256"])
+        folder = checkpoint_folder(self.run_dir, manifest["step"])
+        try:
+            for entry in manifest["files"]:
+                read_checked(folder, entry["file"], entry["sha256"])
+        except CheckpointError:
+            if latest_manifest(self.run_dir) == manifest:
+                raise
+            self.require_whole_checkpoint()  # a process that is at work here has deleted this one: see `at_last`
 
     @property
     def start(self) -> Start:

@@ -210,9 +210,9 @@ def test_a_flipped_byte(workshop) -> None:
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    run = workshop.resume("run.epochs=2")
-    assert isinstance(run.error, CheckpointError)
-    assert str(run.error).startswith(f"{file}: ") and "step-00000007" in str(run.error)
+    with pytest.raises(CheckpointError) as raised:
+        workshop.resume("run.epochs=2")
+    assert str(raised.value).startswith(f"{file}: ") and "step-00000007" in str(raised.value)
 
 
 def test_the_checkpoint_before_a_damaged_one(workshop, reference) -> None:
