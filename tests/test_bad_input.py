@@ -360,6 +360,35 @@ def test_a_checkpoint_with_a_flipped_byte(
     assert {file: file.read_bytes() for file in run_dir.rglob("*") if file.is_file()} == before
 
 
+@pytest.mark.timeout(60)  # reading a pipe would not end
+@pytest.mark.parametrize(
+    ("name", "commands"),
+    [
+        ("checkpoints/step-00000009/component-01.safetensors", ("resume", "evaluate")),
+        ("checkpoints/step-00000009/manifest.json", ("resume", "evaluate")),
+        ("records.jsonl", ("resume",)),
+    ],
+)
+@pytest.mark.parametrize("what", ["a pipe", "a link to a device", "a folder"])
+def test_something_else_in_the_place_of_a_file(
+    alray: Callable[..., Said], ended: Path, folder: Path, name: str, commands: tuple[str, ...], what: str
+) -> None:
+    file = shutil.copytree(ended, folder / "damaged") / name
+    file.unlink()
+    if what == "a pipe":
+        os.mkfifo(file)
+    elif what == "a folder":
+        file.mkdir()
+    else:
+        file.symlink_to("/dev/zero")
+    for command in commands:
+        more = ("--inline", "run.epochs=2") if command == "resume" else ()
+        said = alray(command, "damaged", *more)
+        links = command == "resume" and what == "a link to a device"
+        told = "nothing is written through symbolic links" if links else "a folder, a pipe or a device, not a file"
+        assert said.code == 2 and told in said.err, command
+
+
 def test_a_study_folder_and_trackers_that_are_damaged(alray: Callable[..., Said], ended: Path, folder: Path) -> None:
     study = folder / "studies" / "one"
     shutil.copytree(ended, folder / "studies" / "two")

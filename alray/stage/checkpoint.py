@@ -23,7 +23,7 @@ from alray.nn.component import Component
 from alray.nn.encoder import row_major
 from alray.run_folder.store import ComponentFile
 from alray.storage import disk
-from alray.storage.location import Location, publish
+from alray.storage.location import Location, publish, require_file
 
 _ZIP = b"PK"
 """So begins what `torch.save` writes."""
@@ -103,6 +103,7 @@ def write_file(folder: Location, name: str, content: bytes) -> ComponentFile:
 def read_checked(folder: Location, file: str, sha256: str) -> bytes:
     """The bytes of a checkpoint's file. Raises CheckpointError where it is missing or was changed."""
     path = folder / file
+    require_file(path)
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:

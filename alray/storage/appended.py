@@ -23,7 +23,7 @@ from threading import Event, Lock, Thread
 
 from alray.errors import RunError
 from alray.storage import disk
-from alray.storage.location import Location, publish, remove_file
+from alray.storage.location import Location, publish, remove_file, require_file
 from alray.storage.objects import ObjectPath
 
 _PART_S = 20.0
@@ -99,6 +99,7 @@ class Appended:
         if parts := _parts(file):
             content = _joined(file, parts)[self._taken :]
         else:
+            require_file(file)
             with file.open("rb") as opened:
                 opened.seek(self._taken)
                 content = opened.read()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from alray.errors import CheckpointError
-from alray.storage.location import Location
+from alray.storage.location import Location, require_file
 
 T = TypeVar("T")
 
@@ -20,13 +20,14 @@ RESTORE = "another program changed this file; restore it"
 def read_json(file: Location, kind: type[T], hint: str = RESTORE) -> T:
     """The JSON of a file as a value of this type: a model, a dataclass, or such as `dict[str, str]`.
 
-    Raises CheckpointError where the file is not JSON, is not UTF-8, or does not hold such a value.
+    Raises CheckpointError where it is no file, is not JSON, is not UTF-8, or does not hold such a value.
 
     Raises OSError where the file cannot be read.
 
     Args:
         hint: what to do then.
     """
+    require_file(file)
     content = file.read_bytes()
     try:
         # Not pydantic's own parser: it refuses the escapes of file names that are not UTF-8.

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from alray.errors import RequestError
+from alray.errors import CheckpointError, RequestError
 from alray.storage import disk
 from alray.storage.objects import SCHEMES, ObjectPath
 
@@ -118,6 +118,19 @@ def require_no_links(folder: Location, *, itself: bool = False) -> None:
             f"nothing is written through symbolic links: {named}{more}",
             file=str(folder),
             hint="replace them by the files that they lead to, or delete them",
+        )
+
+
+def require_file(file: Location) -> None:
+    """Raise CheckpointError if a folder, a pipe or a device lies in the place of a file, or is where a link leads.
+
+    Reading a pipe or a device may never end. A file that is missing raises nothing here.
+    """
+    if isinstance(file, Path) and file.exists() and not file.is_file():
+        raise CheckpointError(
+            "this is a folder, a pipe or a device, not a file",
+            file=str(file),
+            hint="another program changed this folder; restore the file",
         )
 
 
