@@ -85,7 +85,7 @@ def vector_width(index):
 
 
 def classifier(index):
-    """The linear classifier behind an encoder: scores of the classes."""
+    """The linear classifier after an encoder: scores of the classes."""
     seed_weights(index, "head")
     return nn.Sequential(to_vector(index), nn.Linear(vector_width(index), CLASSES))
 
@@ -310,7 +310,7 @@ def accuracy(components):
     """Share of the test samples that the first l components of the network, given here, classify correctly.
 
     With AL a prediction goes up through f_1, ..., f_l, crosses b_l, and comes down through h_l, ..., h_1, which gives
-    scores of the classes. With the other methods a classifier behind f_l gives them.
+    scores of the classes. With the other methods a classifier after f_l gives them.
     """
     test = open_data(DATA, seed=SEED, load=None).test
     s, labels = test.take(range(len(test)))

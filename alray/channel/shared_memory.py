@@ -54,7 +54,7 @@ class SlotRing:
 
 
 class _TwoParts:
-    """A slot of the ring. It holds a whole message, or a message in two parts, the second behind the first."""
+    """A slot of the ring. It holds a whole message, or a message in two parts, the second after the first."""
 
     def __init__(self, buffer: torch.Tensor, capacity_bytes: int) -> None:
         """
@@ -66,7 +66,7 @@ class _TwoParts:
         self._second: tuple[int, Slot] | None = None
 
     def second(self, offset: int) -> Slot:
-        """Return the slot behind a first part of `offset` bytes. It is kept: the offset is the same in each step."""
+        """Return the slot after a first part of `offset` bytes. It is kept: the offset is the same in each step."""
         if self._second is None or self._second[0] != offset:
             self._second = (offset, Slot(self._buffer[offset:]))
         return self._second[1]

@@ -157,7 +157,7 @@ class Page:
                 yield self.styled(shown, BOLD) if number == 0 else shown
 
     def _lines(self, text: str, first: str, hang: str) -> list[str]:
-        """The text, behind `first`, in lines; all but the first begin with `hang`."""
+        """The text, after `first`, in lines; all but the first begin with `hang`."""
         text = _UNIT.sub(_NO_BREAK, cleaned(text))
         if not self.wraps:
             return [(first + text).replace(_NO_BREAK, " ").rstrip()]

@@ -28,7 +28,7 @@ class Mixture:
 
     Attributes:
         share: λ, the share of a sample's own label, in 0..1.
-        box: rows and columns (first, behind the last) that come from the neighbour; None: all values are mixed.
+        box: rows and columns (first, one past the last) that come from the neighbour; None: all values are mixed.
     """
 
     share: float

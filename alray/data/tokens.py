@@ -15,7 +15,7 @@ from alray.data.huggingface import load_tokenizer, require_hub
 from alray.errors import DataError
 
 END = 0
-"""The token behind each document."""
+"""The token after each document."""
 UNKNOWN = "\ufffd"
 """The character that stands for any other one."""
 _END_NAME = "<end of text>"
@@ -42,7 +42,7 @@ class Tokens(ABC):
         """The text of these tokens."""
 
     def stream(self, documents: Iterable[str]) -> Tensor:
-        """The tokens of all documents in order, [tokens] int32, with an end behind each."""
+        """The tokens of all documents in order, [tokens] int32, with an end after each."""
         end = torch.tensor([END])
         parts = [part for document in documents for part in (self.numbers(document), end)]
         return torch.cat(parts or [end[:0]]).to(torch.int32)
@@ -64,7 +64,7 @@ class Bytes(Tokens):
 
 
 class Characters(Tokens):
-    """The characters of a text, sorted, behind the end of a text and U+FFFD for any other character."""
+    """The characters of a text, sorted, after the end of a text and U+FFFD for any other character."""
 
     def __init__(self, characters: Iterable[str]) -> None:
         known = sorted(set(characters) - {UNKNOWN, "\0"})

@@ -77,7 +77,7 @@ class Chain(ABC):
         return None
 
     def classifier(self) -> BuildClassifier | None:
-        """The builder of the model's own classifier behind the last encoder, None if there is none."""
+        """The builder of the model's own classifier after the last encoder, None if there is none."""
         return None
 
 

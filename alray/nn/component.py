@@ -104,7 +104,7 @@ class Component(nn.Module, ABC):
 
     @property
     def passage(self) -> Passage | None:
-        """The part that a sample passes before and behind the encoder in inference; None if there is nothing to do."""
+        """The part that a sample passes before and after the encoder in inference; None if there is nothing to do."""
         return None
 
     @property
@@ -134,7 +134,7 @@ class Component(nn.Module, ABC):
 
 
 class Passage(nn.Module, ABC):
-    """What a component does with a sample before and behind its encoder, in inference and, unless the component says
+    """What a component does with a sample before and after its encoder, in inference and, unless the component says
     otherwise, in training. A route takes it along."""
 
     @abstractmethod

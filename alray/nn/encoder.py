@@ -134,7 +134,7 @@ class Encoder(nn.Module):
     def _run_own(self, incoming: Tensors, purpose: tuple[str | int, ...]) -> Tensors:
         """`run` of a user's block, which may draw from any generator, in its backward pass too, and raise any error.
 
-        Aliases on both sides have hooks that come before and behind all those of the block.
+        Aliases on both sides have hooks that come before and after all those of the block.
         """
         s = incoming["s"]
         device = s.device

@@ -1,4 +1,4 @@
-"""From an encoder's output to a vector per sample, and layers behind it: bridges, projections and classifiers.
+"""From an encoder's output to a vector per sample, and layers after it: bridges, projections and classifiers.
 
 Feature maps are averaged over windows. Sequences are averaged over their positions, or read at an LSTM's final states.
 Every backward pass here is deterministic on every device.

@@ -49,7 +49,7 @@ class StepSetting:
     replicas: int = 1
     cores: int | None = None  # processors that all stages and replicas share; None where each has its own
     in_turns: bool = False  # whether all stages and replicas take turns in one process
-    # Between each stage and the next one, behind the last one the first; None on one node; (): all on one node.
+    # Between each stage and the next one, after the last one the first; None on one node; (): all on one node.
     links: tuple[Link | None, ...] = ()
 
     def __post_init__(self) -> None:

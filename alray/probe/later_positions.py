@@ -15,7 +15,7 @@ _TOLERANCE = 1e-3  # of the largest output; far above what the order of sums cha
 def require_no_later_position(component: Component, facts: EncoderFacts, incoming: Tensors, tokens: int) -> None:
     """Raise RunError if what the encoder gives for a position depends on the last position of the window.
 
-    A label of `task: next_token` is the token behind a position, so such a network would learn to copy its input.
+    A label of `task: next_token` is the token after a position, so such a network would learn to copy its input.
 
     Args:
         incoming: a mini-batch, with `s` [N, T] int64 of tokens or [N, T, D].

@@ -98,7 +98,7 @@ def probe_costs(
             other_processors = other_programs.processors()
             assert work is not None, "a network has a component"
             contention = measure_contention(partial(_processor_s, work), others) if surroundings.others else 1.0
-            edge_latency_s, edge_s_per_byte = _time_edge(
+            edge_latency_s, edge_s_per_byte = _time_packing(
                 max(component.output_bytes for component in counted.components)
             )
     components = [kinds[name] for name in names]
@@ -287,7 +287,7 @@ def _processor_share(measured: list[_Measured], threads: int) -> float:
     return min(1.0, sum(kind.timed.processor_s for kind in measured) / (wall_s * threads))
 
 
-def _time_edge(nbytes: int) -> tuple[float, float]:
+def _time_packing(nbytes: int) -> tuple[float, float]:
     """Seconds of latency of a message, and seconds per byte: each is packed once and copied to the receiver once."""
     size = max(nbytes, 8 << 20)  # larger than the caches
     source, target = torch.ones(size, dtype=torch.uint8), torch.zeros(size, dtype=torch.uint8)

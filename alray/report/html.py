@@ -42,7 +42,7 @@ def render_part(template: str, exhibits: Sequence[Exhibit], **values: Any) -> st
 def _page(template: str, names: Sequence[str], exhibits: Sequence[Exhibit], values: dict[str, Any]) -> str:
     """
     Args:
-        names: of its scripts, which stand behind the library that draws figures.
+        names: of its scripts, which stand after the library that draws figures.
     """
     scripts = [library(), *(_environment().get_template(name).render() for name in names)] if names else []
     theme = {"theme": THEME, "light": light_colours()}

@@ -31,7 +31,7 @@ _GIT_S = 5.0  # in a large repository git may take longer
 def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, Any], command: Sequence[str]) -> None:
     """Write `spec.yaml` and `environment.json`.
 
-    The command that began a run stays when it is resumed; those that resumed it are kept behind it.
+    The command that began a run stays when it is resumed; those that resumed it are kept after it.
 
     Args:
         surroundings: the machine and the engine.

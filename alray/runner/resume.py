@@ -1,4 +1,5 @@
-"""Resuming a run. A resume may change how a run is laid out on devices, and never what it computes."""
+"""Resuming a run. Unless the user allows more, a resume may change how a run is laid out on devices, how long it is and
+what it writes, and never what it computes."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class Transformer(BlockSection):
     norm: Literal["layer", "rms"] = "layer"
     """Normalisation: `layer` or `rms` (RMSNorm). Default: layer."""
     norm_at: Literal["pre", "post"] = "pre"
-    """`pre`: before attention and feed-forward network, in GPT-2's way. `post`: behind their residual paths. Default:
+    """`pre`: before attention and feed-forward network, in GPT-2's way. `post`: after their residual paths. Default:
     pre."""
     positions: Literal["learned", "rotary", "none"] = "learned"
     """`learned`: a vector of each position is added to that of the token, in the first component. `rotary`: queries and
@@ -289,7 +289,7 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
     model `from` elsewhere: their number, which share its work evenly; or `auto`, one for each natural unit such as a
     residual block or a layer of a Transformer."""
     cut: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
-    """Layers of that model behind which it is cut, in place of a number of components: paths of modules or of single
+    """Layers of that model after which it is cut, in place of a number of components: paths of modules or of single
     operations as in torchvision's `get_graph_node_names`, such as [layer1, layer2.0]. null: by `components`."""
 
     weights: Annotated[str, BeforeValidator(_weights), _WEIGHTS] | None = None

@@ -558,7 +558,7 @@ def positions_see_no_later_ones(spec: Spec) -> Iterator[Finding]:
         elif isinstance(entry, Lstm) and entry.hand_on_state:
             key, hint = "hand_on_state", "set it to false"
         if key:
-            message = f"each position would see the tokens behind it, and `{spec.task.kind}` asks for the next one"
+            message = f"each position would see the tokens after it, and `{spec.task.kind}` asks for the next one"
             yield ("model", "components", index, key), message, hint
 
 

@@ -521,7 +521,7 @@ class TokenText(DataSection):
     """Text to continue: windows of tokens, of which each has the next one as its label. It is for `task: next_token`.
 
     The text is a file, the files of a folder, or the docstrings of the source `docstrings`. Documents are divided into
-    training, validation and test set as wholes. Those of a set follow each other with an end of text, token 0, behind
+    training, validation and test set as wholes. Those of a set follow each other with an end of text, token 0, after
     each. An epoch cuts this stream into windows; where it begins to cut is drawn from the seed and the number of the
     epoch.
     """

@@ -106,7 +106,7 @@ class AssociatedLearning(MethodSection):
 
 
 class Head(Section):
-    """The classifier behind the last encoder."""
+    """The classifier after the last encoder."""
 
     pool: PositiveInt | None = 4
     """Images are averaged to at most this height and width first, over exact windows. null: no pooling."""
@@ -156,7 +156,7 @@ class Backpropagation(MethodSection):
     label_smoothing: LabelSmoothing = 0.0
     """Share of the target spread evenly over all classes."""
     deep_supervision: Annotated[float, Field(ge=0)] = 0.0
-    """Weight of the losses of a classifier behind every component but the last, which are added to the last one's loss.
+    """Weight of the losses of a classifier after every component but the last, which are added to the last one's loss.
     Gradients go through all components, and every depth is a route. 0: the last component alone has a classifier. It
     needs `pipeline.schedule: single`."""
     tied: bool = False
@@ -209,7 +209,7 @@ class SupervisedContrastive(MethodSection):
 
 
 class DecoupledGreedy(MethodSection):
-    """Decoupled greedy learning (DGL): a classifier with the loss of the task behind every component.
+    """Decoupled greedy learning (DGL): a classifier with the loss of the task after every component.
 
     Nothing travels backwards, and every depth is a route.
     """
@@ -224,13 +224,13 @@ class DecoupledGreedy(MethodSection):
     kind: Literal["decoupled_greedy"]
     """`decoupled_greedy`."""
     head: HeadOrAuto = "auto"
-    """The classifier behind every encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
+    """The classifier after every encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
     label_smoothing: LabelSmoothing = 0.0
     """Share of the target spread evenly over all classes."""
 
 
 class MonoForward(MethodSection):
-    """Mono-Forward: a projection to the classes with cross-entropy behind every component, and their sum predicts.
+    """Mono-Forward: a projection to the classes with cross-entropy after every component, and their sum predicts.
 
     Nothing travels backwards, and every depth is a route.
     """
@@ -268,7 +268,7 @@ class LocalErrorSignals(MethodSection):
     beta: Annotated[float, Field(ge=0, le=1)] = 0.99
     """Share of `sim` in `predsim`."""
     head: HeadOrAuto = "auto"
-    """The readout behind every encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
+    """The readout after every encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
     gather: bool = False
     """Whether the losses compare the samples of all replicas, which then exchange rows in every mini-batch. false: each
     compares the samples of its own share."""
@@ -310,7 +310,7 @@ class DecoupledInformation(MethodSection):
     """Whether the losses compare the samples of all replicas, which then exchange codes in every mini-batch. false:
     each compares the samples of its own share."""
     head: HeadOrAuto = "auto"
-    """The classifier behind every encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
+    """The classifier after every encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
 
 
 class ForwardForward(MethodSection):
@@ -367,14 +367,14 @@ class NoProp(MethodSection):
 
 
 class AugLocal(MethodSection):
-    """Auxiliary networks (AugLocal): behind every component copies of encoders above, with a readout and cross-entropy.
+    """Auxiliary networks (AugLocal): after every component copies of encoders above, with a readout and cross-entropy.
 
     Nothing travels backwards. The only route is the whole network.
     """
 
     implementation = "alray.nn.methods.auglocal:AugLocal"
     abbreviation = "AugLocal"
-    trains = "cross-entropy behind copies of encoders above"
+    trains = "cross-entropy after copies of encoders above"
     every_depth = False
     source = "Ma et al., ICLR 2024"
 
@@ -398,7 +398,7 @@ class Solo(MethodSection):
     implementation = "alray.nn.methods.solo:Solo"
     abbreviation = "SOLO"
     tasks = ("next_token",)
-    trains = "the loss of a copy of the last readout, behind layers of one's own"
+    trains = "the loss of a copy of the last readout, after layers of one's own"
     source = "arXiv 2609.35440 (2026)"
 
     kind: Literal["solo"]

@@ -146,15 +146,15 @@ class Inference:
                 if source is not None and own == 0:
                     incoming = self._given(next(source))
                 else:
-                    received = yield from self._receive(ports.before)
+                    received = yield from self._receive(ports.previous)
                     incoming = received.tensors
                 with self.clock.measure("E", f"{own * self.stages + self.number}E{batch}", self.step):
                     outgoing, routes[own, batch] = self._up(stage, incoming, batch, own)
                 if not ends:
-                    yield from self._send(ports.behind, Message(MessageKind.EVALUATE, batch, outgoing))
+                    yield from self._send(ports.next, Message(MessageKind.EVALUATE, batch, outgoing))
                 del incoming, outgoing
-                if received is not None and ports.before is not None:
-                    ports.before.release(received)
+                if received is not None and ports.previous is not None:
+                    ports.previous.release(received)
         return routes
 
     def _round_down(self, stage: Stage, together: range, routes: _Routes) -> Waiting[None]:

@@ -42,13 +42,13 @@ class Ports:
     them, these messages go over the process group."""
 
     @property
-    def before(self) -> Receiver | None:
+    def previous(self) -> Receiver | None:
         """The edge from the virtual stage before one that this stage holds."""
         return self.from_below or self.from_last
 
     @property
-    def behind(self) -> Sender | None:
-        """The edge to the virtual stage behind one that this stage holds."""
+    def next(self) -> Sender | None:
+        """The edge to the virtual stage after one that this stage holds."""
         return self.to_above or self.to_first
 
     @property

@@ -438,5 +438,5 @@ def test_tensors_that_share_memory_are_not_parted() -> None:
     model = own(Aliased)
     sample = Shape((8,))
     assert places(model.cut(2, None, sample, several=True)) == ["mul", "relu"]
-    with pytest.raises(SpecError, match="cannot be cut behind `view`"):
+    with pytest.raises(SpecError, match="cannot be cut after `view`"):
         model.cut("auto", ["view"], sample, several=True)

@@ -1,4 +1,6 @@
-"""Each method with local losses against its equations, written once more here from the paper, in plain torch.
+"""Methods with local losses against their equations, written once more here from the paper, in plain torch.
+
+The others have theirs elsewhere: AL, SCPL and DGL in `examples/one_file.py`, SOLO in test_language_models.py.
 
 Ten mini-batches in double precision: all weights agree to 1e-10. The loops share only initial weights with alray. The
 last encoder ends with tanh, because sqrt has no gradient at the length of a row of zeros, which ReLU may give.

@@ -109,7 +109,7 @@ def test_optimizer_bytes_are_those_that_updates_make(make_workload, kind):
 def test_probing_leaves_the_process_as_it_was(make_workload, monkeypatch, threads, fails):
     workload = make_workload("model.components.0={block: 'python:own_blocks.block'}", code=DRAWING)
     if fails:
-        monkeypatch.setattr("alray.probe.measure._time_edge", lambda nbytes: 1 / 0)
+        monkeypatch.setattr("alray.probe.measure._time_packing", lambda nbytes: 1 / 0)
     torch.set_num_threads(threads)
     torch.manual_seed(3)
 

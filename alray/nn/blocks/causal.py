@@ -80,7 +80,7 @@ class CausalLayers(nn.Module):
         """
         Args:
             s: [N, T, D], or [N, T] int64 of tokens.
-            mask: [N, T] bool. Padding is behind the words, which do not see it.
+            mask: [N, T] bool. Padding is after the words, which do not see it.
         """
         if self.embedding is not None:
             s = self.embedding(s)

@@ -25,7 +25,7 @@ def require_sequence(block: str, input: Shape) -> int:
     if len(input) != 2:
         raise SpecError(
             f"block `{block}` takes sequences of vectors (positions, width), but its input is {tuple(input)}",
-            hint="put it behind an `embedding` of text, or on data that are sequences",
+            hint="put it after an `embedding` of text, or on data that are sequences",
         )
     return input[1]
 

@@ -155,7 +155,7 @@ class ImportedModel:
 
     @cached_property
     def places(self) -> list[str]:
-        """Names of the nodes behind which the model can be cut, in order; the last one is before the classifier.
+        """Names of the nodes after which the model can be cut, in order; the last one is before the classifier.
 
         Raises SpecError if there is none before the classifier.
         """
@@ -185,7 +185,7 @@ class ImportedModel:
 
     @cached_property
     def _in_both(self) -> dict[str, tuple[str, ...]]:
-        """The nodes behind which the same values are needed later in training and in evaluation, and no weights that
+        """The nodes after which the same values are needed later in training and in evaluation, and no weights that
         were used before: with the names of all those values, in order."""
         again = uses_again(self._traces[True], self.whole)
         named = {
@@ -203,7 +203,7 @@ class ImportedModel:
         """The ends of the components that a cut makes.
 
         Args:
-            shapes: of one sample of the tensors that are needed behind a place, where they are several.
+            shapes: of one sample of the tensors that are needed after a place, where they are several.
         """
         ends = [*cut, self.places[-1]]
         return [
@@ -211,7 +211,7 @@ class ImportedModel:
         ]
 
     def _packed(self, values: Mapping[fx.Node, torch.Tensor], sample: Shape) -> dict[str, Shapes]:
-        """The places behind which several tensors are needed that can travel as one, with the shapes of one sample.
+        """The places after which several tensors are needed that can travel as one, with the shapes of one sample.
 
         They have the rows of the batch and one type, and none shares its memory with another: the model could write
         into both at once.
@@ -241,7 +241,7 @@ class ImportedModel:
 
         Args:
             components: their number, or `auto`: one for each natural unit.
-            given: the names behind which to cut instead.
+            given: the names after which to cut instead.
             sample: the shape of one sample, for the work of the layers.
             several: whether it may be cut where several tensors are needed later, as long as there are no other places:
                 in a cut that is given, and for more components than there would be otherwise.
@@ -342,11 +342,11 @@ class ImportedModel:
         return totals
 
     def classifier(self) -> Part:
-        """What comes behind the last component: `[N, *features] -> [N, classes]`."""
+        """What comes after the last component: `[N, *features] -> [N, classes]`."""
         return self.part(self.places[-1], None)
 
     def shape_after(self, part: Part, input: Shape) -> tuple[int, ...]:
-        """The shape of one sample behind a part."""
+        """The shape of one sample after a part."""
         samples = torch.zeros((SAMPLES, *input), dtype=input.dtype, device="meta")
         return tuple(_on_meta(part)(samples).shape[1:])
 

@@ -16,7 +16,7 @@ from alray.nn.readout import Pooling
 
 
 class Part(nn.Module):
-    """The operations of a model from behind one place up to another: `[N, ...] -> [N, ...]`.
+    """The operations of a model from one place to another: `[N, ...] -> [N, ...]`.
 
     What it computes in training and in evaluation are two graphs on the same parameters.
     """
@@ -69,10 +69,10 @@ class Part(nn.Module):
 def between(
     trace: Trace, after: Sequence[fx.Node], until: Sequence[fx.Node], takes: Sequence[tuple[int, ...]] = ()
 ) -> fx.Graph:
-    """The nodes behind those of one place up to those of another as a graph of its own. Parameters that they need come
+    """The nodes after those of one place, up to those of another as a graph of its own. Parameters that they need come
     with them.
 
-    Several tensors travel as one: their samples as rows, one behind the other, `[N, numbers of all]`.
+    Several tensors travel as one: their samples as rows, one after the other, `[N, numbers of all]`.
 
     Args:
         after: the nodes whose values come in, and `until`: those whose values go out. The last one is the place.

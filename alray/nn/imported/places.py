@@ -40,7 +40,7 @@ def alive_behind(trace: Trace) -> dict[str, tuple[fx.Node, ...]]:
 
 
 def uses_again(trace: Trace, model: nn.Module) -> set[str]:
-    """The nodes behind which a parameter or buffer is used that was used before, by name.
+    """The nodes after which a parameter or buffer is used that was used before, by name.
 
     Two parts would have copies of it, each of which would be trained by itself.
     """
@@ -90,12 +90,12 @@ def weighted(trace: Trace, model: nn.Module) -> list[fx.Node]:
 def natural(
     groups: Sequence[PartEnds], trace: Trace, places: Set[str], with_weights: Set[str], model: nn.Module
 ) -> list[str]:
-    """Places behind the natural units of a model: the members of its sequences, and its layers with weights outside of
+    """Places after the natural units of a model: the members of its sequences, and its layers with weights outside of
     them.
 
     Args:
         groups: the shortest runs with weights.
-        places: names of the nodes behind which it can be cut.
+        places: names of the nodes after which it can be cut.
         with_weights: those of layers with weights. A member of a `Sequential` or `ModuleList` that has submodules is
             one unit, such as a residual block.
     """
@@ -176,7 +176,7 @@ def even(groups: Sequence[PartEnds], of_group: Mapping[PartEnds, float], count: 
 
 
 def place_of(name: str, trace: Trace, places: Sequence[str]) -> str:
-    """The place that a user's name stands for: of a node, or of a module, behind its last node.
+    """The place that a user's name stands for: of a node, or of a module, after its last node.
 
     Args:
         places: where the model can be cut, in order.
@@ -191,7 +191,7 @@ def place_of(name: str, trace: Trace, places: Sequence[str]) -> str:
         raise SpecError(
             f"the model has no layer `{name}`",
             key="model.cut",
-            hint=f"did you mean `{meant}`?" if meant else f"it can be cut behind {_some(places)}",
+            hint=f"did you mean `{meant}`?" if meant else f"it can be cut after {_some(places)}",
         )
     last = within[-1]
     if last not in places:
@@ -199,9 +199,9 @@ def place_of(name: str, trace: Trace, places: Sequence[str]) -> str:
         before = [each for each in places if names.index(each) < at][-1:]
         after = [each for each in places if names.index(each) > at][:1]
         raise SpecError(
-            f"the model cannot be cut behind `{name}`: later it needs more than one tensor, or a layer once more",
+            f"the model cannot be cut after `{name}`: later it needs more than one tensor, or a layer once more",
             key="model.cut",
-            hint=f"cut it behind {listed(before + after)}" if before + after else "choose another layer",
+            hint=f"cut it after {listed(before + after)}" if before + after else "choose another layer",
         )
     return last
 

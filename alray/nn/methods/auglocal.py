@@ -36,7 +36,7 @@ class AugLocal(Method):
     channels that come in. The parts of a model from elsewhere cannot be built for other shapes and are refused.
 
     Deviation: the authors' code gives a copy a stride of two wherever it doubles the channels, averages maps to one
-    value (here by `head: {pool: 1}`), and normalises the features behind a single copy. Here a copy keeps the stride of
+    value (here by `head: {pool: 1}`), and normalises the features after a single copy. Here a copy keeps the stride of
     its encoder.
 
     Published test accuracy of ResNet-110 on CIFAR-10 in percent, cut at every block: d = 6 93.96, backpropagation

@@ -28,7 +28,7 @@ class Backpropagation(Method):
         CE(head_L(s_L), y) + deep_supervision * (CE(head_1(s_1), y) + ... + CE(head_{L-1}(s_{L-1}), y)),
 
     whose gradient goes through all components, and every depth is a route. It is the control of methods with a
-    classifier behind every component: the same parts, with gradients that do not stop.
+    classifier after every component: the same parts, with gradients that do not stop.
     """
 
     local_losses = False

@@ -1,4 +1,4 @@
-"""Decoupled greedy learning (DGL; Belilovsky, Eickenberg and Oyallon 2020): a classifier behind every component."""
+"""Decoupled greedy learning (DGL; Belilovsky, Eickenberg and Oyallon 2020): a classifier after every component."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DecoupledGreedy(Method):
     (algorithm 1 of "Decoupled Greedy Learning of CNNs", ICML 2020). Every depth is a route.
 
     The paper compares auxiliary networks of several layers (CNN-aux, MLP-aux, MLP-SR-aux). Here it is one linear layer
-    on maps averaged to at most 4 x 4, the classifier that backpropagation has behind its last encoder, so that methods
+    on maps averaged to at most 4 x 4, the classifier that backpropagation has after its last encoder, so that methods
     differ in their losses only.
 
     Args:

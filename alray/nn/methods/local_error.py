@@ -34,7 +34,7 @@ class LocalErrorSignals(Method):
     share of a replica: `gather` compares all. With many cuts the error rises.
 
     Deviation: the authors' code begins with readouts of zero and averages maps only until 4,096 values or fewer are
-    left; it has an output layer behind the last hidden layer's own readout, and a loss behind every convolution. Here
+    left; it has an output layer after the last hidden layer's own readout, and a loss after every convolution. Here
     readouts begin as classifiers of other methods do and read at most 4 x 4 places (`head`), the last component's
     readout is the output layer, and a component has one loss.
 

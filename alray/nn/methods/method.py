@@ -29,7 +29,7 @@ MakePart = Callable[[str, Callable[[], nn.Module]], nn.Module]
 
 
 CopyOf = Callable[[int, int, EncoderFacts], tuple[EncoderFacts, Callable[[], nn.Module]]]
-"""`copy(index, of, below)`: the description of encoder `of` for component `index`, behind the encoder of the facts
+"""`copy(index, of, below)`: the description of encoder `of` for component `index`, after the encoder of the facts
 `below`: the facts of such an encoder, and a function that builds it with new weights."""
 
 

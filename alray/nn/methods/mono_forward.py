@@ -1,4 +1,4 @@
-"""Mono-Forward (arXiv 2501.09238, 2025): a projection to the classes behind every component, and their sum predicts."""
+"""Mono-Forward (arXiv 2501.09238, 2025): a projection to the classes after every component, and their sum predicts."""
 
 from __future__ import annotations
 

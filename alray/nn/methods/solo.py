@@ -134,7 +134,7 @@ class CopyReadout(nn.Module):
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """
         Args:
-            mask: is not used, padding is behind the words.
+            mask: is not used, padding is after the words.
         """
         result: torch.Tensor = self.tau * functional.linear(self.phi(s), self.copy)
         return result

@@ -216,13 +216,13 @@ class ActionStage(Stage, ABC):
                 del under_way[own]
                 if own < self.virtual_stages - 1:
                     part.outgoing = {}  # its memory is free for the next virtual stage
-                if part.message is not None and ports.before is not None:
-                    ports.before.release(part.message)  # autograd and the sends are done with its buffer
+                if part.message is not None and ports.previous is not None:
+                    ports.previous.release(part.message)  # autograd and the sends are done with its buffer
         return losses
 
 
 class _ListedAction(NamedTuple):
-    """An action of a stage's list, with what stands before and behind the mini-batch's number in its text.
+    """An action of a stage's list, with what stands before and after the mini-batch's number in its text.
 
     Attributes:
         own: the virtual stage, of those that the stage holds.
@@ -238,13 +238,13 @@ class _ListedAction(NamedTuple):
 
 def _receive_round(own: int, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[MiniBatch]:
     """R of a further virtual stage: the mini-batch comes round again, in the order in which it was sent on."""
-    assert ports.before is not None, "a stage alone receives nothing"
+    assert ports.previous is not None, "a stage alone receives nothing"
     with clock.measure("receive_wait", "receive_wait", batch.step):
-        message = yield from ports.before.receive()
+        message = yield from ports.previous.receive()
     if message.kind is not MessageKind.TRAIN or message.step != batch.step:
         raise ChannelError(
-            f"edge {ports.before.edge}: {message.kind.name.lower()} {message.step} came where mini-batch {batch.step} "
-            "comes round",
+            f"edge {ports.previous.edge}: {message.kind.name.lower()} {message.step} came where "
+            f"mini-batch {batch.step} comes round",
             hint="report this as a bug of alray",
         )
     return replace(batch, incoming=message.tensors, message=message, outgoing={}, own=own)
@@ -252,17 +252,17 @@ def _receive_round(own: int, batch: MiniBatch, ports: Ports, clock: Clock) -> Wa
 
 def _receive_labels(batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[None]:
     """R.1: wait for the labels of a mini-batch."""
-    assert ports.before is not None and batch.message is not None, "the first virtual stage receives nothing"
+    assert ports.previous is not None and batch.message is not None, "the first virtual stage receives nothing"
     with clock.measure("receive_wait", "receive_wait", batch.step):
-        yield from ports.before.complete(batch.message)
+        yield from ports.previous.complete(batch.message)
 
 
 def _send(action: Action, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[None]:
     """S: the samples go up, so that the stage above can begin. S.1: the labels follow, which completes the message."""
-    assert ports.behind is not None, "the last virtual stage sends nothing"
+    assert ports.next is not None, "the last virtual stage sends nothing"
     message = Message(MessageKind.TRAIN, batch.step, batch.outgoing)
     with clock.measure("send_wait", "send_wait", batch.step):
-        yield from ports.behind.begin(message) if action.number == 0 else ports.behind.send(message)
+        yield from ports.next.begin(message) if action.number == 0 else ports.next.send(message)
 
 
 def _wait(last: bool, ports: Ports, clock: Clock, step: int) -> Waiting[None]:
