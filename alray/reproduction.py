@@ -87,13 +87,15 @@ def reproduce_run(
 
     The reproduction is None if the new run failed or was interrupted before that.
 
-    Raises CheckpointError if the run has no weights, and SpecError if an override would make it another run.
+    Raises CheckpointError if the run has no weights or damaged ones, and SpecError if an override would make it another
+    run.
 
     Args:
         overrides: another layout on devices, which keeps the mathematics.
         inline: None: as the run, on Ray where an address is given.
     """
     again = Resumed.again(recorded, overrides)
+    again.require_whole_checkpoint()
     before = _recorded(again)
     made = Options(
         inline=before.inline and options.address is None if inline is None else inline,

@@ -72,6 +72,16 @@ def test_a_run_that_was_stopped_is_done_again_up_to_there(alray: Callable[..., A
     assert rates[0] == rates[1] and len(rates[0]) == 7 and len(set(rates[0])) > 1
 
 
+def test_damaged_weights_are_compared_with_nothing(alray: Callable[..., Any], copied: Path) -> None:
+    weights = sorted(copied.glob("checkpoints/*/component-*.safetensors"))[-1]
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    said = alray("reproduce", copied, "--output", "now")
+    assert said.code == 2 and weights.name in said.err and "SHA-256" in said.err
+    assert not Path("now").exists()
+
+
 def test_where_two_runs_part(alray: Callable[..., Any], spec: Path) -> None:
     """The code in the run folder was changed, and the environment it names."""
     Path("scaled.py").write_text(BLOCK, encoding="utf-8")
