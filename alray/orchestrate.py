@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from alray.loading.inputs import load_with_inputs, packages_of
-from alray.loading.load import Source
+from alray.loading.load import SpecSource
 from alray.loading.step_ranges import require_steps
 from alray.options import Finished, Options
 from alray.planner.opening import open_planner
@@ -19,7 +19,7 @@ from alray.report.trackers.follow import watched
 from alray.report.trackers.make import make_trackers
 from alray.run_folder.records import write_json
 from alray.run_folder.store import make_run_dir, require_new, require_run_dir, writing_to
-from alray.runner.engines import Engine, engine, engine_name
+from alray.runner.engines import Engine, begin_engine, engine_name
 from alray.spec.grammar import marked
 from alray.spec.own_code import OwnClass
 from alray.storage.location import Location
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def plan_spec(
-    source: Source, overrides: list[str], *, probe: bool, options: Options, observer: Observer
+    source: SpecSource, overrides: list[str], *, probe: bool, options: Options, observer: Observer
 ) -> tuple[Workload, Plan]:
     """Plan a spec without running it, and without its data if their sizes are known.
 
@@ -49,7 +49,7 @@ def plan_spec(
 
 
 def run_spec(
-    source: Source, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
+    source: SpecSource, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
     code = options.code.root if options.code is not None else None
@@ -57,7 +57,7 @@ def run_spec(
     require_new(options.run_dir)
     with (
         loaded.locations.locating(),
-        closing(engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as made,
+        closing(begin_engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as engine,
     ):
         planner = open_planner(loaded, options, observer)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
@@ -66,7 +66,7 @@ def run_spec(
         with held(run_dir, observer.note), writing_to(run_dir), page_process(run_dir, options.watch, observer.note):
             references = [reference for _, reference, _ in marked(planner.workload.spec, OwnClass)]
             planner.workload.code.copy_used(references, run_dir, observer.note)
-            return _run(planner, trackers, run_dir, None, made, options, observer, interrupts)
+            return _run(planner, trackers, run_dir, None, engine, options, observer, interrupts)
 
 
 def resume_run(
@@ -88,7 +88,9 @@ def resume_run(
         code = options.code or resumed.code(allow=options.allow_code)
         with (
             resumed.locations.locating(),
-            closing(engine(resumed.spec, options.inline, options.address, observer.note, options.study)) as made,
+            closing(
+                begin_engine(resumed.spec, options.inline, options.address, observer.note, options.study)
+            ) as engine,
         ):
             observer.doing("opening the data")
             planner = Planner.open(resumed.spec, code, options, note=observer.note, trained=resumed.trained)
@@ -98,7 +100,7 @@ def resume_run(
             resumed.require_whole_checkpoint()
             trackers = make_trackers(resumed.spec, code)
             with writing_to(resumed.run_dir), page_process(resumed.run_dir, options.watch, observer.note):
-                return _run(planner, trackers, resumed.run_dir, resumed, made, options, observer, interrupts)
+                return _run(planner, trackers, resumed.run_dir, resumed, engine, options, observer, interrupts)
 
 
 def _run(
@@ -106,7 +108,7 @@ def _run(
     trackers: dict[str, Tracker],
     run_dir: Location,
     resumed: Resumed | None,
-    made: Engine,
+    engine: Engine,
     options: Options,
     observer: Observer,
     interrupts: Interrupts,
@@ -127,19 +129,19 @@ def _run(
         "brought_by": packages_of(spec),
     }
     describe_run(run_dir, workload, surroundings, options.command)
-    made.mark_run_dir(run_dir)
+    engine.mark_run_dir(run_dir)
     resumed = resumed and resumed.at_last()
     start, spent_s = (resumed.start, resumed.spent_s) if resumed else (Start(), 0.0)
     observer.doing("measuring the components")
-    costs = planner.costs(probe=True, one_process=inline, wait_until_quiet=made.wait_until_ready, study=options.study)
+    costs = planner.costs(probe=True, one_process=inline, wait_until_quiet=engine.wait_until_ready, study=options.study)
     plan = planner.plan(costs, one_process=inline, note=observer.note)
     write_json(run_dir / "plan.json", plan.as_json())
     begun_s = time.time() - spent_s
     with (
         watched(run_dir, spec, trackers, pages=options.pages, study=options.study, note=observer.note) as watch,
-        recording(run_dir, workload, surroundings, begun_s, made, [observer.record, watch]) as recorder,
+        recording(run_dir, workload, surroundings, begun_s, engine, [observer.record, watch]) as recorder,
     ):
-        plan = planner.fitted(plan, costs, made, observer.note)
+        plan = planner.fitted(plan, costs, engine, observer.note)
         observer.planned(plan)
         observer.doing("starting the stages")
         for note in resumed.notes(plan, surroundings, on_cpu=workload.device.type == "cpu") if resumed else ():
@@ -150,16 +152,16 @@ def _run(
             plan,
             total_steps=workload.total_steps,
             max_failures=spec.run.max_failures,
-            new_graph=made.graph,
+            new_graph=engine.graph,
             assign=lambda plan, start: assignments(workload, plan, start, run_dir, begun_s, options),
-            replan=lambda before: planner.replanned(before, costs, made, observer.note),
+            replan=lambda before: planner.replanned(before, costs, engine, observer.note),
             recorder=recorder,
             observer=observer,
             interrupts=interrupts,
             stop_after=options.stop_after,
         )
         outcome = driver.run(start)
-    made.close()
+    engine.close()
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
     duration_s = time.time() - begun_s

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from alray.api.calls import Overrides, api_errors, override_texts, watched
-from alray.loading.load import Source
+from alray.loading.load import SpecSource
 from alray.prediction.plan import Plan
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def plan(
-    spec: Source,
+    spec: SpecSource,
     overrides: Overrides = None,
     *,
     probe: bool = False,
@@ -37,7 +37,7 @@ def plan(
 
 
 def fit(
-    spec: Source,
+    spec: SpecSource,
     overrides: Overrides = None,
     *,
     devices: str | Sequence[int],

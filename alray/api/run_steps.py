@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TypeAlias, Unpack
 
-from alray.loading.load import Source
+from alray.loading.load import SpecSource
 from alray.options import Finished, Options, Requested
 from alray.spec.section import Section
 from alray.storage.location import Location
@@ -21,7 +21,7 @@ Watched: TypeAlias = "AbstractContextManager[tuple[Observer, Interrupts]]"
 """The display of a run, and the counter of the requests to stop it, as long as the run runs."""
 
 
-def run(watched: Watched, spec: Source, overrides: list[str], **requested: Unpack[Requested]) -> Finished:
+def run(watched: Watched, spec: SpecSource, overrides: list[str], **requested: Unpack[Requested]) -> Finished:
     """Run a spec from its beginning."""
     options = Options.requested(**requested)
     with _reading(watched, spec) as (observer, interrupts):
@@ -64,7 +64,7 @@ def reproduce(
 
 
 @contextmanager
-def _reading(watched: Watched, source: Source) -> Iterator[tuple[Observer, Interrupts]]:
+def _reading(watched: Watched, source: SpecSource) -> Iterator[tuple[Observer, Interrupts]]:
     """Say at once what is read. The imports inside, of torch and others, take longer than that."""
     with watched as (observer, interrupts):
         observer.doing(f"reading {'the spec' if isinstance(source, Mapping | Section) else source}")

@@ -13,7 +13,7 @@ from alray.api.notebook import framed
 from alray.counting import counted
 from alray.errors import CheckpointError
 from alray.loading.inputs import load_own_spec
-from alray.loading.load import Source
+from alray.loading.load import SpecSource
 from alray.options import Finished
 from alray.prediction.plan import Plan
 from alray.report.folder import read_plan
@@ -37,7 +37,7 @@ _RECORD_KINDS: tuple[str, ...] = get_args(RecordKind)
 
 
 def run(
-    spec: Source,
+    spec: SpecSource,
     overrides: Overrides = None,
     *,
     inline: bool = False,

@@ -10,7 +10,7 @@ from alray.api.calls import Overrides, api_errors, override_texts, teller
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
 from alray.api.runs import Run
-from alray.loading.load import Source
+from alray.loading.load import SpecSource
 from alray.studies.folder import REPORT, SUMMARY, StudyFolder
 from alray.studies.records import StudySummary, TrialRecord, read_study
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def study(
-    spec: Source,
+    spec: SpecSource,
     overrides: Overrides = None,
     *,
     output: str | Path | None = None,

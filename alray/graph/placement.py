@@ -91,7 +91,7 @@ class Placement:
         return cls(tuple(bundles), group, _nodes_of(group, 0, len(bundles)))
 
     @classmethod
-    def given(cls, bundles: Sequence[Bundle]) -> Placement:
+    def of_trial(cls, bundles: Sequence[Bundle]) -> Placement:
         """The last bundles of the placement group that this process runs in; a trial of Ray Tune has one.
 
         A second group would ask for the same room twice and wait for ever. Ray leaves out the first bundle of the

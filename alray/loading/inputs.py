@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from alray.loading.find_class import class_fault
-from alray.loading.load import LoadedSpec, Source, directory_of, file_of, load_spec
+from alray.loading.load import LoadedSpec, SpecSource, directory_of, file_of, load_spec
 from alray.run_folder.records import read_environment
 from alray.spec.checks import Check, Finding
 from alray.spec.grammar import marked
@@ -37,7 +37,7 @@ def input_checks(root: Path, *, allow_elsewhere: bool) -> tuple[Check, ...]:
 
 
 def load_with_inputs(
-    source: Source,
+    source: SpecSource,
     overrides: Sequence[str],
     *,
     code: Location | None = None,

@@ -20,7 +20,7 @@ from alray.spec.replica_checks import REPLICA_CHECKS
 from alray.spec.section import Section, describe
 from alray.storage.location import Location, location_of, names_a_scheme
 
-Source: TypeAlias = str | Location | Mapping[str, Any] | Section
+SpecSource: TypeAlias = str | Location | Mapping[str, Any] | Section
 """A spec or a study: its file, its keys and values, or its model."""
 
 
@@ -50,7 +50,7 @@ class LoadedSpec:
 
 
 def load_spec(
-    source: Source, overrides: Sequence[str] = (), *, also: Sequence[Check] = (), directory: Path | None = None
+    source: SpecSource, overrides: Sequence[str] = (), *, also: Sequence[Check] = (), directory: Path | None = None
 ) -> LoadedSpec:
     """Read a spec, apply `key.sub=value` overrides and check everything.
 
@@ -87,14 +87,14 @@ def load_composed(
     return LoadedSpec(spec, file, document, locations, [*composed.notes, *applied.notes], composed.bases)
 
 
-def read_spec(source: Source) -> Composed:
+def read_spec(source: SpecSource) -> Composed:
     """The keys of a spec on top of those of its bases, not checked yet. Raises SpecError if it is a study."""
     file = file_of(source)
     above = (file.resolve(),) if isinstance(file, Path) else ()
     return compose(_read_no_study(source), directory_of(file), _read_no_study, above)
 
 
-def _read_no_study(source: Source) -> Parsed:
+def _read_no_study(source: SpecSource) -> Parsed:
     parsed = read_document(source)
     locations = parsed.locations
     if "study" in parsed.value:
@@ -108,7 +108,7 @@ def dump_spec(spec: Spec) -> str:
     return write_yaml(spec.model_dump(mode="json"))
 
 
-def file_of(source: Source) -> Location | None:
+def file_of(source: SpecSource) -> Location | None:
     """The file of a spec or a study; None if it was given as values."""
     return None if isinstance(source, Mapping | Section) else location_of(source)
 
@@ -154,7 +154,7 @@ def _content(file: Location) -> bytes:
     return content
 
 
-def read_document(source: Source) -> Parsed:
+def read_document(source: SpecSource) -> Parsed:
     """The keys of a spec as they are given. Raises SpecError if its file has none."""
     if isinstance(source, Section):
         source = source.model_dump(mode="json")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from alray.counting import counted
 from alray.errors import AlrayError, RequestError
-from alray.loading.load import Source, file_of, load_composed, load_spec, read_spec
+from alray.loading.load import SpecSource, file_of, load_composed, load_spec, read_spec
 from alray.loading.overrides import apply_overrides
 from alray.options import Options
 from alray.planner.memory import stage_memories
@@ -111,7 +111,7 @@ def parse_devices(text: str) -> tuple[int, ...]:
 
 
 def fit_spec(
-    source: Source, overrides: list[str], devices: Sequence[int], *, probe: bool, allow_code: bool, teller: Teller
+    source: SpecSource, overrides: list[str], devices: Sequence[int], *, probe: bool, allow_code: bool, teller: Teller
 ) -> Fitting:
     """Search what fits on these devices, of which the stages take the first ones, replica by replica.
 
@@ -156,7 +156,7 @@ def _texts(layout: Mapping[str, str], free: Container[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Search:
-    source: Source
+    source: SpecSource
     overrides: list[str]
     devices: tuple[int, ...]
     planner: Planner

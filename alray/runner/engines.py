@@ -209,8 +209,8 @@ class RayEngine(ClusterEngine):
                 in the placement group that it was given.
         """
         super().__init__(spec, study)
-        self._given = study is not None
-        if self._given:
+        self._in_trial = study is not None
+        if self._in_trial:
             self._connected.set_result(None)
         self._reserved: Placement | None = None
         self._begun: StageProcesses | None = None
@@ -252,7 +252,7 @@ class RayEngine(ClusterEngine):
         from alray.graph.processes import IDLE_PROCESSES
         from alray.graph.ray_graph import RayGraph
 
-        keep = IDLE_PROCESSES.keep if self._given else None
+        keep = IDLE_PROCESSES.keep if self._in_trial else None
         return RayGraph(lambda: self._processes(plan), run_token=self.run_token, note=self._note, keep=keep)
 
     def _processes(self, plan: Plan) -> StageProcesses:
@@ -268,7 +268,7 @@ class RayEngine(ClusterEngine):
         from alray.graph.processes import IDLE_PROCESSES, StageProcesses
 
         bundles = stage_bundles(self._spec, stages, replicas)
-        if self._given and (idle := IDLE_PROCESSES.take(bundles)) is not None:
+        if self._in_trial and (idle := IDLE_PROCESSES.take(bundles)) is not None:
             return idle
         names = [
             f"{run}-{self.run_token}-replica-{replica}-stage-{stage}"
@@ -276,14 +276,14 @@ class RayEngine(ClusterEngine):
             for stage in range(stages)
         ]
         placement = self._placement(bundles, stages)
-        return StageProcesses.begin(placement, names, threads=self._spec.resources.threads, again=self._given)
+        return StageProcesses.begin(placement, names, threads=self._spec.resources.threads, again=self._in_trial)
 
     def _placement(self, bundles: list[Bundle], stages: int) -> Placement:
         """Room for replicas of so many stages: the placement that was given or kept if it fits, else a new one."""
         from alray.graph.placement import Placement
 
-        if self._given:
-            return Placement.given(bundles)
+        if self._in_trial:
+            return Placement.of_trial(bundles)
         reserved, self._reserved = self._reserved, None
         if reserved is not None and reserved.bundles == tuple(bundles) and reserved.is_whole:
             return reserved
@@ -335,10 +335,10 @@ class RayEngine(ClusterEngine):
 
         self._connect_again()
         spec = self._spec
-        if self._given:  # the group stays as it is, and asks for the same room again if a node is lost
+        if self._in_trial:  # the group stays as it is, and asks for the same room again if a node is lost
             from alray.graph.placement import Placement
 
-            whole = Placement.given(stage_bundles(spec, stages, replicas)).is_whole
+            whole = Placement.of_trial(stage_bundles(spec, stages, replicas)).is_whole
             return (stages, replicas) if whole else (0, 0)
         fewer = [(stages, count) for count in range(replicas, 0, -1)]
         none = (0, 0)
@@ -403,7 +403,7 @@ def engine_name(spec: Spec, *, inline: bool) -> EngineName:
     return "inline"
 
 
-def engine(
+def begin_engine(
     spec: Spec, inline: bool, address: str | None, note: Callable[[str], None], study: Path | None = None
 ) -> Engine:
     """The engine for a spec; the caller closes it. With Ray, the connection to the cluster is made in the background.
@@ -425,6 +425,6 @@ def engine(
         return InlineEngine()
     if study is not None:
         return RayEngine(spec, study)
-    made = TrainEngine(spec) if name == "ray_train" else RayEngine(spec)
-    made.connect(address, note)
-    return made
+    begun = TrainEngine(spec) if name == "ray_train" else RayEngine(spec)
+    begun.connect(address, note)
+    return begun

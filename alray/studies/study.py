@@ -17,7 +17,7 @@ from alray.graph.cluster import Bundle, connect, has_room, holding_nodes
 from alray.graph.own_ray import import_ray, told_of_loss
 from alray.graph.sigterm import sigterm_as_sigint
 from alray.known_code import CodeRecord, refused, sha256
-from alray.loading.load import Source
+from alray.loading.load import SpecSource
 from alray.loading.own_files import own_files
 from alray.loading.study.checks import classes_exist
 from alray.loading.study.load import LoadedStudy, load_study
@@ -125,7 +125,7 @@ class Watcher:
     lost: Callable[[AlrayError], None] = lambda error: None
 
 
-def run_study(source: Source, overrides: list[str], options: StudyOptions, watcher: Watcher) -> StudyReport:
+def run_study(source: SpecSource, overrides: list[str], options: StudyOptions, watcher: Watcher) -> StudyReport:
     """Run a study from its beginning, in a new study folder."""
     loaded = load_study(source, overrides, also_of_study=_checks(options))
     for line in loaded.notes:

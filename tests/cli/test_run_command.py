@@ -288,7 +288,7 @@ def test_a_resume_makes_no_run_shorter(
     alray: Callable[..., Any], ended: Path, monkeypatch: pytest.MonkeyPatch, shorter: str, made: str
 ) -> None:
     """And says so before anything is started."""
-    monkeypatch.setattr("alray.orchestrate.engine", None)
+    monkeypatch.setattr("alray.orchestrate.begin_engine", None)
     before = (ended / "summary.json").read_text(encoding="utf-8")
     answer = alray("resume", ended, shorter, *(["run.epochs=null"] if "steps" in shorter else []))
     assert answer.code == 2
@@ -312,7 +312,7 @@ def test_a_resume_for_fewer_samples_is_refused_once_the_data_are_open(alray: Cal
 def test_the_run_folder_is_checked_before_anything_is_started(
     alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch, taken: str, message: str
 ) -> None:
-    monkeypatch.setattr("alray.orchestrate.engine", None)
+    monkeypatch.setattr("alray.orchestrate.begin_engine", None)
     Path("used/mine").mkdir(parents=True)
     answer = alray("run", spec, "--output", taken)
     assert answer.code == 2 and message in answer.errors

@@ -137,9 +137,9 @@ def in_processes(server: str, nodes: Sequence[str] = ()) -> Iterator[None]:
     """Runs with `inline=False` are run in processes, not on Ray; others stay in this process. nodes: see
     `ProcessGraph`."""
 
-    def engine(spec: Any, inline: bool, *options: Any) -> Engine:
-        return engines.engine(spec, True, *options) if inline else ProcessEngine(server, nodes)
+    def begin_engine(spec: Any, inline: bool, *options: Any) -> Engine:
+        return engines.begin_engine(spec, True, *options) if inline else ProcessEngine(server, nodes)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("alray.orchestrate.engine", engine)
+        patch.setattr("alray.orchestrate.begin_engine", begin_engine)
         yield

@@ -128,7 +128,7 @@ def test_every_stage_has_a_bundle_of_its_trials_own_group(
 
         spec = load_study(order.folder.path / "study.yaml").spec_of(order.trial)
         bundles = stage_bundles(spec, spec.pipeline.stages, spec.replicas.count)
-        placement = Placement.given(bundles)
+        placement = Placement.of_trial(bundles)
         found = {"group": placement.group.id.hex(), "nodes": placement.nodes, "offset": placement.offset}
         if order.one_process:
             found["stages"] = [Stage().where()]

@@ -14,7 +14,7 @@ from alray.counting import counted
 from alray.errors import Problem, SpecError
 from alray.loading.composition import Composed
 from alray.loading.load import (
-    Source,
+    SpecSource,
     directory_of,
     file_of,
     load_composed,
@@ -88,7 +88,7 @@ def read_study_file(file: pathlib.Path) -> Study:
 
 
 def load_study(
-    source: Source,
+    source: SpecSource,
     overrides: Sequence[str] = (),
     *,
     also: AlsoCheck = lambda base: (),
@@ -116,7 +116,7 @@ def load_study(
     return LoadedStudy(study, tuple(loader.points), tuple(loader.specs), trials, notes, skipped)
 
 
-def _read(source: Source, overrides: Sequence[str], checks: Iterable[StudyCheck]) -> tuple[Study, SourceLocations]:
+def _read(source: SpecSource, overrides: Sequence[str], checks: Iterable[StudyCheck]) -> tuple[Study, SourceLocations]:
     """The study itself, with overrides, and where its values are. Raises SpecError with all problems."""
     parsed = read_document(source)
     locations = parsed.locations
