@@ -13,6 +13,7 @@ import pytest
 from alray.errors import Problem, SpecError
 from alray.loading.study.checks import classes_exist
 from alray.loading.study.load import dump_study, is_study, load_study
+from alray.loading.study.points import label_of
 from alray.spec.study.section import Study
 from alray.spec.study.space import Distribution
 
@@ -59,6 +60,11 @@ def place(problem: Problem) -> str:
     file = Path(str(problem.file)).name
     _, bracket, point = problem.message.partition(" (at ")
     return f"{'' if file == 'x.yaml' else file + ':'}{problem.line} {problem.key}{bracket}{point}"
+
+
+def test_a_section_as_a_value_is_named_by_its_kind() -> None:
+    values = {"method": {"kind": "backpropagation"}, "optimizer": {"kind": "sgd", "momentum": 0.9, "nesterov": True}}
+    assert label_of(values) == "method=backpropagation, optimizer=sgd (momentum 0.9, nesterov true)"
 
 
 def test_every_combination_is_a_point_and_every_seed_a_trial(load: Callable[..., Any]) -> None:

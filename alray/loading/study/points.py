@@ -89,7 +89,10 @@ def parts_of(key: str) -> tuple[str, ...]:
 
 
 def value_text(value: Any) -> str:
-    """A value in one short line."""
+    """A value in one short line. A section of some kind is `forward_forward (prediction activities)`."""
+    if isinstance(value, Mapping) and isinstance(value.get("kind"), str):
+        others = ", ".join(f"{key} {value_text(other)}" for key, other in value.items() if key != "kind")
+        return f"{value['kind']} ({others})" if others else value["kind"]
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
