@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 import time
@@ -61,7 +62,10 @@ class SlowLosses(DecoupledGreedy):
 
     def component(self, index, f, facts, make):
         head = make("head", lambda: Head(math.prod(facts.output), self.task.classes))
-        return Slow(index, f=f, head=head, label_smoothing=0.0, optimizer=self.task.optimizer)
+        task = self.task
+        return Slow(
+            index, f=f, head=head, learning=task.learning, label_smoothing=0.0, optimizer=task.optimizer
+        )
 
 
 class Head(nn.Linear):
@@ -136,7 +140,9 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
     (folder / "own_blocks.py").write_text(OWN_BLOCKS)
     (folder / "slow_link.yaml").write_text(SLOW_LINK)
     (folder / "sized.py").write_text(SIZED)
+    (folder / "token").write_text(secrets.token_hex(32))
     with three_hosts(folder) as hosts, pytest.MonkeyPatch.context() as patch:
+        hosts.variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
         patch.setenv("AWS_ENDPOINT_URL", f"http://{hosts.address(1)}:{S3_PORT}")
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, "someone")
