@@ -272,6 +272,7 @@ def test_averages_over_slow_links_are_predicted(workplace: Workplace) -> None:
         assert answer["step_time_s"] == pytest.approx(answer["predicted_step_time_s"], rel=0.15)
 
 
+@pytest.mark.timeout(600)  # nine runs
 def test_a_slow_link_gets_another_cut_and_is_predicted(workplace: Workplace) -> None:
     """Each run is measured and predicted three times: this machine does not always run at one speed."""
     apart = "pipeline.partition=[2,2]"
