@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from alray.errors import AlrayError, Problem, RequestError, SpecError, UserCodeError
-from alray.known_code import CODE, CodeRecord, origin_of, write_record
+from alray.known_code import CODE, CodeRecord, origin_of, sha256, write_record
 from alray.loading.find_class import is_reserved, name_is_taken, no_module
 from alray.loading.own_files import own_files
 from alray.spec.own_code import PREFIX, PythonReference, parse_python_reference
@@ -37,6 +37,8 @@ _roots: list[Path] = []
 _loaded_for: dict[tuple[Path, str], set[Path]] = {}
 """By root and reference: the files that were loaded below that root during runs with this reference. A later run in
 this process finds them loaded, and so cannot tell that it needs them too."""
+_hashes: dict[Path, str] = {}
+"""The files that this process has loaded as user code, with the SHA-256 of their content at that time."""
 _copies: list[Path] = []
 """Copies of code in run folders, of which this process loads only the text (`_FromText`)."""
 
@@ -87,6 +89,7 @@ class UserCode:
         self._shared = root  # where every machine of the run sees the code
         self._copy: Path | None = None  # of `_shared`, on this machine
         self._refusal: RequestError | None = None  # raised if anything is loaded
+        self._forget_edited()
         self._loaded_before = self._loaded()
 
     @classmethod
@@ -139,6 +142,10 @@ class UserCode:
                 f"`{reference}` cannot be imported: {type(error).__name__}: {error}",
                 hint="correct the module, or install what it needs",
             ) from error
+        file = _own_file(module)
+        if file is not None and file not in _hashes and file.is_relative_to(self.root):
+            new = self._loaded() - _hashes.keys()
+            _hashes.update({path: sha256(path.read_bytes()) for path in new if path.is_file()})
         if not hasattr(module, parsed.name):
             raise SpecError(
                 f"`{reference}`: module `{parsed.module}` has no `{parsed.name}`",
@@ -192,6 +199,21 @@ class UserCode:
         record = CodeRecord.of(self.root, own)
         write_record(run_dir, record)
         record.remember(note)
+
+    def _forget_edited(self) -> None:
+        """Have the modules below `root` be imported anew if a file of theirs was edited since this process loaded it.
+
+        A notebook may train, edit a module and train again. The run folder gets the file as it is now, so that must be
+        what runs.
+        """
+        own = {path: digest for path, digest in _hashes.items() if path.is_relative_to(self.root)}
+        if all(path.is_file() and sha256(path.read_bytes()) == digest for path, digest in own.items()):
+            return
+        _only_text(self.root)  # Python takes bytecode of the same second and length to be that of the edited file
+        for name in [name for name, module in sys.modules.items() if _own_file(module) in own]:
+            del sys.modules[name]
+        for path in own:
+            del _hashes[path]
 
     def _loaded(self) -> frozenset[Path]:
         """The files below `root` of which this process has loaded modules."""

@@ -125,6 +125,15 @@ def test_a_module_is_loaded_once(tmp_path):
     assert UserCode(tmp_path)("python:once_h.Block") is UserCode(tmp_path)("python:once_h.Block")
 
 
+def test_an_edited_module_is_loaded_anew_by_the_next_run(tmp_path):
+    write(tmp_path, edited_h="from used_h import width\nword = 'old'", used_h="width = 16")
+    before = UserCode(tmp_path)
+    assert (before("python:edited_h.word"), before("python:edited_h.width")) == ("old", 16)
+    write(tmp_path, used_h="width = 24")
+    assert before("python:edited_h.width") == 16  # the run that has begun goes on with one class
+    assert UserCode(tmp_path)("python:edited_h.width") == 24
+
+
 @pytest.mark.parametrize("name", ["json", "torch", "alray"])
 def test_a_name_that_python_or_a_library_needs_is_refused(tmp_path, name):
     before = sys.modules[name]
