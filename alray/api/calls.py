@@ -22,14 +22,14 @@ from alray.spec.section import nearest
 from alray.system_errors import system_faults
 
 Overrides: TypeAlias = Mapping[str, object] | Sequence[str] | None
-"""Values that replace those of a spec: {"optimizer.lr": 3e-4}, or as the command line takes them."""
+"""Values that replace those of a spec: {"optimizer.lr": 3e-4}, or as the command line takes them, one or several."""
 
 
 def override_texts(overrides: Overrides) -> list[str]:
     """The overrides as the command line takes them."""
     if isinstance(overrides, Mapping):
         return [override_text(key, value) for key, value in overrides.items()]
-    return list(overrides or ())
+    return [overrides] if isinstance(overrides, str) else list(overrides or ())
 
 
 def data_texts(data: Overrides) -> list[str]:

@@ -30,11 +30,12 @@ from alray.cli.submit import submit
 from alray.cli.terminal import Terminal
 from alray.cli.trained import evaluate, export, predict
 from alray.cli.watch import watch
-from alray.console.closed_output import lasting
+from alray.console.closed_output import lasting, unwritten
 from alray.errors import AlrayError, Problem
 
 _OBJECTS = 100_000
 """New objects between two searches for garbage."""
+_FORMER_NAMES_OF_OUTPUT = ("--run-dir", "--study-dir", "--folder", "--to")
 _PATIENCE_S = 2.0
 """Seconds that a busy thread may take to end by itself."""
 
@@ -122,8 +123,12 @@ def execute(arguments: Sequence[str]) -> int:
             return error.exit_code
         hint = "`alray --help` lists the commands, `alray COMMAND --help` the options of a command"
         if said.startswith("No such option"):
-            override = _override_meant(error, arguments)
-            hint = hint if override is None else f"did you mean `{override}`? That is how a value of the spec is given"
+            context = getattr(error, "ctx", None)
+            has_output = context is not None and any("--output" in each.opts for each in context.command.params)
+            if has_output and getattr(error, "option_name", None) in _FORMER_NAMES_OF_OUTPUT:
+                hint = "did you mean `--output`?"
+            elif (override := _override_meant(error, arguments)) is not None:
+                hint = f"did you mean `{override}`? That is how a value of the spec is given"
         streams.refuse([Problem(f"{said[:1].lower()}{said[1:].rstrip('.')}", hint)])
         return error.exit_code
     except AlrayError as error:  # of a URL: a command takes it apart before it opens its streams
@@ -166,6 +171,9 @@ def _leave(code: int) -> None:
     to stop at once) cannot be ended from outside, so after a short time the process ends without it.
     """
     sys.stdout.flush()
+    if unwritten:
+        sys.stderr.write(f"error: the output could not be written: {unwritten[0].strerror}\n")
+        code = code or 1
     sys.stderr.flush()
     until_s = time.monotonic() + _PATIENCE_S
     others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]

@@ -1,6 +1,7 @@
-"""Output that nobody reads any more: the pipe of `alray run ... | head`, or a terminal that was closed.
+"""Output that nobody reads any more, of `alray run ... | head` or a closed terminal, or that a full disk does not take.
 
 It ends the output and nothing else: a run continues to its end or its checkpoint, and its exit code says how it ended.
+Where the disk took no more, a command that succeeded otherwise ends with 1.
 """
 
 from __future__ import annotations
@@ -15,22 +16,25 @@ if TYPE_CHECKING:
 
 _NOBODY_READS = (errno.EPIPE, errno.EIO)  # a pipe, a terminal
 
+unwritten: list[OSError] = []
+"""Why output of this process could not be written, although somebody may wait for it."""
+
 
 class _WhileRead(io.FileIO):
-    """A file descriptor for writing that leads to /dev/null once nobody reads what is written."""
+    """A file descriptor for writing that leads to /dev/null once nothing more can be written to it."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
             return super().write(data)
         except OSError as error:
             if error.errno not in _NOBODY_READS:
-                raise
+                unwritten.append(error)
         lead_nowhere(self.fileno())
         return memoryview(data).nbytes
 
 
 def lasting(stream: TextIO) -> TextIO:
-    """The stream, so that writing to it raises no error once nobody reads it.
+    """The stream, so that writing to it raises no error once nobody reads it or the disk is full.
 
     One without a file descriptor, such as a test's or a notebook's, is returned as it is.
     """

@@ -80,7 +80,8 @@ def listed(folders: Sequence[Location]) -> list[Listed]:
     found = []
     for folder in folders or [Path(name) for name in _DEFAULT if Path(name).is_dir()]:
         if not folder.is_dir():
-            raise RequestError("there is no such folder", file=str(folder), hint="name a folder that holds run folders")
+            fault = "this is a file, not a folder" if folder.exists() else "there is no such folder"
+            raise RequestError(fault, file=str(folder), hint="name a folder that holds run folders")
         within = folder / "trials" if (folder / TRIALS).is_file() else folder
         found += [row for each in _candidates(within) if (row := _row(each)) is not None]
     return found

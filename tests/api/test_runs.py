@@ -97,6 +97,7 @@ def test_an_unknown_choice_names_those_that_exist(ended: alray.Run) -> None:
     [
         ({"optimizer.lrr": 1.0}, SpecError, "overrides: optimizer.lrr: unknown key; did you mean `lr`?"),
         (["run.epochs=0"], SpecError, "overrides: run.epochs: "),
+        ("run.epochs=0", SpecError, "overrides: run.epochs: "),
         ({"data.sauce": 3, "optimizer.lr": "x"}, SpecError, "overrides: data.sauce: unknown key; did you mean"),
     ],
 )

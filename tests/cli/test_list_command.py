@@ -99,6 +99,7 @@ def test_a_resumed_run_goes_on_though_it_has_a_summary(alray: Callable[..., Any]
         (["lr=3"], "FILTER: `lr=3` is not a filter; write one of kind, name, method,"),
         (["--sort", "colour"], "--sort: `colour` is not a column; choose one of date,"),
         (["nowhere"], "nowhere: there is no such folder; name a folder that holds run folders"),
+        (["/dev/null"], "/dev/null: this is a file, not a folder; name a folder that holds run folders"),
     ],
 )
 def test_wrong_requests(alray: Callable[..., Any], folder: Path, words: list[str], message: str) -> None:

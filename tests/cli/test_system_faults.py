@@ -88,6 +88,24 @@ def test_file_descriptors_that_run_out_in_mid_run(spec: Path, command: list[str]
     assert "allow more, such as" in done.stderr
 
 
+def test_a_disk_that_takes_no_output(spec: Path, command: list[str]) -> None:
+    """The run comes to its end. The exit code says that what it told was lost."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*command, "run", spec, "run={steps: 2}", "--inline", "--output", "out"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        1,
+        "error: the output could not be written: No space left on device",
+    )
+    assert json.loads(Path("out/summary.json").read_text())["status"] == "finished"
+
+
 def test_a_users_code_that_runs_out_of_file_descriptors_is_named() -> None:
     with pytest.raises(UserCodeError) as caught, named("block `python:mine.Leaky`", "its constructor", key="model"):
         raise OSError(errno.EMFILE, "Too many open files", "/dev/null")
