@@ -254,10 +254,11 @@ def _study(folder: Path) -> Listed:
     of = StudyFolder.open(folder)
     records, trials = of.records(), len(of.begun.trials)
     begun_s = (folder / STUDY).stat().st_mtime
+    failed = bool(records) and all(record.status == "failed" for record in records)
     return Listed(
         folder=str(folder),
         kind="study",
-        state="finished" if len(records) == trials else "unfinished",
+        state="unfinished" if len(records) < trials else "failed" if failed else "finished",
         name=of.study.study,
         trials=trials,
         ended=len(records),

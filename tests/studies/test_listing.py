@@ -22,3 +22,11 @@ def test_a_study_is_a_row_and_its_trials_are_rows_of_its_folder(tmp_path: Path) 
     (made.path / "study.yaml").unlink()
     (row,) = listed([tmp_path])
     assert (row.kind, row.state) == ("study", "damaged")
+
+
+def test_a_study_of_which_every_trial_failed_is_failed(tmp_path: Path) -> None:
+    for name, statuses in {"all": ["failed", "failed"], "one": ["failed", "finished"]}.items():
+        trials = [trial(number, {"seed": number}, status=status) for number, status in enumerate(statuses)]
+        study_folder(results(trials), tmp_path / name)
+    states = {Path(row.folder).name: row.state for row in listed([tmp_path])}
+    assert states == {"all": "failed", "one": "finished"}
