@@ -14,6 +14,7 @@ from alray.loading.overrides import apply_overrides
 from alray.options import Options
 from alray.planner.memory import stage_memories
 from alray.planner.opening import Teller, open_planner
+from alray.planner.stage_devices import StageDevices
 from alray.prediction.compare import schedules_on
 from alray.prediction.costs import Costs
 from alray.prediction.fit import Fit, fit_of
@@ -225,7 +226,7 @@ class _Search:
             yield from possible if possible else (None,)
 
     def _setting(self, schedule: Schedule, stages: int, micro_batches: int | None) -> StepSetting:
-        from alray.planner.planning import require_whole_norms  # with it comes torch
+        from alray.planner.planning import require_whole_norms, stage_links  # with it comes torch
 
         layout = {
             **_FREE,
@@ -247,4 +248,5 @@ class _Search:
             memory_limits=tuple(min(self.devices[stage : stages * replicas : stages]) for stage in range(stages)),
             memories=stage_memories(spec, stages, replicas),
             replicas=replicas,
+            links=stage_links(spec, stages, StageDevices()),
         )

@@ -291,7 +291,7 @@ class Planner:
             in_turns=one_process and stages * replicas > 1,
             memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process),
             memories=stage_memories(spec, stages, replicas, one_process=one_process),
-            links=() if one_process else _links(spec, stages, found),
+            links=() if one_process else stage_links(spec, stages, found),
             nodes=found.nodes,
         )
         plan = replace(plan, assumed=self.workload.data.assumed)
@@ -357,7 +357,7 @@ def _averaged(costs: Costs, spec: Spec, replicas: int, link: Link | None) -> Cos
     )
 
 
-def _links(spec: Spec, stages: int, found: StageDevices) -> tuple[Link | None, ...]:
+def stage_links(spec: Spec, stages: int, found: StageDevices) -> tuple[Link | None, ...]:
     """Between neighbouring stages: as the spec says, or else as measured between nodes.
 
     Raises PlanError where messages cannot be delayed as the spec says.

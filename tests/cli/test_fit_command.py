@@ -40,6 +40,19 @@ def test_it_is_what_the_plan_predicts(alray: Callable[..., Any], spec: Path, mon
     assert [stage["memory"]["total_bytes"] for stage in plan["stage_plans"]] == row["memory_bytes"]
 
 
+def test_slow_links_count_as_in_the_plan(
+    alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(64)))  # so that stages share no processors
+    links = "pipeline.links=[{bandwidth: 1 Mbit/s, latency: 20 ms}, {bandwidth: 10 Mbit/s, latency: 1 ms}]"
+    rows = alray("fit", spec, COUNTED, *BP, links, "--devices", "3x1GB", "--json").json["rows"]
+    assert {row["stages"] for row in rows} == {1, 2, 3}
+    assert rows[0]["stages"] == 1  # any link takes longer than these components
+    for row in rows:
+        plan = alray("plan", spec, *row["overrides"], "--json").json
+        assert plan["predicted_step_time_s"] == row["predicted_step_time_s"], row
+
+
 def test_the_overrides_of_a_row_run_it(alray: Callable[..., Any], spec: Path) -> None:
     """Whatever the file says of what was searched."""
     pipeline = (
