@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -279,6 +280,28 @@ def test_scaling_shows_the_records_the_ideal_the_plan_and_what_was_published() -
     assert [row["ratio"] for row in kind(ratio, "measured")] == pytest.approx([0.1 / 0.11, 0.11 / 0.06])
     assert kind(ratio, "published")[1]["ratio"] == pytest.approx(87.1 / 65.5)
     assert found.findings[0] == "al: from 1 to 2 stages the speed-up is 1.83 ± 0.24, the efficiency 0.92 ± 0.12."
+
+
+def test_a_ratio_is_of_points_that_differ_in_their_way_only() -> None:
+    trials = []
+    for repeat, size, variant, stages in itertools.product((2, 4), (32, 64), ("al", "bp", "bp_gpipe"), (1, 2)):
+        point = {"model.components.0.repeat": repeat, "data.batch_size": size, "variant": variant}
+        method = "associated" if variant == "al" else "backpropagation"
+        ran = {"method": method, "partition": [repeat // stages] * stages}
+        seconds = repeat * size * (1.0 if variant == "al" else 1.5)
+        point["pipeline.stages"] = stages
+        trials.append(trial(len(trials), point, step_time_s=seconds, ran=ran))
+    rows = kind(figure(exhibits_of(results(trials)), "ratio").rows, "measured")
+    assert {row["ratio"] for row in rows} == {1.5}
+    assert list(dict.fromkeys(row["series"] for row in rows)) == [
+        f"repeat of component 0 {repeat}, batch size {size}, {variant} / al"
+        for repeat in (2, 4)
+        for size in (32, 64)
+        for variant in ("bp", "bp_gpipe")
+    ]
+    unlike = [each for each in trials if (each.point["variant"] == "al") == (each.point["data.batch_size"] == 32)]
+    names = [each.name for one in exhibits_of(results(unlike)) for each in one.figures]
+    assert "speed_up" in names and "ratio" not in names
 
 
 def test_weak_scaling_keeps_the_step_time_in_the_ideal() -> None:

@@ -6,17 +6,22 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle
 from typing import Any, Literal
 
+from alray.loading.study.points import parts_of, series_label
 from alray.report.drawing import IDEAL, MEASURED, PREDICTED, PUBLISHED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Series
 from alray.report.spread import Spread, ratio, shown
+from alray.spec.study.section import VARIANT
 from alray.studies.doubt import interval_of_point, interval_of_ratio
 from alray.studies.figures.trouble import marks_of, trouble
 from alray.studies.published import CURVES, Published
 from alray.studies.results import Results
-from alray.studies.scaling import ScaledPoint, Scaling
+from alray.studies.scaling import DEVICE_AXES, ScaledPoint, Scaling
 
 _KINDS = (MEASURED, PREDICTED, IDEAL, PUBLISHED)
 _BACKPROPAGATION = "backpropagation"
+_WAYS = (VARIANT, "pipeline.schedule", "pipeline.micro_batches")
+"""Axes that say how a network is trained, besides `method` and the keys below it. No schedule of local losses cuts
+mini-batches into micro-batches."""
 _TELLS = {"series": "series", "step_time_s": "step time, s", "seeds": "seeds", "doubts": "doubts"}
 
 
@@ -109,26 +114,45 @@ def _devices(point: ScaledPoint) -> int:
 
 
 def _ratios(results: Results, found: Scaling) -> Iterator[dict[str, Any]]:
-    """The step time of each series of backpropagation over that of each series of local losses, and the published
-    ratio."""
+    """The step time of each series of backpropagation over that of each series of local losses, where they differ in
+    the way of training only, and the published ratio."""
     by_method: dict[bool, dict[str, dict[int, ScaledPoint]]] = {True: {}, False: {}}
     for label, points in found.series.items():
         by_method[_is_backpropagation(points)][label] = {point.devices: point for point in points}
+    any_measured = False
     for local, ours in by_method[False].items():
         for other, theirs in by_method[True].items():
             for devices in sorted(ours.keys() & theirs.keys()):
-                mine, its = ours[devices].step_time_s, theirs[devices].step_time_s
-                measured = ratio(its, mine)
-                bar = error_bar(interval_of_ratio(results, "step_time_s", theirs[devices].row, ours[devices].row, 1.0))
-                fields = {"step_time_s": mine.mean, **bar}
-                yield _row(f"{other} / {local}", MEASURED, devices, ratio=measured.mean, **fields)
-    if by_method[True] and by_method[False] and (published := _shown(found)):
+                over, under = theirs[devices], ours[devices]
+                if _work(over) != _work(under):
+                    continue
+                any_measured = True
+                label = _pair_label(found, over, under) if found.along else f"{other} / {local}"
+                bar = error_bar(interval_of_ratio(results, "step_time_s", over.row, under.row, 1.0))
+                fields = {"step_time_s": under.step_time_s.mean, **bar}
+                yield _row(label, MEASURED, devices, ratio=ratio(over.step_time_s, under.step_time_s).mean, **fields)
+    if any_measured and (published := _shown(found)):
         most = max(point.devices for points in found.series.values() for point in points)
         al, bp = sorted(published, key=lambda one: not one.local_losses)
         for devices in sorted(al.seconds.keys() & bp.seconds.keys()):
             if devices <= most:
-                over = bp.seconds[devices] / al.seconds[devices]
-                yield _row(f"{bp.label} / AL", PUBLISHED, devices, ratio=over)
+                over_s, under_s = bp.seconds[devices], al.seconds[devices]
+                yield _row(f"{bp.label} / AL", PUBLISHED, devices, ratio=over_s / under_s)
+
+
+def _work(point: ScaledPoint) -> dict[str, Any]:
+    """The values that say what is trained: those of all axes but the ways of training it and the devices."""
+    left = {axis: value for axis, value in point.row.point.items() if axis not in (*_WAYS, *DEVICE_AXES)}
+    return {axis: value for axis, value in left.items() if parts_of(axis)[0] != "method"}
+
+
+def _pair_label(found: Scaling, over: ScaledPoint, under: ScaledPoint) -> str:
+    """The values that two points share, once, then those in which they differ."""
+    one, other = over.row.point, under.row.point
+    shared = {axis: value for axis, value in one.items() if axis not in found.along and other[axis] == value}
+    known = (*shared, *found.along)
+    differing = f"{series_label(one, known)} / {series_label(other, known)}"
+    return f"{series_label(shared)}, {differing}" if shared else differing
 
 
 def _shown(found: Scaling) -> list[Published]:
