@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from alray.errors import CheckpointError, RequestError
+from alray.counting import counted
+from alray.errors import AlrayError, CheckpointError, RequestError
 from alray.known_code import sha256
+from alray.loading.inputs import load_own_spec
 from alray.loading.load import dump_spec
 from alray.loading.study.load import LoadedStudy, dump_study, read_study_file
 from alray.loading.study.trials import Trial
@@ -24,6 +26,7 @@ from alray.studies.records import Begun, TrialRecord, read_trial
 
 _MAY_CHANGE = ("search.trials", "repeats", "axes.", "max_concurrent", "verdicts", "impossible")
 """Keys of a study that a resume may change, as long as every trial stays what it is."""
+_MOST_SHOWN = 3  # changes of the base in one message
 STUDY = "study.yaml"
 TRIALS = "trials.json"
 SUMMARY = "study.json"
@@ -99,14 +102,17 @@ class StudyFolder:
                 for point, spec in zip(now.points, loaded.specs, strict=True)
             }
         was = [_text(point.values) for point in begun.points]
-        changed = sum(
-            specs.get(values, point.spec_sha256) != point.spec_sha256
-            for values, point in zip(was, begun.points, strict=True)
-        )
+        changed = [
+            number
+            for number, (values, point) in enumerate(zip(was, begun.points, strict=True))
+            if specs.get(values, point.spec_sha256) != point.spec_sha256
+        ]
         if changed:
+            said = self._changes_of_base(begun, changed, loaded)
+            shown = said[:_MOST_SHOWN] + ([f"and {len(said) - _MOST_SHOWN} more"] if len(said) > _MOST_SHOWN else [])
             raise RequestError(
                 "the specs of the trials are no longer those that the study began with, "
-                f"at {changed} of {len(begun.points)} points",
+                f"at {len(changed)} of {len(begun.points)} points{': ' if shown else ''}{', '.join(shown)}",
                 file=str(loaded.study.base),
                 hint="restore this file, or begin a new study",
             )
@@ -124,6 +130,30 @@ class StudyFolder:
         left.sort(key=lambda trial: trial.number)
         new = [replace(trial, number=len(matched) + index) for index, trial in enumerate(left)]
         return replace(loaded, trials=(*matched, *new))
+
+    def _changes_of_base(self, begun: Begun, points: Sequence[int], loaded: LoadedStudy) -> list[str]:
+        """How the spec of a trial that has run differs from what it would be now, at the first of these points whose
+        first trial has a run folder. Empty if there is none: `trials.json` has only hashes of the specs."""
+        for number in points:
+            values = begun.points[number].values
+            run_dir = self.trial_dir(next(trial.number for trial in begun.trials if trial.point == number))
+            if not (run_dir / "spec.yaml").is_file():
+                continue
+            from alray.planner.micro_batches import as_saved  # with it comes torch
+
+            first = next(trial for trial in loaded.trials if _text(trial.point.values) == _text(values))
+            now = as_saved(loaded.spec_of(first))
+            # These are not of the base: a sampler or a trial scheduler may have set them, or the memory.
+            other = ["run.checkpoint", *(loaded.study.search.space_at(values) if loaded.study.search else ())]
+            if now.pipeline.micro_batches == "auto":
+                other.append("pipeline.micro_batches")
+            try:
+                before = as_saved(load_own_spec(run_dir).spec)
+            except AlrayError:
+                continue  # it is damaged, or of a version that had other keys
+            changes = _changes(before.model_dump(mode="json"), now.model_dump(mode="json"))
+            return [text for key, text in changes if not f"{key}.".startswith(tuple(f"{name}." for name in other))]
+        return []
 
     def _refused(self, message: str) -> RequestError:
         return RequestError(
@@ -228,9 +258,20 @@ def _text(values: Mapping[str, Any]) -> str:
 
 
 def _changes(before: Any, after: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every key whose value differs, with a text that says how."""
+    """Every key whose value differs, with a text that says how. A section in a list has its number as a key."""
+    if _has_sections(before) and _has_sections(after) and len(before) == len(after):
+        before, after = ({str(number): each for number, each in enumerate(value)} for value in (before, after))
     if isinstance(before, dict) and isinstance(after, dict):
         for name in {**before, **after}:
             yield from _changes(before.get(name), after.get(name), f"{key}.{name}" if key else name)
     elif before != after:
-        yield key, f"`{key}` was {json.dumps(before)} and is {json.dumps(after)}"
+        yield key, f"`{key}` was {_shown(before)} and is {_shown(after)}"
+
+
+def _has_sections(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(each, dict) for each in value)
+
+
+def _shown(value: Any) -> str:
+    """A value in a message. Sections in a list are counted, for all of their keys would fill a page."""
+    return f"a list of {counted(len(value), 'section')}" if _has_sections(value) else json.dumps(value)

@@ -15,6 +15,7 @@ from alray.data import cache
 from alray.errors import RequestError
 from alray.loading.load import dump_spec
 from alray.loading.study.load import load_study
+from alray.loading.study.trials import with_values
 from alray.storage.lock import held
 from alray.studies.folder import StudyFolder
 from alray.studies.trial import TrialOrder, run_trial
@@ -168,6 +169,37 @@ def test_a_resume_runs_what_has_not_ended_of_the_same_study(
     said = alray("study", "--resume", "out")
     assert said.code == 2
     assert "the specs of the trials are no longer those that the study began with, at 2 of 2 points" in said.err
+
+
+@pytest.mark.parametrize("kind", ["random", "optuna"])
+def test_an_edited_base_is_refused_with_what_has_changed(
+    alray: Callable[..., Any], study: Path, one_thread: None, kind: str
+) -> None:
+    """As far as a run folder tells. What the search sets is no change of the base."""
+    space = "space: {optimizer.lr: {loguniform: [1.0e-4, 1.0e-2]}}"
+    study.write_text(f"{STUDY}search: {{kind: {kind}, trials: 1, {space}}}\n", encoding="utf-8")
+    folder = StudyFolder.make(load_study(study), Path("out"))
+    text = Path("x.yaml").read_text()
+    Path("x.yaml").write_text(text.replace("channels: [4]", "channels: [5]"))
+    points = "no longer those that the study began with, at 2 of 2 points"
+    assert f"{points}; restore this file" in alray("study", "--resume", "out").errors
+    Path("x.yaml").write_text(text)
+    loaded = load_study(study)
+    trial = with_values(loaded.trials[0], {"optimizer.lr": 0.005})
+    run_trial(TrialOrder(trial, folder, loaded.study.base, True, False, None, None, False))
+    assert folder.grown(loaded) == loaded
+    Path("x.yaml").write_text(text.replace("channels: [4]", "channels: [5]"))
+    one = "`model.components.2.channels` was [4] and is [5]"
+    assert f"x.yaml: the specs of the trials are {points}: {one}; restore" in alray("study", "--resume", "out").errors
+    more = text.replace("epochs: 2", "epochs: 3").replace("[4]", "[5]").replace("label_dim: 4", "label_dim: 5")
+    Path("x.yaml").write_text(more.replace("samples: 100", "samples: 90"))
+    said = alray("study", "--resume", "out").errors
+    assert f"{points}: `data.samples` was 100 and is 90, {one}, `method.label_dim` was 4 and is 5, and 1 more; " in said
+    last = "    - {block: vgg, channels: [4], pool: true}\n"
+    longer = text.replace(last, "    - {block: vgg, channels: [3]}\n" + last).replace("*cost]", "*cost, *cost]")
+    Path("x.yaml").write_text(longer)
+    said = alray("study", "--resume", "out").errors
+    assert f"{points}: `model.components` was a list of 3 sections and is a list of 4 sections, " in said
 
 
 @pytest.mark.parametrize("kind", ["random", "optuna"])
