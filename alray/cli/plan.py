@@ -79,6 +79,8 @@ def plan(
 def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
     """Print every schedule of the method on every number of stages, as a table or as one object."""
     from alray.cli.plan_text import comparison_text
+    from alray.planner.planning import stage_links
+    from alray.planner.stage_devices import StageDevices
     from alray.prediction.compare import compare_plans
 
     most = min(len(planned.costs.components), _MOST_COMPARED)
@@ -92,6 +94,7 @@ def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
         virtual_stages=spec.pipeline.virtual_stages,
         replicas=planned.replicas,
         cores=planned.cores,
+        links_of=lambda stages: stage_links(spec, stages, StageDevices()),
     )
     if streams.as_json:
         streams.answer({"comparisons": [row.as_json() for row in rows]})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from alray.errors import PlanError
-from alray.prediction.costs import Costs
+from alray.prediction.costs import Costs, Link
 from alray.prediction.make import make_plan
 from alray.prediction.plan import Plan
 from alray.schedules.schedule import Schedule
@@ -69,6 +69,7 @@ def compare_plans(
     cores: int | None = None,
     stage_speed: Sequence[float] | None = None,
     memory_limits: Sequence[int] | None = None,
+    links_of: Callable[[int], Sequence[Link | None]] = lambda stages: (),
 ) -> tuple[Alternative, ...]:
     """A row for each schedule of the method on each number of stages, sorted by step time; what cannot run comes last.
 
@@ -81,6 +82,7 @@ def compare_plans(
             the defaults of the spec.
         stage_speed, memory_limits: of the devices in order; a row takes the first ones, and cannot run where there are
             too few.
+        links_of: the links between so many stages, as `make_plan` takes them.
     """
     rows = []
     for count in stages:
@@ -112,6 +114,7 @@ def compare_plans(
                     virtual_stages=virtual,
                     stage_speed=None if stage_speed is None else stage_speed[:count],
                     memory_limits=None if memory_limits is None else memory_limits[:count],
+                    links=links_of(count),
                 )
             except PlanError as error:
                 rows.append(Alternative(schedule.name, count, parts, virtual, refused=error.problems[0].message))

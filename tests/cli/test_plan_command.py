@@ -114,6 +114,15 @@ def test_schedules_and_stages_are_compared(alray: Callable[..., Any], spec: Path
     assert own.split()[1:3] == ["streamed", "2"]
 
 
+def test_slow_links_count_in_a_comparison(alray: Callable[..., Any], spec: Path) -> None:
+    words = ("plan", spec, COUNTED, "pipeline.links=[{bandwidth: 1 Mbit/s, latency: 20 ms}]", "--json")
+    rows = alray(*words, "--compare").json["comparisons"]
+    assert rows[0]["stages"] == 1  # any link takes longer than these components
+    (row,) = [row for row in rows if (row["schedule"], row["stages"]) == ("streamed", 2)]
+    plan = alray(*words, "pipeline.stages=2", "pipeline.schedule=streamed", "pipeline.partition=auto").json
+    assert row["predicted_step_time_s"] == plan["predicted_step_time_s"]
+
+
 def test_what_cannot_run_is_told_below_the_comparison(alray: Callable[..., Any], spec: Path) -> None:
     said = alray("plan", spec, COUNTED, "--compare", "method=backpropagation", "data.batch_size=11")
     assert (
