@@ -49,7 +49,7 @@ def page(result: dict[str, dict[str, Runs]]) -> str:
         "## Routes of each depth",
         "",
         "The route of depth n uses the first n components only. A method with a single figure has one classifier,",
-        "behind the last component.",
+        "after the last component.",
         "",
         *_depths(result),
         *_bags(result),

@@ -78,7 +78,7 @@ def laws(result: dict[str, Any]) -> list[str]:
         "",
         "The law is taken twice: of the sleep alone, and of F and B as the stages' own clocks had them in the same "
         "run, which besides the sleep hold what a component of Associated Learning computes for its labels and losses, "
-        "and U: 1 to 2 ms behind a sleep, when caches are cold. Beyond the second one there are only messages and "
+        "and U: 1 to 2 ms after a sleep, when caches are cold. Beyond the second one there are only messages and "
         "barriers. All stages share the machine's processors; in `parallel_backward` all of them begin their "
         "gradients at once, so it is slower than its law.",
         "",
