@@ -46,7 +46,7 @@ THEME: dict[str, Any] = {
         "domainColor": "--soft",
         "tickColor": "--soft",
     },
-    "legend": {**_TEXT, "labelLimit": 0, "symbolStrokeWidth": 2},
+    "legend": {**_TEXT, "labelLimit": 0, "symbolLimit": 0, "symbolStrokeWidth": 2},  # 0: no limit
     "title": {"color": "--ink", "fontSize": 13, "anchor": "start", "fontWeight": "bold"},
     "text": {"color": "--ink"},
 }

@@ -530,3 +530,13 @@ def test_sixteen_series_have_colours_of_their_own() -> None:
     shown = figure(exhibits_of(results(trials)), "step_time_s_over_a")
     colours = light_colours()
     assert len({colours[each.colour] for each in shown.series}) == 16
+
+
+def test_a_file_names_every_one_of_forty_series_and_is_as_high_as_their_list() -> None:
+    names = [f"v{number}" for number in range(40)]
+    trials = [trial(2 * n + k, {"variant": name, "a": k}) for n, name in enumerate(names) for k in range(2)]
+    svg = figure(exhibits_of(results(trials)), "step_time_s_over_a").svg
+    texts = texts_of(svg)
+    assert {text.text for text in texts} >= set(names) and "entries" not in svg
+    font = float(next(text for text in texts if text.text == names[0]).get("font-size", "0").removesuffix("px"))
+    assert float(ElementTree.fromstring(svg).get("height", "0")) > len(names) * font
