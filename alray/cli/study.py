@@ -94,7 +94,7 @@ def _require_results(summary: StudySummary, streams: Terminal) -> None:
         streams.tell(f"{failed} of {of} failed; the report says why, and each trial.json")
     if summary.lost:
         resume = unbroken(f"alray study --resume {shown(summary.study_dir)}")
-        streams.tell(f"{summary.lost} of {of} lost, which is no result; run again with  {resume}")
+        streams.tell(f"lost with process, node or disk: {summary.lost} of {of}; run again with  {resume}")
     if failed or summary.lost:
         raise typer.Exit(1)
 
