@@ -42,7 +42,7 @@ _LOOKING_S = 0.5
 def imports() -> dict[str, float]:
     """Processor seconds of a Python that imports what a trial needs, and of one that imports torch."""
     return {
-        "import_s": processor_s("-c", "from alray.studies.trial import settle_in; settle_in()"),
+        "import_s": processor_s("-c", "from alray.studies.trial import prepare_process; prepare_process()"),
         "torch_s": processor_s("-c", "import torch"),
     }
 
@@ -51,16 +51,16 @@ def warm_trials(folder: Path) -> dict[str, float]:
     """Processor seconds of a trial without mini-batches, and of a mini-batch, in a process that is used again."""
     from alray.loading.study.load import load_study
     from alray.studies.folder import StudyFolder
-    from alray.studies.trial import Order, run_trial, settle_in
+    from alray.studies.trial import TrialOrder, prepare_process, run_trial
 
-    settle_in()
+    prepare_process()
     loaded = {}
     alone: dict[str, Any] = {"one_process": True, "keeps_checkpoints": False, "target": None}
     alone |= {"thresholds": None, "allow_code": False}
     for steps in (_SHORT, _LONG):
         study = load_study(STUDY, [f"set.run.steps={steps}", f"repeats={_PAIRS + 1}"])
         made = StudyFolder.make(study, folder / str(steps))
-        loaded[steps] = [Order(trial, made, study.study.base, **alone) for trial in study.trials]
+        loaded[steps] = [TrialOrder(trial, made, study.study.base, **alone) for trial in study.trials]
     used: dict[int, list[float]] = {_SHORT: [], _LONG: []}
     for pair in range(_PAIRS + 1):
         for steps, orders in loaded.items():

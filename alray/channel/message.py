@@ -35,11 +35,11 @@ class Message:
 
     `step` is the number of the mini-batch, from 1; for EVALUATE and ROUTE that of the evaluation batch, from 0;
     for COPY that of the mini-batch before it, 0 for initial weights.
-    `tensors` are at most 8, with names of 1 to 16 ASCII characters. `count` belongs to a cut that evaluates: the number
-    of evaluation batches that follow. `slot` belongs to the channel: the buffer in which the tensors lie. `more` means
-    that further tensors of this message follow (`Sender.begin`). `copied` belongs to it, too: a GPU sets it when it has
-    copied the tensors from their buffer. `arrives_s` is the time by `time.monotonic` at which a slow link hands the
-    message over; 0: at once.
+    `tensors` are at most 8, with names of 1 to 16 ASCII characters. `count` belongs to a cut that evaluates: the
+    number of evaluation batches that follow. `slot` belongs to the channel: the buffer in which the tensors lie.
+    `more` means that further tensors of this message follow (`Sender.begin`). `copied` also belongs to the channel:
+    a GPU sets it when it has copied the tensors from their buffer. `arrives_s` is the time by `time.monotonic` at
+    which a slow link hands the message over; 0: at once.
     """
 
     kind: MessageKind

@@ -27,9 +27,9 @@ class PointToPointSender(Sender):
     """Packs each message into a buffer and sends it without waiting for its arrival.
 
     A buffer is used again only when its send is complete. A send completes only when the receiver has posted a buffer
-    for it, so a slow receiver holds the sender back. If the receiver gives no buffer back, `send` returns
-    `in_flight + 2` times: for the `in_flight + 1` messages in the receiver's ring (the one it works on and those that
-    wait), and for one more that is on its way.
+    for it, so a slow receiver holds the sender back. While the receiver releases no buffer, `in_flight +
+    2` calls of `send` succeed and the next one blocks: the receiver's ring holds `in_flight + 1` messages (the one it
+    works on and those that wait), and one more is on its way.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 
 
-def settle(threads: int, deterministic: bool, device: torch.device, tf32: Tf32 = "convolutions") -> None:
+def configure(threads: int, deterministic: bool, device: torch.device, tf32: Tf32 = "convolutions") -> None:
     """Prepare the calling thread, the one that computes, for this device.
 
     Args:
@@ -47,11 +47,11 @@ def settle(threads: int, deterministic: bool, device: torch.device, tf32: Tf32 =
     torch.backends.cudnn.benchmark = not deterministic
     # `torch.use_deterministic_algorithms` does both, and imports torch's compiler, which takes a second.
     torch.set_deterministic_debug_mode("error" if deterministic else "default")
-    _settle_compiler(deterministic)
+    _configure_compiler(deterministic)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def _settle_compiler(deterministic: bool) -> None:
+def _configure_compiler(deterministic: bool) -> None:
     """Have Inductor, the compiler of torch.compile, choose no kernel by measuring if `deterministic`."""
     os.environ[_OF_COMPILER] = "1" if deterministic else "0"  # is read when Inductor is imported
     imported = sys.modules.get("torch._inductor.config")
@@ -73,8 +73,8 @@ def _keep_memory() -> None:
 
 
 @contextmanager
-def settled(threads: int, deterministic: bool, device: torch.device, tf32: Tf32 = "convolutions") -> Iterator[None]:
-    """Call `settle`, and restore threads, determinism, TF32 and the state of random numbers at the end.
+def configured(threads: int, deterministic: bool, device: torch.device, tf32: Tf32 = "convolutions") -> Iterator[None]:
+    """Call `configure`, and restore threads, determinism, TF32 and the state of random numbers at the end.
 
     Memory of a GPU that torch keeps unused goes back to the GPU: a stage of another process may need it.
     """
@@ -86,12 +86,12 @@ def settled(threads: int, deterministic: bool, device: torch.device, tf32: Tf32 
     fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     with put_back(device):
         try:
-            settle(threads, deterministic, device, tf32)
+            configure(threads, deterministic, device, tf32)
             yield
         finally:
             torch.set_num_threads(threads_before)
             torch.set_deterministic_debug_mode(deterministic_before)
-            _settle_compiler(compiler_before)
+            _configure_compiler(compiler_before)
             torch.backends.cudnn.benchmark = benchmark_before
             torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = tf32_before
             torch.utils.deterministic.fill_uninitialized_memory = fills_before  # type: ignore[attr-defined]

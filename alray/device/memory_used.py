@@ -55,7 +55,7 @@ def run_first_kernels(device: torch.device = _CPU) -> None:
 
 
 def _give_back_freed_memory() -> None:
-    """Give freed memory back to the system, which `devices.settle` stops glibc from doing. Only glibc can do it."""
+    """Give freed memory back to the system, which `devices.configure` stops glibc from doing. Only glibc can do it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

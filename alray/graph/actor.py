@@ -126,7 +126,7 @@ class StageActor:
     def _run_stage(self, assignment: Assignment, meeting: Meeting) -> None:
         spec = assignment.spec
         device = own_device(assignment)
-        devices.settle(spec.resources.threads, spec.run.deterministic, device, spec.resources.tf32)
+        devices.configure(spec.resources.threads, spec.run.deterministic, device, spec.resources.tf32)
         network = network_for(assignment)
         # A backstop only: the driver ends a graph long before. Other replicas wait while the first one evaluates.
         timeout_s = max(300.0, 10.0 * (assignment.plan.deadline_s + assignment.plan.evaluation_s))

@@ -87,7 +87,7 @@ class InlineGraph(Graph):
             device = _device_of(first)
             resources = first.spec.resources
             stack.enter_context(
-                devices.settled(resources.threads, first.spec.run.deterministic, device, resources.tf32)
+                devices.configured(resources.threads, first.spec.run.deterministic, device, resources.tf32)
             )
             stages = first.plan.stages
             profiler = stack.enter_context(profiling(first.profile, first.trace, stages=stages, device=device))

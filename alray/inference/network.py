@@ -69,7 +69,7 @@ class TrainedNetwork:
         )
         self._require_same(fields=OF_WEIGHTS)
         self.device = self.workload.device
-        devices.settle(spec.resources.threads, spec.run.deterministic, self.device, spec.resources.tf32)
+        devices.configure(spec.resources.threads, spec.run.deterministic, self.device, spec.resources.tf32)
         self.components = [
             self.workload.network.component(index, self.device) for index in range(len(self.workload.network))
         ]

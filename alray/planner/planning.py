@@ -139,7 +139,9 @@ class Planner:
     def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
         _require_memory(self.workload)
         with (
-            devices.settled(surroundings.threads, surroundings.deterministic, surroundings.device, surroundings.tf32),
+            devices.configured(
+                surroundings.threads, surroundings.deterministic, surroundings.device, surroundings.tf32
+            ),
             self._batches() as batches,
         ):
             costs = probe_costs(self.workload.network, next(batches), surroundings, wait_until_quiet=wait_until_quiet)

@@ -48,10 +48,10 @@ class StageDevices:
         return lines
 
 
-def settled_speeds(speeds: list[float]) -> tuple[float, ...]:
+def rounded_speeds(speeds: list[float]) -> tuple[float, ...]:
     """The speeds with those near 1 set to 1; () if all are."""
-    settled = tuple(1.0 if abs(speed - 1.0) < ALIKE else speed for speed in speeds)
-    return () if set(settled) == {1.0} else settled
+    rounded = tuple(1.0 if abs(speed - 1.0) < ALIKE else speed for speed in speeds)
+    return () if set(rounded) == {1.0} else rounded
 
 
 class FindsDevices(Protocol):

@@ -53,7 +53,7 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
     component plus its share of the rest of the mini-batch's time. A gradient has as many bytes as the output it belongs
     to, without its mask. On the first virtual stage torch does not split the backward: no stage waits for I there, and
     G does it all.
-    A pipeline has no L: its B includes the loss.
+    A pipeline has no L: the loss belongs to F.
     """
     costs, speed = setting.costs, setting.stage_speed
     whole = stage_durations(costs, partition, speed)

@@ -77,7 +77,7 @@ def probe_costs(
         others.wait_until_ready()
         wait_until_quiet()
         other_programs = OtherPrograms()
-        with devices.settled(threads, surroundings.deterministic, device, surroundings.tf32):
+        with devices.configured(threads, surroundings.deterministic, device, surroundings.tf32):
             require_precision(spec.run.precision, device)
             for indices in divide(names, counted):
                 new = {names[index] for index in indices} - set(kinds)

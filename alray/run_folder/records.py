@@ -194,7 +194,7 @@ class StageRecord(_Record):
     forward_s: Seconds
     """The forward pass of the stage's components."""
     backward_s: Seconds
-    """Losses, label chain and gradients of the stage's components."""
+    """Gradients of the stage's components; of local losses also the losses and the label chain."""
     update_s: Seconds
     """The steps of the optimizers."""
     compute_s: Seconds

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alray.errors import RequestError, StageError
-from alray.planner.stage_devices import StageDevices, settled_speeds
+from alray.planner.stage_devices import StageDevices, rounded_speeds
 from alray.prediction.costs import Costs
 from alray.prediction.plan import Plan
 from alray.run_folder.records import EngineName, Record
@@ -328,7 +328,7 @@ class RayEngine(ClusterEngine):
         speeds = [1.0 if each is None else here_s / each for each in seconds]
         # The replicas of a stage wait for the slowest of them.
         slowest = [min(speeds[stage :: plan.stages]) for stage in range(plan.stages)]
-        return replace(found, stage_speed=settled_speeds(slowest))
+        return replace(found, stage_speed=rounded_speeds(slowest))
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         from alray.graph.cluster import has_room

@@ -51,8 +51,8 @@ _FREE = (
 """Keys that a resume may change, besides where the files of the data lie (`keys_of_files`). Of `pipeline`,
 `_changes_of_pipeline` finds what changes the mathematics."""
 _LAYOUT = ("pipeline.", "resources.", "data.workers")
-"""Keys that may differ where a run is done again from its beginning, besides the paths of the data. Of
-these keys, only those in `_FREE` may change."""
+"""Sections whose keys `alray reproduce` accepts as overrides, besides the paths of the data: of these, the keys that a
+resume may change too."""
 _LENGTH = ("run.epochs", "run.steps", "run.samples")
 _SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
 

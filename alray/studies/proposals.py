@@ -37,7 +37,7 @@ class Proposals:
         self._folder = folder
         self._values: dict[tuple[int, int], Mapping[str, Any]] = {}  # (point, index) -> settings
 
-    def settled(self, trial: Trial) -> Trial:
+    def with_settings(self, trial: Trial) -> Trial:
         """The trial with its settings: those of its other seeds if there are any, otherwise new ones."""
         study, point = self._loaded.study, trial.point.number
         assert study.search is not None

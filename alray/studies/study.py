@@ -366,7 +366,7 @@ def _proposing(
         proposals = Proposals(loaded, folder)
 
     def propose(number: int) -> Mapping[str, Any]:
-        left[number] = proposals.settled(left[number])
+        left[number] = proposals.with_settings(left[number])
         return left[number].values
 
     return propose

@@ -1,6 +1,6 @@
 """One trial: a run in the process that Ray Tune started for it, which a trial of several stages only drives.
 
-Divergence, a refusal and an error of a user's code are results. What the machine did is none: it is raised, and the
+Divergence, a refusal and an error of a user's code are results. A failure of the machine is not: it is raised, and the
 trial runs again.
 """
 
@@ -114,7 +114,7 @@ class _Listening(Unwatched):
 
 
 @cache
-def settle_in() -> None:
+def prepare_process() -> None:
     """Make this process one that runs trials of a study and nothing else: import what all of them need, and keep data.
 
     A second call does nothing.

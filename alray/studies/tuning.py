@@ -45,7 +45,7 @@ from alray.studies.continuation import Continuation, Mark
 from alray.studies.own_classes import StudyClass
 from alray.studies.records import Segment, TrialRecord, TrialStatus
 from alray.studies.schedulers import METRIC, NUMBER, RECORD, OwnPerGroup, PerGroup, asha_per_point, number_of
-from alray.studies.trial import OF_THE_MACHINE, TrialOrder, run_trial, settle_in
+from alray.studies.trial import OF_THE_MACHINE, TrialOrder, prepare_process, run_trial
 from alray.system_errors import system_faults
 
 Propose = Callable[[int], Mapping[str, Any]]
@@ -204,7 +204,7 @@ def _reason(fault: BaseException) -> str:
     return str(fault) if isinstance(fault, OF_THE_MACHINE) else f"{type(fault).__name__}: {fault}"
 
 
-class _Settled(Searcher):
+class _InOrder(Searcher):
     """Gives Tune the trials in order, each with the settings that are proposed when Tune asks for it."""
 
     def __init__(self, numbers: Sequence[int], propose: Propose, failed: Callable[[AlrayError], None]) -> None:
@@ -385,7 +385,7 @@ def run_trials(
         if values := {key: value for key, value in config.items() if key != NUMBER}:
             order = replace(order, trial=with_values(order.trial, values))
         if order.one_process:
-            settle_in()
+            prepare_process()
         if marks:
             return _run_with_marks(order, storage / "kept")
         record = run_trial(order, _report) if reports else run_trial(order)
@@ -401,7 +401,7 @@ def run_trials(
             tune.with_resources(trainable, lambda config: resources[config[NUMBER]]),
             param_space={NUMBER: tune.grid_search(numbers)} if propose is None else None,
             tune_config=tune.TuneConfig(
-                search_alg=None if propose is None else _Settled(numbers, propose, watch.failed),
+                search_alg=None if propose is None else _InOrder(numbers, propose, watch.failed),
                 num_samples=1 if propose is None else len(numbers),
                 max_concurrent_trials=max_concurrent,
                 scheduler=_scheduler(trials, asha, own, keys_of, watch.failed),

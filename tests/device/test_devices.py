@@ -20,7 +20,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda", 1)
 
 @pytest.fixture
 def as_it_was() -> Iterator[None]:
-    with devices.settled(torch.get_num_threads(), False, CPU):
+    with devices.configured(torch.get_num_threads(), False, CPU):
         yield
 
 
@@ -37,9 +37,9 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
 @pytest.mark.usefixtures("as_it_was", "two_gpus")
 @pytest.mark.parametrize("device", [CPU, GPU], ids=str)
 def test_deterministic_algorithms_are_used_where_the_spec_asks_for_them(device: torch.device) -> None:
-    devices.settle(1, True, device)
+    devices.configure(1, True, device)
     assert torch.get_deterministic_debug_mode() == 2 and not torch.backends.cudnn.benchmark
-    devices.settle(1, False, device)
+    devices.configure(1, False, device)
     assert torch.get_deterministic_debug_mode() == 0 and torch.backends.cudnn.benchmark
 
 
@@ -51,7 +51,7 @@ def test_tf32_is_used_where_the_spec_asks_for_it(tf32: devices.Tf32, convolution
         return torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
 
     before = used()
-    with devices.settled(torch.get_num_threads(), True, CPU, tf32):
+    with devices.configured(torch.get_num_threads(), True, CPU, tf32):
         assert used() == (convolutions, products)
     assert used() == before
 
@@ -61,7 +61,7 @@ def test_the_compiler_too_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("TORCHINDUCTOR_DETERMINISTIC", "0")
     inductor = SimpleNamespace(deterministic=False)
     monkeypatch.setitem(sys.modules, "torch._inductor.config", inductor)
-    with devices.settled(torch.get_num_threads(), True, CPU):
+    with devices.configured(torch.get_num_threads(), True, CPU):
         assert inductor.deterministic and os.environ["TORCHINDUCTOR_DETERMINISTIC"] == "1"
     assert not inductor.deterministic and os.environ["TORCHINDUCTOR_DETERMINISTIC"] == "0"
 
@@ -79,11 +79,11 @@ def test_what_a_probe_held_of_a_gpu_goes_back_to_it(monkeypatch: pytest.MonkeyPa
     emptied: list[bool] = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
     monkeypatch.setattr(devices, "put_back", lambda device: nullcontext())
-    with devices.settled(torch.get_num_threads(), False, GPU):
+    with devices.configured(torch.get_num_threads(), False, GPU):
         assert not emptied
     assert emptied
     emptied.clear()
-    with devices.settled(torch.get_num_threads(), False, CPU):
+    with devices.configured(torch.get_num_threads(), False, CPU):
         pass
     assert not emptied
 
@@ -91,9 +91,9 @@ def test_what_a_probe_held_of_a_gpu_goes_back_to_it(monkeypatch: pytest.MonkeyPa
 @pytest.mark.usefixtures("as_it_was")
 def test_the_gpu_of_a_stage_is_the_current_one(two_gpus: list[torch.device]) -> None:
     """New streams and events belong to the current GPU, which is the first one where nobody says so."""
-    devices.settle(1, True, CPU)
+    devices.configure(1, True, CPU)
     assert two_gpus == []
-    devices.settle(1, True, GPU)
+    devices.configure(1, True, GPU)
     assert two_gpus == [GPU]
 
 

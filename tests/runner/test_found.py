@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alray.runner.engines import settled_speeds
+from alray.runner.engines import rounded_speeds
 
 
 @pytest.mark.parametrize(
@@ -17,4 +17,4 @@ from alray.runner.engines import settled_speeds
     ],
 )
 def test_speeds_near_one_are_one(measured: list[float], settled: tuple[float, ...]) -> None:
-    assert settled_speeds(measured) == settled
+    assert rounded_speeds(measured) == settled

@@ -104,7 +104,7 @@ def search(begun: Any, numbers: range) -> list[float]:
     loaded, folder, proposals, _ = begun
     rates = []
     for trial in (loaded.trials[number] for number in numbers):
-        settled = proposals.settled(trial)
+        settled = proposals.with_settings(trial)
         rates.append(settled.values["optimizer.lr"])
         place = {"index": trial.index, "seed": trial.seed, "values": dict(settled.values)}
         folder.write(made(trial.number, {}, validation=0.3 + 0.1 * trial.number, **place))

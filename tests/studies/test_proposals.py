@@ -64,7 +64,7 @@ def searched(loaded: LoadedStudy, folder: StudyFolder, fresh: Callable[[int], bo
     for trial in loaded.trials:
         if fresh(trial.number):
             proposals = Proposals(loaded, folder)
-        settled = proposals.settled(trial)
+        settled = proposals.with_settings(trial)
         folder.write(run(settled))
         yield settled
 
@@ -88,9 +88,9 @@ def test_later_settings_are_better(loaded: LoadedStudy, tmp_path: Path) -> None:
 
 def test_settings_that_are_being_tried_are_not_proposed_again(loaded: LoadedStudy, tmp_path: Path) -> None:
     proposals = Proposals(loaded, StudyFolder.make(loaded, tmp_path / "a"))
-    at_once = [proposals.settled(trial) for trial in loaded.trials[:8]]
+    at_once = [proposals.with_settings(trial) for trial in loaded.trials[:8]]
     assert len({trial.values["optimizer.lr"] for trial in at_once}) == 4
-    assert proposals.settled(loaded.trials[0]) == at_once[0]
+    assert proposals.with_settings(loaded.trials[0]) == at_once[0]
 
 
 @pytest.mark.parametrize(

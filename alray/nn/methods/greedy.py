@@ -24,7 +24,7 @@ class DecoupledGreedy(Method):
     differ in their losses only.
 
     Args:
-        head: {pool: 2, hidden: 512}` is a perceptron on averaged maps, as MLP-aux is.
+        head: `{pool: 2, hidden: 512}` is a perceptron on averaged maps, as MLP-aux is.
     """
 
     def __init__(self, task: Task, *, head: HeadOrAuto, label_smoothing: float) -> None:
