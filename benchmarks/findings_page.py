@@ -187,9 +187,8 @@ def _of_study(study: Study, reports: Path) -> Iterator[Finding]:
 
 
 def _asked(study: Study) -> dict[str, Any]:
-    """A study as JSON holds it, without the path of its base."""
-    values: dict[str, Any] = study.model_dump(mode="json")
-    del values["base"]
+    """A study as JSON holds it, without the path of its base and the columns of its table, which answer nothing."""
+    values: dict[str, Any] = study.model_dump(mode="json", exclude={"base", "columns"})
     return values
 
 

@@ -1,9 +1,9 @@
-"""Published times of pipelines, which figures of scaling show next to one's own.
+"""Published figures that a study shows next to its own: times of pipelines, and errors of networks that were cut.
 
 The thesis times AL with a barrier in each mini-batch, the schedule `overlapped` here. On several GPUs its layers lie in
 turns: `partition: cyclic`.
 
-They were measured on other machines and with other networks. Only their ratios are drawn.
+The times were measured on other machines and with other networks. Only their ratios are drawn.
 """
 
 from __future__ import annotations
@@ -62,3 +62,28 @@ CURVES = (
     ),
 )
 """12 layers on 1 to 6 GPUs (strong), and n layers on n GPUs (weak)."""
+
+
+@dataclass(frozen=True)
+class PublishedErrors:
+    """Test errors, in 0..1, by the number of components that a network is cut into.
+
+    Attributes:
+        dataset: as in `data.dataset`.
+    """
+
+    label: str
+    source: str
+    dataset: str
+    errors: dict[int, float]
+
+
+ERRORS = (
+    PublishedErrors(
+        "Wang et al. 2021: ResNet-32, local cross-entropy",
+        "Y. Wang, Z. Ni, S. Song, L. Yang and G. Huang, Revisiting Locally Supervised Learning: an Alternative to "
+        "End-to-end Training, ICLR 2021, table 1",
+        dataset="CIFAR10",
+        errors={1: 0.0737, 2: 0.1030, 16: 0.2459},
+    ),
+)

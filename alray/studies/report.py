@@ -49,7 +49,13 @@ def write_report(folder: StudyFolder, columns: Sequence[str] = ()) -> StudyRepor
     study, records, lost = folder.study, folder.records(), folder.lost()
     times_only = study.measures == "times"
     results = Results(study, [each.without_accuracies for each in records] if times_only else records, folder.trial_dir)
-    table = table_of(results.rows, target=study.target is not None, times_only=times_only, columns=columns)
+    table = table_of(
+        results.rows,
+        target=study.target is not None,
+        times_only=times_only,
+        figures=study.columns,
+        columns=columns,
+    )
     answers = answers_of(results)
     exhibits = [*figure.exhibits_of(answers, (verdicts,)), *exhibits_of(results)]
     exhibits += figure.exhibits_of(folder.begun.skipped, (skipped_points,))

@@ -62,6 +62,20 @@ class Results:
         """Whether the study asks how many mini-batches of each size a target takes."""
         return BATCH_SIZE in self.axes and self.study.target is not None
 
+    @property
+    def axis_of_cuts(self) -> str | None:
+        """The axis whose values, which are no numbers, cut the network into different numbers of components. At least
+        three: two variants may differ in their number by chance."""
+        return next((axis for axis in self.axes if not self.is_numeric(axis) and self._cuts(axis)), None)
+
+    def _cuts(self, axis: str) -> bool:
+        numbers: dict[str, set[int]] = {}
+        for row in self.rows:
+            if row.summary is not None:
+                numbers.setdefault(json.dumps(row.point[axis]), set()).add(sum(row.summary.partition))
+        found = list(numbers.values())
+        return len(found) > 2 and all(len(each) == 1 for each in found) and len(set.union(*found)) == len(found)
+
     def values(self, axis: str) -> list[Any]:
         """The values of an axis that have records, in the order of the study."""
         found = {json.dumps(row.point[axis]): row.point[axis] for row in self.rows if axis in row.point}

@@ -59,6 +59,23 @@ def _bytes_between_replicas(record: TrialRecord) -> float | None:
     return summary.all_reduce_bytes / summary.steps
 
 
+def _largest_of_stages(name: str) -> ReadFigure:
+    """The largest of a figure that each stage has; None where a stage lacks it."""
+
+    def largest(record: TrialRecord) -> float | None:
+        of_stages: list[int | None] = getattr(record.summary, name, [])
+        known = [each for each in of_stages if each is not None]
+        return max(known) if known and len(known) == len(of_stages) else None
+
+    return largest
+
+
+def _bytes_between_stages(record: TrialRecord) -> float | None:
+    """For one mini-batch, over all edges, those of evaluations included."""
+    summary = record.summary
+    return None if summary is None or not summary.steps else sum(summary.bytes_sent.values()) / summary.steps
+
+
 _WITHIN = 0.01
 """An early exit may lose this much accuracy, in 0..1."""
 
@@ -90,6 +107,15 @@ ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
         (Column("backward_s", "backward", seconds, "seconds", "smallest"), _took("backward_s")),
         (Column("update_s", "update", seconds, "seconds", "smallest"), _took("update_s")),
         (Column("parameters", "parameters", whole, best="smallest"), _measured("parameters")),
+        (
+            Column("peak_memory_bytes", "peak memory of a stage (bytes)", whole, best="smallest"),
+            _largest_of_stages("peak_memory_bytes"),
+        ),
+        (
+            Column("predicted_memory_bytes", "predicted memory of a stage (bytes)", whole, best="smallest"),
+            _largest_of_stages("predicted_memory_bytes"),
+        ),
+        (Column("bytes_sent", "bytes between stages", whole, best="smallest"), _bytes_between_stages),
         (Column("all_reduce_bytes", "bytes between replicas", whole, best="smallest"), _bytes_between_replicas),
         (Column("exit_time", "time of early exits", share, "share", "smallest"), _time_of_an_exit),
         (Column("steps_to_target", "steps to target", number, best="smallest"), _to_reach("step")),
@@ -106,6 +132,7 @@ _PARTS = ("forward_s", "backward_s", "update_s")
 _OF_ALL_TRAINING = ("training_s", "epoch_s")
 _IF_KNOWN = (*_OF_ALL_TRAINING, *_PARTS, "exit_time")
 _IF_DIFFERENT = ("parameters", "all_reduce_bytes")
+_IF_CHOSEN = ("peak_memory_bytes", "predicted_memory_bytes", "bytes_sent")
 _GAINS = (
     Column("speed_up", "speed-up", number, best="largest", spread=True),
     Column("efficiency", "efficiency", share, "share", "largest", spread=True),
@@ -178,11 +205,19 @@ def rows_of(records: Sequence[TrialRecord], *, target: bool) -> list[PointRow]:
     return [_row(trials, target) for trials in by_point.values()]
 
 
-def table_of(rows: Sequence[PointRow], *, target: bool, times_only: bool = False, columns: Sequence[str] = ()) -> Table:
+def table_of(
+    rows: Sequence[PointRow],
+    *,
+    target: bool,
+    times_only: bool = False,
+    figures: Sequence[str] = (),
+    columns: Sequence[str] = (),
+) -> Table:
     """The rows for the terminal and the page, and their values for the files.
 
     Args:
         times_only: no accuracies, and the parts of a mini-batch instead of the time of the whole training.
+        figures: those of `ROW_FIGURES` to show; none: those that suit the study.
         columns: the names of those to show, as the CSV has them, which always has all; none: those that suit the study.
 
     Raises:
@@ -191,9 +226,9 @@ def table_of(rows: Sequence[PointRow], *, target: bool, times_only: bool = False
     axes = list(dict.fromkeys(axis for row in rows for axis in row.point))
     keys = list(dict.fromkeys(key for row in rows for key in row.settings))
     gains = [column.name for column in _GAINS if any(row.speed_up is not None for row in rows)]
-    measured = [name for name in ROW_FIGURES if _is_shown(name, rows, target, times_only)]
-    figures = figures_of(metric_of(record for row in rows for record in row.best))
-    whole_row = (*map(_setting_column, axes), *map(_setting_column, keys), *_COUNTS, *figures, *_GAINS)
+    measured = figures or [name for name in ROW_FIGURES if _is_shown(name, rows, target, times_only)]
+    of_points = figures_of(metric_of(record for row in rows for record in row.best))
+    whole_row = (*map(_setting_column, axes), *map(_setting_column, keys), *_COUNTS, *of_points, *_GAINS)
     cells = [_cells(row) for row in rows]
     chosen = columns or [*axes, *keys, "seeds", *(["reached", "tried"] if target else []), *measured, *gains]
     values = replace(_numbers(whole_row, cells), latex_columns=tuple(chosen))
@@ -205,7 +240,7 @@ def table_of(rows: Sequence[PointRow], *, target: bool, times_only: bool = False
 
 def _is_shown(name: str, rows: Sequence[PointRow], target: bool, times_only: bool) -> bool:
     """Whether a figure has a column if the user chose none."""
-    unsuited = {*(_SCORES if times_only else _PARTS), *(_OF_ALL_TRAINING if target or times_only else ())}
+    unsuited = {*_IF_CHOSEN, *(_SCORES if times_only else _PARTS), *(_OF_ALL_TRAINING if target or times_only else ())}
     if name in (unsuited if target else unsuited.union(_TO_TARGET)):
         return False
     means = {found.mean for row in rows if (found := row.figures[name]) is not None}

@@ -431,6 +431,22 @@ def test_any_other_study_has_its_main_figures_over_one_axis(values: list[Any], s
     assert ("'line'" in str(accuracy.drawing)) is (shown in ([0.1, 0.2], [0, 3]))
 
 
+def test_variants_that_cut_one_network_are_drawn_over_the_number_of_components(tmp_path: Path) -> None:
+    cuts = {"whole": [1], "halves": [1, 1], "quarters": [2, 2]}
+    trials = [
+        trial(n, {"variant": cut, "method": method}, validation=0.9 - n / 10, ran={"partition": cuts[cut]})
+        for n, (cut, method) in enumerate(itertools.product(cuts, ("bp", "al")))
+    ]
+    (tmp_path / "0000").mkdir()
+    (tmp_path / "0000" / "spec.yaml").write_text("data: {dataset: CIFAR10}\n", encoding="utf-8")
+    error, times = exhibit(exhibits_of(results(trials, tmp_path)), "Over the number of components").figures
+    assert (error.name, times.name) == ("test_over_components", "step_time_s_over_components")
+    of_al = [(row["components"], row["test"]) for row in error.rows if row["series"] == "method al"]
+    assert of_al == [(1, pytest.approx(0.6)), (2, pytest.approx(0.7)), (4, pytest.approx(0.8))]
+    assert [row["test"] for row in kind(error.rows, "published")] == [0.0737, 0.1030, 0.2459]
+    assert kind(times.rows, "published") == []
+
+
 def test_a_study_without_axes_or_without_trials_has_no_figures() -> None:
     assert exhibits_of(results([trial(0, {})])) == []
     assert exhibits_of(results([])) == []

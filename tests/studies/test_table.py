@@ -89,6 +89,19 @@ def test_bytes_between_replicas_and_parameters_have_columns_where_they_differ() 
     assert "parameters" in head and "bytes between replicas" not in head
 
 
+def test_memory_and_bytes_of_stages_have_columns_where_they_are_chosen() -> None:
+    ran = {"peak_memory_bytes": [7, 9], "predicted_memory_bytes": [5, 4], "bytes_sent": {"0->1": 100, "1->2": 50}}
+    rows = rows_of([trial(0, TWO, ran=ran), trial(1, ONE, ran={"peak_memory_bytes": [7, None]})], target=False)
+    chosen = ("bytes_sent", "peak_memory_bytes", "predicted_memory_bytes")
+    assert [[found and found.mean for found in map(row.figures.get, chosen)] for row in rows] == [
+        [15.0, 9.0, 5.0],
+        [0.0, None, None],
+    ]
+    table = table_of(rows, target=False, figures=chosen)
+    assert "bytes between stages" in table.head and "step time" not in table.head
+    assert "bytes between stages" not in table_of(rows, target=False).head
+
+
 def test_seeds_that_learned_next_to_nothing_are_counted() -> None:
     (row,) = rows_of([trial(n, ONE, seed=n, validation=v) for n, v in enumerate((0.92, 0.1, 0.9))], target=False)
     assert collapsed(row) == 1

@@ -154,6 +154,31 @@ class EarlyExit(Section):
 _Selector = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "description": "Axes and one value of each."})]
 
 
+FigureName = Literal[
+    "validation",
+    "test",
+    "step_time_s",
+    "predicted_step_time_s",
+    "samples_per_s",
+    "bubble",
+    "training_s",
+    "epoch_s",
+    "forward_s",
+    "backward_s",
+    "update_s",
+    "parameters",
+    "peak_memory_bytes",
+    "predicted_memory_bytes",
+    "bytes_sent",
+    "all_reduce_bytes",
+    "exit_time",
+    "steps_to_target",
+    "samples_to_target",
+    "seconds_to_target",
+]
+"""A figure of a point, as its column in `tables/points.csv` is named."""
+
+
 class Verdict(Section):
     """A claim, and the figure of the study that decides whether it holds.
 
@@ -164,27 +189,7 @@ class Verdict(Section):
     """The claim in plain words."""
     source: str | None = None
     """The publication that makes the claim, such as `Shallue et al. 2019, 4.3`. null: it is the study's own."""
-    figure: Literal[
-        "validation",
-        "test",
-        "step_time_s",
-        "samples_per_s",
-        "bubble",
-        "training_s",
-        "epoch_s",
-        "forward_s",
-        "backward_s",
-        "update_s",
-        "parameters",
-        "all_reduce_bytes",
-        "exit_time",
-        "steps_to_target",
-        "samples_to_target",
-        "seconds_to_target",
-        "largest_useful_batch_size",
-        "perfect_scaling_up_to",
-        "plateau_from",
-    ]
+    figure: Literal[FigureName, "largest_useful_batch_size", "perfect_scaling_up_to", "plateau_from"]
     """The figure that decides, as a column of the table of points or of batch sizes."""
     of: _Selector = Field(default_factory=dict)
     """Values of axes: the points that the claim is about. It holds if it holds at all of them. Default: all points."""
@@ -287,6 +292,9 @@ class Study(Section):
     """Accuracy and time of predictions that end at a lower depth. null: they are not measured."""
     verdicts: Annotated[tuple[Verdict, ...], Field(strict=False)] = ()
     """Claims that the study examines. Default: none."""
+    columns: Annotated[tuple[FigureName, ...], Field(strict=False)] = ()
+    """Figures that the table of the report shows. Its CSV has all of them in any case. Default: those that suit the
+    study."""
     trial_scheduler: TrialScheduler = Fifo()
     """Which trials continue."""
     max_concurrent: PositiveInt | None = None

@@ -6,6 +6,7 @@ from alray.report import figure
 from alray.report.figure import Exhibit, Show
 from alray.studies.batch_size import at_the_edge
 from alray.studies.figures.over_axes import heat_maps, over_one_axis
+from alray.studies.figures.over_components import over_components
 from alray.studies.figures.scaling import device_scaling
 from alray.studies.figures.to_target import best_settings, search_so_far, steps_to_target, trials
 from alray.studies.figures.training import depths, early_exits, losses, race, utilisation
@@ -20,6 +21,7 @@ EXHIBITS: tuple[Show[Results], ...] = (
     heat_maps,
     race,
     losses,
+    over_components,
     over_one_axis,
     depths,
     early_exits,

@@ -1,0 +1,75 @@
+"""Figures of a study that cuts one network into different numbers of components."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alray.loading.study.points import series_label
+from alray.report.drawing import MEASURED, PUBLISHED, Curves, Scale, colours_of, error_bar
+from alray.report.figure import Exhibit, Figure
+from alray.studies.confidence import Interval
+from alray.studies.doubt import interval_of_point
+from alray.studies.figures.trouble import marks_of, trouble
+from alray.studies.published import ERRORS
+from alray.studies.results import Results
+
+_ACROSS = "components"
+_HEADING = "Over the number of components"
+
+
+def over_components(results: Results) -> Exhibit | None:
+    """The error on the test set (or metric of another task; without a test set, on the validation set), and the step
+    time (median over the mini-batches after warm-up), over the number of components that the network is cut into, one
+    series for each combination of the other axes. Mean over seeds; the bar is its 90 % interval by Student's t. Another
+    shape marks a point where a seed did not come to its end or learned next to nothing. Published curves of the same
+    data set are lines of their own: other networks, other training. Source: the rows of the table."""
+    axis = results.axis_of_cuts
+    if axis is None:
+        return None
+    split = "test" if any(row.figures["test"] is not None for row in results.rows) else "validation"
+    metric = results.metric
+    score = f"{split} error" if metric.share else f"{split} {metric.title}"
+    found = (
+        _figure(results, axis, split, score, is_error=metric.share),
+        _figure(results, axis, "step_time_s", "step time (seconds)"),
+    )
+    figures = tuple(figure for figure in found if figure is not None)
+    return Exhibit(_HEADING, figures) if figures else None
+
+
+def _figure(results: Results, axis: str, name: str, title: str, *, is_error: bool = False) -> Figure | None:
+    """A figure of the rows over the number of components.
+
+    Args:
+        is_error: draw 1 - value.
+    """
+    rows: list[dict[str, Any]] = []
+    for row in results.rows:
+        spread, summary = row.figures[name], row.summary
+        if spread is None or summary is None:
+            continue
+        interval, value = interval_of_point(results, row, name), spread.mean
+        if is_error:
+            interval, value = interval and Interval(1 - interval.high, 1 - interval.low), 1 - value
+        shown = {"series": series_label(row.point, (axis,)), "kind": MEASURED, _ACROSS: sum(summary.partition)}
+        rows.append({**shown, name: value, "seeds": spread.runs, **error_bar(interval), **trouble(results, row, name)})
+    if not rows:
+        return None
+    rows.sort(key=lambda row: row[_ACROSS])
+    labels = list(dict.fromkeys(row["series"] for row in rows))
+    kinds = [MEASURED]
+    if is_error:
+        dataset = results.setting(results.records[0], "data.dataset")
+        for curve in (each for each in ERRORS if each.dataset == dataset):
+            labels.append(curve.label)
+            kinds = [MEASURED, PUBLISHED]
+            rows += [
+                {"series": curve.label, "kind": PUBLISHED, _ACROSS: count, name: error}
+                for count, error in curve.errors.items()
+            ]
+    ticks = sorted({row[_ACROSS] for row in rows})
+    x = Scale(_ACROSS, "number of components", base=2, ticks=ticks)
+    tells = {"series": "series", "seeds": "seeds", "doubts": "doubts"}
+    curves = Curves(x, Scale(name, title), colours_of(labels), kinds, marks=marks_of(rows), tells=tells)
+    heading = f"{title.partition(' (')[0].capitalize()} {_HEADING.lower()}"
+    return curves.figure(f"{name}_over_components", heading, f"{heading}: {', '.join(labels)}.", rows)
