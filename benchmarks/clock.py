@@ -45,7 +45,7 @@ _NOTHING = nullcontext()
 class SilentClock(Clock):
     """Measures nothing and makes no record."""
 
-    def measure(self, kind: str, text: str, step: int) -> AbstractContextManager[None]:  # type: ignore[override]
+    def measure(self, kind: str, text: str, step: int) -> AbstractContextManager[None]:
         return _NOTHING
 
     def pause(self, activity: str) -> AbstractContextManager[None]:  # type: ignore[override]
@@ -124,7 +124,7 @@ def measure(spec: Path, overrides: Sequence[str], folder: Path, *, pairs: int, s
     plan = planner.plan(planner.costs(probe=False), one_process=True)
     own = assignments(planner.workload, plan, Start(), folder, time.time(), Options())
     found = []
-    with devices.settled(loaded.spec.resources.threads, loaded.spec.run.deterministic, planner.workload.device):
+    with devices.configured(loaded.spec.resources.threads, loaded.spec.run.deterministic, planner.workload.device):
         for number in range(pairs):
             gc.collect()
             found.append(measure_pair(own, folder, steps=steps, clock_first=number % 2 == 0))

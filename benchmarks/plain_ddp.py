@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from alray.loading.load import load_spec
-from alray.spec.models import Spec
+from alray.spec.models import Sgd, Spec
 from alray.stage.clock import WARM_UP_STEPS
 from alray.stage.workload import Workload
 from alray.user_code import UserCode
@@ -43,9 +43,10 @@ def load(spec_file: Path, overrides: list[str]) -> tuple[Spec, nn.Sequential, Te
 def train(spec: Spec, network: nn.Module, data: TensorDataset) -> list[float]:
     """Seconds of each mini-batch of this process, from one update to the next."""
     optimizer_of = spec.optimizer
+    assert isinstance(optimizer_of, Sgd)
     ddp = DistributedDataParallel(network)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=optimizer_of.lr, momentum=optimizer_of.momentum)
-    sampler = DistributedSampler(data, seed=spec.seed, drop_last=True)
+    sampler: DistributedSampler[tuple[torch.Tensor, ...]] = DistributedSampler(data, seed=spec.seed, drop_last=True)
     loader = DataLoader(data, spec.data.batch_size // dist.get_world_size(), sampler=sampler, drop_last=True)
     times: list[float] = []
     began = time.perf_counter()

@@ -16,7 +16,6 @@ import ray
 SHAPE = (64, 64, 8, 8)  # what the first stage of specs/quickstart.yaml sends up
 
 
-@ray.remote(num_cpus=1)
 class Stage:
     """One of two processes."""
 
@@ -44,7 +43,8 @@ def free_port() -> int:
 
 def main() -> None:
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    stages: list[Any] = [Stage.remote() for _ in range(2)]
+    actor = ray.remote(num_cpus=1)(Stage)
+    stages: list[Any] = [actor.remote() for _ in range(2)]
     port = free_port()
     print(max(ray.get([stage.exchange.remote(rank, port) for rank, stage in enumerate(stages)])), flush=True)  # noqa: T201
 

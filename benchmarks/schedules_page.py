@@ -142,11 +142,11 @@ def _repeats(runs: dict[str, Sequence[Any]]) -> str:
 
 
 def _median(entries: Sequence[dict[str, Any]], key: str) -> float:
-    return median(entry[key] for entry in entries)
+    return float(median(entry[key] for entry in entries))
 
 
 def _ratio(entries: Sequence[dict[str, Any]]) -> float:
-    return median(entry["predicted_step_time_s"] / entry["step_time_s"] for entry in entries)
+    return float(median(entry["predicted_step_time_s"] / entry["step_time_s"] for entry in entries))
 
 
 def _ms(entries: Sequence[dict[str, Any]], key: str) -> str:

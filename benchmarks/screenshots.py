@@ -15,13 +15,15 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, ViewportSize
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pages"
 QUICKSTART = "specs/quickstart.yaml"
 BACKPROPAGATION = ["method=backpropagation", "pipeline.schedule=1f1b", "pipeline.micro_batch_norm=accept"]
 STUDY = "specs/studies/laptop/ablation_label_dim.yaml"
+_SIZE: ViewportSize
+_PHONE: ViewportSize
 _SIZE, _PHONE = {"width": 1120, "height": 1500}, {"width": 390, "height": 844}
 
 

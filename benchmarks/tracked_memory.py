@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch.distributed._tools.mem_tracker import MemTracker
+from torch.distributed._tools.mod_tracker import ModTracker
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from alray.nn.encoder import Tensors
@@ -107,5 +108,5 @@ class _NoModules:
 
 def _tracker() -> MemTracker:
     tracker = MemTracker()
-    tracker._mod_tracker = _NoModules()
+    tracker._mod_tracker = cast(ModTracker, _NoModules())
     return tracker
