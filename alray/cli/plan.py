@@ -94,6 +94,7 @@ def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
         virtual_stages=spec.pipeline.virtual_stages,
         replicas=planned.replicas,
         cores=planned.cores,
+        stage_speed=None if spec.resources.stage_speed == "auto" else spec.resources.stage_speed,
         links_of=lambda stages: stage_links(spec, stages, StageDevices()),
     )
     if streams.as_json:

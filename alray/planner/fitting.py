@@ -226,7 +226,7 @@ class _Search:
             yield from possible if possible else (None,)
 
     def _setting(self, schedule: Schedule, stages: int, micro_batches: int | None) -> StepSetting:
-        from alray.planner.planning import require_whole_norms, stage_links  # with it comes torch
+        from alray.planner.planning import require_whole_norms, stage_links, stage_speeds  # with it comes torch
 
         layout = {
             **_FREE,
@@ -248,5 +248,6 @@ class _Search:
             memory_limits=tuple(min(self.devices[stage : stages * replicas : stages]) for stage in range(stages)),
             memories=stage_memories(spec, stages, replicas),
             replicas=replicas,
+            stage_speed=stage_speeds(spec, stages, StageDevices()),
             links=stage_links(spec, stages, StageDevices()),
         )

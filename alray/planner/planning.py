@@ -283,7 +283,7 @@ class Planner:
             in_flight=spec.pipeline.in_flight,
             costs=costs,
             cores=found.cores or self._cores(one_process),
-            stage_speed=() if one_process else _speeds(spec, stages, found),
+            stage_speed=() if one_process else stage_speeds(spec, stages, found),
             steps_per_epoch=self.workload.facts.steps_per_epoch,
             total_steps=self.workload.total_steps,
             evaluation_batches=_evaluation_batches(self.workload.data),
@@ -379,7 +379,8 @@ def stage_links(spec: Spec, stages: int, found: StageDevices) -> tuple[Link | No
     )
 
 
-def _speeds(spec: Spec, stages: int, found: StageDevices) -> tuple[float, ...]:
+def stage_speeds(spec: Spec, stages: int, found: StageDevices) -> tuple[float, ...]:
+    """The speed of each stage's device relative to that of the costs: given, or found; (): all alike."""
     given = spec.resources.stage_speed
     if given == "auto":
         return found.stage_speed

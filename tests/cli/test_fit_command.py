@@ -53,6 +53,16 @@ def test_slow_links_count_as_in_the_plan(
         assert plan["predicted_step_time_s"] == row["predicted_step_time_s"], row
 
 
+def test_speeds_of_the_stages_count_as_in_the_plan(alray: Callable[..., Any], spec: Path) -> None:
+    speeds = ("resources.stage_speed=[1, 0.25]", "pipeline.stages=2")
+    rows = alray("fit", spec, COUNTED, *BP, *speeds, "--devices", "2x1GB", "--json").json["rows"]
+    assert rows
+    for row in rows:
+        plan = alray("plan", spec, *row["overrides"], "--json").json
+        assert plan["stage_speed"] == [1, 0.25]
+        assert plan["predicted_step_time_s"] == row["predicted_step_time_s"], row
+
+
 def test_the_overrides_of_a_row_run_it(alray: Callable[..., Any], spec: Path) -> None:
     """Whatever the file says of what was searched."""
     pipeline = (

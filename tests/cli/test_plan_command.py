@@ -123,6 +123,14 @@ def test_slow_links_count_in_a_comparison(alray: Callable[..., Any], spec: Path)
     assert row["predicted_step_time_s"] == plan["predicted_step_time_s"]
 
 
+def test_speeds_of_the_stages_count_in_a_comparison(alray: Callable[..., Any], spec: Path) -> None:
+    words = ("plan", spec, COUNTED, "pipeline.stages=2", "resources.stage_speed=[1, 0.25]", "--json")
+    rows = alray(*words, "--compare").json["comparisons"]
+    (row,) = [row for row in rows if (row["schedule"], row["stages"]) == ("streamed", 2)]
+    plan = alray(*words, "pipeline.schedule=streamed", "pipeline.partition=auto").json
+    assert row["predicted_step_time_s"] == plan["predicted_step_time_s"]
+
+
 def test_what_cannot_run_is_told_below_the_comparison(alray: Callable[..., Any], spec: Path) -> None:
     said = alray("plan", spec, COUNTED, "--compare", "method=backpropagation", "data.batch_size=11")
     assert (
