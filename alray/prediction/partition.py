@@ -61,7 +61,7 @@ def requested_partition(
     check_size(len(parameters), stages)
     if partition == "auto":
         return auto()
-    if partition in ("uniform", "cyclic"):  # in turns: one component on each virtual stage
+    if partition in ("uniform", "cyclic"):  # round-robin: one component on each virtual stage
         return partition_uniform(len(parameters), stages)
     if partition == "parameters":
         return partition_auto([float(count) for count in parameters], stages)

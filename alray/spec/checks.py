@@ -79,7 +79,7 @@ def components_lie_in_turns(spec: Spec) -> Iterator[Finding]:
     elif pipeline.virtual_stages not in (None, each):
         yield (
             ("pipeline", "virtual_stages"),
-            f"{counted(components, 'component')} in turns on {counted(pipeline.stages, 'stage')} are {each} virtual "
+            f"{counted(components, 'component')} round-robin on {counted(pipeline.stages, 'stage')} are {each} virtual "
             f"stages each, got {pipeline.virtual_stages}",
             "leave it out, or give another partition",
         )

@@ -1,7 +1,7 @@
 """Published figures that a study shows next to its own: times of pipelines, and errors of networks that were cut.
 
-The thesis times AL with a barrier in each mini-batch, the schedule `overlapped` here. On several GPUs its layers lie in
-turns: `partition: cyclic`.
+The thesis times AL with a barrier in each mini-batch, the schedule `overlapped` here. On several GPUs its layers lie
+round-robin: `partition: cyclic`.
 
 The times were measured on other machines and with other networks. Only their ratios are drawn.
 """
