@@ -70,6 +70,7 @@ def _figure(results: Results, axis: str, name: str, title: str, *, is_error: boo
     ticks = sorted({row[_ACROSS] for row in rows})
     x = Scale(_ACROSS, "number of components", base=2, ticks=ticks)
     tells = {"series": "series", "seeds": "seeds", "doubts": "doubts"}
-    curves = Curves(x, Scale(name, title), colours_of(labels), kinds, marks=marks_of(rows), tells=tells)
+    y = Scale(name, title, base=10 if is_error and all(row[name] > 0 for row in rows) else 0)
+    curves = Curves(x, y, colours_of(labels), kinds, marks=marks_of(rows), tells=tells)
     heading = f"{title.partition(' (')[0].capitalize()} {_HEADING.lower()}"
     return curves.figure(f"{name}_over_components", heading, f"{heading}: {', '.join(labels)}.", rows)
