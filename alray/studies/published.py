@@ -73,7 +73,6 @@ class PublishedErrors:
     """
 
     label: str
-    source: str
     dataset: str
     errors: dict[int, float]
 
@@ -81,8 +80,6 @@ class PublishedErrors:
 ERRORS = (
     PublishedErrors(
         "Wang et al. 2021: ResNet-32, local cross-entropy",
-        "Y. Wang, Z. Ni, S. Song, L. Yang and G. Huang, Revisiting Locally Supervised Learning: an Alternative to "
-        "End-to-end Training, ICLR 2021, table 1",
         dataset="CIFAR10",
         errors={1: 0.0737, 2: 0.1030, 16: 0.2459},
     ),

@@ -63,6 +63,12 @@ class Results:
         return BATCH_SIZE in self.axes and self.study.target is not None
 
     @property
+    def compares_ends(self) -> bool:
+        """Whether the study compares how runs end over any axes: neither batch sizes by their way to a target, nor
+        numbers of devices."""
+        return bool(self.axes) and not self.is_of_batch_sizes and self.scaling is None
+
+    @property
     def axis_of_cuts(self) -> str | None:
         """The axis whose values, which are no numbers, cut the network into different numbers of components. At least
         three: two variants may differ in their number by chance."""

@@ -445,6 +445,12 @@ def test_variants_that_cut_one_network_are_drawn_over_the_number_of_components(t
     assert of_al == [(1, pytest.approx(0.6)), (2, pytest.approx(0.7)), (4, pytest.approx(0.8))]
     assert [row["test"] for row in kind(error.rows, "published")] == [0.0737, 0.1030, 0.2459]
     assert kind(times.rows, "published") == []
+    to_target = [
+        trial(n, {**each.point, "data.batch_size": 8 * (1 + n % 2)}, ran={"partition": cuts[each.point["variant"]]})
+        for n, each in enumerate(trials)
+    ]
+    titles = [each.title for each in exhibits_of(results(to_target, target=ERROR))]
+    assert "Over the number of components" not in titles, "all trials end at the target"
 
 
 def test_a_study_without_axes_or_without_trials_has_no_figures() -> None:

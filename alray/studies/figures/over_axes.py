@@ -24,7 +24,7 @@ def over_one_axis(results: Results) -> Exhibit | None:
     warm-up) of every point over the first axis of numbers, or else the first axis, one series for each combination of
     the other axes. Mean over seeds; the bar is its 90 % interval by Student's t. Another shape marks a point where a
     seed did not come to its end or learned next to nothing. Source: the rows of the table."""
-    if not results.axes or results.is_of_batch_sizes or results.scaling is not None or results.axis_of_cuts is not None:
+    if not results.compares_ends or results.axis_of_cuts is not None:
         return None
     axis = next(filter(results.is_numeric, results.axes), results.axes[0])
     figures = tuple(
