@@ -156,6 +156,13 @@ def claims_name_values_of_axes(study: Study) -> Iterator[Finding]:
             yield ("verdicts", number, "figure"), message, "add `target`, or decide by another figure"
 
 
+def columns_differ(study: Study) -> Iterator[Finding]:
+    """A figure has one column."""
+    for number, name in enumerate(study.columns):
+        if name in study.columns[:number]:
+            yield ("columns", number), f"`{name}` is a column already", "remove one of them"
+
+
 def trials_share_a_metric(study: Study) -> Iterator[Finding]:
     """Values of two metrics cannot be compared."""
     keys: list[tuple[Path, str]] = [(("axes", axis), axis) for axis in study.axes if axis != VARIANT]
@@ -181,6 +188,9 @@ def times_tell_no_accuracy(study: Study) -> Iterator[Finding]:
         if verdict.figure in ("validation", "test"):
             message = "`measures: times` leaves out accuracies"
             yield ("verdicts", number, "figure"), message, "decide by a time, or write measures: all"
+    for number, name in enumerate(study.columns):
+        if name in ("validation", "test"):
+            yield ("columns", number), "`measures: times` leaves out accuracies", "remove it, or write measures: all"
 
 
 def halving_needs_a_search(study: Study) -> Iterator[Finding]:
@@ -261,6 +271,7 @@ CHECKS: tuple[StudyCheck, ...] = (
     a_key_is_set_once,
     named_variants_exist,
     claims_name_values_of_axes,
+    columns_differ,
     trials_share_a_metric,
     times_tell_no_accuracy,
     halving_needs_a_search,
