@@ -130,9 +130,10 @@ accuracy: $(INSTALLED)
 models: $(INSTALLED)
 	$(BIN)/python -m benchmarks.models
 
-# docs/findings.md, from the verdicts in docs/studies.
+# docs/findings.md and docs/predictions.md, from the reports in docs/studies.
 findings: $(INSTALLED)
 	$(BIN)/python -m benchmarks.findings_page
+	$(BIN)/python -m benchmarks.predictions_page
 
 # Some five hours on two quiet cores, as estimated in docs/studies.md. A study that has a report in docs/studies is left out: delete it to run it again.
 studies: $(INSTALLED)

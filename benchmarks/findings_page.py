@@ -26,6 +26,8 @@ REPORTS = ROOT / "docs" / "studies"
 PAGE = ROOT / "docs" / "findings.md"
 KEPT = "verdicts.json"
 NOT_RUN = "not run yet"
+BESIDE = "beside other programs: its times and the curves over seconds cannot be compared"
+"""In a report whose study did not have the machine to itself."""
 _QUESTION = ("figure", "of", "over", "minus", "above", "below")
 """Keys of a verdict that decide what is asked. The claim and its source are words."""
 
@@ -180,10 +182,19 @@ def _of_study(study: Study, reports: Path) -> Iterator[Finding]:
     answers = [Answer.model_validate(each) for each in of["verdicts"]]
     asked = [_question(each) for each in of["study"]["verdicts"]]
     now = _asked(study)
-    earlier = {**of["study"], "verdicts": None} != {**now, "verdicts": None}
+    earlier = not is_of_today(study, of["study"])
     for verdict, question in zip(study.verdicts, now["verdicts"], strict=True):
         same = [answer for answer, other in zip(answers, asked, strict=True) if other == _question(question)]
         yield Finding(verdict, study.study, same[0] if same else None, earlier and bool(same))
+
+
+def is_of_today(study: Study, ran: dict[str, Any]) -> bool:
+    """Whether a study has the same trials as when its report was made.
+
+    Args:
+        ran: the study that `kept` kept.
+    """
+    return {**ran, "verdicts": None} == {**_asked(study), "verdicts": None}
 
 
 def _asked(study: Study) -> dict[str, Any]:

@@ -143,6 +143,8 @@ def test_the_figures_are_the_measured_ones() -> None:
         for name, (value, digits) in measured.items()
         if not any(number == pytest.approx(value, abs=0.6 * 10**-digits) for number in shown)
     ] == []
+    predictions = re.findall(r"\*\*([\d.]+)\*\*", (ROOT / "docs/predictions.md").read_text(encoding="utf-8"))
+    assert len(predictions) == 3 and all(each in README and each in MEASURED for each in predictions)
     local = {"sequential", "parallel_backward", "overlapped", "streamed"}
     limits = sorted({float(each) for each in re.findall(r"within\s+([\d.]+)\s+%", README + MEASURED + COMMANDS)})
     assert off_target(local, limits[0] / 100) == off_target(BP_PIPELINES, limits[-1] / 100) == set()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from alray.loading.study.points import in_words, label_of, value_text
+from alray.loading.study.points import in_words, label_of, named, value_text
 from alray.report.spread import Spread, spread
 from alray.report.table import CellValue, Column, Numbers, Table
 from alray.report.text import NOT_MEASURED, number, score, seconds, share, whole
@@ -263,7 +263,7 @@ def trials_table(records: Sequence[TrialRecord]) -> Table:
 
 def settings_text(settings: Mapping[str, Any]) -> str:
     """Settings of a search in one line."""
-    return ", ".join(f"{in_words(key)} {_setting(value)}" for key, value in settings.items())
+    return ", ".join(named(key, _setting(value)) for key, value in settings.items())
 
 
 def figures_of(metric: Metric) -> tuple[Column, ...]:

@@ -294,7 +294,7 @@ def test_a_ratio_is_of_points_that_differ_in_their_way_only() -> None:
     rows = kind(figure(exhibits_of(results(trials)), "ratio").rows, "measured")
     assert {row["ratio"] for row in rows} == {1.5}
     assert list(dict.fromkeys(row["series"] for row in rows)) == [
-        f"repeat of component 0 {repeat}, batch size {size}, {variant} / al"
+        f"repeat of component 0 = {repeat}, batch size {size}, {variant} / al"
         for repeat in (2, 4)
         for size in (32, 64)
         for variant in ("bp", "bp_gpipe")

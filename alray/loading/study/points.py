@@ -61,7 +61,7 @@ def series_label(values: Mapping[str, Any], without: Iterable[str] = ()) -> str:
     """The values of a point, `without` some axes, as a short name of the points that share them, for example
     `al, batch size 32`."""
     left = {axis: value_text(value) for axis, value in values.items() if axis not in set(without)}
-    texts = (text if axis == VARIANT else f"{in_words(axis)} {text}" for axis, text in left.items())
+    texts = (text if axis == VARIANT else named(axis, text) for axis, text in left.items())
     return ", ".join(texts) or "all points"
 
 
@@ -81,6 +81,13 @@ def in_words(key: str) -> str:
     *_, listed, index, last = ("", "", *parts_of(key))
     words = _WORDS.get(key, last.replace("_", " "))
     return f"{words} of {listed.removesuffix('s')} {index}" if index.isdigit() else words
+
+
+def named(key: str, value: str) -> str:
+    """A value with its key in words: `batch size 32`, and `repeat of component 1 = 8`, so that the numbers do not run
+    together."""
+    words = in_words(key)
+    return f"{words} = {value}" if words[-1].isdigit() else f"{words} {value}"
 
 
 def parts_of(key: str) -> tuple[str, ...]:

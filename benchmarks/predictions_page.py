@@ -1,0 +1,86 @@
+"""Write docs/predictions.md: predicted over measured step times of every setting in the reports of docs/studies.
+
+    python -m benchmarks.predictions_page
+
+A report counts if its trials ran one at a time with nothing beside them, and if its study has not changed since.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+
+from alray.loading.study.load import read_study_file
+from benchmarks.findings_page import BESIDE, KEPT, REPORTS, SPECS, is_of_today
+
+PAGE = Path(__file__).parents[1] / "docs" / "predictions.md"
+_LEFT_OUT = {"dynamic_batch_size": "slows its replicas on purpose, which no plan knows"}
+
+INTRODUCTION = """\
+# Predicted and measured step times
+
+Written by `make findings` from the reports of the studies. A run predicts its step time before it trains, from the
+times of its components alone. The page has predicted over measured step time: below 1 the step took longer than
+predicted. A setting is a row of a report, a mean over three to five seeds.
+
+The reports were made on two processor cores of several machines. Those that are left out ran beside other programs,
+have changed since, or measure no times."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A row of a report. ratio: predicted over measured step time."""
+
+    study: str
+    name: str
+    ratio: float
+
+
+def settings(specs: Path, reports: Path) -> list[Setting]:
+    """The settings of all studies in `specs` whose report in `reports` counts."""
+    found = []
+    for file in sorted(specs.glob("*.yaml")):
+        study = read_study_file(file)
+        report = reports / study.study
+        if study.max_concurrent != 1 or study.study in _LEFT_OUT or not (report / KEPT).is_file():
+            continue
+        ran = json.loads((report / KEPT).read_text(encoding="utf-8"))["study"]
+        if not is_of_today(study, ran) or BESIDE in (report / "README.md").read_text(encoding="utf-8"):
+            continue
+        with (report / "tables" / "points.csv").open(encoding="utf-8") as rows:
+            for row in csv.DictReader(rows):
+                if row["predicted_step_time_s"] and row["step_time_s"]:
+                    ratio = float(row["predicted_step_time_s"]) / float(row["step_time_s"])
+                    found.append(Setting(study.study, ", ".join(row[axis] for axis in study.axes), ratio))
+    return found
+
+
+def page(found: list[Setting]) -> str:
+    """The page's text."""
+    ratios = sorted(each.ratio for each in found)
+    low, *_, high = quantiles(ratios, n=20, method="inclusive")
+    near = sum(abs(ratio - 1.0) <= 0.1 for ratio in ratios) / len(ratios)
+    names = sorted({each.study for each in found})
+    over_all = (
+        f"Over all {len(ratios)} settings of {len(names)} studies the median is **{median(ratios):.2f}**. Nine "
+        f"in ten lie between **{low:.2f}** and **{high:.2f}**; {100 * near:.0f} % are within 10 % of 1."
+    )
+    lines = ["| study | settings | median | lowest | highest |", "| --- | ---: | ---: | --- | --- |"]
+    for name in names:
+        own = sorted((each for each in found if each.study == name), key=lambda each: each.ratio)
+        middle = f"{median(each.ratio for each in own):.2f}"
+        ends = " | ".join(f"{end.ratio:.2f}: {end.name}" for end in (own[0], own[-1]))
+        lines.append(f"| [{name}](studies/{name}/README.md) | {len(own)} | {middle} | {ends} |")
+    left_out = " ".join(f"`{name}` is left out too: it {why}." for name, why in _LEFT_OUT.items())
+    return "\n\n".join([f"{INTRODUCTION} {left_out}", over_all, "\n".join(lines)]) + "\n"
+
+
+def main() -> None:
+    PAGE.write_text(page(settings(SPECS, REPORTS)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

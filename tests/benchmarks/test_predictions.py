@@ -1,0 +1,55 @@
+"""The page of predictions: predicted over measured step times of the reports that measure times."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from alray.loading.study.load import read_study_file
+from benchmarks import predictions_page
+from benchmarks.findings_page import BESIDE, KEPT, REPORTS, SPECS, kept
+from benchmarks.predictions_page import Setting, page, settings
+
+STUDY = "study: scaling\nbase: ../base.yaml\naxes: {pipeline.stages: [1, 2]}\nmax_concurrent: 1\n"
+POINTS = "pipeline.stages,step_time_s,predicted_step_time_s\n1,0.02,0.01\n2,,0.01\n"
+
+
+def test_the_page_is_current() -> None:
+    """`make findings`."""
+    assert predictions_page.PAGE.read_text(encoding="utf-8") == page(settings(SPECS, REPORTS))
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    """The report of a study of two points, of which one has no step time."""
+    (tmp_path / "base.yaml").touch()
+    file, report = tmp_path / "specs/scaling.yaml", tmp_path / "reports/scaling"
+    file.parent.mkdir()
+    file.write_text(STUDY, encoding="utf-8")
+    (report / "tables").mkdir(parents=True)
+    (report / "tables/points.csv").write_text(POINTS, encoding="utf-8")
+    (report / "README.md").write_text("# scaling\n", encoding="utf-8")
+    (report / KEPT).write_text(json.dumps(kept(read_study_file(file), {"verdicts": []})), encoding="utf-8")
+    return report
+
+
+def settings_of(report: Path) -> list[Setting]:
+    return settings(report.parents[1] / "specs", report.parent)
+
+
+def test_a_setting_has_what_was_predicted_over_what_was_measured(report: Path) -> None:
+    assert settings_of(report) == [Setting("scaling", "1", 0.5)]
+
+
+@pytest.mark.parametrize(("old", "new"), [("max_concurrent: 1", "max_concurrent: 2"), ("[1, 2]", "[1, 4]")])
+def test_the_report_of_another_study_is_left_out(report: Path, old: str, new: str) -> None:
+    study = report.parents[1] / "specs/scaling.yaml"
+    study.write_text(STUDY.replace(old, new), encoding="utf-8")
+    assert settings_of(report) == []
+
+
+def test_a_report_that_was_made_beside_other_programs_is_left_out(report: Path) -> None:
+    (report / "README.md").write_text(f"ran, {BESIDE}.\n", encoding="utf-8")
+    assert settings_of(report) == []
