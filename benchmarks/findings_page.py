@@ -40,8 +40,8 @@ what holds on GPUs or at the size of the publications.
 
 A claim *holds*, or *does not hold*, where at least 95 % of the draws from the distributions of its figure agree;
 otherwise the study has *not decided* it. In brackets are the ends of 90 % intervals.
-[Studies](studies.md#claims-and-verdicts) says how they are made. *Not run yet* means that
-the report of the study does not include this claim."""
+[Studies](studies.md#claims-and-verdicts) says how they are made. An interval of times holds for one machine, in the
+hour of the study. *Not run yet* means that the report of the study does not include this claim."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from alray.loading.study.load import read_study_file
+from alray.loading.study.points import series_label
 from benchmarks.findings_page import BESIDE, KEPT, REPORTS, SPECS, is_of_today
 
 PAGE = Path(__file__).parents[1] / "docs" / "predictions.md"
@@ -24,7 +25,7 @@ INTRODUCTION = """\
 
 Written by `make findings` from the reports of the studies. A run predicts its step time before it trains, from the
 times of its components alone. The page has predicted over measured step time: below 1 the step took longer than
-predicted. A setting is a row of a report, a mean over three to five seeds.
+predicted. A setting is a row of a report, a mean over two to five seeds.
 
 The reports were made on two processor cores of several machines. Those that are left out ran beside other programs,
 have changed since, or measure no times."""
@@ -54,7 +55,7 @@ def settings(specs: Path, reports: Path) -> list[Setting]:
             for row in csv.DictReader(rows):
                 if row["predicted_step_time_s"] and row["step_time_s"]:
                     ratio = float(row["predicted_step_time_s"]) / float(row["step_time_s"])
-                    found.append(Setting(study.study, ", ".join(row[axis] for axis in study.axes), ratio))
+                    found.append(Setting(study.study, series_label({axis: row[axis] for axis in study.axes}), ratio))
     return found
 
 

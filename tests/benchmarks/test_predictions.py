@@ -40,7 +40,7 @@ def settings_of(report: Path) -> list[Setting]:
 
 
 def test_a_setting_has_what_was_predicted_over_what_was_measured(report: Path) -> None:
-    assert settings_of(report) == [Setting("scaling", "1", 0.5)]
+    assert settings_of(report) == [Setting("scaling", "stages 1", 0.5)]
 
 
 @pytest.mark.parametrize(("old", "new"), [("max_concurrent: 1", "max_concurrent: 2"), ("[1, 2]", "[1, 4]")])
