@@ -70,8 +70,15 @@ _COLUMNS = (
 def compared_text(each: Compared) -> str:
     """The numbers that decide a claim at one point: `pipeline.stages=2: 0.53 (0.51 to 0.55)`."""
     where = f"{each.point}: " if each.point else ""
-    value, low, high = ("none" if number is None else f"{number:.3g}" for number in (each.value, each.low, each.high))
+    value, low, high = map(_three_digits, (each.value, each.low, each.high))
     return f"{where}{value} ({low} to {high})"
+
+
+def _three_digits(value: float | None) -> str:
+    """A number with three digits, from 1,000 on a whole one: 0.0642, 128, 1,024."""
+    if value is None:
+        return "none"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _answer(verdict: Verdict, results: Results) -> Answer:

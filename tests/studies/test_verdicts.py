@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alray.studies.records import TrialRecord, read_study
+from alray.studies.records import Compared, TrialRecord, read_study
 from alray.studies.report import write_report
-from alray.studies.verdicts import answers_of
+from alray.studies.verdicts import answers_of, compared_text
 
 from .conftest import results, study_folder, trial
 
@@ -130,6 +130,10 @@ def test_a_plateau_may_not_begin() -> None:
     straight = searched("sgd", 10**6, np.random.default_rng(0))
     (found,) = answers_of(search_study(*straight, verdicts=[begins]))
     assert found.answer == "does not hold" and found.compared[0].value is None
+
+
+def test_a_batch_size_is_written_out() -> None:
+    assert compared_text(Compared(point="", value=1024.0, low=64.0, high=None, share=1.0)) == "1,024 (64 to none)"
 
 
 def test_proposed_settings_do_not_show_how_far_the_best_is() -> None:
