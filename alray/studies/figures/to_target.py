@@ -35,16 +35,17 @@ _TELLS = {
 
 def steps_to_target(results: Results) -> Exhibit | None:
     """How many mini-batches, and how much time, the best settings of each batch size take to reach the target on
-    validation (Shallue et al. 2019, JMLR 20(112), section 4.1). The dotted line is perfect scaling from the smallest
-    batch size. Perfect scaling ends at the largest batch size that takes at most 1.25 times the steps of that line.
-    Maximal data parallelism begins where the steps are at most 1.1 times the fewest, if a larger batch size takes no
-    fewer. Between the two, returns diminish. The largest useful batch size is the last one that cut the steps by at
-    least 20 % for each doubling of the batch, compared with the fewest steps of the smaller ones; in brackets are the
-    ends of its 90 % interval, over the seeds and over the trials of the search (docs/studies.md). An open triangle
-    stands at the budget of a batch size whose trials never reached the target. Where only some seeds reached it, the
-    mean is over these, and its mark says so. A bar is the 90 % interval of what the best settings there are need, which
-    may be less than the best ones tried needed; without a search, of the mean over seeds. The time counts training
-    only: no start-up and no evaluations."""
+    validation (Shallue et al. 2019, JMLR 20(112), section 4.1). The dotted line is perfect scaling from the
+    smallest batch size. Perfect scaling ends at the largest batch size that takes at most 1.25 times the steps of
+    that line. Maximal data parallelism begins where the steps are at most 1.1 times the fewest, if a larger batch
+    size takes no fewer. Between the two, returns diminish. The largest useful batch size is the last one that cut
+    the steps by at least 20 % for each doubling of the batch, compared with the fewest steps of the smaller ones.
+    Its 90 % interval, over the seeds and over the trials of the search (docs/studies.md), is that of the best
+    settings there are. These may need fewer steps than the best ones tried, so the interval can leave out the batch
+    size that was found. An open triangle stands at the budget of a batch size whose trials never reached the
+    target. Where only some seeds reached it, the mean is over these, and its mark says so. A bar is the 90 %
+    interval of what the best settings there are need, which may be less than the best ones tried needed; without a
+    search, of the mean over seeds. The time counts training only: no start-up and no evaluations."""
     if not results.is_of_batch_sizes:
         return None
     along = results.along(BATCH_SIZE)
@@ -61,7 +62,10 @@ def steps_to_target(results: Results) -> Exhibit | None:
         tells={"mark": "regime", **_TELLS},
     )
     useful = {label: _useful(results, along[label]) for label in found}
-    conclusions = tuple(_conclusion(label, each, along[label], useful[label]) for label, each in found.items())
+    searched = results.study.search is not None
+    conclusions = tuple(
+        _conclusion(label, each, along[label], useful[label], searched=searched) for label, each in found.items()
+    )
     conclusions += tuple(_rises(label, each) for label, each in along.items() if _rising(each))
     what = "Mini-batches to the target against batch size, both on scales of powers of two, with the line of perfect "
     what += f"scaling. {' '.join(conclusions)}"
@@ -343,7 +347,15 @@ def _rises(label: str, rows: Sequence[PointRow]) -> str:
     )
 
 
-def _conclusion(label: str, found: Regimes | None, rows: Sequence[PointRow], sure: tuple[int, int] | None) -> str:
+def _conclusion(
+    label: str, found: Regimes | None, rows: Sequence[PointRow], sure: tuple[int, int] | None, *, searched: bool
+) -> str:
+    """A sentence about a series of batch sizes.
+
+    Args:
+        sure: of `_useful`.
+        searched: whether the settings of each batch size are the best of a search.
+    """
     missed = _missed(rows)
     never = [f"{_listed(missed)} never reached the target"] if missed else []
     some = [
@@ -359,8 +371,13 @@ def _conclusion(label: str, found: Regimes | None, rows: Sequence[PointRow], sur
         plateau = f"no plateau up to {found.largest:,}, the largest batch size that reached the target"
     else:
         plateau = "no plateau up to the largest batch size"
-    interval = f" ({sure[0]:,} to {sure[1]:,})" if sure is not None else ", and how sure that is, is not known"
-    useful = f"the largest useful batch size is {found.useful:,}{interval}"
+    useful = f"the largest useful batch size is {found.useful:,}"
+    if sure is None:
+        useful += ", and how sure that is, is not known"
+    elif searched:
+        useful += f" by the settings tried, and {sure[0]:,} to {sure[1]:,} by the best there are"
+    else:
+        useful += f" ({sure[0]:,} to {sure[1]:,})"
     scaling = f"perfect scaling up to {found.perfect:,}, {plateau}"
     return f"{label}: {'; '.join([useful, scaling, *never, *some])}."
 
