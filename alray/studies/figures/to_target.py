@@ -374,10 +374,9 @@ def _conclusion(
     useful = f"the largest useful batch size is {found.useful:,}"
     if sure is None:
         useful += ", and how sure that is, is not known"
-    elif searched:
-        useful += f" by the settings tried, and {sure[0]:,} to {sure[1]:,} by the best there are"
     else:
-        useful += f" ({sure[0]:,} to {sure[1]:,})"
+        span = " to ".join(f"{size:,}" for size in dict.fromkeys(sure))
+        useful += f" by the settings tried, and {span} by the best there are" if searched else f" ({span})"
     scaling = f"perfect scaling up to {found.perfect:,}, {plateau}"
     return f"{label}: {'; '.join([useful, scaling, *never, *some])}."
 
