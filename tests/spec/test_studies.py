@@ -239,6 +239,7 @@ def search(space: str, rest: str = "trials: 2") -> str:
         (STUDY.replace("repeats", "repeat"), ["9 repeat"]),
         (study("[1]"), ["3 axes"]),
         (study("{a..b: [1]}"), ["3 axes"]),
+        (study("{optimizer.lr: [.nan]}"), ["3 axes.optimizer.lr"]),
         (study(search="{kind: optuna}"), ["3 search.trials", "3 search.space"]),
         (study(search="optuna"), ["3 search.trials", "3 search.space"]),
         (study(search="{kind: grid, trials: 2, space: {optimizer.lr: {choice: [1]}}}"), ["3 search.kind"]),

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, With
 from alray.run_folder.metrics import ACCURACY, METRICS, Metric
 from alray.spec.choice import OPEN_TAG, Choice
 from alray.spec.models import FolderName
-from alray.spec.own_code import OwnCode, Reference
+from alray.spec.own_code import FreeValue, OwnCode, Reference
 from alray.spec.section import PositiveInt, Section, SpecPath, listed, refusal
 from alray.spec.study.space import Distribution
 
@@ -151,7 +151,9 @@ class EarlyExit(Section):
     Default: [0.5, 0.7, 0.9, 0.99]."""
 
 
-_Selector = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "description": "Axes and one value of each."})]
+_Selector = Annotated[
+    dict[str, FreeValue], WithJsonSchema({"type": "object", "description": "Axes and one value of each."})
+]
 
 
 FigureName = Literal[
@@ -267,9 +269,13 @@ class Study(Section):
     """Name of the study: its folder is `studies/<name>-<time>`. Letters, digits, `.`, `_` and `-`."""
     base: SpecPath
     """The spec of one run that all trials begin with. A relative path is taken from the folder of the study."""
-    set: Annotated[dict[str, Any], AfterValidator(_has_keys), WithJsonSchema(_SETTINGS)] = Field(default_factory=dict)
+    set: Annotated[dict[str, FreeValue], AfterValidator(_has_keys), WithJsonSchema(_SETTINGS)] = Field(
+        default_factory=dict
+    )
     """Keys of the base spec that have another value in every trial."""
-    axes: Annotated[dict[str, Any], AfterValidator(_has_keys), WithJsonSchema(_AXES)] = Field(default_factory=dict)
+    axes: Annotated[dict[str, FreeValue], AfterValidator(_has_keys), WithJsonSchema(_AXES)] = Field(
+        default_factory=dict
+    )
     """Keys of the base spec, each with a list of values, and `variant` with named groups of settings. Every
     combination is a point of the study."""
     follow: Annotated[dict[str, str], AfterValidator(_has_keys)] = Field(default_factory=dict)

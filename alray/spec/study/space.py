@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from alray.spec.own_code import FreeValue
 from alray.spec.section import Section, listed, refusal
 
 _Range = Annotated[tuple[float, float], Field(strict=False)]
@@ -15,7 +16,7 @@ _Range = Annotated[tuple[float, float], Field(strict=False)]
 class Distribution(Section):
     """The distribution that one value is drawn from. Exactly one key is given."""
 
-    choice: Annotated[tuple[Any, ...], Field(strict=False, min_length=1)] | None = None
+    choice: Annotated[tuple[FreeValue, ...], Field(strict=False, min_length=1)] | None = None
     """Values that are equally likely."""
     uniform: _Range | None = None
     """Smallest and largest value; all values between them are equally likely."""
