@@ -78,7 +78,8 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
             for all_s, own in zip(seconds, fixed_s, strict=True)
         ]
 
-    overhead = costs.action_overhead_s
+    # On one stage the micro-batches are computed one after another, without torch's pipelines.
+    overhead = costs.action_overhead_s if setting.stages > 1 else 0.0
     forward = parts(whole.forward_s, lambda component: component.forward_fixed_s)
     with_loss = [b + label for b, label in zip(whole.backward_s, whole.labels_s, strict=True)]
     backward = parts(with_loss, lambda component: component.backward_fixed_s)

@@ -58,8 +58,9 @@ def test_each_computation_has_its_overhead(make_costs: Make) -> None:
     # On the longest way: 5 forwards and 5 backwards of 1 ms more.
     overhead = plan_of(make_costs(action_overhead_s=1e-3), partition=[2, 2]).predicted_step_time_s
     assert overhead == pytest.approx(without + 10e-3)
-    single = {"schedule": "single", "stages": 1, "micro_batches": 1}
-    assert plan_of(make_costs(action_overhead_s=1e-3), **single).predicted_step_time_s == pytest.approx(0.145)
+    for alone in ({"schedule": "single", "micro_batches": 1}, {"schedule": "gpipe"}):
+        plan = plan_of(make_costs(action_overhead_s=1e-3), stages=1, **alone)
+        assert plan.predicted_step_time_s == pytest.approx(0.145)
 
 
 def test_naive(make_costs: Make) -> None:
