@@ -47,8 +47,8 @@ def partition_faults(
     if virtual_stages > 1:
         yield (
             "partition",
-            f"{list(partition)} has {counted(len(partition), 'entry', 'entries')}, but there are "
-            f"{counted(stages, 'stage')} with {virtual_stages} virtual stages each",
+            f"{list(partition)} has {counted(len(partition), 'entry', 'entries')}, but `stages` is {stages} and "
+            f"`virtual_stages` is {virtual_stages}",
             f"give {stages * virtual_stages} entries, one per virtual stage",
         )
     else:
