@@ -71,6 +71,7 @@ class TrialListener:
 
 _QUIET = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # of trials that fail while the study stops: nobody asks for them
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "1e9",  # nothing that Tune could save is ever read
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
