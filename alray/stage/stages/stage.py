@@ -288,7 +288,7 @@ def finite_values(losses: Mapping[int, Mapping[str, torch.Tensor]], step: int) -
             if not math.isfinite(value):
                 raise NonFiniteLoss(
                     f"component {index}: the {name} loss is {value} at mini-batch {step}",
-                    hint="lower optimizer.lr or set optimizer.clip_norm; the last checkpoint before it is kept",
+                    hint="lower optimizer.lr or set optimizer.clip_norm; checkpoints from before it are kept",
                 )
     return values
 
