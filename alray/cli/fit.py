@@ -69,6 +69,7 @@ def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
         *([page.sentence(found.assumed)] if found.assumed else []),
     ]
     said = [*found.refused]
+    said.append("step: with a device for each stage; `alray plan` counts the processors of this machine")
     said.append("left: of each stage's device, besides its tensors; libraries need some of it, and so does the data")
     if found.best is None:
         said.append("nothing fits: use larger or more devices, or smaller components or mini-batches")
