@@ -36,6 +36,7 @@ class Regimes:
         plateau: None if no batch size is known to take as many steps as a smaller one.
         useful: the largest useful one.
         missed: batch size -> mini-batches after which it had not reached the target, of those that never did.
+        perfect_at_least, useful_at_least: whether nothing is known of larger ones, so the true one may be larger.
     """
 
     smallest: int
@@ -44,6 +45,8 @@ class Regimes:
     plateau: int | None
     useful: int
     missed: dict[int, int]
+    perfect_at_least: bool
+    useful_at_least: bool
 
     def of(self, batch_size: int) -> str:
         """The regime that a batch size is in."""
@@ -65,16 +68,33 @@ def regimes(steps: Mapping[int, float], missed: Mapping[int, int] | None = None)
     sizes, missed = sorted(steps), dict(missed or {})
     if len(sizes) < 2:
         return None
-    smallest, fewest = sizes[0], min(steps.values())
+    smallest, largest, fewest = sizes[0], sizes[-1], min(steps.values())
     perfect = max(size for size in sizes if steps[size] <= PERFECT * perfect_steps(steps, size))
     useful = smallest
     for before, size in pairwise(sizes):
         least = min(steps[each] for each in sizes if each <= before)
-        if steps[size] <= least * (1.0 - USEFUL) ** math.log2(size / before):
+        if steps[size] <= _useful_steps(least, before, size):
             useful = size
     plateau = next(size for size in sizes if steps[size] <= PLATEAU * fewest)
-    larger = plateau < sizes[-1] or any(size > plateau and ran >= fewest for size, ran in missed.items())
-    return Regimes(smallest, sizes[-1], perfect, plateau if larger else None, useful, missed)
+    larger = plateau < largest or any(size > plateau and ran >= fewest for size, ran in missed.items())
+    beyond = {size: ran for size, ran in missed.items() if size > largest}
+    return Regimes(
+        smallest,
+        largest,
+        perfect,
+        plateau if larger else None,
+        useful,
+        missed,
+        perfect_at_least=perfect == largest
+        and not any(ran >= PERFECT * perfect_steps(steps, size) for size, ran in beyond.items()),
+        useful_at_least=useful == largest
+        and not any(ran >= _useful_steps(fewest, largest, size) for size, ran in beyond.items()),
+    )
+
+
+def _useful_steps(least: float, before: int, size: int) -> float:
+    """The most steps with which a batch size is useful, if all smaller ones, up to `before`, take `least` or more."""
+    return least * math.pow(1.0 - USEFUL, math.log2(size / before))
 
 
 def perfect_steps(steps: Mapping[int, float], batch_size: int) -> float:

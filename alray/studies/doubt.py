@@ -30,10 +30,13 @@ class Doubted:
 
     Attributes:
         reasons: why it is not known, and what else makes the figure doubtful.
+        ends: the least and the most that each draw may stand for, where a study shows only that a figure lies beyond
+            what was tried; None: each draw stands for itself.
     """
 
     draws: NDArray[np.float64] | None
     reasons: tuple[str, ...] = ()
+    ends: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
 
 def of_point(results: Results, row: PointRow, name: str) -> Doubted:

@@ -134,10 +134,10 @@ class TrialRecord(BaseModel):
 class Compared(BaseModel):
     """The figure that decides a claim, at one point: its median with the ends of its 90 % interval.
 
-    None stands for a plateau that does not begin.
+    None stands for a plateau that does not begin, and for an upper end that the study does not show.
 
     Attributes:
-        share: the share of the draws from the confidence distribution of the figure for which the claim is true.
+        share: the share of the draws from the confidence distribution of the figure for which the claim is surely true.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -9,12 +9,14 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alray.loading.study.points import in_words, label_of
 from alray.report.figure import Exhibit
 from alray.report.table import CellValue, Column, Numbers
 from alray.run_folder.metrics import Metric
 from alray.spec.study.section import Verdict
+from alray.studies.batch_size import Regimes
 from alray.studies.confidence import LEVEL
 from alray.studies.doubt import Doubted, of_point, of_series
 from alray.studies.records import Answer, Compared
@@ -71,6 +73,8 @@ def compared_text(each: Compared) -> str:
     """The numbers that decide a claim at one point: `pipeline.stages=2: 0.53 (0.51 to 0.55)`."""
     where = f"{each.point}: " if each.point else ""
     value, low, high = map(_three_digits, (each.value, each.low, each.high))
+    if each.high is None:
+        return f"{where}{value} ({low} or more)"
     return f"{where}{value} ({low} to {high})"
 
 
@@ -87,20 +91,26 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
     compared: list[Compared] = []
     doubts: list[str] = []
     places = 0
+    refuted = False
     for place, left, right in _pairs(verdict, results):
         places += 1
         figure = _combined(verdict, left, right, results.metric)
         doubts += [f"{place}: {reason}" if place else reason for reason in figure.reasons]
         if figure.draws is not None:
-            borne_out = figure.draws > bound if verdict.above is not None else figure.draws < bound
-            shares = [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2]
-            ends = np.quantile(figure.draws, shares, method="inverted_cdf").tolist()  # between infinities is no mean
-            low, middle, high = (each if math.isfinite(each) else None for each in ends)
-            compared.append(Compared(point=place, value=middle, low=low, high=high, share=float(np.mean(borne_out))))
+            least, most = figure.ends or (figure.draws, figure.draws)
+            true, possible = (
+                (least > bound, most > bound) if verdict.above is not None else (most < bound, least < bound)
+            )
+            middle, low, high = (
+                _quantile(draws, share)
+                for draws, share in ((figure.draws, 0.5), (least, (1 - LEVEL) / 2), (most, (1 + LEVEL) / 2))
+            )
+            compared.append(Compared(point=place, value=middle, low=low, high=high, share=float(np.mean(true))))
+            refuted = refuted or float(np.mean(possible)) <= 1.0 - _SURE
     if not places:
         doubts.append("the study has no results for it")
     answer: Literal["holds", "does not hold", "not decided by this study"] = "not decided by this study"
-    if any(each.share <= 1.0 - _SURE for each in compared):
+    if refuted:
         answer = "does not hold"
     elif compared and len(compared) == places and all(each.share >= _SURE for each in compared):
         answer = "holds"
@@ -113,6 +123,12 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
         compared=compared,
         doubts=list(dict.fromkeys(doubts)),
     )
+
+
+def _quantile(draws: NDArray[np.float64], share: float) -> float | None:
+    """The value that this share of the draws does not exceed; None if it is infinite. Between infinities is no mean."""
+    found = float(np.quantile(draws, share, method="inverted_cdf"))
+    return found if math.isfinite(found) else None
 
 
 def _decided_by(verdict: Verdict) -> str:
@@ -135,12 +151,18 @@ def _combined(verdict: Verdict, left: Doubted, right: Sequence[Doubted], metric:
     if left.draws is None or len(others) < len(right):
         return Doubted(None, reasons)
     if not others:
-        return Doubted(left.draws, reasons)
+        return Doubted(left.draws, reasons, left.ends)
     smaller = verdict.figure in ROW_FIGURES and ROW_FIGURES[verdict.figure][0].best == "smallest"
     if verdict.figure in ("validation", "test"):
         smaller = metric.lowest
-    best = (np.minimum if smaller else np.maximum).reduce(others)
-    return Doubted(left.draws / best if verdict.over else left.draws - best, reasons)
+    best = (np.minimum if smaller else np.maximum).reduce
+    combine = np.divide if verdict.over else np.subtract
+    least, most = (best([each.ends[end] for each in right if each.ends] or others) for end in (0, 1))
+    with np.errstate(invalid="ignore"):  # of two plateaus that do not begin
+        draws = combine(left.draws, best(others))
+    if left.ends is None:
+        return Doubted(draws, reasons)
+    return Doubted(draws, reasons, (combine(left.ends[0], most), combine(left.ends[1], least)))
 
 
 _Known = list[tuple[Mapping[str, Any], Callable[[], Doubted]]]
@@ -190,5 +212,18 @@ def _of_series(results: Results, rows: Sequence[PointRow], figure: str) -> Doubt
     found, reasons = of_series(results, rows)
     if not found:
         return Doubted(None, (*reasons, "fewer than two batch sizes reached the target"))
-    values = [getattr(each, _OF_SERIES[figure]) for each in found]
-    return Doubted(np.asarray([math.inf if value is None else float(value) for value in values]), reasons)
+    least, most = zip(*(_ends(each, figure) for each in found), strict=True)
+    if any(low != high for low, high in zip(least, most, strict=True)):
+        largest = max(each.largest for each in found)
+        reasons = (*reasons, f"it may lie above {largest:,}, the largest batch size that reached the target")
+    values = [math.inf if (value := getattr(each, _OF_SERIES[figure])) is None else float(value) for each in found]
+    return Doubted(np.asarray(values), reasons, (np.asarray(least), np.asarray(most)))
+
+
+def _ends(found: Regimes, figure: str) -> tuple[float, float]:
+    """The least and the most that a figure of a series can be. Beyond the largest batch size nothing is known."""
+    value: int | None = getattr(found, _OF_SERIES[figure])
+    if value is None:
+        return float(found.largest), math.inf
+    is_least = {"useful": found.useful_at_least, "perfect": found.perfect_at_least}
+    return float(value), math.inf if is_least.get(_OF_SERIES[figure], False) else float(value)

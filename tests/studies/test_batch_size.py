@@ -28,7 +28,9 @@ from .conftest import trial
     ],
 )
 def test_where_the_regimes_part(steps: dict[int, float], perfect: int, plateau: int | None, useful: int) -> None:
-    assert regimes(steps) == Regimes(8, max(steps), perfect, plateau, useful, {})
+    largest = max(steps)
+    unknown = {"perfect_at_least": perfect == largest, "useful_at_least": useful == largest}
+    assert regimes(steps) == Regimes(8, largest, perfect, plateau, useful, {}, **unknown)
 
 
 def test_each_batch_size_is_in_one_regime() -> None:
@@ -39,18 +41,21 @@ def test_each_batch_size_is_in_one_regime() -> None:
 
 
 @pytest.mark.parametrize(
-    ("missed", "plateau"),
+    ("missed", "plateau", "at_least"),
     [
-        ({64: 250}, 32),  # it ran more mini-batches than 32 needs, and needs still more
-        ({64: 150}, None),  # it may need fewer than 32
-        ({4: 1000}, None),  # a smaller batch size tells nothing about a plateau
+        ({64: 250}, 32, (False, False)),  # it ran more mini-batches than 32 needs, and needs still more
+        ({64: 190}, None, (False, False)),  # it may need fewer than 32, but not so few as to be useful
+        ({64: 150}, None, (False, True)),  # nor on the line of perfect scaling
+        ({64: 120}, None, (True, True)),
+        ({4: 1000}, None, (True, True)),  # a smaller batch size tells nothing of larger ones
     ],
 )
-def test_a_larger_batch_size_that_never_reached_the_target_may_show_a_plateau(
-    missed: dict[int, int], plateau: int | None
+def test_a_larger_batch_size_that_never_reached_the_target_may_tell_where_the_regimes_end(
+    missed: dict[int, int], plateau: int | None, at_least: tuple[bool, bool]
 ) -> None:
     found = regimes({8: 800, 16: 400, 32: 200}, missed)
     assert found is not None and (found.largest, found.perfect, found.plateau) == (32, 32, plateau)
+    assert (found.perfect_at_least, found.useful_at_least) == at_least
 
 
 @pytest.mark.parametrize("steps", [{}, {8: 800}])

@@ -122,6 +122,27 @@ def test_the_largest_useful_batch_sizes_of_two_series_are_compared() -> None:
 
 
 @pytest.mark.filterwarnings("error")
+def test_a_batch_size_that_is_useful_to_the_end_may_be_larger() -> None:
+    """Two series whose largest batch size is still useful: which of them goes on for longer, the study cannot show."""
+    generator = np.random.default_rng(0)
+    trials = [*searched("sgd", 10**6, generator), *searched("momentum", 10**6, generator)]
+    trials += searched("short", 16, generator)
+    trials = [each.model_copy(update={"number": number}) for number, each in enumerate(trials)]
+    series = {"figure": "largest_useful_batch_size", "of": {"variant": "momentum"}}
+    claims = [
+        {"claim": "not shorter", **series, "over": [{"variant": "sgd"}], "above": 0.99},
+        {"claim": "not longer", **series, "over": [{"variant": "sgd"}], "below": 1.01},
+        {"claim": "longer than the short one", **series, "over": [{"variant": "short"}], "above": 1.0},
+        {"claim": "ends before 512", **series, "below": 512},
+    ]
+    not_shorter, not_longer, longer, ends = answers_of(search_study(*trials, verdicts=claims))
+    assert [each.answer for each in (not_shorter, not_longer, ends)] == ["not decided by this study"] * 3
+    assert any("may lie above 256" in doubt for doubt in not_shorter.doubts)
+    assert (not_shorter.compared[0].low, not_shorter.compared[0].high) == (0.0, None)
+    assert longer.answer == "holds" and (longer.compared[0].low, longer.compared[0].high) == (16.0, None)
+
+
+@pytest.mark.filterwarnings("error")
 def test_a_plateau_may_not_begin() -> None:
     trials = searched("sgd", 16, np.random.default_rng(0))
     begins = {"claim": "a plateau begins by 64", "figure": "plateau_from", "below": 65}
@@ -133,7 +154,7 @@ def test_a_plateau_may_not_begin() -> None:
 
 
 def test_a_batch_size_is_written_out() -> None:
-    assert compared_text(Compared(point="", value=1024.0, low=64.0, high=None, share=1.0)) == "1,024 (64 to none)"
+    assert compared_text(Compared(point="", value=1024.0, low=64.0, high=None, share=1.0)) == "1,024 (64 or more)"
 
 
 def test_proposed_settings_do_not_show_how_far_the_best_is() -> None:

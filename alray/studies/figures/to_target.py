@@ -35,17 +35,18 @@ _TELLS = {
 
 def steps_to_target(results: Results) -> Exhibit | None:
     """How many mini-batches, and how much time, the best settings of each batch size take to reach the target on
-    validation (Shallue et al. 2019, JMLR 20(112), section 4.1). The dotted line is perfect scaling from the
-    smallest batch size. Perfect scaling ends at the largest batch size that takes at most 1.25 times the steps of
-    that line. Maximal data parallelism begins where the steps are at most 1.1 times the fewest, if a larger batch
-    size takes no fewer. Between the two, returns diminish. The largest useful batch size is the last one that cut
-    the steps by at least 20 % for each doubling of the batch, compared with the fewest steps of the smaller ones.
-    Its 90 % interval, over the seeds and over the trials of the search (docs/studies.md), is that of the best
-    settings there are. These may need fewer steps than the best ones tried, so the interval can leave out the batch
-    size that was found. An open triangle stands at the budget of a batch size whose trials never reached the
-    target. Where only some seeds reached it, the mean is over these, and its mark says so. A bar is the 90 %
-    interval of what the best settings there are need, which may be less than the best ones tried needed; without a
-    search, of the mean over seeds. The time counts training only: no start-up and no evaluations."""
+    validation (Shallue et al. 2019, JMLR 20(112), section 4.1). The dotted line is perfect scaling from the smallest
+    batch size. Perfect scaling ends at the largest batch size that takes at most 1.25 times the steps of that line.
+    Maximal data parallelism begins where the steps are at most 1.1 times the fewest, if a larger batch size takes no
+    fewer. Between the two, returns diminish. The largest useful batch size is the last one that cut the steps by at
+    least 20 % for each doubling of the batch, compared with the fewest steps of the smaller ones; "at least" that where
+    no larger one was tried, or none ran long enough to tell. Its 90 % interval, over the seeds and over the trials of
+    the search (docs/studies.md), is that of the best settings there are. These may need fewer steps than the best ones
+    tried, so the interval can leave out the batch size that was found. An open triangle stands at the budget of a batch
+    size whose trials never reached the target. Where only some seeds reached it, the mean is over these, and its mark
+    says so. A bar is the 90 % interval of what the best settings there are need, which may be less than the best ones
+    tried needed; without a search, of the mean over seeds. The time counts training only: no start-up and no
+    evaluations."""
     if not results.is_of_batch_sizes:
         return None
     along = results.along(BATCH_SIZE)
@@ -322,13 +323,14 @@ def _missed(rows: Sequence[PointRow]) -> dict[int, int]:
     return {row.point[BATCH_SIZE]: row.steps or 0 for row in rows if row.figures["steps_to_target"] is None}
 
 
-def _useful(results: Results, rows: Sequence[PointRow]) -> tuple[int, int] | None:
-    """The ends of the 90 % interval of the largest useful batch size; None where its doubt is not known."""
-    sizes = sorted(each.useful for each in of_series(results, rows)[0])
-    if not sizes:
+def _useful(results: Results, rows: Sequence[PointRow]) -> tuple[int, int | None] | None:
+    """The ends of the 90 % interval of the largest useful batch size, the upper one None where larger batch sizes may
+    be useful, too; None where its doubt is not known."""
+    found = sorted(of_series(results, rows)[0], key=lambda each: (each.useful, each.useful_at_least))
+    if not found:
         return None
-    last = len(sizes) - 1
-    return sizes[round(last * (1.0 - LEVEL) / 2.0)], sizes[round(last * (1.0 + LEVEL) / 2.0)]
+    low, high = (found[round((len(found) - 1) * share)] for share in ((1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0))
+    return low.useful, None if high.useful_at_least else high.useful
 
 
 def _rising(rows: Sequence[PointRow]) -> list[int]:
@@ -348,7 +350,7 @@ def _rises(label: str, rows: Sequence[PointRow]) -> str:
 
 
 def _conclusion(
-    label: str, found: Regimes | None, rows: Sequence[PointRow], sure: tuple[int, int] | None, *, searched: bool
+    label: str, found: Regimes | None, rows: Sequence[PointRow], sure: tuple[int, int | None] | None, *, searched: bool
 ) -> str:
     """A sentence about a series of batch sizes.
 
@@ -371,14 +373,19 @@ def _conclusion(
         plateau = f"no plateau up to {found.largest:,}, the largest batch size that reached the target"
     else:
         plateau = "no plateau up to the largest batch size"
-    useful = f"the largest useful batch size is {found.useful:,}"
+    useful = f"the largest useful batch size is {_at_least(found.useful, open_above=found.useful_at_least)}"
     if sure is None:
         useful += ", and how sure that is, is not known"
     else:
-        span = " to ".join(f"{size:,}" for size in dict.fromkeys(sure))
+        low, high = sure
+        span = f"{low:,} to {high:,}" if high not in (low, None) else _at_least(low, open_above=high is None)
         useful += f" by the settings tried, and {span} by the best there are" if searched else f" ({span})"
-    scaling = f"perfect scaling up to {found.perfect:,}, {plateau}"
+    scaling = f"perfect scaling {'at least ' if found.perfect_at_least else ''}up to {found.perfect:,}, {plateau}"
     return f"{label}: {'; '.join([useful, scaling, *never, *some])}."
+
+
+def _at_least(size: int, *, open_above: bool) -> str:
+    return f"at least {size:,}" if open_above else f"{size:,}"
 
 
 def _listed(sizes: Iterable[int]) -> str:
@@ -387,7 +394,7 @@ def _listed(sizes: Iterable[int]) -> str:
 
 
 def _table(
-    along: dict[str, list[PointRow]], found: dict[str, Regimes | None], useful: dict[str, tuple[int, int] | None]
+    along: dict[str, list[PointRow]], found: dict[str, Regimes | None], useful: dict[str, tuple[int, int | None] | None]
 ) -> Table:
     axes = [axis for axis in next(iter(along.values()))[0].point if axis != BATCH_SIZE]
     columns = [Column(axis, in_words(axis), kind="setting") for axis in axes] or [Column("series", "series")]
