@@ -72,10 +72,17 @@ _COLUMNS = (
 def compared_text(each: Compared) -> str:
     """The numbers that decide a claim at one point: `pipeline.stages=2: 0.53 (0.51 to 0.55)`."""
     where = f"{each.point}: " if each.point else ""
-    value, low, high = map(_three_digits, (each.value, each.low, each.high))
-    if each.high is None:
-        return f"{where}{value} ({low} or more)"
-    return f"{where}{value} ({low} to {high})"
+    return f"{where}{_three_digits(each.value)} ({_range_text(each.low, each.high)})"
+
+
+def _range_text(low: float | None, high: float | None) -> str:
+    if low is None and high is None:
+        return "not known"
+    if low is None:
+        return f"{_three_digits(high)} or less"
+    if high is None:
+        return f"{_three_digits(low)} or more"
+    return f"{_three_digits(low)} to {_three_digits(high)}"
 
 
 def _three_digits(value: float | None) -> str:

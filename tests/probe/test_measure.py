@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from alray.channel.gradient_reducer import GradientReducer
 from alray.data.batches import TrainBatches
 from alray.errors import RunError
 from alray.nn.component import Exercise, LocalComponent
@@ -21,6 +22,7 @@ from alray.planner.planning import Planner
 from alray.prediction.costs import ComponentCosts, Costs
 from alray.prediction.durations import action_durations
 from alray.prediction.setting import StepSetting
+from alray.probe.all_reduce import time_reduction
 from alray.probe.contention import Companions, companions, measure_contention
 from alray.probe.estimate import estimate_costs
 from alray.probe.measure import Surroundings, probe_costs
@@ -273,6 +275,25 @@ def test_the_reduction_over_replicas_is_measured_and_comes_before_the_update(mak
     added = action_durations(both, [2]).update_s[0] - action_durations(one, [2]).update_s[0]
     assert added == pytest.approx(sum(component.reduce_s for component in costs.components))
     assert all(component.reduce_s == 0 for component in probe(make_workload(*BACKPROPAGATION)).components)
+
+
+def test_the_gradients_of_a_measured_sum_are_not_zeros(make_workload, monkeypatch):
+    """`top_k` finds the largest of zeros in half of the time. The run's own random numbers stay as they were."""
+    are_full: list[bool] = []
+    start = GradientReducer.start
+
+    def noted(self, gradients, weight, **named):
+        are_full.extend(bool(each.all()) for each in gradients)
+        start(self, gradients, weight, **named)
+
+    monkeypatch.setattr(GradientReducer, "start", noted)
+    workload = make_workload(*BACKPROPAGATION, "replicas={count: 2, compression: {kind: top_k, fraction: 0.1}}")
+    before = torch.get_rng_state()
+    component = workload.network.component(0, CPU)
+    torch.set_rng_state(before)
+    assert time_reduction(component, workload.spec.replicas, accumulate=1) > 0
+    assert are_full and all(are_full)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 class Beside(Companions):
