@@ -56,7 +56,7 @@ def time_reduction(component: Component, replicas: Replicas, accumulate: int) ->
             times = []
             generator = torch.Generator().manual_seed(rank)
             for _ in range(_REPEATS):
-                # Compression searches zeros in half of the time that other values take.
+                # Not zeros: `top_k` finds the largest of them in half of the time.
                 gradients = [torch.randn(each.shape, generator=generator).to(each) for each in parameters]
                 together.wait(_TIMEOUT_S)
                 began = time.perf_counter()

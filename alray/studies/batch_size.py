@@ -36,7 +36,7 @@ class Regimes:
         plateau: None if no batch size is known to take as many steps as a smaller one.
         useful: the largest useful one.
         missed: batch size -> mini-batches after which it had not reached the target, of those that never did.
-        perfect_at_least, useful_at_least: whether nothing is known of larger ones, so the true one may be larger.
+        perfect_at_least, useful_at_least: whether batch sizes larger than all that reached the target may count, too.
     """
 
     smallest: int

@@ -39,14 +39,14 @@ def steps_to_target(results: Results) -> Exhibit | None:
     batch size. Perfect scaling ends at the largest batch size that takes at most 1.25 times the steps of that line.
     Maximal data parallelism begins where the steps are at most 1.1 times the fewest, if a larger batch size takes no
     fewer. Between the two, returns diminish. The largest useful batch size is the last one that cut the steps by at
-    least 20 % for each doubling of the batch, compared with the fewest steps of the smaller ones; "at least" that where
-    no larger one was tried, or none ran long enough to tell. Its 90 % interval, over the seeds and over the trials of
-    the search (docs/studies.md), is that of the best settings there are. These may need fewer steps than the best ones
-    tried, so the interval can leave out the batch size that was found. An open triangle stands at the budget of a batch
-    size whose trials never reached the target. Where only some seeds reached it, the mean is over these, and its mark
-    says so. A bar is the 90 % interval of what the best settings there are need, which may be less than the best ones
-    tried needed; without a search, of the mean over seeds. The time counts training only: no start-up and no
-    evaluations."""
+    least 20 % for each doubling of the batch, compared with the fewest steps of the smaller ones. If that is the
+    largest batch size that reached the target, larger ones may be useful too, and the report says "at least". Its 90 %
+    interval, over the seeds and over the trials of the search (docs/studies.md), is that of the best settings there
+    are. These may need fewer steps than the best ones tried, so the interval can leave out the batch size that was
+    found. An open triangle stands at the budget of a batch size whose trials never reached the target. Where only some
+    seeds reached it, the mean is over these, and its mark says so. A bar is the 90 % interval of what the best settings
+    there are need, which may be less than the best ones tried needed; without a search, of the mean over seeds. The
+    time counts training only: no start-up and no evaluations."""
     if not results.is_of_batch_sizes:
         return None
     along = results.along(BATCH_SIZE)
