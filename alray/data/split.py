@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -60,8 +61,8 @@ class Split(ABC):
         return samples[0], labels[0] if labels.ndim > 1 else int(labels[0])
 
 
-_PREPARED_BYTES = 1 << 30
-"""Up to this size, a set in memory is kept a second time in normalised form."""
+_PREPARED_BYTES = 1 << 28
+"""Up to this size in float32, a set in memory is kept a second time in normalised form."""
 
 
 class SampleSplit(Split):
@@ -104,12 +105,12 @@ class SampleSplit(Split):
         self._part = part
         self._name = name
         self._normalisation = normalisation
-        # Float samples in memory are checked and normalised all at once, when the first of them is read.
+        # Samples in memory are checked and normalised all at once, when the first of them is read.
         self._prepared: Tensor | None = None
         self._preparable = (
             isinstance(samples, TensorSet)
-            and samples.samples.dtype == torch.float32
-            and samples.samples.nbytes <= _PREPARED_BYTES
+            and samples.samples.dtype in (torch.float32, torch.uint8)
+            and len(samples) * math.prod(self.shape) * torch.float32.itemsize <= _PREPARED_BYTES
         )
 
     def __len__(self) -> int:
@@ -143,9 +144,11 @@ class SampleSplit(Split):
                 and bool(self._task.fits(labels).all())
             )
             if self._preparable:
-                of_model = self._normalise(self._in_channels(samples.samples))
-                self._prepared = of_model.clone(memory_format=torch.contiguous_format)
+                self._prepared = samples.prepared((self.shape, self._normalisation), self._as_the_model_gets)
         return self._prepared is not None
+
+    def _as_the_model_gets(self, raw: Tensor) -> Tensor:
+        return self._normalise(as_float(self._in_channels(raw), f"split `{self._name}`"))
 
     def prepare(self, raw: Tensor, what: str) -> Tensor:
         """Prepare a sample that is not in this split in the same way. `what` names it in messages."""

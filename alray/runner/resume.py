@@ -43,6 +43,7 @@ _FREE = (
     "run.checkpoint",
     "run.evaluate_every",
     "run.test",
+    "run.train",
     "run.max_failures",
     "run.deadline_s",
     "run.stop_at",

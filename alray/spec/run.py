@@ -103,6 +103,9 @@ class RunSection(Section):
     test: Literal["always", "end"] = "always"
     """When the test set is measured. `always`: at every evaluation. `end`: only at the end of the run, which shortens
     the other evaluations. Default: always."""
+    train: Literal["end", "never"] = "end"
+    """When the training set is measured. `end`: at the end of the run, in a pass over the whole set. `never`: not at
+    all, unless `stop_at` needs it. Default: end."""
     max_failures: NonNegativeInt = 3
     """Number of failures, without a newer checkpoint between them, after which the run gives up. Default: 3."""
     deadline_s: PositiveFloat | None = None

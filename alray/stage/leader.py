@@ -88,7 +88,7 @@ class Leader:
         self._checkpoint = Timer(every, steps_per_epoch=steps_per_epoch, samples=samples)
         self._keeps_best = run.checkpoint is not None
         self._stop_at = run.stop_at
-        self._tests_at_the_end = run.test == "end"
+        self._measured = {"train": run.train, "validation": "always", "test": run.test}
 
     def over(self, step: int) -> bool:
         """Whether the run ends after `step` mini-batches: by its length, or by an evaluation that was made there."""
@@ -111,16 +111,12 @@ class Leader:
         return flags
 
     def splits(self, flags: int) -> tuple[str, ...]:
-        """The splits that an evaluation with these flags measures.
-
-        The training set is measured only at the end, and where `run.stop_at` needs it. So is the test set with
-        `run.test: end`.
+        """The splits that an evaluation with these flags measures: those that `run` asks for then, and that of
+        `run.stop_at`.
         """
         needed = self._stop_at.split if self._stop_at is not None else None
-        at_the_end = {"train": True, "validation": False, "test": self._tests_at_the_end}
-        return tuple(
-            split for split, only_then in at_the_end.items() if not only_then or flags & CutFlag.STOP or needed == split
-        )
+        due = {"always", "end"} if flags & CutFlag.STOP else {"always"}
+        return tuple(split for split, when in self._measured.items() if when in due or split == needed)
 
     def heard(self, evaluation: EvaluationRecord) -> None:
         """Take note of an evaluation."""
