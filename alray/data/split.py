@@ -144,7 +144,11 @@ class SampleSplit(Split):
                 and bool(self._task.fits(labels).all())
             )
             if self._preparable:
-                self._prepared = samples.prepared((self.shape, self._normalisation), self._as_the_model_gets)
+                prepare = self._as_the_model_gets
+                # A user's code may change its set before the next run.
+                own = self._own_seed is not None
+                way = (self.shape, self._normalisation)
+                self._prepared = prepare(samples.samples) if own else samples.prepared(way, prepare)
         return self._prepared is not None
 
     def _as_the_model_gets(self, raw: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from alray.data import split
 from alray.data.dataset import Dataset, Normalisation, TensorSet, open_data
 from alray.data.hashes import hash_of_set
 from alray.errors import DataError
@@ -111,6 +112,25 @@ def test_uint8_is_scaled_and_normalised_and_floats_are_taken_as_they_are() -> No
     floats = own([(torch.tensor([-3.0, 7.5], dtype=torch.float64), 1)] * 2)
     assert floats.train[0][0].tolist() == [-3.0, 7.5]
     assert floats.train[0][0].dtype == torch.float32
+
+
+@pytest.mark.parametrize("largest", [0, 1 << 28], ids=["each mini-batch", "all at once"])
+def test_pictures_in_memory_have_the_bits_of_those_that_are_read_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, largest: int
+) -> None:
+    monkeypatch.setattr(split, "_PREPARED_BYTES", largest)
+    pictures = torch.randint(256, (40, 3, 5, 7), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    keys: dict[str, Any] = {"normalisation": Normalisation((0.41, 0.5, 0.3), (0.21, 0.3, 0.25)), "batch_size": 8}
+    whole = own(TensorSet(pictures, torch.zeros(40, dtype=torch.int64)), **keys)  # type: ignore[arg-type]
+    one_by_one = own([(picture, 0) for picture in pictures], **keys)
+    assert torch.equal(whole.train.take([3, 39, 0])[0], one_by_one.train.take([3, 39, 0])[0])
+
+
+def test_a_user_may_change_a_set_before_the_next_run() -> None:
+    held = TensorSet(torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64))
+    assert own(held).train.take([0])[0].tolist() == [[0.0, 0.0, 0.0]]  # type: ignore[arg-type]
+    held.samples.add_(1)
+    assert own(held).train.take([0])[0].tolist() == [[1.0, 1.0, 1.0]]  # type: ignore[arg-type]
 
 
 def test_image_size_resizes_the_samples_of_a_users_source() -> None:

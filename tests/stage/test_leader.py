@@ -17,11 +17,16 @@ EVALUATE, CHECKPOINT, STOP = CutFlag.EVALUATE, CutFlag.CHECKPOINT, CutFlag.STOP
 
 
 def run(
-    evaluate: str | None = None, checkpoint: str | None = None, stop_at: StopAt | None = None, test: str = "always"
+    evaluate: str | None = None,
+    checkpoint: str | None = None,
+    stop_at: StopAt | None = None,
+    test: str = "always",
+    train: str = "end",
 ) -> RunSection:
     return RunSection(
         epochs=1,
         test=test,
+        train=train,
         evaluate_every=parse_duration(evaluate) if evaluate else None,
         checkpoint=Checkpoint(every=parse_duration(checkpoint)) if checkpoint else None,
         stop_at=stop_at,
@@ -150,6 +155,13 @@ def test_the_training_set_is_measured_at_the_end_or_where_a_bound_needs_it():
     assert leader.splits(EVALUATE | STOP) == ("train", "validation", "test")
     bound = run("1 epoch", stop_at=StopAt(metric="train_accuracy", above=0.5))
     leader = lead(bound, total_steps=13)
+    assert leader.splits(EVALUATE) == ("train", "validation", "test")
+
+
+def test_the_training_set_is_never_measured_if_it_is_asked_to_be_unless_a_bound_needs_it():
+    leader = lead(run("1 epoch", train="never"), total_steps=13)
+    assert leader.splits(EVALUATE | STOP) == ("validation", "test")
+    leader = lead(run("1 epoch", train="never", stop_at=StopAt(metric="train_accuracy", above=0.5)), total_steps=13)
     assert leader.splits(EVALUATE) == ("train", "validation", "test")
 
 
