@@ -135,7 +135,7 @@ findings: $(INSTALLED)
 	$(BIN)/python -m benchmarks.findings_page
 	$(BIN)/python -m benchmarks.predictions_page
 
-# Seven hours on two quiet cores; docs/studies.md has the minutes of each. A study that has a report in docs/studies is left out: delete it to run it again.
+# Six hours on two quiet cores; docs/studies.md has the minutes of each. A study that has a report in docs/studies is left out: delete it to run it again.
 studies: $(INSTALLED)
 	$(BIN)/python -m benchmarks.studies
 
