@@ -6,6 +6,7 @@ more than their number. And training takes at least as long as its busiest stage
 
 from __future__ import annotations
 
+from alray.report.attempts import Timed
 from alray.report.text import number, seconds
 
 TOLERANCE = 0.02
@@ -26,6 +27,21 @@ def impossible_speed_up(speed_up: float, devices: float, of: str = "") -> str | 
         f"{_subject(of)}a speed-up of {number(speed_up)} by {number(devices)} times the devices is above the number of "
         "devices: do not compare these times, for one of them leaves work out or was measured on a busier machine"
     )
+
+
+def doubts_of(timed: Timed, stages: int) -> list[str]:
+    """The sentences about the times of a run; a sound run has none.
+
+    Args:
+        timed: its mini-batches after warm-up.
+    """
+    busiest = max(range(stages), key=lambda stage: timed.computing_s(stage) or 0.0)
+    computing_s, step_s = timed.computing_s(busiest), timed.step_s
+    if computing_s is None or step_s is None:
+        return []
+    num_steps = max(sum(record.steps for record in timed.of_stage(stage)) for stage in range(stages))
+    sentence = impossible_time(num_steps * step_s, num_steps * computing_s, busiest)
+    return [] if sentence is None else [sentence]
 
 
 def impossible_time(training_s: float, computing_s: float, stage: int, of: str = "") -> str | None:
