@@ -68,7 +68,7 @@ def stage(number: int, compute_s: float, *, warm_up: bool = False) -> StageRecor
         receive_wait_s=0.1,
         idle_s=0.8 - compute_s,
         evaluation_s=0.0,
-        step_times_s=[],
+        step_times_s=[0.2] * 5 if number == 1 else [],
         bytes_sent={},
         peak_memory_bytes=None,
     )
@@ -84,10 +84,14 @@ def test_pace_and_time_left(plan: Plan) -> None:
     assert (progress.samples_per_s, progress.left_s, progress.losses) == (None, None, {})
     for number in range(1, 6):
         progress.take(step(number, 0.5 * number, loss=number))
-    assert progress.samples_per_s == pytest.approx(20.0)
+    assert progress.samples_per_s is None, "no step time was measured by now"
+    progress.take(stage(1, 0.5, warm_up=True))
+    assert progress.samples_per_s is None
+    progress.take(stage(1, 0.5))
+    assert progress.samples_per_s == pytest.approx(10 / 0.2)
     assert progress.left_s == pytest.approx(7.5)
     assert progress.losses[1] == {"associated": 3.0, "autoencoder": 6.0}
-    assert progress_text(progress) == "epoch 0.50 of 2, mini-batch 5 of 20, 20 samples/s, 7.50 s left"
+    assert progress_text(progress) == "epoch 0.50 of 2, mini-batch 5 of 20, 50 samples/s, 7.50 s left"
     part = Progress(replace(plan, steps_per_epoch=17, total_steps=79))
     assert progress_text(part) == "epoch 0.00 of 4.65, mini-batch 0 of 79"
 
@@ -159,13 +163,13 @@ def test_a_failure_is_told_once(plan: Plan) -> None:
 
 def test_what_is_drawn_on_a_terminal(plan: Plan) -> None:
     progress = Progress(plan)
-    for record in (step(5, 1.0), step(6, 1.5), stage(0, 0.8), stage(1, 0.5), evaluation(6)):
+    for record in (step(5, 1.0), step(6, 1.5), stage(1, 0.5), stage(0, 0.8), evaluation(6)):
         progress.take(record)
     console = Console(file=io.StringIO(), width=100, force_terminal=False)
     with console.capture() as capture:
         console.print(frame(progress, 100))
     drawn = [line.rstrip() for line in capture.get().splitlines()]
-    assert drawn[1] == "epoch 0.60 of 2, mini-batch 6 of 20, 20 samples/s, 7.00 s left"
+    assert drawn[1] == "epoch 0.60 of 2, mini-batch 6 of 20, 50 samples/s, 7.00 s left"
     assert drawn[2].split() == ["stage", "computing", "component", "associated", "autoencoder"]
     assert drawn[3].split() == ["0", "80.0", "%", "0", "1", "2"]
     assert drawn[4].split() == ["1", "50.0", "%", "1", "1", "2"]
