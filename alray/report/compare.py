@@ -283,6 +283,8 @@ class Comparison:
             for listed in (" and ".join(labels) for labels in self._same_weights)
         ]
         for group in self.groups:
+            found += [f"{group.label}, seed {run.seed}: {doubt}" for run in group.runs for doubt in run.figures.doubts]
+        for group in self.groups:
             seeds = [run.seed for run in group.runs]
             if len(set(seeds)) < len(seeds):
                 found.append(f"{group.label}: two runs have the same seed, so the spread is too small")
