@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from alray.prediction.costs import ComponentCosts, Costs
 from alray.prediction.make import make_plan
 from alray.prediction.plan import Plan
 from alray.report.progress import Progress
-from alray.run_folder.records import DepthScores, EvaluationRecord, EventRecord, StageRecord, StepRecord
+from alray.run_folder.records import DepthScores, EvaluationRecord, EventRecord, Record, StageRecord, StepRecord
 
 COMPONENT = ComponentCosts("vgg", 0.001, 0.002, 0.001, 0.001, 0.001, 9, 36, 36, 72, 640, 160, 160, 40, (1, 4, 4))
 COSTS = Costs("given", "cpu", 1, 10, (COMPONENT,) * 2, edge_latency_s=0.0, edge_s_per_byte=0.0)
@@ -145,6 +146,35 @@ def test_plain_lines_at_evaluations_and_every_five_seconds(plan: Plan, monkeypat
     assert shown[0].endswith("; associated 1 1; autoencoder 2 2")
     assert said[-1] == "mind the gap"
     assert not any("not told" in line for line in said)
+
+
+def lines_of(plan: Plan, records: Sequence[Record]) -> list[str]:
+    stream = io.StringIO()
+    with Interrupts() as interrupts, PlainLines(stream, interrupts) as display:
+        display.planned(plan)
+        for record in records:
+            display.record(record)
+    return stream.getvalue().splitlines()[1:]
+
+
+@pytest.mark.parametrize("late", [(4,), (3, 4), (1, 2, 3, 4), (4, 5)], ids=str)
+def test_losses_stand_beside_the_mini_batch_that_they_belong_to(plan: Plan, late: tuple[int, ...]) -> None:
+    """The losses of all stages arrive after an evaluation, before it, or in part. The lines do not depend on it."""
+    losses = {number: step(number, 0.1 * number, loss=float(number)) for number in range(1, 7)}
+    before = [losses[number] for number in range(1, 5) if number not in late]
+    after = [losses[number] for number in range(1, 7) if number in late or number > 4]
+    shown = lines_of(plan, [*before, evaluation(4), *after, evaluation(6)])
+    lines = [line.split(", ") for line in shown if line.startswith("  epoch")]
+    assert [line[1] for line in lines] == ["mini-batch 4 of 20", "mini-batch 6 of 20"]
+    ends = [line[-1].split("; ", 1)[1] for line in lines]
+    assert ends == ["associated 2.5 2.5; autoencoder 5 5", "associated 3.5 3.5; autoencoder 7 7"]
+
+
+def test_losses_that_overtake_an_evaluation_keep_their_number(plan: Plan) -> None:
+    *_, line = lines_of(
+        plan, [*(step(number, 0.1 * number, loss=float(number)) for number in range(1, 6)), evaluation(4)]
+    )
+    assert "mini-batch 5 of 20" in line and line.endswith("associated 3 3; autoencoder 6 6")
 
 
 def test_a_failure_is_told_once(plan: Plan) -> None:

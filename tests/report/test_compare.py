@@ -365,3 +365,17 @@ def test_a_folder_that_is_no_run_is_refused(add: Add, tmp_path: Path) -> None:
 def test_spread_is_of_what_was_measured() -> None:
     assert spread([None, None]) is None
     assert spread([1.0, None, 3.0]) == Spread(2.0, pytest.approx(2.0**0.5), 2, missing=1)
+
+
+def test_a_page_of_runs_with_very_many_evaluations_stays_small(add: Add) -> None:
+    """The curves of two runs with 1,200 evaluations each: evenly spaced, with the last one; nothing else is lost."""
+    runs = [add(name, *[(0.5, 0.001 * (number % 900)) for number in range(1200)], name=name) for name in ("a", "b")]
+    comparison = compare_runs(runs)
+    for axis in ("steps", "samples", "seconds"):
+        rows = training_rows(comparison, axis)
+        assert 1000 <= len(rows) <= 2000
+        assert [max(row[axis] for row in rows if row["series"] == name) for name in ("a", "b")] == [
+            pytest.approx({"steps": 12_000, "samples": 12_000 * 64, "seconds": 12_000 * 0.2}[axis])
+        ] * 2
+    (run,) = comparison.groups[0].runs
+    assert not run.folder.records and run.score("test", 2) == pytest.approx(0.0), "those of the best, the first one"
