@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from alray.report.attempts import Attempt
+from alray.report.folder import read_run
 from alray.report.invariants import impossible_speed_up, impossible_time
+from alray.report.run_page import RunReport
 from alray.report.single_step import single_step
 from alray.report.summary import figures_of
 from alray.report.training_time import TrainingTime
@@ -202,3 +205,16 @@ def test_what_no_time_can_be_is_said(given: ModuleType, hands: Hands) -> None:
     plan = given.example_plan()
     (doubt,) = figures_of(wrong, plan).doubts
     assert "stage 1" in doubt
+
+
+def test_a_page_shows_what_cannot_be_true(given: ModuleType, tmp_path: Path) -> None:
+    plan = given.example_plan()
+    sound = given.example_records(plan)
+    wrong = [
+        record.model_copy(update={"compute_s": 0.09}) if isinstance(record, StageRecord) else record for record in sound
+    ]
+    pages = []
+    for name, records in (("sound", sound), ("wrong", wrong)):
+        given.write_run(tmp_path / name, plan, records)
+        pages.append(RunReport(read_run(tmp_path / name)).page())
+    assert ["fewer than" in page and "do not rely on the times" in page for page in pages] == [False, True]
