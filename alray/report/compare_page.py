@@ -25,9 +25,12 @@ from alray.report.compare_tables import (
 from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colours_of
 from alray.report.figure import Exhibit, Figure, Show, exhibits_of
 from alray.report.html import render_page
+from alray.report.thinning import spaced
 from alray.report.training_time import TRAINING_S
 from alray.run_folder.metrics import Metric
 from alray.run_folder.records import EvaluationRecord
+
+_MOST_POINTS = 2000  # of all curves of a figure together, but at least 50 of each
 
 AxisPosition = Callable[[ComparedRun, EvaluationRecord], float | None]
 Row = dict[str, Any]
@@ -51,7 +54,7 @@ def scores(comparison: Comparison) -> Exhibit:
 
 def training(comparison: Comparison) -> Exhibit:
     """With several seeds, the line is their mean at the evaluations that all of them made, and the band reaches from
-    the lowest to the highest."""
+    the lowest to the highest. Of very many evaluations only some are drawn."""
     split, metric = curve_split(comparison), comparison.metric
     figures = [
         _curves(
@@ -140,14 +143,17 @@ def training_rows(comparison: Comparison, axis: str) -> list[Row]:
     """Accuracy during training along an axis of `AXES`: for each group, and for its bag of embeddings if it has one.
 
     A value is the mean over the runs of a group, at the evaluations that all of them made. `low` and `high` are those
-    of the lowest and the highest run.
+    of the lowest and the highest run. Of very many evaluations only some are in it, evenly spaced.
     """
     split = curve_split(comparison)
+    most = max(50, _MOST_POINTS // max(1, len(comparison.groups)))
     found: list[Row] = []
     for group in comparison.groups:
-        found += _means(group, group.label, axis, lambda record: getattr(record, split))
+        shared = spaced(_same_steps(group.counted), most)
+        found += _means(group, group.label, axis, shared, lambda record: getattr(record, split))
         if group.has_bag_of_embeddings:
-            found += _means(group, f"{group.label}: bag of embeddings", axis, lambda record: _at_depth_1(record, split))
+            label = f"{group.label}: bag of embeddings"
+            found += _means(group, label, axis, shared, lambda record: _at_depth_1(record, split))
     return found
 
 
@@ -178,9 +184,19 @@ def _curves(name: str, title: str, curves: Curves, rows: list[Row]) -> Figure:
     return drawn.figure(name, title, f"{title}: {', '.join(each.label for each in series)}.", rows)
 
 
-def _means(group: Group, label: str, axis: str, value: Callable[[EvaluationRecord], float | None]) -> Iterator[Row]:
+def _means(
+    group: Group,
+    label: str,
+    axis: str,
+    evaluations: Sequence[Sequence[EvaluationRecord]],
+    value: Callable[[EvaluationRecord], float | None],
+) -> Iterator[Row]:
+    """
+    Args:
+        evaluations: after the same mini-batch, one of each run.
+    """
     position = AXES[axis][1]
-    for records in _same_steps(group.counted):
+    for records in evaluations:
         values = _known([value(record) for record in records])
         at = _known([position(run, record) for run, record in zip(group.counted, records, strict=True)])
         if len(values) == len(at) == len(records):

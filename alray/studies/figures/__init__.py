@@ -10,6 +10,7 @@ from alray.studies.figures.over_components import over_components
 from alray.studies.figures.scaling import device_scaling
 from alray.studies.figures.to_target import best_settings, search_so_far, steps_to_target, trials
 from alray.studies.figures.training import depths, early_exits, losses, race, utilisation
+from alray.studies.impossible import impossible_times
 from alray.studies.results import Results
 
 EXHIBITS: tuple[Show[Results], ...] = (
@@ -36,6 +37,7 @@ def exhibits_of(results: Results) -> list[Exhibit]:
 
 
 def warnings_of(results: Results) -> list[str]:
-    """The warnings about a study's figures: best settings on the edge of what was searched."""
-    search = results.study.search
-    return [] if search is None else [sentence for _, _, sentence in at_the_edge(search, results.rows)]
+    """The warnings about a study's figures: times that cannot be true, and best settings on the edge of what was
+    searched."""
+    search, found = results.study.search, impossible_times(results)
+    return found if search is None else [*found, *(sentence for _, _, sentence in at_the_edge(search, results.rows))]
