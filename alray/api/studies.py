@@ -13,6 +13,7 @@ from alray.api.runs import Run
 from alray.loading.load import SpecSource
 from alray.studies.folder import REPORT, SUMMARY, StudyFolder
 from alray.studies.records import StudySummary, TrialRecord, read_study
+from alray.user_code import require_not_imported
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -128,7 +129,11 @@ def _options(address: str | None, study_dir: str | Path | None, allow_code: bool
 
 
 def _ended(go: Callable[[Watcher], StudyReport], progress: bool) -> Study:
-    """Run `go`, show its progress, and return the study. Raises KeyboardInterrupt if it was interrupted."""
+    """Run `go`, show its progress, and return the study.
+
+    Raises KeyboardInterrupt if it was interrupted, and RequestError as `watched`.
+    """
+    require_not_imported()
     from alray.studies.study import Watcher, progress_line
 
     tell = teller(progress)
