@@ -20,6 +20,7 @@ from alray.planner.cached_costs import cache_encoders, cached_costs, cached_enco
 from alray.planner.memory import machine_memory_bytes, require_memory, stage_memories, stage_memory_limits
 from alray.planner.micro_batches import with_micro_batches
 from alray.planner.stage_devices import FindsDevices, StageDevices
+from alray.planner.updates import require_an_update, rest_note
 from alray.prediction.all_reduce import LinkCost, averaged_over
 from alray.prediction.costs import Costs, Link
 from alray.prediction.make import make_plan
@@ -93,9 +94,12 @@ class Planner:
         spec = with_micro_batches(spec, workload.network)
         require_whole_norms(spec, workload.network)
         _require_samples_to_normalise(spec, workload)
+        require_an_update(workload)
         workload.network.require_parts(spec.optimizer.rate_factors)
         for line in workload.notes:
             note(line)
+        if rest := rest_note(workload):
+            note(rest)
         return cls(replace(workload, spec=spec))
 
     def costs(
