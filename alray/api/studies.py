@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from alray.api.arguments import checked
 from alray.api.calls import Overrides, api_errors, override_texts, teller
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from alray.studies.study import StudyOptions, Watcher
 
 
+@checked
 def study(
     spec: SpecSource,
     overrides: Overrides = None,
@@ -51,6 +53,7 @@ def study(
         return _ended(lambda watcher: run_study(spec, given, options, watcher), progress)
 
 
+@checked
 def load_study(folder: str | Path) -> Study:
     """The study in a study folder, which may still be going on. Raises `alray.errors.CheckpointError` if it is none."""
     return Study(StudyFolder.open(Path(folder)))
@@ -88,6 +91,7 @@ class Study:
         """A row for each point, with its figures over seeds and settings."""
         return frame_of_rows(self.summary.rows)
 
+    @checked
     def resume(
         self,
         overrides: Overrides = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from alray.cli.terminal import shown, terminal
 from alray.counting import counted
 from alray.errors import RequestError
 from alray.report.text import seconds
+from alray.run_folder.store import require_run_dir
 from alray.storage.location import location_of
 
 _ALL = "all"
@@ -36,6 +38,7 @@ def evaluate(
     folder = location_of(run_dir)
     with terminal(as_json=json) as streams:
         wanted = _depth(depth)
+        require_run_dir(folder)  # before torch is imported, which takes seconds
         from alray.inference.requests import evaluate_run
         from alray.inference.weights import RequestedWeights
         from alray.report.table import Table
@@ -132,6 +135,8 @@ def predict(
                 key="--prompt",
                 hint="give inputs, or for a language model --prompt with a text to continue",
             )
+        if not (isinstance(source, Path) and source.is_file()):
+            require_run_dir(source)  # before torch is imported, which takes seconds
         if prompt is not None:
             from alray.inference.requests import generate_by_run
             from alray.inference.weights import RequestedWeights
@@ -210,6 +215,7 @@ def export(
     """
     folder = location_of(run_dir)
     with terminal(as_json=json) as streams:
+        require_run_dir(folder)  # before torch is imported, which takes seconds
         from alray.inference.export import FORMATS
         from alray.inference.requests import export_run
         from alray.inference.weights import RequestedWeights

@@ -50,7 +50,7 @@ class _Popen(popen_spawn_posix.Popen):
 
 class _Process(context.SpawnProcess):
     @staticmethod
-    def _Popen(process_obj: process.BaseProcess) -> _Popen:  # noqa: N802  # multiprocessing's name
+    def _Popen(process_obj: process.BaseProcess) -> _Popen:  # multiprocessing's name
         return _Popen(process_obj)
 
 

@@ -63,9 +63,7 @@ class Contract:
                 raise self._wrong(function, *fault)
         return {name: row_major(tensor) for name, tensor in tensors.items()}
 
-    def _fault(
-        self, name: str, tensor: Any, shape: Shape | None, where: str, samples: int
-    ) -> tuple[str, str] | None:
+    def _fault(self, name: str, tensor: Any, shape: Shape | None, where: str, samples: int) -> tuple[str, str] | None:
         """What is wrong with a tensor, and what helps; None: nothing is."""
         if tensor is None:
             return (

@@ -77,9 +77,7 @@ def test_the_rest_of_a_window_is_told(workshop: Workshop) -> None:
     ],
     ids=["adam", "sgd", "labels alone", "as usual"],
 )
-def test_a_run_that_changes_no_parameter_says_so(
-    workshop: Workshop, overrides: tuple[str, ...], learns: bool
-) -> None:
+def test_a_run_that_changes_no_parameter_says_so(workshop: Workshop, overrides: tuple[str, ...], learns: bool) -> None:
     watching = Watching()
     workshop.run("run.epochs=1", *overrides, watching=watching)
     warned = [each for each in watching.records if isinstance(each, EventRecord) and each.event == "warning"]
