@@ -460,7 +460,7 @@ def _require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
 
 
 def _require_edges(network: Network) -> None:
-    """Raise PlanError if a user's own method sends what no edge between stages carries, however many stages there are."""
+    """Raise PlanError if a user's own method sends what no edge between stages carries."""
     if not isinstance(network.spec.method, OwnCode):
         return
     for after in range(len(network) - 1):

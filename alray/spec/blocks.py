@@ -321,7 +321,7 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
         if self.cut is not None and self.components != "auto":
             raise refusal(
                 "a model is cut by `components` or by `cut`, not by both",
-                "remove one of them, or write components: auto",
+                "remove one of them, or set components to auto",
             )
         return self
 

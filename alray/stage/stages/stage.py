@@ -293,9 +293,9 @@ def finite_values(
             if not math.isfinite(value):
                 if samples == 1:
                     raise NonFiniteLoss(
-                        f"component {index}: the {name} loss is {value} at mini-batch {step}, which has one sample here",
+                        f"component {index}: the {name} loss is {value} at mini-batch {step}, of one sample",
                         key="data.batch_size",
-                        hint="a loss that compares samples needs two: raise data.batch_size, or set data.last_batch=drop",
+                        hint="a loss that compares samples needs two: raise data.batch_size, or drop the last mini-batch",
                     )
                 raise NonFiniteLoss(
                     f"component {index}: the {name} loss is {value} at mini-batch {step}",
