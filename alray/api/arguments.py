@@ -74,7 +74,7 @@ def require_form(name: str, value: Any, form: _Form) -> None:
     """Raise RequestError if an argument does not have this form."""
     if not isinstance(value, form.kinds):
         raise wrong_form(name, value, form.words)
-    if form.items and not isinstance(value, str | Path | Mapping | NoneType):
+    if form.items and isinstance(value, Sequence) and not isinstance(value, str):
         for item in value:
             if not isinstance(item, form.items):
                 raise wrong_form(name, item, form.words)

@@ -18,7 +18,7 @@ _OF_THE_SCRIPT = ("init_main_from_name", "init_main_from_path")
 
 def _preparation(name: str) -> dict[str, Any]:
     """What multiprocessing has a new process do first, without the script."""
-    whole: dict[str, Any] = spawn.get_preparation_data(name)  # type: ignore[attr-defined]  # not in typeshed
+    whole: dict[str, Any] = spawn.get_preparation_data(name)
     return {key: value for key, value in whole.items() if key not in _OF_THE_SCRIPT}
 
 

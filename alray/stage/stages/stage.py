@@ -295,7 +295,7 @@ def finite_values(
                     raise NonFiniteLoss(
                         f"component {index}: the {name} loss is {value} at mini-batch {step}, of one sample",
                         key="data.batch_size",
-                        hint="a loss that compares samples needs two: raise data.batch_size, or drop the last mini-batch",
+                        hint="a loss that compares samples needs two: raise data.batch_size or drop the last one",
                     )
                 raise NonFiniteLoss(
                     f"component {index}: the {name} loss is {value} at mini-batch {step}",
