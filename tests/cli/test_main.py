@@ -54,7 +54,7 @@ def test_help_of_a_command_imports_neither_torch_nor_ray(python: Callable[[str],
 )
 def test_a_missing_run_is_told_before_torch_is_imported(python: Callable[[str], Any], words: tuple[str, ...]) -> None:
     command, *rest = words
-    assert imported(python, "torch|ray", command, "nowhere", *rest) == []
+    assert imported(python, "torch|ray", command, "nowhere", *rest, "--json") == []
 
 
 def test_validate_and_schema_import_neither_torch_nor_ray(python: Callable[[str], Any], spec: Path) -> None:
