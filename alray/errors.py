@@ -183,6 +183,10 @@ class ChannelError(RunError):
     """A message between stages or replicas could not be sent or received."""
 
 
+class MessageError(RunError):
+    """A message between stages that no edge carries. The same bits would make the same message again."""
+
+
 class ConnectionLost(RunError):
     """The dashboard of a cluster answered before, and no longer does."""
 

@@ -4,12 +4,14 @@ installed packages bring; and names them where they raise an error."""
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import shutil
 import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -41,6 +43,26 @@ _hashes: dict[Path, str] = {}
 """The files that this process has loaded as user code, with the SHA-256 of their content at that time."""
 _copies: list[Path] = []
 """Copies of code in run folders, of which this process loads only the text (`_FromText`)."""
+_imported: ContextVar[str | None] = ContextVar("_imported", default=None)
+"""The reference whose module is being imported."""
+
+
+def require_not_imported() -> None:
+    """Raise RequestError if alray is called while it imports a module of the user, or while a process that
+    multiprocessing started imports the script.
+
+    A script that names a class of its own, `python:script.Mine`, is imported as that module too, on every stage. What
+    it calls without `if __name__ == "__main__"` would then be called again.
+    """
+    starting = getattr(multiprocessing.current_process(), "_inheriting", False)  # as multiprocessing itself tells
+    if _imported.get() is None and not starting:
+        return
+    calls = [frame for frame in traceback.extract_stack() if _is_own(frame.filename)]
+    place = f"{calls[-1].filename}:{calls[-1].lineno} calls alray" if calls else "alray is called"
+    raise RequestError(
+        f"{place} while {'a process that multiprocessing started' if starting else 'alray'} imports that file",
+        hint='call it below `if __name__ == "__main__":`, or put the class into a file of its own',
+    )
 
 
 class _FromText(SourceFileLoader):
@@ -135,13 +157,19 @@ class UserCode:
             brought = require(reference)
             parsed = PythonReference(brought.module, brought.attribute)
             reference = f"{brought.name} of {brought.origin}"
+        imported = _imported.set(reference)
         try:
             module = importlib.import_module(parsed.module)
+        except AlrayError as error:
+            problem = error.problems[0]
+            raise SpecError(f"`{reference}` cannot be imported: {problem.message}", hint=problem.hint) from error
         except FAULTS_OF_USER_CODE as error:
             raise SpecError(
                 f"`{reference}` cannot be imported: {type(error).__name__}: {error}",
                 hint="correct the module, or install what it needs",
             ) from error
+        finally:
+            _imported.reset(imported)
         file = _own_file(module)
         if file is not None and file not in _hashes and file.is_relative_to(self.root):
             new = self._loaded() - _hashes.keys()

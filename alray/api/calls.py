@@ -20,6 +20,7 @@ from alray.loading.overrides import override_text
 from alray.loading.source_locations import COMMAND_LINE
 from alray.spec.section import nearest
 from alray.system_errors import system_faults
+from alray.user_code import require_not_imported
 
 Overrides: TypeAlias = Mapping[str, object] | Sequence[str] | None
 """Values that replace those of a spec: {"optimizer.lr": 3e-4}, or as the command line takes them, one or several."""
@@ -74,7 +75,11 @@ def watched(progress: bool) -> Iterator[tuple[Display, Interrupts]]:
     Args:
         progress: whether it is shown: in the output of a notebook's cell, or on standard error. Signals reach the main
             thread alone, so a run in another thread does not hear them.
+
+    Raises:
+        RequestError: if the file that asks for the run is being imported, by alray or by multiprocessing.
     """
+    require_not_imported()
     main = threading.current_thread() is threading.main_thread()
     with (
         Interrupts() if main else nullcontext(Interrupts()) as interrupts,

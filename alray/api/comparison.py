@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from alray.api.calls import api_errors
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
-from alray.api.runs import Run
+from alray.api.runs import Run, folder_of
 from alray.counting import counted
 from alray.report import compare as values
 from alray.report.compare_page import ComparisonReport
-from alray.storage.location import Location, location_of
+from alray.storage.location import Location
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -25,11 +25,11 @@ def compare(runs: Run | str | Location | Iterable[Run | str | Location]) -> Comp
         runs: runs, their folders, or their URLs; or a single one.
 
     Raises:
-        alray.errors.CheckpointError: if one is not a run.
+        alray.errors.RequestError: if one is not a run.
     """
     with api_errors():
-        several = [runs] if isinstance(runs, Run | str | Location) else runs
-        folders = [each.folder if isinstance(each, Run) else location_of(each) for each in several]
+        several = [runs] if isinstance(runs, Run | str | Location) or not isinstance(runs, Iterable) else runs
+        folders = [folder_of(each, "runs") for each in several]
         return Comparison(values.compare_runs(folders))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from alray.api.arguments import checked
 from alray.api.calls import Overrides, api_errors, override_texts, watched
 from alray.loading.load import SpecSource
 from alray.prediction.plan import Plan
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from alray.planner.fitting import Fitting
 
 
+@checked
 def plan(
     spec: SpecSource,
     overrides: Overrides = None,
@@ -36,6 +38,7 @@ def plan(
         return planned
 
 
+@checked
 def fit(
     spec: SpecSource,
     overrides: Overrides = None,

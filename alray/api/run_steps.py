@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 from alray.loading.load import SpecSource
 from alray.options import Finished, Options, Requested
+from alray.run_folder.store import require_run_dir
 from alray.spec.section import Section
 from alray.storage.location import Location
 
@@ -35,7 +36,7 @@ def resume(
 ) -> Finished:
     """Continue a run from its last checkpoint."""
     options = Options.requested(**requested)
-    with _reading(watched, run_dir) as (observer, interrupts):
+    with _reading(watched, require_run_dir(run_dir)) as (observer, interrupts):
         from alray.orchestrate import resume_run
 
         return resume_run(run_dir, overrides, options, observer, interrupts, allow_change=allow_change)
@@ -57,7 +58,7 @@ def reproduce(
         in_process: without Ray; None: as recorded.
     """
     options = Options.requested(**requested)
-    with _reading(watched, run_dir) as (observer, interrupts):
+    with _reading(watched, require_run_dir(run_dir)) as (observer, interrupts):
         from alray.reproduction import reproduce_run
 
         return reproduce_run(run_dir, overrides, options, observer, interrupts, inline=in_process)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from alray.api import run_steps
+from alray.api.arguments import checked, wrong_form
 from alray.api.calls import Overrides, api_errors, data_texts, override_texts, require_one_of, watched
 from alray.api.frames import frame_of
 from alray.api.notebook import framed
@@ -36,6 +37,7 @@ RecordKind = Literal["step", "stage", "evaluation", "checkpoint", "event", "plan
 _RECORD_KINDS: tuple[str, ...] = get_args(RecordKind)
 
 
+@checked
 def run(
     spec: SpecSource,
     overrides: Overrides = None,
@@ -81,6 +83,7 @@ def run(
         return _ended(finished)
 
 
+@checked
 def load_run(folder: str | Location) -> Run:
     """The run in a run folder, which may still be going on.
 
@@ -93,6 +96,7 @@ def load_run(folder: str | Location) -> Run:
     return Run(require_run_dir(location_of(folder)))
 
 
+@checked
 def reproduce(
     run: Run | str | Location,
     overrides: Overrides = None,
@@ -112,7 +116,7 @@ def reproduce(
         overrides: another layout on devices, such as {"pipeline.stages": 1}.
         inline: in this process, without Ray; None: as recorded.
     """
-    folder, given = run.folder if isinstance(run, Run) else location_of(run), override_texts(overrides)
+    folder, given = folder_of(run, "run"), override_texts(overrides)
     with api_errors():
         finished, found = run_steps.reproduce(
             watched(progress), folder, given, in_process=inline, output=output, address=address, allow_code=allow_code
@@ -120,6 +124,19 @@ def reproduce(
         if found is None:
             raise _end_of(finished)
         return found
+
+
+def folder_of(run: Run | str | Location, name: str) -> Location:
+    """The folder of what names a run. Raises RequestError for anything else.
+
+    Args:
+        name: of the argument.
+    """
+    if isinstance(run, Run):
+        return run.folder
+    if not isinstance(run, str | Location):
+        raise wrong_form(name, run, "a run, its folder or its URL")
+    return location_of(run)
 
 
 class Run:
@@ -172,6 +189,7 @@ class Run:
         records = effective(read(self.folder / "records.jsonl"))
         return frame_of([record for record in records if kind is None or record.kind == kind])
 
+    @checked
     def evaluate(
         self,
         *,
@@ -202,6 +220,7 @@ class Run:
                 data=data_texts(data),
             )
 
+    @checked
     def predict(
         self,
         inputs: str | Path | Sequence[str | Path],
@@ -231,6 +250,7 @@ class Run:
                 data=data_texts(data),
             )[0]
 
+    @checked
     def generate(
         self,
         prompt: str,
@@ -271,6 +291,7 @@ class Run:
                 data=data_texts(data),
             )[0]
 
+    @checked
     def export(
         self,
         format: Format,
@@ -308,6 +329,7 @@ class Run:
                 data=data_texts(data),
             )[0]
 
+    @checked
     def resume(
         self,
         overrides: Overrides = None,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from alray.api.arguments import checked
 from alray.api.calls import Overrides, api_errors, override_texts, teller
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
@@ -13,6 +14,7 @@ from alray.api.runs import Run
 from alray.loading.load import SpecSource
 from alray.studies.folder import REPORT, SUMMARY, StudyFolder
 from alray.studies.records import StudySummary, TrialRecord, read_study
+from alray.user_code import require_not_imported
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from alray.studies.study import StudyOptions, Watcher
 
 
+@checked
 def study(
     spec: SpecSource,
     overrides: Overrides = None,
@@ -50,6 +53,7 @@ def study(
         return _ended(lambda watcher: run_study(spec, given, options, watcher), progress)
 
 
+@checked
 def load_study(folder: str | Path) -> Study:
     """The study in a study folder, which may still be going on. Raises `alray.errors.CheckpointError` if it is none."""
     return Study(StudyFolder.open(Path(folder)))
@@ -87,6 +91,7 @@ class Study:
         """A row for each point, with its figures over seeds and settings."""
         return frame_of_rows(self.summary.rows)
 
+    @checked
     def resume(
         self,
         overrides: Overrides = None,
@@ -128,7 +133,11 @@ def _options(address: str | None, study_dir: str | Path | None, allow_code: bool
 
 
 def _ended(go: Callable[[Watcher], StudyReport], progress: bool) -> Study:
-    """Run `go`, show its progress, and return the study. Raises KeyboardInterrupt if it was interrupted."""
+    """Run `go`, show its progress, and return the study.
+
+    Raises KeyboardInterrupt if it was interrupted, and RequestError as `watched`.
+    """
+    require_not_imported()
     from alray.studies.study import Watcher, progress_line
 
     tell = teller(progress)

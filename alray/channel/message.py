@@ -8,7 +8,7 @@ from enum import IntEnum
 
 import torch
 
-from alray.errors import ChannelError
+from alray.errors import ChannelError, MessageError
 
 
 class MessageKind(IntEnum):
@@ -108,7 +108,7 @@ class Slot:
     def write(self, message: Message, *, edge: str) -> int:
         """Write a message; returns how many bytes of the buffer to send.
 
-        Raises ChannelError, and writes nothing, if the message does not fit the buffer (that would end the receiving
+        Raises MessageError, and writes nothing, if the message does not fit the buffer (that would end the receiving
         process) or if the header cannot describe its tensors.
         """
         tensors = message.tensors
@@ -118,7 +118,7 @@ class Slot:
             needed = packed_bytes([tensor.numel() * tensor.element_size() for tensor in tensors.values()])
             if needed > self._buffer.numel():
                 shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
-                raise ChannelError(
+                raise MessageError(
                     f"edge {edge}: {message.kind.name.lower()} {message.step} ({shapes}) is {needed} bytes, "
                     f"the edge was laid out for {self._buffer.numel()}",
                     hint="a block gave a larger output than it did on the meta device; its output shape must be fixed",
@@ -183,9 +183,9 @@ class Slot:
 
 
 def packed_layout(tensors: dict[str, torch.Tensor], edge: str) -> bytes:
-    """The header's entries for these tensors. Raises ChannelError where it has no room for them."""
+    """The header's entries for these tensors. Raises MessageError where it has no room for them."""
     if len(tensors) > MOST_TENSORS:
-        raise ChannelError(
+        raise MessageError(
             f"edge {edge}: a message of {len(tensors)} tensors ({', '.join(tensors)}); an edge carries at most "
             f"{MOST_TENSORS}",
             hint="have the method send fewer tensors with the labels",
@@ -193,17 +193,17 @@ def packed_layout(tensors: dict[str, torch.Tensor], edge: str) -> bytes:
     entries = b""
     for name, tensor in tensors.items():
         if not name.isascii() or not 0 < len(name) <= MOST_NAME_BYTES:
-            raise ChannelError(
+            raise MessageError(
                 f"edge {edge}: the name of tensor `{name}` is not 1 to {MOST_NAME_BYTES} ASCII characters",
                 hint="have the method give it another name",
             )
         if tensor.ndim > _MAX_DIMS:
-            raise ChannelError(
+            raise MessageError(
                 f"edge {edge}: `{name}` has {tensor.ndim} dimensions, an edge carries at most {_MAX_DIMS}",
                 hint="have the block flatten some of them",
             )
         if tensor.dtype not in _DTYPES:
-            raise ChannelError(
+            raise MessageError(
                 f"edge {edge}: `{name}` has values of {tensor.dtype}, which no edge carries",
                 hint="have the block give values of the type of its input, in evaluation too",
             )

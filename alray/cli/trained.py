@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +13,7 @@ from alray.cli.terminal import shown, terminal
 from alray.counting import counted
 from alray.errors import RequestError
 from alray.report.text import seconds
-from alray.storage.location import location_of
+from alray.storage.location import Location, location_of
 
 _ALL = "all"
 
@@ -36,6 +37,7 @@ def evaluate(
     folder = location_of(run_dir)
     with terminal(as_json=json) as streams:
         wanted = _depth(depth)
+        _require_run(folder)
         from alray.inference.requests import evaluate_run
         from alray.inference.weights import RequestedWeights
         from alray.report.table import Table
@@ -132,6 +134,8 @@ def predict(
                 key="--prompt",
                 hint="give inputs, or for a language model --prompt with a text to continue",
             )
+        if not (isinstance(source, Path) and source.is_file()):
+            _require_run(source)
         if prompt is not None:
             from alray.inference.requests import generate_by_run
             from alray.inference.weights import RequestedWeights
@@ -210,6 +214,7 @@ def export(
     """
     folder = location_of(run_dir)
     with terminal(as_json=json) as streams:
+        _require_run(folder)
         from alray.inference.export import FORMATS
         from alray.inference.requests import export_run
         from alray.inference.weights import RequestedWeights
@@ -236,6 +241,13 @@ def export(
         streams.say(f"route of depth {written.depth}: {written.parameters:,} parameters, {size(written.bytes)}")
         streams.say(str(weights))
         streams.say(f"takes {inputs}")
+
+
+def _require_run(folder: Location) -> None:
+    """Raise CheckpointError if this is no run folder, before torch is imported, which takes seconds."""
+    from alray.run_folder.store import require_run_dir
+
+    require_run_dir(folder)
 
 
 def _formats(incomplete: str) -> list[str]:

@@ -27,6 +27,7 @@ from alray.data.mixing import Mixture
 from alray.data.source import generator
 from alray.data.split import Augment
 from alray.data.worker_names import use_names_of_owner
+from alray.data.worker_process import WorkerContext
 from alray.errors import AlrayError, DataError, ProcessLost, UserCodeError
 from alray.prediction.shares import rows_of, shares_of_part
 from alray.spec.data import Mix
@@ -107,7 +108,7 @@ class TrainBatches:
             num_workers=workers,
             pin_memory=pinned,
             # A fork would copy a process with threads of torch and Ray. A spawned process starts clean.
-            multiprocessing_context="spawn" if workers else None,
+            multiprocessing_context=WorkerContext() if workers else None,
             # The same thread count as here, because the bits of a large reduction depend on it.
             worker_init_fn=partial(_begin_worker, torch.get_num_threads()) if workers else None,
             generator=torch.Generator(),  # else the loader draws from the global one
@@ -282,7 +283,7 @@ def _start_workers(loader: DataLoader[Any]) -> Iterator[Batch | AlrayError]:
         raise DataError(
             f"the source's samples cannot be sent to loader workers: {error}",
             key="data.workers",
-            hint="set data.workers=0, or return sets that can be pickled from the source",
+            hint="set data.workers=0, or return sets that can be pickled, of classes that are defined in modules",
         ) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

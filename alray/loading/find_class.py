@@ -16,7 +16,7 @@ from pathlib import Path
 from symtable import SymbolTable, symtable
 
 from alray.schedules.micro_batches import Fault
-from alray.spec.own_code import parse_python_reference
+from alray.spec.own_code import PREFIX, parse_python_reference
 from alray.spec.section import nearest
 
 _HIDING = frozenset({"__getattr__", "eval", "exec", "globals", "locals", "setattr", "vars"})
@@ -114,6 +114,11 @@ def name_is_taken(reference: str, top: str) -> Fault:
 
 def no_module(reference: str, top: str, root: Path) -> Fault:
     """Return message and hint for a module that is not in the folder of the spec."""
+    if top == "__main__":  # a script, a notebook
+        return (
+            f"`{reference}`: no stage can import the script that is running",
+            f"put the class into a file of its own in {root}, and name it `{PREFIX}file.Class`",
+        )
     return (
         f"`{reference}`: there is no module `{top}` in {root}",
         "put it next to the spec, or allow code from other places with --allow-code",

@@ -30,7 +30,8 @@ def problem(
     Args:
         at_key: with the key itself.
     """
-    return locations.of(path).problem(message, hint, key_text(path) or None, at_key=at_key)
+    location = locations.of(path) if at_key else locations.of_fault(path, message)
+    return location.problem(message, hint, key_text(path) or None, at_key=at_key)
 
 
 def problems_of(
@@ -76,6 +77,11 @@ def unknown_key(path: Path, known: list[str], locations: SourceLocations, root: 
             meant += f"={value_meant(value, [word for word in words if isinstance(word, str)]) or value}"
     if meant is not None:
         return "unknown key", f"did you mean `{meant}`?"
+    if anchor := locations.anchor_below(path):
+        return "unknown key", (
+            f"no key holds an anchor alone: write `&{anchor}` before the value where it is used first, "
+            f"and `*{anchor}` where it is used again"
+        )
     return "unknown key", f"known: {', '.join(known)}" if known else "remove it"
 
 

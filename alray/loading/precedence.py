@@ -30,7 +30,12 @@ def set_aside(document: dict[str, Any], done: Done, locations: SourceLocations, 
         of: what the values below come from.
     """
     notes = []
-    for path, why in [*_lengths(document, done), *_stages(document, done), *_method(document, done)]:
+    for path, why in [
+        *_lengths(document, done),
+        *_cuts(document, done),
+        *_stages(document, done),
+        *_method(document, done),
+    ]:
         section = document.get(str(path[0]))
         if isinstance(section, dict) and path[1] in section and path not in done and not locations.is_override(path):
             del section[path[1]]
@@ -48,6 +53,17 @@ def _lengths(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]
     for key in LENGTHS:
         if given and key not in given and _value(document, "run", key) is not None:
             yield ("run", key), f"run.{given[0]} says how long to train"
+
+
+def _cuts(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
+    """A model from elsewhere is cut at given places or into a number of components."""
+    cut, components = _value(document, "model", "cut"), _value(document, "model", "components")
+    if cut is None or components in (None, "auto") or isinstance(components, list):
+        return
+    if ("model", "cut") in done:
+        yield ("model", "components"), "model.cut says where the model is cut"
+    elif ("model", "components") in done:
+        yield ("model", "cut"), f"model.components is {components}"
 
 
 def _stages(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,13 @@ from alray.errors import AlrayError, Problem
 from alray.spec.paths import Path, path_of
 
 COMMAND_LINE = "command line"
+
+VARIABLE = re.compile(r"\$\{[^}]*\}|\$[A-Za-z_]\w*")
+"""An environment variable, as a shell would fill it in."""
+_NOT_FILLED_IN = (
+    "environment variables are not filled in: write the value itself, or give it by an override, "
+    'KEY="$NAME", where the shell fills it in'
+)
 
 Span = tuple[int, int]
 """Columns of a line, counted from 1: the first one, and the one after the last."""
@@ -36,6 +44,8 @@ class SourceLocation:
         Args:
             at_key: whether the key is wrong, and not its value.
         """
+        if VARIABLE.search(message):
+            hint = _NOT_FILLED_IN
         found = (self.key or self.value) if at_key else (self.value or self.key)
         column, end_column = found or (None, None)
         return Problem(message, hint, self.file, self.line, key, column=column, end_column=end_column, text=self.text)
@@ -80,6 +90,12 @@ class SourceLocations:
                 return location if around == path else replace(location, value=location.key or location.value)
         return SourceLocation(self.file, None)
 
+    def anchor_below(self, path: Path) -> str | None:
+        """The name of a YAML anchor in a line of `path` or of a value below it."""
+        lines = (each.text for other, each in self._locations.items() if other[: len(path)] == path)
+        found = (re.search(r"(?:[:,\[-]|^)\s*&([\w-]+)", line) for line in lines if line is not None)
+        return next((match[1] for match in found if match is not None), None)
+
     @contextmanager
     def locating(self) -> Iterator[None]:
         """Inside, a problem that names a key of the spec, but no location, gets the one where the key was written."""
@@ -92,25 +108,30 @@ class SourceLocations:
     def _located(self, problem: Problem) -> Problem:
         if problem.file is not None or problem.key is None or problem.key.startswith("-"):
             return problem
-        location = self._of_entry(path_of(problem.key))
+        location = self.of_fault(path_of(problem.key), problem.message)
         return replace(location.problem(problem.message, problem.hint, problem.key), traceback=problem.traceback)
 
-    def _of_entry(self, path: Path) -> SourceLocation:
+    def of_fault(self, path: Path, message: str) -> SourceLocation:
         """Return the location to show for a problem with the whole of `path`.
 
-        Of an entry of a list of which the command line sets keys, the file has an older value: the overrides are shown.
+        Where the command line sets keys of it, the file has an older value: the overrides are shown. Those that the
+        message names are shown alone; of a section of the root, or next to `path`, no others.
         """
-        if not path or not isinstance(path[-1], int) or self.is_override(path):
+        if not path or self.is_override(path):
             return self.of(path)
-        texts = dict.fromkeys(
-            location.text or ""
-            for other, location in self._locations.items()
-            if location.file == COMMAND_LINE and other[: len(path)] == path
-        )
+        given = {other: each.text or "" for other, each in self._locations.items() if each.file == COMMAND_LINE}
+        below = {other: text for other, text in given.items() if other[: len(path)] == path}
+        beside = {other: text for other, text in given.items() if other[:-1] == path[:-1] != ()}
+        named = [text for other, text in (below or beside).items() if _names(message, other[-1])]
+        texts = dict.fromkeys(named or (below.values() if len(path) > 1 else ()))
         if not texts:
             return self.of(path)
         location = override_location(" ".join(texts))
         return location if len(texts) == 1 else replace(location, value=(1, len(location.text or "") + 1))
+
+
+def _names(message: str, part: str | int) -> bool:
+    return isinstance(part, str) and re.search(rf"(?<!\w){re.escape(part)}(?!\w)", message) is not None
 
 
 def override_location(text: str) -> SourceLocation:

@@ -15,7 +15,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from alray.errors import Problem, SpecError, printable
-from alray.loading.source_locations import SourceLocation, SourceLocations, Span
+from alray.loading.source_locations import VARIABLE, SourceLocation, SourceLocations, Span
 from alray.spec.paths import Path, key_text
 
 _TAG = "tag:yaml.org,2002:"
@@ -204,6 +204,9 @@ def _unparsable(error: yaml.MarkedYAMLError, file: str, lines: Sequence[str]) ->
         said = f"{said} ({error.context}{where})"
     hint = next(hint for words, hint in _HINTS.items() if words in said)
     at = _location(file, lines, mark.line, mark.column) if mark is not None else SourceLocation(file, None)
+    variable = VARIABLE.search(at.text or "")
+    if variable is not None:
+        said = f"{said}, in a line with `{variable[0]}`"
     return SpecError.of((at.problem(f"not YAML: {said}", hint, None),))
 
 

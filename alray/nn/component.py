@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from alray.errors import AlrayError
+from alray.nn.contract import Contract
 from alray.nn.encoder import Encoder, Tensors, row_major, stopped
 from alray.nn.optimizers import ComponentOptimizer, Role
 from alray.randomness.generators import seed_all
@@ -45,6 +46,9 @@ class Component(nn.Module, ABC):
 
     own_losses: tuple[str, str] | None = None
     """Where a user's code computes the losses: `method` or `task`, and its name."""
+
+    contract: Contract | None = None
+    """Of a component of a user's own method: what it sends to the next one; None: nothing is checked."""
 
     adds_up = False
     """Whether a route adds what the turn of this component gives to what the turns below give; `Method.infers_along`
@@ -342,14 +346,20 @@ class LocalComponent(Component):
         self._samples = len(incoming["s"])
         self._span = span or Span(0, self._samples)
         self._encoded = self.f.run(self.prepared(incoming), step)
-        return self.passed_up(incoming, stopped(self._encoded))
+        outgoing = self.passed_up(incoming, stopped(self._encoded))
+        if self.contract is not None:
+            outgoing = self.contract.passed_up(outgoing, self.passed_up, self._samples)
+        return outgoing
 
     def label_step(self, incoming: Tensors) -> Tensors:
         """L, after F: computes the local losses; returns what the next component gets with the labels."""
         assert self._encoded is not None, "L before F"
         encoded, self._encoded = self._encoded, None
         with self._pass("the losses"):
-            self._losses, passed_on = self.local_losses(encoded, incoming)
+            given = self.local_losses(encoded, incoming)
+            if self.contract is not None:
+                given = self.contract.losses_and_labels(given, self.local_losses, self._samples)
+            self._losses, passed_on = given
         return passed_on
 
     def backward_step(self) -> Tensors:

@@ -15,9 +15,10 @@ from alray.counting import counted
 from alray.errors import Problem, SpecError
 from alray.nn.chain import chain_of
 from alray.nn.compiled import compile_part
-from alray.nn.component import Component
+from alray.nn.component import Component, LocalComponent
+from alray.nn.contract import Contract
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors, module_draws, run_block, stopped
-from alray.nn.methods.method import Task, make_method
+from alray.nn.methods.method import Method, Task, make_method
 from alray.nn.own_state import Owners, require_untouched_buffers
 from alray.nn.precision import LOWERED, lower
 from alray.nn.shape import Shape
@@ -293,12 +294,23 @@ class Network:
             )
         if own_method:
             component.own_losses = ("method", self.spec.method.kind)
+            if isinstance(component, LocalComponent) and index < len(self) - 1:
+                component.contract = self._contract(index)
         elif isinstance(self.spec.task, OwnCode):
             component.own_losses = ("task", self.spec.task.kind)
         if own_method:
             self._owners.claim(index, component)
         self._prepare(component, torch.device(device))
         return component.train()
+
+    def _contract(self, index: int) -> Contract:
+        """What component `index` of a method of the user's own sends to the next one."""
+        method, facts = self.method, self.encoders[index]
+        with _method_called(f"labels_out({index})", method):
+            labels = method.labels_out(index)
+        with _method_called("goes_up(facts)", method):
+            samples = method.goes_up(facts)
+        return Contract(self.spec.method.kind, index, samples, labels, shorter="mask" in self.encoders[0].takes_along)
 
     def _prepare(self, component: Component, device: torch.device) -> None:
         """Have the parts compute as `run.precision` and `run.compile` say."""
@@ -396,6 +408,20 @@ def _learning(spec: Spec, classes: int, sample: Shape, load: Callable[[str], Any
     if spec.data.mix is not None:
         return MixedClassification(spec.task, classes, sample)
     return make_task(spec.task, classes, sample, load)
+
+
+@contextmanager
+def _method_called(call: str, method: Method) -> Iterator[None]:
+    """Raise SpecError, at the line, if this call of a user's own method raises."""
+    try:
+        yield
+    except SpecError:
+        raise
+    except FAULTS_OF_USER_CODE as error:
+        message = f"method `{type(method).__name__}` raised {type(error).__name__} in `{call}`: {error}"
+        hint = "give the shapes of one sample, by name"
+        problem = own_problem(error, message, key="method.kind", hint=hint)
+        raise SpecError.of((problem or Problem(message, hint, key="method.kind"),)) from error
 
 
 @contextmanager

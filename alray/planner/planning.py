@@ -10,16 +10,20 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+import torch
+
+from alray.channel.message import packed_layout
 from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.data.dataset import Dataset, check_pictures
 from alray.device import devices
-from alray.errors import NodesLost, PlanError
+from alray.errors import MessageError, NodesLost, PlanError
 from alray.nn.network import Network
 from alray.options import Options
 from alray.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
 from alray.planner.memory import machine_memory_bytes, require_memory, stage_memories, stage_memory_limits
 from alray.planner.micro_batches import with_micro_batches
 from alray.planner.stage_devices import FindsDevices, StageDevices
+from alray.planner.updates import require_an_update, rest_note
 from alray.prediction.all_reduce import LinkCost, averaged_over
 from alray.prediction.costs import Costs, Link
 from alray.prediction.make import make_plan
@@ -32,6 +36,7 @@ from alray.probe.measure import Surroundings, probe_costs
 from alray.schedules.micro_batches import micro_batch_norm_fault
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
+from alray.spec.own_code import OwnCode
 from alray.spec.replicas import AverageEvery
 from alray.stage.workload import Workload
 from alray.user_code import UserCode
@@ -93,9 +98,13 @@ class Planner:
         spec = with_micro_batches(spec, workload.network)
         require_whole_norms(spec, workload.network)
         _require_samples_to_normalise(spec, workload)
+        require_an_update(workload)
+        _require_edges(workload.network)
         workload.network.require_parts(spec.optimizer.rate_factors)
         for line in workload.notes:
             note(line)
+        if rest := rest_note(workload):
+            note(rest)
         return cls(replace(workload, spec=spec))
 
     def costs(
@@ -448,6 +457,22 @@ def _require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
             key=key,
             hint=hint,
         )
+
+
+def _require_edges(network: Network) -> None:
+    """Raise PlanError if a user's own method sends what no edge between stages carries."""
+    if not isinstance(network.spec.method, OwnCode):
+        return
+    for after in range(len(network) - 1):
+        tensors = {
+            name: torch.empty((1, *shape), dtype=shape.dtype, device="meta")
+            for name, shape in network.edge(after).items()
+        }
+        try:
+            packed_layout(tensors, f"after component {after}")
+        except MessageError as error:
+            problem = error.problems[0]
+            raise PlanError(problem.message, hint=problem.hint, key="method.kind") from error
 
 
 def _least_of_part(spec: Spec, shares: Sequence[int], samples: int) -> int:

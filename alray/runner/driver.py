@@ -22,6 +22,11 @@ from alray.stage.workload import Workload
 from alray.storage.appended import appending
 from alray.storage.location import Location
 
+_LEARNED_NOTHING = (
+    "the run learned nothing: every parameter is as it was before the first mini-batch. No gradient reaches one that "
+    "is trained (is it frozen, detached or multiplied by 0?), or the learning rate is too small to change one"
+)
+
 POLL_S = 0.4
 """Seconds between two polls of the stages."""
 
@@ -103,6 +108,8 @@ class Driver:
                 if reached < self.total_steps and (self.interrupts.count or reached == self.stop_after):
                     self.recorder.event("interrupted", "stopped on request, after a checkpoint", step=reached)
                     return Outcome("interrupted", reached)
+                if not self.recorder.learned:
+                    self.recorder.event("warning", _LEARNED_NOTHING, step=reached)
                 self.recorder.event("finished", "every mini-batch is done", step=reached)
                 return Outcome("finished", reached)
             checkpoint = self.recorder.last.step

@@ -99,6 +99,8 @@ class Recorder:
         self._token = token
         self.last = Start()
         """The last checkpoint. The folder is not asked for it: a client of NFS may have a list that is a minute old."""
+        self.learned = True
+        """Whether training changed a parameter, as far as the final checkpoint tells."""
         self._plan: Plan | None = None
         self._losses: dict[int, list[tuple[int, Losses]]] = {}  # by mini-batch, each with its replica
         self._parts: dict[tuple[int, bool], list[CheckpointPart]] = {}
@@ -181,6 +183,7 @@ class Recorder:
             return
         del self._parts[checkpoint]
         _require_same_parameters(parts, report.step)
+        self.learned = not all(part.untrained for part in parts)
         files = [file for part in parts for file in part.files]
         position = self._position(report.step)
         require_own(self.run_dir, self._token)

@@ -319,7 +319,10 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
                 "a model `from` elsewhere has no list of blocks", "give the number of components, auto, or `cut`"
             )
         if self.cut is not None and self.components != "auto":
-            raise refusal("a model is cut by `components` or by `cut`, not by both", "remove one of them")
+            raise refusal(
+                "a model is cut by `components` or by `cut`, not by both",
+                "remove one of them, or set components to auto",
+            )
         return self
 
     @property

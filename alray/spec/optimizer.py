@@ -29,9 +29,10 @@ class OptimizerSection(Section):
     accumulate: PositiveInt = 1
     """Number of mini-batches whose gradients are averaged into one update. They share one learning rate: that of the
     same update in a run with mini-batches so many times as large. Without batch normalisation and contrastive losses,
-    the update equals that of one mini-batch of all these samples. If a run ends between two updates, its
-    checkpoint contains the gradients so far, and a resume continues with them. Replicas average gradients once an
-    update. Default: 1."""
+    the update equals that of one mini-batch of all these samples. If a run ends between two updates, the mini-batches
+    since the last one make none; the run says so. Its checkpoint contains their gradients, and a resume that makes the
+    run longer continues with them. A run shorter than an update is refused. Replicas average gradients once an update.
+    Default: 1."""
     rate_factors: dict[str, PositiveFloat] = Field(default_factory=dict)
     """Factors by which the rates of parts are multiplied, by the name of the part, such as {head: 10}. Parts are `f`
     (the encoder), `b`, `g` and `h` in Associated Learning, `p` (the projection) and `head` in the other methods.

@@ -48,12 +48,14 @@ class CheckpointWriter:
         *,
         final: bool,
         standing: Standing | None = None,
+        untrained: bool = False,
     ) -> None:
         """Take snapshots now and write them in the background. Waits for the checkpoint before it.
 
         Args:
             means: as from `Replication.mean_weights`.
             standing: of the run's evaluations, for the manifest; from stage 0 of replica 0.
+            untrained: as in `CheckpointPart`.
         """
         began = time.perf_counter()
         self.finish()
@@ -65,7 +67,7 @@ class CheckpointWriter:
                 snapshots = [take_snapshot(component) for component in components]
         shares = replication.shares if replication.deals_shares else ()
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"checkpoint-{step}")
-        self._pending = executor.submit(self._write, snapshots, states, step, final, began, shares, standing)
+        self._pending = executor.submit(self._write, snapshots, states, step, final, began, shares, standing, untrained)
         executor.shutdown(wait=False)  # the thread ends with what it writes
 
     def _write(
@@ -77,6 +79,7 @@ class CheckpointWriter:
         began: float,
         shares: tuple[int, ...],
         standing: Standing | None,
+        untrained: bool,
     ) -> None:
         folder = self._checkpoints / step_folder(step)
         files: list[ComponentFile] = []
@@ -91,7 +94,7 @@ class CheckpointWriter:
         if self._replication.count > 1 and not self._replication.averages_weights:
             parameters = tuple((snapshot.index, snapshot.parameters_sha256()) for snapshot in snapshots)
         duration_s = time.perf_counter() - began
-        self._emit(CheckpointPart(step, tuple(files), duration_s, final, parameters, shares, standing))
+        self._emit(CheckpointPart(step, tuple(files), duration_s, final, parameters, shares, standing, untrained))
 
     def finish(self) -> None:
         """Wait until everything is written. Raises DiskFault where the disk refused it."""

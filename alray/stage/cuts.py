@@ -6,13 +6,16 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+
+import torch
 
 from alray.channel.edge import Waiting
 from alray.channel.message import CutFlag, Message, MessageKind
 from alray.data.batches import Batch
 from alray.data.dataset import Dataset
+from alray.nn.component import Component
 from alray.nn.encoder import Tensors
 from alray.run_folder.records import DepthScores, EvaluationRecord
 from alray.stage.assignment import Assignment
@@ -23,7 +26,7 @@ from alray.stage.evaluation import Evaluator
 from alray.stage.inference import Inference
 from alray.stage.leader import Control, Leader
 from alray.stage.ports import Ports
-from alray.stage.replication import Replication, holding
+from alray.stage.replication import Replication, holding, trained
 from alray.stage.stages.stage import Stage
 from alray.stage.telemetry import Telemetry
 from alray.tasks.task import Measured
@@ -76,6 +79,7 @@ class Cuts:
             stop_after=assignment.stop_after,
         )
         self._writer = CheckpointWriter(assignment.checkpoints, emit, replication)
+        self._at_first = _fingerprint(stage.components) if assignment.start.step == 0 else None
         self.before_checkpoint: Callable[[], None] = lambda: None
         """Is called before this stage's part of a checkpoint is written."""
 
@@ -134,13 +138,15 @@ class Cuts:
         if cut.flags & CutFlag.CHECKPOINT and cut.step > self._assignment.start.step:
             self.before_checkpoint()
             leads = self._assignment.stage == self._assignment.replica == 0
+            final = bool(cut.flags & CutFlag.STOP)
             with self._clock.pause("checkpoint"):
                 self._writer.write(
                     components,
                     cut.step,
                     means,
-                    final=bool(cut.flags & CutFlag.STOP),
+                    final=final,
                     standing=self._leader.standing if leads else None,
+                    untrained=final and self._at_first == _fingerprint(components),
                 )
 
     def _evaluate(self, cut: Message, evaluator: Evaluator | None) -> Waiting[None]:
@@ -174,3 +180,13 @@ class Cuts:
         )
         self._leader.heard(record)
         self._emit(record)
+
+
+@torch.no_grad()
+def _fingerprint(components: Sequence[Component]) -> list[tuple[float, float]]:
+    """The sum and the norm of each parameter that training changes. No update leaves both as they are."""
+    return [
+        (parameter.sum(dtype=torch.float64).item(), torch.linalg.vector_norm(parameter, dtype=torch.float64).item())
+        for component in components
+        for parameter in trained(component)
+    ]

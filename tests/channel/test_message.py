@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alray.channel.message import ALIGNMENT, HEADER_BYTES, Message, MessageKind, Slot, aligned, packed_bytes
-from alray.errors import ChannelError
+from alray.errors import MessageError
 
 DTYPES = [
     torch.float32,
@@ -138,7 +138,7 @@ def test_a_message_that_just_fits_and_one_that_does_not():
     fits = packed_bytes([16 * 4])
     assert Slot(dirty(fits)).write(Message(MessageKind.TRAIN, 3, {"s": torch.zeros(16)}), edge="1->2") == fits
     buffer = dirty(fits)
-    with pytest.raises(ChannelError) as caught:
+    with pytest.raises(MessageError) as caught:
         Slot(buffer).write(Message(MessageKind.EVALUATE, 3, {"s": torch.zeros(17)}), edge="1->2")
     message = str(caught.value)
     assert message.startswith("edge 1->2: ") and f"{fits + 64} bytes" in message and f"for {fits};" in message
@@ -147,13 +147,13 @@ def test_a_message_that_just_fits_and_one_that_does_not():
 
 @pytest.mark.parametrize("name", ["of seventeen byte", "längen", ""])
 def test_a_name_that_the_header_cannot_hold(name):
-    with pytest.raises(ChannelError, match="1 to 16 ASCII characters"):
+    with pytest.raises(MessageError, match="1 to 16 ASCII characters"):
         Slot(dirty(1024)).write(Message(MessageKind.TRAIN, 1, {name: torch.zeros(2)}), edge="0->1")
 
 
 def test_more_tensors_than_the_header_has_entries_for():
     tensors = {f"t{number}": torch.zeros(1) for number in range(9)}
-    with pytest.raises(ChannelError, match="9 tensors"):
+    with pytest.raises(MessageError, match="9 tensors"):
         Slot(dirty(4096)).write(Message(MessageKind.TRAIN, 1, tensors), edge="0->1")
 
 

@@ -14,7 +14,7 @@ import torch
 
 from alray.channel.message import HEADER_BYTES, Message, MessageKind, packed_bytes
 from alray.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender, SlotRing
-from alray.errors import ChannelError
+from alray.errors import ChannelError, MessageError
 
 SENT, RECEIVED = 0, 1
 
@@ -224,7 +224,7 @@ def test_a_second_part_that_does_not_fit_is_refused(other) -> None:
     sender = SharedMemorySender(edge="0->1", capacity_bytes=packed_bytes([64, 64]), in_flight=1, timeout_s=20.0)
     s = torch.ones(16)
     assert not list(sender.begin(Message(MessageKind.TRAIN, 1, {"s": s})))
-    with pytest.raises(ChannelError, match="the edge was laid out for"):
+    with pytest.raises(MessageError, match="the edge was laid out for"):
         list(sender.send(Message(MessageKind.TRAIN, 1, {"s": s, "t": torch.ones(17)})))
 
 

@@ -22,7 +22,7 @@ from torch.multiprocessing import start_processes
 
 from alray.channel.message import CutFlag, Message, MessageKind
 from alray.channel.point_to_point import GroupBarrier, PointToPointReceiver, PointToPointSender
-from alray.errors import ChannelError
+from alray.errors import ChannelError, MessageError
 
 CAPACITY = 4096
 LENGTHS = (5, 2, 7, 1, 0, 3)
@@ -211,7 +211,7 @@ def too_large_send(ends: Ends) -> list[str]:
     for wrong in (torch.zeros(40, 40), torch.zeros(1, 1, 1, 1, 1, 1, 1), torch.zeros(3, dtype=torch.complex64)):
         try:
             done(sender.send(Message(MessageKind.TRAIN, 2, {"s": wrong, "t": torch.zeros(2)})))
-        except ChannelError as error:
+        except MessageError as error:
             told.append(str(error))
     done(sender.send(Message(MessageKind.TRAIN, 2, {"s": torch.full((8,), 2.0)})))
     done(sender.flush())

@@ -41,6 +41,22 @@ def test_help_of_a_command_imports_neither_torch_nor_ray(python: Callable[[str],
     assert imported(python, "torch|ray|rich|numpy|jinja2", "run", "--help") == []
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("evaluate",),
+        ("predict", "a.png"),
+        ("predict", "--prompt", "a"),
+        ("export", "--format", "onnx"),
+        ("resume",),
+        ("reproduce",),
+    ],
+)
+def test_a_missing_run_is_told_before_torch_is_imported(python: Callable[[str], Any], words: tuple[str, ...]) -> None:
+    command, *rest = words
+    assert imported(python, "torch|ray", command, "nowhere", *rest, "--json") == []
+
+
 def test_validate_and_schema_import_neither_torch_nor_ray(python: Callable[[str], Any], spec: Path) -> None:
     heavy = "torch|torchvision|ray|numpy|rich|pydantic"
     assert imported(python, heavy, "validate", spec.resolve()) == ["pydantic"]

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from alray.errors import ChannelError, NonFiniteLoss, ProcessLost, StageError
+from alray.errors import AlrayError, ChannelError, MessageError, NonFiniteLoss, ProcessLost, StageError
 from alray.runner.policy import FIRST_FACTOR, GRACE_S, WAIT, judge
 from alray.stage.telemetry import StageStatus
 
@@ -51,8 +51,13 @@ def test_who_lost_a_neighbour_waits_for_the_word() -> None:
     assert (found.kind, found.stage, found.again) == ("failed", 2, True)
 
 
-def test_what_the_same_bits_would_do_again_is_not_tried_again() -> None:
-    found = verdict(with_one(1, finished=True, error=NonFiniteLoss("component 1: the loss is nan")))
+@pytest.mark.parametrize(
+    "error",
+    [NonFiniteLoss("component 1: the loss is nan"), MessageError("edge 1->2: a message of 9 tensors")],
+    ids=["a loss", "a message"],
+)
+def test_what_the_same_bits_would_do_again_is_not_tried_again(error: AlrayError) -> None:
+    found = verdict(with_one(1, finished=True, error=error))
     assert (found.kind, found.stage, found.again) == ("failed", 1, False)
 
 

@@ -171,4 +171,6 @@ def test_all_losses_of_a_mini_batch_are_read_at_once():
     losses[1]["associated"] = torch.tensor(math.inf)
     with pytest.raises(NonFiniteLoss, match="component 1: the associated loss is inf at mini-batch 7"):
         finite_values(losses, 7)
+    with pytest.raises(NonFiniteLoss, match="of one sample; a loss that compares samples needs two"):
+        finite_values(losses, 7, 1)
     assert finite_values({}, 1) == {}

@@ -16,6 +16,7 @@ from alray.cli import job as on_cluster
 from alray.cli.main import execute
 from alray.errors import PlanError, RequestError
 from alray.loading.load import load_spec
+from alray.submit import room
 from alray.submit.dashboard import Dashboard, Job, Node
 from alray.submit.locations import PACKAGES
 from alray.submit.room import require_room_for
@@ -171,6 +172,20 @@ def test_the_nodes_are_asked_for_once(specs: Path) -> None:
     wide = labelled.model_copy(update={"resources": labelled.resources.model_copy(update={"labels": {"zone": "c"}})})
     with pytest.raises(PlanError, match="can never be placed"):
         require_room_for([trial, wide], cluster)
+
+
+def test_a_head_that_lists_its_node_late_is_waited_for(specs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right after its start a head has no node: that said "can never be placed: 0 CPU on 0 nodes"."""
+    cluster = Cluster()
+    answers = [[], [], cluster.nodes()]
+    monkeypatch.setattr(room, "_ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(cluster, "nodes", lambda: answers.pop(0))
+    require_room_for([load_spec(Path("mine.yaml"), []).spec], cluster)
+    assert answers == []
+    monkeypatch.setattr(room, "_BEGINNING_S", 0.0)
+    monkeypatch.setattr(cluster, "nodes", list)
+    with pytest.raises(RequestError, match="the cluster has no node yet"):
+        require_room_for([load_spec(Path("mine.yaml"), []).spec], cluster)
 
 
 def test_a_full_disk_is_told(specs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -199,7 +199,7 @@ class ActionStage(Stage, ABC):
                         self.label(part)
                 case "B":
                     with clock.measure("B", text, step):
-                        losses |= finite_values(self.backward(part), step)
+                        losses |= finite_values(self.backward(part), step, self._replication.own_samples(part.samples))
                 case "U":
                     components = self.components[self._runs[own]]
                     ends = own == self.virtual_stages - 1
@@ -276,16 +276,27 @@ def _wait(last: bool, ports: Ports, clock: Clock, step: int) -> Waiting[None]:
         yield from ports.barrier.gather() if last else ports.barrier.wait()
 
 
-def finite_values(losses: Mapping[int, Mapping[str, torch.Tensor]], step: int) -> LossValues:
+def finite_values(
+    losses: Mapping[int, Mapping[str, torch.Tensor]], step: int, samples: int | None = None
+) -> LossValues:
     """Losses as numbers. Raises NonFiniteLoss where one is infinite or not a number.
 
     They are read all at once: each reading waits until a GPU has done all that it was given.
+
+    Args:
+        samples: of the mini-batch, on this replica. Of one sample a loss that compares samples has no value.
     """
     numbers = iter(_stacked([loss for named in losses.values() for loss in named.values()]).tolist())
     values = {index: {name: next(numbers) for name in named} for index, named in losses.items()}
     for index, named in values.items():
         for name, value in named.items():
             if not math.isfinite(value):
+                if samples == 1:
+                    raise NonFiniteLoss(
+                        f"component {index}: the {name} loss is {value} at mini-batch {step}, of one sample",
+                        key="data.batch_size",
+                        hint="a loss that compares samples needs two: raise data.batch_size or drop the last one",
+                    )
                 raise NonFiniteLoss(
                     f"component {index}: the {name} loss is {value} at mini-batch {step}",
                     hint="lower optimizer.lr or set optimizer.clip_norm; checkpoints from before it are kept",

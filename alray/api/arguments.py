@@ -1,0 +1,88 @@
+"""What the functions of the interface take: a wrong type is an error of alray that names the accepted forms."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from numbers import Integral, Real
+from pathlib import Path
+from types import NoneType
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from alray.errors import RequestError
+from alray.spec.section import Section, describe
+from alray.storage.objects import ObjectPath
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Form(NamedTuple):
+    kinds: tuple[type, ...]
+    words: str
+    items: tuple[type, ...] = ()
+    """What a sequence of this form holds, unless it is a text or a mapping; (): anything."""
+
+
+_LOCATION = (str, Path, ObjectPath)
+_FLAG = _Form((bool,), "True or False")
+_WHOLE = _Form((Integral, NoneType), "a whole number or None")
+_NUMBER = _Form((Real, NoneType), "a number or None")
+_TEXT = _Form((str, NoneType), "a text or None")
+_VALUES = _Form(
+    (Mapping, str, Sequence, NoneType), "a dict of keys and values, or texts such as 'optimizer.lr=0.1'", (str,)
+)
+_FORMS = {
+    "spec": _Form((*_LOCATION, Mapping, Section), "a file, a dict or an alray.Spec"),
+    "overrides": _VALUES,
+    "data": _VALUES,
+    "folder": _Form(_LOCATION, "a path or a URL"),
+    "output": _Form((*_LOCATION, NoneType), "a path, a URL or None"),
+    "address": _TEXT,
+    "profile": _TEXT,
+    "prompt": _Form((str,), "a text"),
+    "inputs": _Form((str, Path, Sequence), "a file, a text, or several", (str, Path)),
+    "devices": _Form((str, Sequence), "their memory, such as '4x24GB', or a list of bytes", (Integral,)),
+    "depth": _WHOLE,
+    "step": _WHOLE,
+    "tokens": _Form((Integral,), "a whole number"),
+    "seed": _Form((Integral,), "a whole number"),
+    "temperature": _NUMBER,
+    "threshold": _NUMBER,
+    **dict.fromkeys(("progress", "probe", "best", "allow_code", "allow_change"), _FLAG),
+    "inline": _Form((bool, NoneType), "True or False"),
+}
+"""By the name of the argument, which is the same in all functions."""
+
+
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, which raises RequestError for an argument of another type than it takes."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def with_checks(*args: P.args, **kwargs: P.kwargs) -> T:
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            if name in _FORMS:
+                require_form(name, value, _FORMS[name])
+        return function(*args, **kwargs)
+
+    return with_checks
+
+
+def require_form(name: str, value: Any, form: _Form) -> None:
+    """Raise RequestError if an argument does not have this form."""
+    if not isinstance(value, form.kinds):
+        raise wrong_form(name, value, form.words)
+    if form.items and isinstance(value, Sequence) and not isinstance(value, str):
+        for item in value:
+            if not isinstance(item, form.items):
+                raise wrong_form(name, item, form.words)
+
+
+def wrong_form(name: str, value: Any, words: str) -> RequestError:
+    """The error for an argument, or an entry of one, that is none of the accepted forms."""
+    hint = f"give {words}"
+    if name == "spec" and callable(getattr(value, "state_dict", None)):
+        hint += "; a spec names a model, as model: {from: 'python:my_module.make_model'}"
+    return RequestError(f"this is {'None' if value is None else describe(value)}", key=name, hint=hint)
