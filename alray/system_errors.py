@@ -7,6 +7,7 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from alray.errors import AlrayError, DiskFault, RequestError, SystemFault
 
@@ -28,6 +29,23 @@ def system_faults() -> Iterator[None]:
         if known is None:
             raise
         raise known from fault
+
+
+def require_current_folder() -> None:
+    """Raise RequestError if the current folder was deleted. Libraries in C end a process that has none."""
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise RequestError(
+            "the current folder was deleted", hint="go to one that exists, or to the new one of that name, with `cd`"
+        ) from error
+
+
+def file_limit() -> str | None:
+    """What `ulimit -f` allows; None if it allows files of any size."""
+    return (
+        None if (limit := _limit(resource.RLIMIT_FSIZE)) == _UNLIMITED else f"`ulimit -f` allows {limit} bytes a file"
+    )
 
 
 def from_system(fault: BaseException) -> AlrayError | None:
@@ -69,6 +87,12 @@ def ran_out(fault: BaseException) -> SystemFault | None:
         return _no_memory()
     if number in (errno.ENOSPC, errno.EDQUOT):
         return DiskFault("the disk is full", file=_file(fault), hint="make room; a run continues with `alray resume`")
+    if number == errno.EFBIG:
+        return DiskFault(
+            f"a file may not become so large: {file_limit() or 'the file system allows no more'}",
+            file=_file(fault),
+            hint="allow more, such as `ulimit -f unlimited`; a run continues with `alray resume`",
+        )
     return None
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import py_compile
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from importlib.util import cache_from_source
@@ -15,10 +17,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from alray.cli.main import execute
 from alray.cli.terminal import INTERRUPTED
+from alray.data.batches import TrainBatches
+from alray.data.dataset import open_data
+from alray.errors import SpecError
+from alray.inference.generation import Generated
+from alray.nn.imported.sources import made
+from alray.probe.contention import companions
 from alray.runner.provenance import _WITH_PASSWORD
+from alray.spec.data import Synthetic
 from alray.studies import study as study_module
 from alray.studies.folder import StudyFolder
 
@@ -235,3 +245,134 @@ def test_a_strangers_repository_runs_no_program(alray: Callable[..., Any], tmp_p
     assert Path("evil_ran").exists(), "the programs would have run"
     words = ["alray", "run", "x", "--address", "https://me:secret@head:1/a@b", "s3://bucket/a"]
     assert [_WITH_PASSWORD.sub("://", word) for word in words][4:] == ["https://head:1/a@b", words[5]]
+
+
+@pytest.fixture
+def planted_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder is a stranger's: it has modules with the names of Python's, of libraries and of alray."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    for name in ("alray", "multiprocessing", "numpy", "pydantic", "select", "signal", "struct", "torch", "typer"):
+        text = f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r})\nraise SystemExit(3)\n"
+        (theirs / f"{name}.py").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(theirs)
+    return tmp_path / "ran"
+
+
+def test_neighbours_of_a_measurement_import_nothing_from_the_current_folder(planted_modules: Path) -> None:
+    with companions(1, threads=1, nbytes=64) as others:
+        others.wait_until_ready()
+        with others.working():
+            pass
+    assert not planted_modules.exists()
+
+
+def test_loader_workers_import_nothing_from_the_current_folder(planted_modules: Path) -> None:
+    section = Synthetic(source="synthetic", shape=(1, 4, 4), classes=3, samples=40, batch_size=10)
+    data = open_data(section, seed=1, load=lambda reference: None)
+    with TrainBatches(data, seed=1, start_step=0, end_step=1, workers=1) as batches:
+        assert len(multiprocessing.active_children()) == 1
+        assert len(next(batches).samples) == 10
+    assert not planted_modules.exists() and "PYTHONSAFEPATH" not in os.environ
+
+
+def test_python_m_alray_imports_nothing_from_the_current_folder(planted_modules: Path) -> None:
+    """Python itself takes alray from there, so a stranger's alray.py runs; nothing else does."""
+    Path("alray.py").unlink()
+    done = subprocess.run([sys.executable, "-m", "alray", "--version"], capture_output=True, text=True, check=False)
+    ran = planted_modules.read_text(encoding="utf-8") if planted_modules.exists() else ""
+    assert done.returncode == 0 and done.stdout.startswith("alray ") and not ran, (ran, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments"),
+    [
+        ("timm:resnet18", {"checkpoint_path": "x.pth"}),
+        ("timm:resnet18", {"pretrained": True, "pretrained_cfg": {"file": "x"}}),
+        ("timm:resnet18", {"block_args": {"init": ["somewhere/x"]}}),
+        ("timm:resnet18", {"norm_layer": "planted"}),
+        ("torchvision:resnet18", {"weights": "DEFAULT"}),
+        ("torchvision:resnet18", {"weights_backbone": "DEFAULT"}),
+    ],
+)
+def test_a_library_is_given_no_file_unasked(
+    source: str, arguments: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("planted").touch()
+    given: list[dict[str, Any]] = []
+
+    def create_model(name: str, **arguments: Any) -> torch.nn.Module:
+        given.append(arguments)
+        return torch.nn.Linear(2, 2)
+
+    timm = SimpleNamespace(create_model=create_model, list_models=lambda: ["resnet18"])
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    monkeypatch.setattr("torchvision.models.get_model", create_model)
+    name = list(arguments)[-1] if "pretrained" not in arguments else "pretrained"
+    with pytest.raises(SpecError) as caught:
+        made(source, arguments, lambda reference: None)
+    assert caught.value.problems[0].key == f"model.with.{name}" and "--allow-code" in str(caught.value.problems[0].hint)
+    assert not given
+    made(source, arguments, lambda reference: None, allow_files=True)
+    harmless = {"pretrained": False, "weights": None, "act_layer": "silu", "num_classes": 3}
+    made(source, harmless, lambda reference: None)
+    assert given == [arguments, harmless]
+
+
+@pytest.mark.parametrize("name", ["x.pt2", "x.pt", "x.pth"])
+def test_files_of_weights_run_nothing(name: str, tmp_path: Path, alray: Callable[..., Any]) -> None:
+    """An exported program and TorchScript are code, and so is a pickle."""
+    if name == "x.pt2":
+        program = torch.export.export(torch.nn.Linear(2, 2), (torch.zeros(1, 2),))
+        torch.export.save(program, name)
+    elif name == "x.pt":
+        torch.jit.script(torch.nn.Linear(2, 2)).save(name)
+    else:
+        torch.save({"weight": Runs()}, name)
+    code, said = alray("predict", name, "proj/spec.yaml")
+    assert code == 2 and "neither a run folder nor" in said, said
+    network = "model={from: torchvision:resnet18, weights: " + name + "}"
+    data = "{source: synthetic, shape: [3, 32, 32], classes: 3, samples: 40, batch_size: 4}"
+    spec = f"name: whole\ndata: {data}\nmethod: {{kind: backpropagation}}\nrun: {{steps: 1}}\n"
+    Path("whole.yaml").write_text(spec, encoding="utf-8")
+    code, said = alray("run", "whole.yaml", network, "--inline", "--output", "whole")
+    assert code == 2 and f"{name}` is not a file of weights" in said
+    assert not Path("pickle ran").exists()
+
+
+class Runs:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (Path("pickle ran"),)
+
+
+ACTING = "\x1b]0;title\x07\x1b[8m\x9b2J\u202e\r"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_a_network_says_does_not_act_on_a_terminal(
+    as_json: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = Generated(prompt="a", text=f"b\n{ACTING}c", tokens=3, depth=1, exits=())
+    weights = SimpleNamespace(as_json=lambda: {}, __str__=lambda: "")
+    monkeypatch.setattr("alray.inference.requests.generate_by_run", lambda *asked, **how: (said, weights))
+    assert execute(["predict", "x", "--prompt", "a", *(["--json"] if as_json else [])]) == 0
+    printed = capsys.readouterr().out
+    assert not set(ACTING) & set(printed.replace("\n", "")) - set(ascii(ACTING)), ascii(printed)
+    assert json.loads(printed)["generated"]["text"] == said.text if as_json else printed.startswith("ab\n")
+
+
+def test_no_name_or_error_acts_on_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Here those of a key, a value, a file, a command and a column."""
+    spec = tmp_path / f"{ACTING}.yaml"
+    spec.write_text(json.dumps({"name": f"a{ACTING}", f"key{ACTING}": ACTING}), encoding="utf-8")
+    table = tmp_path / "table.csv"
+    table.write_text(f"label,{ACTING[:-1]}\na,1\nb,x{ACTING[:-1]}\n", encoding="utf-8")
+    data = f"data={{source: csv, train: {table}, label_column: label}}"
+    for words in (["validate", str(spec)], [ACTING], ["run", ACTING], ["validate", str(spec), "--json"]):
+        assert execute(words) == 2
+    assert execute(["validate", "specs/quickstart.yaml", data, "--deep"]) == 2
+    out, err = capsys.readouterr()
+    assert not set(ACTING) & set((out + err).replace("\n", "")) - set(ascii(ACTING)), ascii(out + err)

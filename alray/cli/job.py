@@ -20,7 +20,7 @@ from pathlib import Path
 from alray import __version__
 from alray.cli.main import execute
 from alray.cli.terminal import Terminal
-from alray.console.closed_output import lasting
+from alray.console.closed_output import lasting, take_closed_descriptors
 from alray.errors import Problem, RequestError
 from alray.studies.folder import STUDY
 from alray.submit.locations import on_this_node
@@ -30,6 +30,7 @@ def main(arguments: list[str]) -> int:
     """Run one command, and return its exit code."""
     # Where Ray was started in the background of a script, its jobs ignore SIGINT, by which they are stopped.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    take_closed_descriptors()
     sys.stdout = lasting(sys.stdout)
     sys.stderr = lasting(sys.stderr)
     streams = Terminal(as_json=False, as_events=True)

@@ -30,8 +30,9 @@ from alray.cli.submit import submit
 from alray.cli.terminal import Terminal
 from alray.cli.trained import evaluate, export, predict
 from alray.cli.watch import watch
-from alray.console.closed_output import lasting, unwritten
+from alray.console.closed_output import lasting, take_closed_descriptors, unwritten
 from alray.errors import AlrayError, Problem
+from alray.system_errors import require_current_folder
 
 _OBJECTS = 100_000
 """New objects between two searches for garbage."""
@@ -105,6 +106,7 @@ def main() -> None:
     # Imports make hundreds of thousands of objects that stay. To look through them for garbage takes a quarter of their
     # time, so that is done seldom.
     gc.set_threshold(_OBJECTS)
+    take_closed_descriptors()
     sys.stdout = lasting(sys.stdout)
     sys.stderr = lasting(sys.stderr)
     _leave(execute(sys.argv[1:]))
@@ -115,6 +117,7 @@ def execute(arguments: Sequence[str]) -> int:
     command = typer.main.get_command(app)
     streams = Terminal(as_json="--json" in arguments)
     try:
+        require_current_folder()
         code = command.main(args=list(arguments), prog_name="alray", standalone_mode=False)
     except typer.TyperException as error:
         said = error.format_message()
@@ -131,7 +134,7 @@ def execute(arguments: Sequence[str]) -> int:
                 hint = f"did you mean `{override}`? That is how a value of the spec is given"
         streams.refuse([Problem(f"{said[:1].lower()}{said[1:].rstrip('.')}", hint)])
         return error.exit_code
-    except AlrayError as error:  # of a URL: a command takes it apart before it opens its streams
+    except AlrayError as error:  # of the current folder, or of a URL: a command takes it apart before its streams open
         streams.refuse(error.problems)
         return error.exit_code
     except SystemExit as end:

@@ -16,7 +16,7 @@ import typer
 
 from alray.cli.problems import problems_text
 from alray.console.closed_output import lasting
-from alray.console.layout import Page
+from alray.console.layout import Page, json_text, safe
 from alray.errors import AlrayError, Problem, RequestError
 from alray.storage.location import Location, location_of
 from alray.system_errors import system_faults
@@ -51,7 +51,7 @@ class Terminal:
         if self.as_events:
             self.event("answer", answer=value)
             return
-        self.out.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        self.out.write(json_text(value) + "\n")
         self.out.flush()
 
     @property
@@ -106,7 +106,7 @@ class Terminal:
         self._write(self.err, problems_text(problems, Page.of(self.err)))
 
     def _write(self, stream: Any, text: str) -> None:
-        stream.write(text + "\n")
+        stream.write(safe(text) + "\n")
         stream.flush()
 
 

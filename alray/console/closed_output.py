@@ -9,11 +9,13 @@ from __future__ import annotations
 import errno
 import io
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+_STANDARD_STREAMS = 3
 _NOBODY_READS = (errno.EPIPE, errno.EIO)  # a pipe, a terminal
 
 unwritten: list[OSError] = []
@@ -33,11 +35,24 @@ class _WhileRead(io.FileIO):
         return memoryview(data).nbytes
 
 
-def lasting(stream: TextIO) -> TextIO:
+def take_closed_descriptors() -> None:
+    """Open /dev/null in place of those of the three standard streams that are closed, as after `alray ... >&-`.
+
+    Otherwise a file that is opened later gets the number, and what a library in C prints is written into it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < _STANDARD_STREAMS:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
+def lasting(stream: TextIO | None) -> TextIO:
     """The stream, so that writing to it raises no error once nobody reads it or the disk is full.
 
-    One without a file descriptor, such as a test's or a notebook's, is returned as it is.
+    One without a file descriptor, such as a test's or a notebook's, is returned as it is. None is what Python has for a
+    stream that was closed before it started.
     """
+    if stream is None:
+        return Path(os.devnull).open("w", encoding="utf-8")
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     try:

@@ -18,12 +18,13 @@ terminals; NO_COLOR leaves it out, and FORCE_COLOR has it in a pipe too.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
 from alray.report.table import Table
 from alray.report.text import NOT_MEASURED
@@ -51,6 +52,8 @@ _ACTING = ("Cc", "Cs", "Zl", "Zp")
 _TURNING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 """Unicode's classes of marks that turn the direction of text, and so could show another text than there is."""
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµ]?s|[kMGT]?B|min|h)(?!\w))")
+_OWN = re.compile(rf"(\x1b\[(?:0|{RED}|{GREEN}|{YELLOW}|{BLUE}|{BOLD})m|[\n\t]+)|([^\x1b\n\t]+|\x1b)")
+"""A style or an end of a line, or else a text between them."""
 _MARKED = {"error:": RED, "warning:": YELLOW, "note:": BLUE}
 
 
@@ -102,7 +105,7 @@ class Page:
 
     def fields(self, rows: Iterable[tuple[str, str]], *, indent: str = "") -> str:
         """A line for each name and value. The values are aligned. Without a name, a value belongs to the one above."""
-        rows = list(rows)
+        rows = [(cleaned(name), value) for name, value in rows]
         most = min(_LONG_NAME, self.width // 2)
         width = max((columns(name) for name, _ in rows if columns(name) <= most), default=0)
         lines: list[str] = []
@@ -175,6 +178,27 @@ def cleaned(text: str) -> str:
     return "".join(_shown(character) for character in text) if not text.isprintable() else text
 
 
+def safe(text: str) -> str:
+    """A text that is laid out, as it can be printed: only its lines, its tabs and alray's own styles act.
+
+    A network, a data set, a run folder or an error may say anything, also what moves the cursor, changes the title of a
+    terminal or types for the user. Whatever a command prints goes through here, so this also holds for what no rule of
+    the layout has cleaned.
+    """
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    return _OWN.sub(lambda found: found[1] or "".join(map(_unless_acting, found[2])), text)
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON with letters as they are, in which whatever would act on a terminal is escaped. Raises ValueError
+    for a number that JSON cannot hold."""
+    written = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    if written.isascii() and "\x7f" not in written:
+        return written
+    return "".join(f"\\u{ord(each):04x}" if each != "\n" and _acts(each) else each for each in written)
+
+
 def columns(text: str) -> int:
     """The columns that a terminal needs for a text: two for a wide character, none for an accent of its own."""
     if text.isascii():
@@ -185,10 +209,15 @@ def columns(text: str) -> int:
 
 
 def _shown(character: str) -> str:
-    if character in _SPACES:
-        return _SPACES[character]
-    acts = unicodedata.category(character) in _ACTING or unicodedata.bidirectional(character) in _TURNING
-    return ascii(character)[1:-1] if acts else character
+    return _SPACES[character] if character in _SPACES else _unless_acting(character)
+
+
+def _unless_acting(character: str) -> str:
+    return ascii(character)[1:-1] if _acts(character) else character
+
+
+def _acts(character: str) -> bool:
+    return unicodedata.category(character) in _ACTING or unicodedata.bidirectional(character) in _TURNING
 
 
 def _terminal_width(stream: TextIO) -> int:
@@ -220,7 +249,8 @@ def _wrapped(text: str, width: int, first: int | None = None) -> list[str]:
 
 
 def _cleaned(table: Table) -> Table:
-    return Table(table.head, tuple(tuple(_UNIT.sub(_NO_BREAK, cleaned(cell)) for cell in row) for row in table.rows))
+    rows = tuple(tuple(_UNIT.sub(_NO_BREAK, cleaned(cell)) for cell in row) for row in table.rows)
+    return Table(tuple(map(cleaned, table.head)), rows)
 
 
 def _is_figures(column: Sequence[str]) -> bool:

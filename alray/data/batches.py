@@ -26,9 +26,11 @@ from alray.data.dataset import Dataset
 from alray.data.mixing import Mixture
 from alray.data.source import generator
 from alray.data.split import Augment
+from alray.data.stopped import STOPPED_S, StoppedWatch
 from alray.data.worker_names import use_names_of_owner
 from alray.data.worker_process import WorkerContext
 from alray.errors import AlrayError, DataError, ProcessLost, UserCodeError
+from alray.import_path import children_import_safely
 from alray.prediction.shares import rows_of, shares_of_part
 from alray.spec.data import Mix
 
@@ -78,7 +80,8 @@ class TrainBatches:
     Global random numbers are used by a user's code only, and put back. Workers ignore SIGINT, because the run handles
     Ctrl-C. `next` raises DataError for an error in the data, and UserCodeError for one in a user's code, with and
     without workers, and ProcessLost within five seconds of the end of a worker that was killed. The workers end after
-    the last batch, in `close`, or at the end of a `with` block.
+    the last batch, in `close`, or at the end of a `with` block. A worker that somebody stops (SIGSTOP) is ended after
+    a while, as if it were killed.
     """
 
     def __init__(
@@ -113,9 +116,12 @@ class TrainBatches:
             worker_init_fn=partial(_begin_worker, torch.get_num_threads()) if workers else None,
             generator=torch.Generator(),  # else the loader draws from the global one
         )
-        self._has_workers = workers > 0
         self._batches: Iterator[Batch | AlrayError] | None
         self._batches = _start_workers(loader) if workers else iter(loader)
+        self._watch: StoppedWatch | None = None
+        if workers:
+            started: Any = self._batches
+            self._watch = StoppedWatch([worker.pid for worker in started._workers])
 
     def __iter__(self) -> Self:
         return self
@@ -134,16 +140,20 @@ class TrainBatches:
             return next(batches)
         except (RuntimeError, ConnectionError, EOFError, FileNotFoundError) as error:
             # What torch says of a worker that it misses, or what comes of reading a tensor that one shared.
-            if not self._has_workers or (isinstance(error, RuntimeError) and _WORKER_GONE not in str(error)):
+            if self._watch is None or (isinstance(error, RuntimeError) and _WORKER_GONE not in str(error)):
                 raise
+            why, hint = "it was killed, or the code of the source ended it", "lower data.workers if memory ran out"
+            if self._watch.ended:
+                why = f"process {self._watch.ended[0]} was stopped for {STOPPED_S:.0f} s, and has been ended"
+                hint = "find out who stops processes here (SIGSTOP), or set data.workers=0"
             raise ProcessLost(
-                "a process that prepares mini-batches ended: it was killed, or the code of the source ended it",
-                hint="lower data.workers if memory ran out",
-                key="data.workers",
+                f"a process that prepares mini-batches ended: {why}", hint=hint, key="data.workers"
             ) from error
 
     def close(self) -> None:
         """End the workers and wait for them. No batches follow. A second call does nothing."""
+        if self._watch is not None:
+            self._watch.close()
         self._batches = None  # the loader's iterator ends its workers when it is deleted
 
     def __enter__(self) -> Self:
@@ -273,7 +283,8 @@ def _start_workers(loader: DataLoader[Any]) -> Iterator[Batch | AlrayError]:
     # Workers inherit the signal mask, so that Ctrl-C cannot end a worker before it reaches `_begin_worker`.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        started = iter(loader)
+        with children_import_safely():
+            started = iter(loader)
         # A handler of SIGCHLD that torch may have in this process, of a loader of the user's, would raise an error for
         # these workers in the middle of the main thread. `TrainBatches` finds out by itself that one is gone.
         torch.utils.data._utils.signal_handling._remove_worker_pids(id(started))

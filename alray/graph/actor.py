@@ -21,9 +21,10 @@ from alray.graph.cluster import not_shared
 from alray.graph.graph import Outbox, status_of
 from alray.graph.processes import ActorLocation
 from alray.graph.rendezvous import (
+    HostedStore,
     Meeting,
+    MeetingPoint,
     choose_interface,
-    host_store,
     join,
     join_replicas,
     ports_of,
@@ -74,7 +75,7 @@ class StageActor:
         self._control = Control()
         self._loop: StageLoop | None = None
         self._ports = Ports()
-        self._stores: dict[str, dist.TCPStore] = {}
+        self._stores: dict[str, HostedStore] = {}
 
     def location(self) -> ActorLocation:
         """Where this actor runs, and whether its node sees the run folder that the driver made."""
@@ -87,14 +88,15 @@ class StageActor:
             gpu=given_gpus()[0] if self._assignment.device_kind == "cuda" else None,
         )
 
-    def host_store(self, host: str, whose: str) -> int:
-        """Open a store on this host and return its port.
+    def host_store(self, host: str | None, whose: str) -> MeetingPoint:
+        """Open a store on this host and return where others find it.
 
         Args:
+            host: as for `HostedStore`.
             whose: `stages` of this replica, or all `replicas`.
         """
-        self._stores[whose] = host_store(host)
-        return int(self._stores[whose].port)
+        self._stores[whose] = HostedStore(host)
+        return self._stores[whose].point
 
     def start(self, meeting: Meeting) -> None:
         """Begin the loop."""
@@ -131,12 +133,13 @@ class StageActor:
         # A backstop only: the driver ends a graph long before. Other replicas wait while the first one evaluates.
         timeout_s = max(300.0, 10.0 * (assignment.plan.deadline_s + assignment.plan.evaluation_s))
         choose_interface(meeting)
+        held = {whose: hosted.store for whose, hosted in self._stores.items()}
         joined = joined_replicas = None
         if meeting.stages is not None:
-            joined = join(meeting.stages, assignment, self._stores.get("stages"), timeout_s)
+            joined = join(meeting.stages, assignment, held.get("stages"), timeout_s)
         if meeting.replicas is not None:
             joined_replicas = join_replicas(
-                meeting.replicas, assignment, self._stores.get("replicas"), meeting.replica_seats, timeout_s
+                meeting.replicas, assignment, held.get("replicas"), meeting.replica_seats, timeout_s
             )
         load_code(assignment)
         baseline = memory_baseline(device)

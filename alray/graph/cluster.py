@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from alray.errors import PlanError, RequestError, StageError
 from alray.graph.own_ray import (
-    QUIET,
     Bundle,
     end_own_ray,
     import_ray,
+    init_ray,
     own_ray,
     rays_environment,
     read_authentication_again,
@@ -92,7 +92,7 @@ def _attached(address: str) -> Iterator[None]:
     _require_listener(address)
     _require_token(address)
     try:
-        ray.init(address=address, **QUIET)
+        init_ray(address=address)
     except (ConnectionError, ValueError, RuntimeError) as error:
         ray.shutdown()
         raise _not_attached(address, str(error)) from error

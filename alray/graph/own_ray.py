@@ -24,18 +24,18 @@ import psutil
 from alray.data.worker_names import OWNER
 from alray.errors import RequestError, RunError, StageError
 from alray.graph import reaper
+from alray.import_path import children_import_safely, folders_before_python
+from alray.system_errors import file_limit, require_current_folder
 
 Bundle = dict[str, float]
 
-QUIET: Mapping[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "alray"}
-"""Arguments of `ray.init`, for every Ray that alray connects to."""
+_QUIET: Mapping[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "alray"}
 _LEADING = ("gcs_server", "raylet")
 _ANSWERING_S = 10.0
 _LOOKING_S = 1.0
 _SILENT_S = 20.0
 _LONGEST_LOOK_S = _ANSWERING_S + 2 * _LOOKING_S  # more has passed where this process was stopped too
 _UNSEEN_S = 40.0  # below the minute after which Ray's C++ code ends this process
-_AGAIN = "try again when the machine is less busy, look at it with `alray doctor`, or run with --inline"
 _RAYLET_PID = "RAY_RAYLET_PID"
 _TRIES = 2  # of 40 s each
 _NAME_BYTES = 2
@@ -66,6 +66,25 @@ def import_ray() -> None:
             del os.environ[_RAYLET_PID]
 
 
+def init_ray(**arguments: Any) -> None:
+    """Call `ray.init` with these arguments and those that every Ray gets that alray connects to.
+
+    Its workers look for modules where this process does. By default Ray adds the current folder in front, and so runs
+    the `numpy.py` of whoever made that folder.
+    """
+    import ray
+    from ray.job_config import JobConfig
+
+    class SamePath(JobConfig):
+        def _runtime_env_has_working_dir(self) -> bool:
+            """Ray adds neither the script's folder nor the current one to a job that brings its own."""
+            return True
+
+    # A worker puts each of them in front.
+    config = SamePath(_py_driver_sys_path=list(reversed(folders_before_python())))
+    ray.init(job_config=config, **_QUIET, **arguments)
+
+
 @contextmanager
 def own_ray(bundles: Sequence[Bundle]) -> Iterator[tuple[str, ...]]:
     """Start a Ray that has room for these bundles, and shut it down after the block. Gives warnings for the user.
@@ -74,6 +93,7 @@ def own_ray(bundles: Sequence[Bundle]) -> Iterator[tuple[str, ...]]:
     The environment of this process is as before when the block has ended.
     Raises RequestError if Ray cannot keep its files here, and RunError if it does not start.
     """
+    require_current_folder()
     import_ray()
     import ray
 
@@ -106,10 +126,8 @@ def own_ray(bundles: Sequence[Bundle]) -> Iterator[tuple[str, ...]]:
 
 def _start(processors: int, folder: Path) -> None:
     """Start a Ray that keeps its files in a folder. Raises RunError if it does not start."""
-    import ray
-
     with _not_hung_up(), _given_up_in_time(), _named_if_it_fails():
-        ray.init(address="local", num_cpus=processors, include_dashboard=False, _temp_dir=str(folder), **QUIET)
+        init_ray(address="local", num_cpus=processors, include_dashboard=False, _temp_dir=str(folder))
 
 
 def _wait_until_started(starting: Future[None], others: Container[psutil.Process]) -> None:
@@ -135,14 +153,21 @@ def _wait_until_started(starting: Future[None], others: Container[psutil.Process
             for process, name in leading.items():
                 status = _status_of(process)
                 if status == psutil.STATUS_ZOMBIE:
-                    raise RunError(f"Ray did not start on this machine: its {name} ended", hint=_AGAIN)
+                    raise RunError(f"Ray did not start on this machine: its {name} ended", hint=_how_to_start())
                 stopped[process] = stopped[process] + 1 if status == psutil.STATUS_STOPPED else 0
                 if stopped[process] * _LOOKING_S > _SILENT_S:
-                    raise RunError(f"Ray did not start on this machine: its {name} was stopped", hint=_AGAIN)
+                    raise RunError(f"Ray did not start on this machine: its {name} was stopped", hint=_how_to_start())
     except KeyboardInterrupt:
         wait([starting])  # what has half started cannot be shut down
         raise
     starting.result()
+
+
+def _how_to_start() -> str:
+    limit = file_limit()
+    if limit is not None:  # the system ends a program without a word that writes a larger file
+        return f"{limit}, and Ray writes large ones: allow more, such as `ulimit -f unlimited`, or run with --inline"
+    return "try again when the machine is less busy, look at it with `alray doctor`, or run with --inline"
 
 
 def _status_of(process: psutil.Process) -> str:
@@ -363,6 +388,11 @@ def _private_folder() -> Iterator[Path]:
     The folder is deleted when the block ends or this process is gone, and what still runs of that Ray is ended.
     """
     parent, _ = rays_folder()
+    if not str(parent).isascii():
+        raise RequestError(
+            f"Ray takes no folder for temporary files whose name has letters beyond ASCII: {parent}",
+            hint="set RAY_TMPDIR to a folder without them, or run with --inline",
+        )
     if len(f"{parent}{_BELOW}") > _LONGEST_SOCKET:
         raise RequestError(
             f"the name of the folder for temporary files is too long for Ray's sockets: {parent}",
@@ -396,7 +426,8 @@ def rays_environment() -> Iterator[None]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
-        yield
+        with children_import_safely():
+            yield
     finally:
         for name in [name for name in os.environ if name.startswith("RAY_") and name not in before]:
             del os.environ[name]
@@ -479,4 +510,4 @@ def _named_if_it_fails() -> Iterator[None]:
         yield
     except Exception as error:  # Ray raises plain Exceptions, such as for a node that takes too long
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise RunError(f"Ray did not start on this machine: {lines[0]}", hint=_AGAIN) from error
+        raise RunError(f"Ray did not start on this machine: {lines[0]}", hint=_how_to_start()) from error

@@ -25,7 +25,7 @@ from alray.graph.stopped_workers import StoppedWorkers
 if TYPE_CHECKING:
     from alray.graph.actor import StageActor
     from alray.graph.cluster import Bundle
-    from alray.graph.rendezvous import Meeting
+    from alray.graph.rendezvous import Meeting, MeetingPoint
     from alray.stage.assignment import Assignment
     from alray.stage.telemetry import StageStatus
 
@@ -91,7 +91,7 @@ class StageProcess:
         gc.collect()
         gc.freeze()
 
-    def host_store(self, host: str, whose: str) -> int:
+    def host_store(self, host: str | None, whose: str) -> MeetingPoint:
         return self._stage.host_store(host, whose)
 
     def start(self, meeting: Meeting) -> None:

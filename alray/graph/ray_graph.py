@@ -92,9 +92,10 @@ class RayGraph(Graph):
     def _open_store(self, indices: list[int], whose: str) -> MeetingPoint:
         """Open a store on the first of these stages, for all of them to meet on."""
         one_host = len({self._locations[index].node for index in indices}) == 1
-        host = "127.0.0.1" if one_host else self._locations[indices[0]].host
-        (port,) = self._call([self._actors[indices[0]].host_store.remote(host, whose)])
-        return MeetingPoint(host, port, one_host)
+        host = None if one_host else self._locations[indices[0]].host
+        (point,) = self._call([self._actors[indices[0]].host_store.remote(host, whose)])
+        opened: MeetingPoint = point
+        return opened
 
     def _call(self, references: list[Any]) -> list[Any]:
         until_s, stopped = time.monotonic() + _STARTING_S, StoppedWorkers(self._note)

@@ -11,6 +11,8 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import cast
 
 import psutil
@@ -26,6 +28,7 @@ from alray.channel.point_to_point import GroupBarrier, PointToPointReceiver, Poi
 from alray.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender, SlotRing
 from alray.channel.slow_link import SlowLink
 from alray.channel.wire import Wire
+from alray.data.worker_names import OWNER
 from alray.nn.network import Network
 from alray.stage.assignment import Assignment
 from alray.stage.ports import WAITING_COPIES, MessageSizes, Ports
@@ -43,11 +46,21 @@ _COPY = 6
 
 @dataclass(frozen=True)
 class MeetingPoint:
-    """The store where some stages meet."""
+    """The store where some stages meet.
 
-    host: str
-    port: int
-    one_host: bool  # whether all of them are on one machine
+    Attributes:
+        place: `host:port` where it listens; where all of them are on one machine, its file, which only the user can
+            open. Other users of the machine could read and change what lies in a store that listens, on 127.0.0.1 too.
+        one_host: whether all of them are on one machine.
+    """
+
+    place: str
+    one_host: bool
+
+    @property
+    def host(self) -> str:
+        """The address at which a store listens."""
+        return self.place.rpartition(":")[0]
 
 
 @dataclass(frozen=True)
@@ -67,16 +80,28 @@ class Meeting:
     replica_seats: tuple[Seat, ...] = ()
 
 
-def host_store(host: str) -> dist.TCPStore:
-    """A store on a port that the system picks, of this address of the host alone. It lives as long as this object.
+class HostedStore:
+    """A store that this process holds for others. It lives as long as this object."""
 
-    Args:
-        host: an address of this host, 127.0.0.1 where all who meet are on it.
-    """
-    listener = socket.create_server((host, 0))
-    port = listener.getsockname()[1]
-    # A store that opens its own socket listens on every address of the host.
-    return dist.TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+    def __init__(self, host: str | None) -> None:
+        """
+        Args:
+            host: an address of this host; None where all who meet are on it.
+        """
+        self.store: dist.Store
+        if host is None:
+            self._folder = TemporaryDirectory(prefix="alray-", dir=os.environ.get(OWNER), ignore_cleanup_errors=True)
+            file = str(Path(self._folder.name, "store"))
+            self.store = dist.FileStore(file)
+            self.point = MeetingPoint(file, one_host=True)
+            return
+        listener = socket.create_server((host, 0))
+        port = listener.getsockname()[1]
+        # A store that opens its own socket listens on every address of the host.
+        self.store = dist.TCPStore(
+            host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+        )
+        self.point = MeetingPoint(f"{host}:{port}", one_host=False)
 
 
 def choose_interface(meeting: Meeting) -> None:
@@ -89,8 +114,8 @@ def choose_interface(meeting: Meeting) -> None:
 
 
 def join(
-    point: MeetingPoint, assignment: Assignment, store: dist.TCPStore | None, timeout_s: float
-) -> tuple[dist.ProcessGroup, dist.TCPStore]:
+    point: MeetingPoint, assignment: Assignment, store: dist.Store | None, timeout_s: float
+) -> tuple[dist.ProcessGroup, dist.Store]:
     """Meet the other stages of the replica. Returns the group that their edges run over, and the store.
 
     Args:
@@ -112,10 +137,10 @@ def join(
 def join_replicas(
     point: MeetingPoint,
     assignment: Assignment,
-    store: dist.TCPStore | None,
+    store: dist.Store | None,
     seats: Sequence[Seat],
     timeout_s: float,
-) -> tuple[dist.ProcessGroup, dist.TCPStore]:
+) -> tuple[dist.ProcessGroup, dist.Store]:
     """Meet the same stage of the other replicas. Returns the group for gradients, and the store of all replicas.
 
     Args:
@@ -167,16 +192,21 @@ def _nccl_group(store: dist.Store, rank: int, size: int, timeout_s: float) -> di
     return cast(dist.ProcessGroup, dist.ProcessGroupNCCL(store, rank, size, options))
 
 
-def enter(point: MeetingPoint, store: dist.TCPStore | None, timeout_s: float) -> dist.TCPStore:
+def enter(point: MeetingPoint, store: dist.Store | None, timeout_s: float) -> dist.Store:
     """The store of this meeting, and gloo led over the interface on which the others are.
 
     Args:
         store: in the process that holds it, otherwise None.
     """
     os.environ["GLOO_SOCKET_IFNAME"] = "lo" if point.one_host else _interface_of(_own_address(point.host))
-    if store is not None:
-        return store
-    return dist.TCPStore(point.host, point.port, is_master=False, timeout=timedelta(seconds=timeout_s))
+    timeout = timedelta(seconds=timeout_s)
+    if store is None and point.one_host:
+        store = dist.FileStore(point.place)
+    elif store is None:
+        port = int(point.place.rpartition(":")[2])
+        store = dist.TCPStore(point.host, port, is_master=False, timeout=timeout)
+    store.set_timeout(timeout)
+    return store
 
 
 def ports_of(

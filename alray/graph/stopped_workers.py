@@ -9,18 +9,17 @@ from contextlib import suppress
 
 import psutil
 
+from alray.data.stopped import STOPPED_S, Stopped
 from alray.data.worker_names import OWNER
 
 _LOOKING_S = 3.0
-_STOPPED_S = 15.0
-"""Seconds that a worker may be stopped. A run gives a silent stage as long, at least."""
 
 
 class StoppedWorkers:
     """Ends workers of this command's own Ray that have been stopped (SIGSTOP) for a while. Ray would wait for them
     without end. It starts such a worker again, or reports its end, as of any worker that ends."""
 
-    def __init__(self, note: Callable[[str], None], after_s: float = _STOPPED_S) -> None:
+    def __init__(self, note: Callable[[str], None], after_s: float = STOPPED_S) -> None:
         """
         Args:
             note: is told of each worker that was ended.
@@ -28,8 +27,7 @@ class StoppedWorkers:
         self._note = note
         self._after_s = after_s
         self._look_s = 0.0
-        self._stopped_s: dict[psutil.Process, float] = {}
-        """When each of them was first seen stopped."""
+        self._stopped = Stopped(after_s)
 
     def look(self) -> None:
         """End those that are due. Call this often: it looks every few seconds."""
@@ -37,12 +35,8 @@ class StoppedWorkers:
         if owner is None or now_s < self._look_s:
             return
         self._look_s = now_s + min(_LOOKING_S, self._after_s / 2)
-        self._stopped_s = {process: self._stopped_s.get(process, now_s) for process in _stopped(owner)}
-        for process, since_s in self._stopped_s.items():
-            if now_s - since_s >= self._after_s:
-                with suppress(psutil.NoSuchProcess):
-                    process.kill()
-                    self._note(f"process {process.pid} of Ray was stopped for {self._after_s:.0f} s and has been ended")
+        for process in self._stopped.end_due(_stopped(owner)):
+            self._note(f"process {process} of Ray was stopped for {self._after_s:.0f} s and has been ended")
 
 
 def _stopped(owner: str) -> list[psutil.Process]:

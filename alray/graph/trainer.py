@@ -22,7 +22,7 @@ from ray.train.torch.config import _set_torch_distributed_env_vars, _TorchBacken
 from alray.errors import ChannelError, RunError
 from alray.graph.actor import StageActor, own_device, require_run_dir
 from alray.graph.processes import ActorLocation
-from alray.graph.rendezvous import Meeting, MeetingPoint, enter, host_store
+from alray.graph.rendezvous import HostedStore, Meeting, MeetingPoint, enter
 from alray.stage.assignment import Assignment
 from alray.stage.telemetry import StageStatus
 
@@ -158,7 +158,7 @@ class TrainerActor:
 
 class StoreOnOneAddress(TorchConfig):
     """Ray Train's torch backend, but the workers meet over a store that listens on one address of the first worker's
-    host: 127.0.0.1 if all are on it. Ray Train's own listens on every address of the host."""
+    host, or is a file of the user if all are on it. Ray Train's own listens on every address of the host."""
 
     @property
     def backend_cls(self) -> type[_TorchBackend]:
@@ -180,7 +180,7 @@ class _OneAddressBackend(_TorchBackend):
         )
 
 
-_stores: list[dist.TCPStore] = []
+_stores: list[HostedStore] = []
 """The stores that this process hosts for its trainer. A worker of Ray Train ends with its training."""
 
 
@@ -188,14 +188,13 @@ def _open_store() -> MeetingPoint:
     """Open the store of all workers, in the first one."""
     context = get_context()
     one_host = context.get_local_world_size() == context.get_world_size()
-    host = "127.0.0.1" if one_host else ray.util.get_node_ip_address()
-    _stores.append(host_store(host))
-    return MeetingPoint(host, int(_stores[-1].port), one_host)
+    _stores.append(HostedStore(None if one_host else ray.util.get_node_ip_address()))
+    return _stores[-1].point
 
 
 def _join_workers(point: MeetingPoint, backend: str, rank: int, workers: int, timeout_s: float) -> None:
     """Open torch's process group of all workers, in each of them."""
-    store = enter(point, _stores[-1] if rank == 0 else None, timeout_s)
+    store = enter(point, _stores[-1].store if rank == 0 else None, timeout_s)
     dist.init_process_group(backend, store=store, rank=rank, world_size=workers, timeout=timedelta(seconds=timeout_s))
 
 
@@ -239,13 +238,11 @@ def _meeting(actor: StageActor, context: Any, location: ActorLocation) -> Meetin
     if context.get_world_size() == 1:
         return Meeting(None, None)
     one_host = context.get_local_world_size() == context.get_world_size()
-    host = "127.0.0.1" if one_host else location.host
     shared: list[Any] = [None]
     if context.get_world_rank() == 0:
-        shared = [(host, actor.host_store(host, "replicas"))]
+        shared = [actor.host_store(None if one_host else location.host, "replicas")]
     dist.broadcast_object_list(shared, src=0)
-    host, port = shared[0]
-    return Meeting(None, MeetingPoint(host, port, one_host), replica_seats=(location.seat,) * context.get_world_size())
+    return Meeting(None, shared[0], replica_seats=(location.seat,) * context.get_world_size())
 
 
 def _failure_of(error: TrainingFailedError) -> TrainerFailure:

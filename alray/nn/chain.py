@@ -18,7 +18,7 @@ from alray.nn.shape import Shape
 from alray.randomness.generators import put_back, seed_all
 from alray.spec.blocks import Model
 from alray.spec.own_code import PREFIX, OwnCode
-from alray.user_code import FAULTS_OF_USER_CODE
+from alray.user_code import FAULTS_OF_USER_CODE, UserCode
 
 if TYPE_CHECKING:
     from alray.nn.imported.model import ImportedModel
@@ -199,7 +199,10 @@ class _Parts(Chain):
 
         with put_back(), torch.device("cpu"):
             seed_all(torch.device("cpu"), self._seed, "weights", "model")
-            model = ImportedModel(self._source, self._arguments, self._load, freeze=self._model.freeze)
+            allowed = isinstance(self._load, UserCode) and self._load.allow_elsewhere
+            model = ImportedModel(
+                self._source, self._arguments, self._load, freeze=self._model.freeze, allow_files=allowed
+            )
             if self._weights is not None and not self._trained:
                 model.start_from(self._weights)
         return model

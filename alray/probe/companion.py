@@ -1,6 +1,6 @@
 """A process that loads a processor as a stage would, for as long as the measurement requests it.
 
-    python -m alray.probe.companion BYTES
+    python -P alray/probe/companion.py BYTES
 
 It prints `ready` when it can start, and reads commands from its input: `work` starts, `rest` pauses, end of input ends
 the process. It computes with NumPy, because to import torch takes seconds of a processor.

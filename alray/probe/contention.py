@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
 
 MOST_COMPANIONS = 7
@@ -57,7 +58,7 @@ def companions(count: int, *, threads: int, nbytes: int) -> Iterator[Companions]
     Args:
         nbytes: size of the activations they work on.
     """
-    command = [sys.executable, "-m", "alray.probe.companion", str(nbytes)]
+    command = [sys.executable, "-P", str(Path(__file__).with_name("companion.py")), str(nbytes)]
     environment = {**os.environ, **dict.fromkeys(_THREADS, str(threads))}
     processes: list[subprocess.Popen[str]] = []
     try:

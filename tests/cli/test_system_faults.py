@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from alray.errors import UserCodeError
+from alray.errors import RequestError, UserCodeError
+from alray.graph.own_ray import _private_folder
 from alray.system_errors import from_system
 from alray.user_code import named
 
@@ -183,3 +184,35 @@ def test_a_run_folder_that_becomes_read_only(spec: Path, command: list[str]) -> 
     problem = the_problem(done)
     assert (done.returncode, problem["file"]) == (1, str(Path("out").resolve()))
     assert problem["message"] == "the run folder can no longer be written: Permission denied"
+
+
+def test_a_closed_standard_output_is_no_reason_not_to_run(spec: Path, command: list[str]) -> None:
+    words = [*command, "run", str(spec), "--inline", "run.steps=1", "--output", "out"]
+    done = subprocess.run(
+        ["bash", "-c", 'exec "$@" >&-', "bash", *words], stderr=subprocess.PIPE, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert json.loads(Path("out/summary.json").read_text(encoding="utf-8"))["status"] == "finished"
+
+
+def test_a_current_folder_that_was_deleted(spec: Path, command: list[str]) -> None:
+    gone = 'mkdir gone; cd gone; rmdir ../gone; exec "$@"'
+    words = [*command, "run", str(spec.resolve()), "--json"]
+    done = subprocess.run(["bash", "-c", gone, "bash", *words], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and the_problem(done)["message"] == "the current folder was deleted"
+
+
+def test_a_limit_on_the_size_of_files(spec: Path, command: list[str]) -> None:
+    done = under(command, "-f", 8, "run", spec, "--inline", "run.steps=1", "--output", "out", "--json")
+    problem = the_problem(done)
+    assert (
+        done.returncode == 1 and "a file may not become so large: `ulimit -f` allows 8,192 bytes" in problem["message"]
+    )
+    assert "ulimit -f unlimited" in problem["hint"]
+
+
+def test_a_folder_for_temporary_files_that_ray_cannot_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "größe"))
+    with pytest.raises(RequestError, match="beyond ASCII") as caught, _private_folder():
+        pass
+    assert "RAY_TMPDIR" in str(caught.value.problems[0].hint)

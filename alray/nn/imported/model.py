@@ -50,7 +50,13 @@ class ImportedModel:
     """
 
     def __init__(
-        self, source: str, arguments: dict[str, Any], load: Callable[[str], Any], *, freeze: Sequence[str] = ()
+        self,
+        source: str,
+        arguments: dict[str, Any],
+        load: Callable[[str], Any],
+        *,
+        freeze: Sequence[str] = (),
+        allow_files: bool = False,
     ) -> None:
         """Raises SpecError.
 
@@ -58,11 +64,12 @@ class ImportedModel:
             source: `torchvision:NAME`, `timm:NAME` or `python:package.module.Class`.
             load: takes the last of them to the object that it names.
             freeze: names of modules and parameters that no method trains.
+            allow_files: as for `made`.
         """
         self.title = f"`{source}`"
         self._source = source
         self._arguments = arguments
-        self.whole = made(source, arguments, load)
+        self.whole = made(source, arguments, load, allow_files=allow_files)
         self.frozen = self._freeze(freeze)
         self.notes: list[str] = []
         """Sentences on what was not taken of the initial weights that were given."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,9 +20,24 @@ _CLASSES = "num_classes"
 """The argument of constructors in both libraries that weights need not agree with."""
 
 
-def made(source: str, arguments: Mapping[str, Any], load: Callable[[str], Any]) -> nn.Module:
-    """The model that a spec names, with the weights that its constructor draws. Raises SpecError."""
+_OF_FILES = frozenset(
+    {"cache_dir", "checkpoint_path", "pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "weights"}
+)
+"""Arguments of constructors in both libraries that name files or downloads, besides `weights_backbone` and the like."""
+_ENDINGS = (".bin", ".ckpt", ".npz", ".pickle", ".pkl", ".pt", ".pt2", ".pth", ".safetensors", ".tar", ".zip")
+
+
+def made(
+    source: str, arguments: Mapping[str, Any], load: Callable[[str], Any], *, allow_files: bool = False
+) -> nn.Module:
+    """The model that a spec names, with the weights that its constructor draws. Raises SpecError.
+
+    Args:
+        allow_files: whether the arguments of a library's constructor may name files, which it may run code of.
+    """
     kind, _, name = source.partition(":")
+    if kind != "python" and not allow_files:
+        _refuse_files(source, arguments)
     make = {
         "python": lambda: load(source),
         "torchvision": lambda: _of_torchvision(name),
@@ -41,6 +57,35 @@ def made(source: str, arguments: Mapping[str, Any], load: Callable[[str], Any]) 
             hint="name a class of a module, or a function that returns one",
         )
     return model
+
+
+def _refuse_files(source: str, arguments: Mapping[str, Any]) -> None:
+    """Raise SpecError if an argument names a file or a download. A library may unpickle it, which runs what it says."""
+    for name, value in arguments.items():
+        loads = name in _OF_FILES or name.startswith("weights_")
+        if (loads and value) or any(map(_names_a_file, _texts(value))):
+            raise SpecError(
+                f"the argument `{name}` of `{source}` names a file or a download, which may run code",
+                key=f"model.with.{name}",
+                hint="give initial weights in model.weights: those of a file are read without running anything; or, if "
+                "you trust that file, pass --allow-code (in Python, allow_code=True)",
+            )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a value of a spec, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from (str(key), *_texts(inner))
+    elif isinstance(value, Sequence):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _names_a_file(text: str) -> bool:
+    return "/" in text or text.lower().endswith(_ENDINGS) or Path(text).is_file()
 
 
 def named_weights(source: str, arguments: Mapping[str, Any], name: str) -> dict[str, torch.Tensor]:
