@@ -172,7 +172,7 @@ class Network:
     def comes_down(self, above: int) -> Shape:
         """Return the shape of one sample that an evaluation sends down for a route, as in `route_shape`."""
         if self.measures_where_routes_end:
-            return Shape(self.method.task.learning.measured_shape)
+            return Shape(self.method.task.learning.measured_shape, self.dtype)
         return self.route_shape(above)
 
     def incoming(self, index: int, samples: int, device: str | torch.device) -> Tensors:
