@@ -203,6 +203,8 @@ class Network:
     def needs_two_samples(self) -> int | None:
         """The first component whose batch normalisation gets one value of each channel from a single sample, so that
         it cannot train on one; None: every one can."""
+        if self.method.normalises_batches:
+            return 0
         normalise = [index for index, encoder in enumerate(self.encoders) if encoder.normalises_batches]
         return next((index for index in normalise if not self._trains_on_one_sample(index)), None)
 

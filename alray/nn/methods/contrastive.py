@@ -151,7 +151,7 @@ class ContrastiveComponent(ComparingComponent):
         if self.head is not None:
             losses = {"cross_entropy": self.objective.cross_entropy(read(self.head, encoded), labels)}
         else:
-            losses = {"contrastive": self.objective.contrastive(*self.compared(encoded, labels))}
+            losses = {"contrastive": self.objective.contrastive(*self.compared(self.own_codes(encoded), labels))}
         return losses, {"labels": labels}
 
 

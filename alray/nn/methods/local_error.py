@@ -143,7 +143,7 @@ class LocalErrorComponent(ComparingComponent):
         pred = functional.cross_entropy(read(self.head, seen), labels)
         losses = {"pred": pred}
         if self.c is not None:
-            codes, classes = self.compared(encoded, labels)
+            codes, classes = self.compared(self.own_codes(encoded), labels)
             sim = functional.mse_loss(similarities(codes), similarities_of_classes(classes, self.classes, codes.dtype))
             both = {"predsim": (1 - self.beta) * pred + self.beta * sim}
             losses = both if self.loss == "predsim" else {"sim": sim, "cross_entropy": pred}

@@ -112,6 +112,8 @@ class Method(ABC):
         """Raise SpecError if the method cannot train these encoders, which are those of all components in order."""
         return
 
+    normalises_batches: bool = False
+    """Whether parts that the method adds normalise by statistics over the samples of a mini-batch."""
     copy_every: int | None = None
     """Mini-batches from one copy of the last component's part to the next; None: no component has copies. With a number
     all components are `CopyingComponent`s. A copy is used as many mini-batches after it was made."""
