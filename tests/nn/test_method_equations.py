@@ -287,7 +287,7 @@ def test_ten_mini_batches_of_forward_forward(make_network, prediction: str, symb
     section = f"{{kind: forward_forward, loss: {loss}, prediction: {prediction}, peer_normalisation: 0.1}}"
     network = make_network(f"method={section}", *SETTING, classes=CLASSES)
     components = [network.component(index, "cpu") for index in range(3)]
-    heads = {"head": linear} if prediction == "activities" else {}
+    heads = {"head": lambda index: linear(index, bias=False)} if prediction == "activities" else {}
     plain = [plain_twin(component, index, heads | {"peers": Means}) for index, component in enumerate(components)]
     optimizers = [optimizer_of(parts) for parts in plain]
     before = weights_of(component.weights() for component in components)

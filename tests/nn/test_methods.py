@@ -135,6 +135,30 @@ def test_what_a_method_cannot_train_is_refused(make_network: Callable[..., Any],
         make_network(*overrides, code=NET, sample=(2, 8, 8) if OF_MODEL in overrides else (3,)).component(0, "cpu")
 
 
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("widths", ["[256]", "[400, 200, 300]", "[2000, 2000]"])
+def test_goodness_begins_near_half_its_threshold(make_network: Callable[..., Any], widths: str, precision: str) -> None:
+    """That of every layer, whatever its width; with the initial weights of other methods it begins near a sixth."""
+    components = [f"{{block: mlp, widths: [{width}]}}" for width in widths.strip("[]").split(", ")]
+    keys = (f"model.components=[{', '.join(components)}]", f"run.precision={precision}")
+    network = make_network("method=forward_forward", *keys, sample=(100,))
+    incoming = {"s": torch.randn(64, 100, dtype=network.dtype), "labels": torch.arange(64) % 4}
+    for index in range(len(network)):
+        incoming = forward_step(network.component(index, "cpu"), incoming, 1)
+        assert float(incoming["s"].square().mean()) == pytest.approx(0.5, abs=0.15)
+
+
+def test_a_model_from_elsewhere_keeps_its_weights_under_forward_forward(make_network: Callable[..., Any]) -> None:
+    code = "import torch\n\n\ndef model():\n    return torch.nn.Sequential(torch.nn.Linear(9, 8), torch.nn.ReLU())\n"
+    keys = ("model={from: 'python:own_blocks.model'}",)
+    of = {
+        method: make_network(f"method={method}", *keys, sample=(9,), code=code).component(0, "cpu").f.state_dict()
+        for method in ("forward_forward", "decoupled_greedy")
+    }
+    for name, weight in of["decoupled_greedy"].items():
+        assert torch.equal(weight, of["forward_forward"][name])
+
+
 def test_forward_forward_refuses_texts(make_network: Callable[..., Any]) -> None:
     words = Shape((7,), torch.int64, words=("<pad>", "<unk>", "one"))
     network = make_network("method=forward_forward", "model.components=[{block: embedding, dim: 4}]", sample=words)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -10,7 +12,7 @@ from alray.errors import SpecError
 from alray.nn.component import LocalComponent, Passage, read
 from alray.nn.encoder import Encoder, EncoderFacts, Tensors
 from alray.nn.methods.method import MakePart, Method, Task
-from alray.nn.readout import Readout, head_of
+from alray.nn.readout import Features, Readout
 from alray.nn.shape import Shape
 from alray.spec.optimizer import Optimizer
 
@@ -63,7 +65,13 @@ class ForwardForward(Method):
         self._require_values(index, f, facts)
 
         def readout() -> OfActivities:
-            return OfActivities(head_of("auto", facts.output, classes=classes, pooling=facts.pooling))
+            features = Features(facts.output, 4, facts.pooling)
+            layer = nn.Linear(features.width, classes, bias=False)
+            nn.init.zeros_(layer.weight)
+            return OfActivities(Readout(features, layer))
+
+        if facts.ends is None:
+            make("start", lambda: started(f))
 
         return ForwardForwardComponent(
             index,
@@ -108,6 +116,19 @@ class ForwardForward(Method):
             return None
         reason = "mean activities are those of each replica's share of the mini-batch"
         return reason, "method.peer_normalisation=0 leaves them out"
+
+
+def started(encoder: Encoder) -> Encoder:
+    """The same encoder, with new initial weights of its linear layers and convolutions: from N(0, 1 / inputs of a
+    value), and biases of 0. With inputs of root mean square 1, goodness begins near half its threshold."""
+    for layer in encoder.modules():
+        if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d) and not layer.weight.is_meta:
+            drawn = torch.randn(layer.weight.shape, device="cpu") / math.sqrt(layer.weight[0].numel())
+            with torch.no_grad():
+                layer.weight.copy_(drawn)
+                if layer.bias is not None:
+                    layer.bias.zero_()
+    return encoder
 
 
 class Rows(Passage):
