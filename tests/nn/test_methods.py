@@ -149,8 +149,11 @@ def test_goodness_begins_near_half_its_threshold(make_network: Callable[..., Any
 
 
 def test_a_model_from_elsewhere_keeps_its_weights_under_forward_forward(make_network: Callable[..., Any]) -> None:
-    code = "import torch\n\n\ndef model():\n    return torch.nn.Sequential(torch.nn.Linear(9, 8), torch.nn.ReLU())\n"
-    keys = ("model={from: 'python:own_blocks.model'}",)
+    code = (
+        "from torch import nn\n\n\nclass Net(nn.Sequential):\n    def __init__(self):\n"
+        "        super().__init__(nn.Linear(9, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))\n"
+    )
+    keys = ("model={from: 'python:own_blocks.Net', components: 2}",)
     of = {
         method: make_network(f"method={method}", *keys, sample=(9,), code=code).component(0, "cpu").f.state_dict()
         for method in ("forward_forward", "decoupled_greedy")
