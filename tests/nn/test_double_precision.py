@@ -28,7 +28,10 @@ PICTURES = "model.components=[{block: vgg, channels: [4], pool: true}, {block: v
 VECTORS = "model.components=[{block: mlp, widths: [8]}, {block: mlp, widths: [8]}]"
 BLOCKS = {
     "vgg": (PICTURES, Shape((2, 8, 8))),
-    "residual": ("model.components=[{block: stem, channels: 4}, {block: residual, channels: 8, layers: 1}]", Shape((2, 8, 8))),
+    "residual": (
+        "model.components=[{block: stem, channels: 4}, {block: residual, channels: 8, layers: 1}]",
+        Shape((2, 8, 8)),
+    ),
     "mlp": (VECTORS, Shape((2, 8, 8))),
     "linear": ("model.components=[{block: linear, width: 8}, {block: linear, width: 4}]", Shape((20,))),
     "lstm": (
@@ -70,7 +73,7 @@ class Narrow(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
         given = _narrow((args, kwargs))
-        computed = name not in _MOVES and any(each.ndim for each in given)  # torch counts updates in one of no dimension
+        computed = name not in _MOVES and any(each.ndim for each in given)  # torch counts updates without a dimension
         lowered = _narrow(result) and _floats((args, kwargs)) and not given
         if computed or lowered:
             self.found.add(name)

@@ -135,6 +135,16 @@ def test_what_a_method_cannot_train_is_refused(make_network: Callable[..., Any],
         make_network(*overrides, code=NET, sample=(2, 8, 8) if OF_MODEL in overrides else (3,)).component(0, "cpu")
 
 
+@pytest.mark.parametrize(("projection", "component"), [("8", 0), ("null", None)])
+def test_projectors_that_normalise_need_two_samples(
+    make_network: Callable[..., Any], projection: str, component: int | None
+) -> None:
+    method = f"method={{kind: decoupled_information, projection_dim: {projection}}}"
+    network = make_network(method, "model.components=[{block: mlp, widths: [8]}]", sample=(20,))
+    assert network.needs_two_samples == component
+    assert network.method.normalises_batches == (component == 0)
+
+
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("widths", ["[256]", "[400, 200, 300]", "[2000, 2000]"])
 def test_goodness_begins_near_half_its_threshold(make_network: Callable[..., Any], widths: str, precision: str) -> None:
