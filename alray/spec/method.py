@@ -333,7 +333,7 @@ class ForwardForward(MethodSection):
     """`threshold`: the goodness of each row against a threshold. `symba`: that of both rows against each other."""
     alpha: PositiveFloat = 0.5
     """The factor of the difference in SymBa's loss. The goodness is a sum over d values here. Where it is their mean,
-    the same loss has a factor d times as large. Default: 0.5."""
+    the same loss has a factor d times as large. On the digits 0.5 is more accurate than 4. Default: 0.5."""
     peer_normalisation: Annotated[float, Field(ge=0)] = 0.03
     """Weight of a term that keeps the mean activities of a component's values together. 0: no such term."""
     prediction: Literal["goodness", "activities"] = "goodness"
