@@ -187,3 +187,31 @@ def test_what_is_listed_of_a_method_is_what_it_does(make_network: Callable[..., 
     assert (network.method.compares_samples() is not None) == section.compares_samples()
     if section.local_losses:
         assert section.travels.split(", ") == ["s", *network.method.labels_out(0)]
+
+
+@pytest.mark.parametrize("first_share", [2, 5])
+def test_gathered_codes_leave_a_loss_of_the_share_alone(make_network: Callable[..., Any], first_share: int) -> None:
+    """Two replicas' gradients, weighted by their shares, are those of one process, also of the classifier's loss."""
+    section = "{kind: decoupled_information, projection_dim: null, classifier_weight: 0.5, gather: true}"
+    keys = (f"method={section}", "model.components=[{block: mlp, widths: [8], activation: tanh}]")
+    network = make_network(*keys, "run.precision=float64", sample=(20,))
+    samples, labels = torch.randn(8, 20, dtype=torch.float64), torch.arange(8) % 4
+
+    def begun(rows: slice) -> tuple[LocalComponent, dict[str, torch.Tensor]]:
+        component, incoming = network.component(0, "cpu"), {"s": samples[rows], "labels": labels[rows]}
+        component.encoder_step(incoming, 1)
+        return component, incoming
+
+    def gradient(component: LocalComponent, incoming: dict[str, torch.Tensor]) -> torch.Tensor:
+        component.label_step(incoming)
+        component.backward_step()
+        return torch.cat([parameter.grad.flatten() for parameter in component.parameters()])
+
+    expected = gradient(*begun(slice(0, 8)))
+    replicas = [begun(slice(0, first_share)), begun(slice(first_share, 8))]
+    rows = torch.cat([component.to_gather(incoming) for component, incoming in replicas])
+    found = torch.zeros_like(expected)
+    for (component, incoming), first in zip(replicas, (0, first_share), strict=True):
+        component.take_gathered(rows, first)
+        found += gradient(component, incoming) * len(incoming["s"]) / 8
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
