@@ -137,7 +137,7 @@ def test_equal_one_process_on_the_whole_mini_batch(replicated, one_process, meth
     "method",
     [
         "{kind: noprop, hidden: 6}",
-        "{kind: decoupled_information, projection_dim: 10, gather: true}",
+        "{kind: decoupled_information, projection_dim: null, gather: true}",
         *(
             pytest.param(method, marks=pytest.mark.full)
             for method in (
@@ -155,7 +155,7 @@ def test_other_methods_equal_one_process(replicated, one_process, method) -> Non
     """The last mini-batch is smaller: 292 samples to train, four times 64 and 36."""
     overrides = [*ADAM[0], f"method={method}", "data.last_batch=keep", "data.samples=365"]
     one = one_process(*overrides)
-    layout = replicas(3, "replicas.shares=[5, 17, 42]", "pipeline.partition=[1,2]", "replicas.sync_batch_norm=true")
+    layout = replicas(3, "replicas.shares=[5, 17, 42]", "pipeline.partition=[1,2]")
     run = replicated.run(*overrides, *layout, name="several")
     assert distance(run, one) <= ADAM[1]
     assert losses(run) == pytest.approx(losses(one), rel=1e-9)
