@@ -24,7 +24,7 @@ class AssociatedLearning(Method):
     of component 1 included, where the cross-entropy follows (`decoder_activation`, `first_decoder_activation`), dropout
     of 0.3 on what goes into the bridges and on the codes t_l, and an embedding with weights from N(0, 1) as the first
     label encoder. Here decoders are linear, nothing is dropped, and label encoders begin as linear layers of PyTorch
-    do. {al} The other two were not measured. It trains with Adam at 1e-3.
+    do. What these cost was not measured. It trains with Adam at 1e-3.
     """
 
     def __init__(

@@ -33,9 +33,9 @@ class SupervisedContrastive(Method):
 
     Deviation: the authors' code (minyaho/scpl on GitHub) divides an anchor's sum over its positives by |P(i)| + 1, and
     takes the mean over all anchors, those without a positive among them; here it is |P(i)|, and the mean over anchors
-    with a positive, as in Khosla et al. {scpl} Its projections read all values of a map, through layers of 512 and
-    1,024; here maps are averaged to at most 4 x 4, and both layers are of `projection_dim`. It trains with Adam from
-    1e-3 to 1e-5.
+    with a positive, as in Khosla et al. Its cost was not measured. Its projections read all values of a map, through
+    layers of 512 and 1,024; here maps are averaged to at most 4 x 4, and both layers are of `projection_dim`. It trains
+    with Adam from 1e-3 to 1e-5.
     """
 
     def __init__(

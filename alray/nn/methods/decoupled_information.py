@@ -36,10 +36,10 @@ class DecoupledInformation(Method):
     pictures with LARS, from a rate of 0.2 to 0.002 over 200 epochs, and texts with Adam at 1e-3.
 
     Deviation: the authors' projector reads all values of a map; here maps are averaged to at most 4 x 4 first (`pool:
-    null` does as they do). {cost} Their early exit compares the classes and the cosine of the scores of two depths,
-    that of `alray study` the confidence of one. They take the epoch and the depth with the highest accuracy on the test
-    set; here the last epoch and the last depth count. Their codes of texts are the mean of both final states of an
-    LSTM; here these are added.
+    null` does as they do). Its cost was not measured. Their early exit compares the classes and the cosine of the
+    scores of two depths, that of `alray study` the confidence of one. They take the epoch and the depth with the
+    highest accuracy on the test set; here the last epoch and the last depth count. Their codes of texts are the mean of
+    both final states of an LSTM; here these are added.
 
     The paper claims early exits, and a throughput of up to 2.1 times that of backpropagation without a pipeline; no
     figure of it is small enough to stand here.

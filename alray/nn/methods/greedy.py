@@ -22,7 +22,8 @@ class DecoupledGreedy(Method):
     Deviation: the authors' auxiliary networks have several layers with batch normalisation on maps averaged to 2 x 2
     (CNN-aux, MLP-aux, MLP-SR-aux), and the last component a perceptron of two. Here it is one linear layer on maps
     averaged to at most 4 x 4, the classifier that backpropagation has after its last encoder, so that methods differ in
-    their losses only. {dgl} Their rate is SGD 0.1, momentum 0.9, weight decay 5e-4, divided by five every 15 epochs.
+    their losses only. Its cost was not measured. Their rate is SGD 0.1, momentum 0.9, weight decay 5e-4, divided by
+    five every 15 epochs.
 
     Args:
         head: `{pool: 2, hidden: 512}` is a perceptron on averaged maps, as MLP-aux is, without its normalisation.
