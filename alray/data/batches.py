@@ -62,16 +62,24 @@ class Batch:
         Floating-point samples are converted to `dtype`. Integers (word numbers) stay integers. The copy of a pinned
         batch to a GPU continues in the current stream after this method has returned.
         """
-        taken = dtype if self.samples.is_floating_point() else self.samples.dtype
-        inputs = {"s": self.samples.to(device, taken, non_blocking=True)}
+        inputs = {"s": _on(device, self.samples, dtype)}
         if self.mask is not None:
             inputs["mask"] = self.mask.to(device, non_blocking=True)
         return inputs
+
+    def with_labels(self, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
+        """As `inputs`, with `labels`, which are converted as samples are."""
+        return {**self.inputs(device, dtype), "labels": _on(device, self.labels, dtype)}
 
     def pin_memory(self) -> Batch:
         """The same mini-batch in pinned memory, from which a GPU copies by itself. The loader calls this."""
         mask = None if self.mask is None else self.mask.pin_memory()
         return Batch(self.step, self.samples.pin_memory(), self.labels.pin_memory(), mask)
+
+
+def _on(device: torch.device, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor on a device: floating-point numbers in this type, integers as they are."""
+    return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype, non_blocking=True)
 
 
 class TrainBatches:
@@ -92,6 +100,7 @@ class TrainBatches:
         start_step: int,
         end_step: int,
         workers: int,
+        dtype: torch.dtype = torch.float32,
         shares: Sequence[int] = (),
         replica: int = 0,
         pinned: bool = False,
@@ -99,12 +108,13 @@ class TrainBatches:
         """
         Args:
             workers: number of processes that prepare batches in advance. With 0, `next` prepares the batch.
+            dtype: in which samples and labels are mixed (`data.mix`).
             pinned: whether the batches lie in pinned memory, which only a process that sees a GPU has.
             shares: number of samples of a mini-batch for each replica; the batches then hold the samples of `replica`.
                 Empty: the batches hold all samples.
         """
         loader = DataLoader(
-            _MiniBatches(data, seed, tuple(shares) or (data.batch_size,), replica),
+            _MiniBatches(data, seed, tuple(shares) or (data.batch_size,), replica, dtype),
             batch_size=None,  # an item of `_MiniBatches` is a whole mini-batch
             sampler=range(start_step, end_step),
             collate_fn=_as_it_is,
@@ -215,7 +225,7 @@ class _MiniBatches(TorchDataset[Any]):
     The error is returned as a value: if a worker raised it, the loader would turn it into text with a traceback.
     """
 
-    def __init__(self, data: Dataset, seed: int, shares: tuple[int, ...], replica: int) -> None:
+    def __init__(self, data: Dataset, seed: int, shares: tuple[int, ...], replica: int, dtype: torch.dtype) -> None:
         self._shares = shares
         self._replica = replica
         self._split = data.train
@@ -223,6 +233,7 @@ class _MiniBatches(TorchDataset[Any]):
         self._steps_per_epoch = data.steps_per_epoch
         self._augment = data.augment
         self._mix = data.mix
+        self._dtype = dtype
         self._seed = seed
         self._epoch = -1
         self._order = torch.empty(0, dtype=torch.int64)
@@ -252,16 +263,19 @@ class _MiniBatches(TorchDataset[Any]):
         self, epoch: int, position: int, whole: Tensor, own: slice, samples: Tensor, labels: Tensor, mix: Mix
     ) -> tuple[Tensor, Tensor]:
         """The rows of this replica, each mixed with the row before it; the first row of all with the last one."""
+        samples = samples.to(self._dtype)
         if not len(samples):
-            return samples, torch.empty(0, len(self._split.classes))
+            return samples, torch.empty(0, len(self._split.classes), dtype=self._dtype)
         before = (own.start - 1) % len(whole)
         if before == own.stop - 1:
             others, other_labels = samples[-1:], labels[-1:]
         else:
             others, other_labels = self._taken(epoch, position, whole, slice(before, before + 1))
+            others = others.to(self._dtype)
         others, other_labels = torch.cat([others, samples[:-1]]), torch.cat([other_labels, labels[:-1]])
         mixture = Mixture.drawn(mix, tuple(samples.shape[1:]), seed=self._seed, epoch=epoch, position=position)
-        return mixture.samples(samples, others), mixture.labels(labels, other_labels, len(self._split.classes))
+        classes = len(self._split.classes)
+        return mixture.samples(samples, others), mixture.labels(labels, other_labels, classes, self._dtype)
 
     def _augmentation(self, epoch: int, first: int) -> Augment | None:
         """Return the augmentation of the mini-batch whose first sample is number `first` of the epoch."""

@@ -62,9 +62,9 @@ class Mixture:
         mixed[:, :, rows, columns] = others[:, :, rows, columns]
         return mixed
 
-    def labels(self, own: Tensor, others: Tensor, classes: int) -> Tensor:
-        """The shares of the classes `[N, classes]` float32, from class numbers `[N]`."""
-        one_hot = [functional.one_hot(labels, classes).to(torch.float32) for labels in (own, others)]
+    def labels(self, own: Tensor, others: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
+        """The shares of the classes `[N, classes]` of this type, from class numbers `[N]`."""
+        one_hot = [functional.one_hot(labels, classes).to(dtype) for labels in (own, others)]
         return one_hot[0] * self.share + one_hot[1] * (1.0 - self.share)
 
 

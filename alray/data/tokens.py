@@ -13,9 +13,8 @@ from torch import Tensor
 
 from alray.data.huggingface import load_tokenizer, require_hub
 from alray.errors import DataError
+from alray.tasks.next_token import END
 
-END = 0
-"""The token after each document."""
 UNKNOWN = "\ufffd"
 """The character that stands for any other one."""
 _END_NAME = "<end of text>"

@@ -432,7 +432,7 @@ class ComparingComponent(LocalComponent):
     """A component whose loss compares the samples of a mini-batch with each other, by a code of each.
 
     A replica compares the samples of its own share or, where the component `gathers`, those of all replicas. A subclass
-    defines `codes`, and its `local_losses` begins with `compared`.
+    defines `codes`, and its `local_losses` begins with `compared(own_codes(encoded), labels)`.
     """
 
     def __init__(self, index: int, f: Encoder, *, gathers: bool) -> None:
@@ -463,18 +463,27 @@ class ComparingComponent(LocalComponent):
         """The rows of all replicas, `[samples of the mini-batch, D + 1]`; those of this replica begin at `first`."""
         self._gathered = rows, first
 
-    def compared(self, encoded: Tensors, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def own_codes(self, encoded: Tensors) -> torch.Tensor:
+        """The codes `[N, D]` of this share, computed once for a mini-batch."""
+        if self._codes is None:
+            return self.codes(encoded)
+        codes, self._codes = self._codes, None
+        return codes
+
+    def compared(self, own: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The codes `[N, D]` and class numbers `[N]` that the loss compares: of this share, or of all replicas.
 
         Of the latter, this replica's codes alone have a gradient. The gradient of the whole mini-batch is the sum over
         the replicas. Replicas average with the weights w_i = N_i / N instead, so each of them divides its own part by
-        its w_i.
+        its w_i. That holds for what is compared alone: other losses may use `own` as well.
+
+        Args:
+            own: what `own_codes` gives.
         """
         if self._gathered is None:
-            return self.codes(encoded), labels
-        assert self._codes is not None, "codes come back from where they were sent"
-        codes, self._codes = self._codes, None
+            return own, labels
         (rows, first), self._gathered = self._gathered, None
+        codes = own.view_as(own)
         scale = len(rows) / len(codes)
         if codes.requires_grad:
             codes.register_hook(lambda gradient: gradient * scale)

@@ -173,7 +173,7 @@ class Network:
     def comes_down(self, above: int) -> Shape:
         """Return the shape of one sample that an evaluation sends down for a route, as in `route_shape`."""
         if self.measures_where_routes_end:
-            return Shape(self.method.task.learning.measured_shape)
+            return Shape(self.method.task.learning.measured_shape, self.dtype)
         return self.route_shape(above)
 
     def incoming(self, index: int, samples: int, device: str | torch.device) -> Tensors:
@@ -204,6 +204,8 @@ class Network:
     def needs_two_samples(self) -> int | None:
         """The first component whose batch normalisation gets one value of each channel from a single sample, so that
         it cannot train on one; None: every one can."""
+        if self.method.normalises_batches:
+            return 0
         normalise = [index for index, encoder in enumerate(self.encoders) if encoder.normalises_batches]
         return next((index for index in normalise if not self._trains_on_one_sample(index)), None)
 

@@ -232,6 +232,7 @@ class Planner:
             start_step=0,
             end_step=_DATA_REPEATS,
             workers=0,
+            dtype=self.workload.network.dtype,
             shares=sorted(self._shares(spec.replicas.count), reverse=True),
         )
 

@@ -66,7 +66,7 @@ def probe_costs(
         RunError: if a component fails.
     """
     device, threads, spec = surroundings.device, surroundings.threads, network.spec
-    incoming = batch.inputs(device, network.dtype) | {"labels": batch.labels.to(device)}
+    incoming = batch.with_labels(device, network.dtype)
     names = [network.alike(index) for index in range(len(network))]
     kinds: dict[str, _Measured] = {}
     reductions: dict[str, float] = {}

@@ -293,24 +293,26 @@ class ChannelGoodness(MethodSection):
 class DecoupledInformation(MethodSection):
     """Decoupled learning with information regularisation (DeInfoReg): variance, similarity and covariance of codes.
 
-    Nothing travels backwards, and every depth is a route, by a classifier that trains without changing the encoder.
+    Nothing travels backwards, and every depth is a route, by a classifier of the codes.
     """
 
     implementation = "alray.nn.methods.decoupled_information:DecoupledInformation"
     abbreviation = "DeInfoReg"
-    trains = "variance, similarity and covariance of codes"
+    trains = "variance, similarity and covariance of codes, cross-entropy of a classifier of them"
     source = "arXiv 2506.18193 (2025)"
 
     kind: Literal["decoupled_information"]
     """`decoupled_information`."""
     projection_dim: Width | None = 2048
-    """Width of the three layers of the projectors, whose output the loss compares. Images are averaged to at most 4 x 4
-    first. null: no projector."""
+    """Width of the three layers of the projectors, whose output the loss compares. null: no projector."""
+    pool: PositiveInt | None = 4
+    """Images are averaged to at most this height and width before the projector, over exact windows. null: no pooling,
+    as in the authors' code."""
+    classifier_weight: PositiveFloat = 0.001
+    """Weight of the cross-entropy of the classifiers, which read the projectors' output and train all below them."""
     gather: bool = False
     """Whether the losses compare the samples of all replicas, which then exchange codes in every mini-batch. false:
     each compares the samples of its own share."""
-    head: HeadOrAuto = "auto"
-    """The classifier after every encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
 
 
 class ForwardForward(MethodSection):
@@ -329,8 +331,9 @@ class ForwardForward(MethodSection):
     """`forward_forward`."""
     loss: Literal["threshold", "symba"] = "threshold"
     """`threshold`: the goodness of each row against a threshold. `symba`: that of both rows against each other."""
-    alpha: PositiveFloat = 4.0
-    """The factor of the difference in SymBa's loss."""
+    alpha: PositiveFloat = 0.5
+    """The factor of the difference in SymBa's loss. The goodness is a sum over d values here. Where it is their mean,
+    the same loss has a factor d times as large. On the digits 0.5 is more accurate than 4. Default: 0.5."""
     peer_normalisation: Annotated[float, Field(ge=0)] = 0.03
     """Weight of a term that keeps the mean activities of a component's values together. 0: no such term."""
     prediction: Literal["goodness", "activities"] = "goodness"

@@ -118,7 +118,9 @@ class RunSection(Section):
     """Whether only deterministic algorithms are used, so that the same spec gives the same bits. Default: true."""
     precision: Literal["float32", "float64", "bf16"] = "float32"
     """Numeric type of weights and activations. `bf16` is mixed precision: matrix products and convolutions compute in
-    bfloat16; recurrent layers, weights, losses and what components pass on stay float32. Default: float32."""
+    bfloat16; recurrent layers, weights, losses and what components pass on stay float32. With `float64` everything
+    computes in it but torch's Muon, which orthogonalises in bfloat16; samples are read and random numbers drawn in
+    float32, so a run begins with the weights of one in float32. Default: float32."""
     trackers: Trackers = ()
     """Programs outside that show the run while it is running: `mlflow`, `wandb`, or classes of your own, such as
     `[mlflow, "python:my_tracker.Mine"]`. TensorBoard's files are always written. Default: none."""

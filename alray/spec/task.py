@@ -92,8 +92,9 @@ class NextToken(TaskSection):
     kind: Literal["next_token"]
     """`next_token`."""
     metric: Literal["nats_per_token", "perplexity", "bits_per_byte", "top_1"] = "nats_per_token"
-    """Metric of evaluations. `bits_per_byte` is for tokens that are bytes. `top_1` is the share of tokens that have the
-    highest score; its highest value is the best, and the lowest of the others. Default: nats_per_token."""
+    """Metric of evaluations. `bits_per_byte` is for tokens that are bytes: the bits of all tokens, divided by the
+    number of bytes; the end of a document is a token, but no byte. `top_1` is the share of tokens that have the highest
+    score; its highest value is the best, and the lowest of the others. Default: nats_per_token."""
 
     @property
     def measures(self) -> Metric:

@@ -12,7 +12,7 @@ from alray.nn.encoder import Tensors
 
 
 def feed(
-    batches: Iterable[Batch], inputs: Callable[[Batch], Tensors], device: torch.device
+    batches: Iterable[Batch], given: Callable[[Batch], Tensors], device: torch.device
 ) -> Iterator[tuple[Batch, Tensors]]:
     """Each mini-batch, with what the first component takes of it and its `labels`, on the device.
 
@@ -20,24 +20,20 @@ def feed(
     ahead.
 
     Args:
-        inputs: a mini-batch as the first component takes it.
+        given: takes a mini-batch to its inputs and labels on the device (`Batch.with_labels`).
     """
     if device.type == "cpu":
         for batch in batches:
-            yield batch, _with_labels(batch, inputs, device)
+            yield batch, given(batch)
         return
     stream = torch.cuda.Stream(device)
     ahead: _CopyToGpu | None = None
     for batch in batches:
-        before, ahead = ahead, _CopyToGpu.begin(batch, inputs, device, stream)
+        before, ahead = ahead, _CopyToGpu.begin(batch, given, device, stream)
         if before is not None:
             yield before.batch, before.ready()
     if ahead is not None:
         yield ahead.batch, ahead.ready()
-
-
-def _with_labels(batch: Batch, inputs: Callable[[Batch], Tensors], device: torch.device) -> Tensors:
-    return {**inputs(batch), "labels": batch.labels.to(device, non_blocking=True)}
 
 
 @dataclass(frozen=True)
@@ -50,10 +46,10 @@ class _CopyToGpu:
 
     @classmethod
     def begin(
-        cls, batch: Batch, inputs: Callable[[Batch], Tensors], device: torch.device, stream: torch.cuda.Stream
+        cls, batch: Batch, given: Callable[[Batch], Tensors], device: torch.device, stream: torch.cuda.Stream
     ) -> _CopyToGpu:
         with torch.cuda.stream(stream):
-            tensors = _with_labels(batch, inputs, device)
+            tensors = given(batch)
             done = torch.cuda.Event()
             done.record(stream)
         return cls(batch, tensors, done)

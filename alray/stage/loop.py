@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 
+import torch
+
 from alray.channel.edge import Waiting
 from alray.channel.message import Message, MessageKind
 from alray.data.batches import Batch, TrainBatches
@@ -41,6 +43,7 @@ class StageLoop:
         replication: Replication,
         emit: Callable[[Telemetry], None],
         feed: Callable[[Iterable[Batch]], Iterator[tuple[Batch, Tensors]]],
+        dtype: torch.dtype,
         pinned: bool,
         open_data: Callable[[], Dataset],
         peak_memory_bytes: Callable[[], int | None],
@@ -51,6 +54,7 @@ class StageLoop:
             copies: None where components have no copies of others.
             emit: takes what the driver is to hear.
             open_data, feed: of stage 0, see `alray.stage.feed`.
+            dtype: in which the network computes.
             pinned: whether its mini-batches lie in pinned memory.
             peak_memory_bytes: of this stage so far, None where it is not measured.
             profiler: None where no mini-batch is traced.
@@ -64,6 +68,7 @@ class StageLoop:
         self._profiler = profiler
         self._emit = emit
         self._feed = feed
+        self._dtype = dtype
         self._pinned = pinned
         self._open_data = open_data
         self._peak_memory_bytes = peak_memory_bytes
@@ -98,6 +103,7 @@ class StageLoop:
                 start_step=self.step,
                 end_step=end,
                 workers=self._assignment.spec.data.workers,
+                dtype=self._dtype,
                 shares=self._replication.shares,
                 replica=self._replication.replica,
                 pinned=self._pinned,

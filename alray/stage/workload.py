@@ -145,7 +145,8 @@ class Workload:
         if spec.replicas.count == 1:
             return tuple(notes)
         not_one = f"{spec.replicas.count} replicas do not train exactly what one process would train"
-        if any(encoder.normalises_batches for encoder in encoders) and not spec.replicas.sync_batch_norm:
+        normalises = self.network.method.normalises_batches or any(each.normalises_batches for each in encoders)
+        if normalises and not spec.replicas.sync_batch_norm:
             notes.append(
                 "batch normalisation computes its statistics on each replica's share of the mini-batch: "
                 f"{not_one}; replicas.sync_batch_norm=true computes them over all replicas"

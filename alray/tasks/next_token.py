@@ -12,6 +12,9 @@ from torch.nn import functional
 
 from alray.tasks.task import Label, LearningTask, Tally
 
+END = 0
+"""The token after each document. It is no part of the text."""
+
 
 @dataclass(frozen=True)
 class TokenPrediction:
@@ -67,13 +70,13 @@ class NextToken(LearningTask):
         return self.sample
 
     def measured(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """For each position the cross-entropy in nats, [N, positions] float32; for `top_1`, 1 where the label has the
-        highest score, else 0."""
+        """For each position the cross-entropy in nats, [N, positions] in the type of the scores; for `top_1`, 1 where
+        the label has the highest score, else 0."""
         tokens, targets = scores.flatten(0, 1), labels.to(scores.device).flatten()
         if self.metric.name == "top_1":
-            found = (tokens.argmax(1) == targets).float()
+            found = (tokens.argmax(1) == targets).to(scores.dtype)
         else:
-            found = functional.cross_entropy(tokens.float(), targets, reduction="none")
+            found = functional.cross_entropy(tokens, targets, reduction="none")
         return found.view(labels.shape)
 
     def tally(self) -> Tally:
@@ -101,22 +104,30 @@ class NextToken(LearningTask):
 
 
 class _OverPositions(Tally):
-    """The mean over all positions of what `NextToken.measured` gives, in the unit of a metric."""
+    """The mean over all positions of what `NextToken.measured` gives, in the unit of a metric.
+
+    Bits per byte are the sum over all positions, in bits, divided by the number of bytes of the text. The end of a
+    document has to be predicted, so its bits count, but it is no byte of the text. They are infinite for a set without
+    any byte.
+    """
 
     def __init__(self, metric: str) -> None:
         super().__init__()
         self._metric = metric
         self._total = 0.0
         self._positions = 0
+        self._ends = 0
 
     def _take(self, scores: Tensor, labels: Tensor) -> None:
         self._total += float(scores.flatten().double().sum())
         self._positions += labels.numel()
+        self._ends += int((labels == END).sum())
 
     def value(self) -> float:
+        if self._metric == "bits_per_byte":
+            size = self._positions - self._ends  # a token that is no end is a byte
+            return self._total / math.log(2) / size if size else math.inf
         mean = self._total / self._positions
-        if self._metric == "bits_per_byte":  # a token is a byte
-            return mean / math.log(2)
         return math.exp(min(mean, _LARGEST)) if self._metric == "perplexity" else mean
 
 

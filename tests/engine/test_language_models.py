@@ -26,6 +26,7 @@ from alray.loading.load import load_spec
 from alray.orchestrate import Finished
 from alray.planner.planning import Planner
 from alray.stage.workload import Workload
+from alray.tasks.next_token import END
 from alray.tasks.task import make_task
 from alray.user_code import UserCode
 
@@ -400,6 +401,7 @@ def test_metrics_are_those_of_all_tokens(folder, whole, metric) -> None:
     batches = list(EvaluationBatches(data, "test"))
     assert len(batches) > 1
     labels = torch.cat([batch.labels for batch in batches])
+    assert (labels == END).any()
     task = load_spec(folder / "tiny.yaml", [f"task.metric={metric}"]).spec.task
 
     for place in range(len(trained.depths)):
@@ -415,7 +417,7 @@ def test_metrics_are_those_of_all_tokens(folder, whole, metric) -> None:
         wanted = {
             "nats_per_token": nats,
             "perplexity": math.exp(nats),
-            "bits_per_byte": nats / math.log(2),
+            "bits_per_byte": nats * labels.numel() / int((labels != END).sum()) / math.log(2),
             "top_1": float((scores.argmax(2) == labels).double().mean()),
         }[metric]
         assert tally.value() == pytest.approx(wanted, rel=1e-6)

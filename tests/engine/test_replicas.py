@@ -137,7 +137,7 @@ def test_equal_one_process_on_the_whole_mini_batch(replicated, one_process, meth
     "method",
     [
         "{kind: noprop, hidden: 6}",
-        "{kind: decoupled_information, projection_dim: 10, gather: true}",
+        "{kind: decoupled_information, projection_dim: null, gather: true}",
         *(
             pytest.param(method, marks=pytest.mark.full)
             for method in (

@@ -132,7 +132,7 @@ def test_the_feed_gives_what_the_loader_gave() -> None:
     gpu = torch.device("cuda", 0)
     batches = [Batch(step, torch.randn(256, 1024), torch.arange(256)) for step in range(6)]
     for step, (batch, tensors) in enumerate(
-        feed([each.pin_memory() for each in batches], lambda each: each.inputs(gpu, torch.float32), gpu)
+        feed([each.pin_memory() for each in batches], lambda each: each.with_labels(gpu, torch.float32), gpu)
     ):
         assert batch.step == step and tensors["s"].device == gpu
         busy = tensors["s"] @ tensors["s"].t()  # keeps the GPU busy while the next copy begins

@@ -47,7 +47,7 @@ def test_positions_matter_where_there_are_any() -> None:
 
 def test_rotary_products_depend_on_the_distance() -> None:
     turn = rotation(9, 4)
-    query, key = torch.randn(4), torch.randn(4)
+    query, key = torch.randn(4).double(), torch.randn(4).double()
     rows = [rotated(vector.expand(1, 1, 9, 4), turn)[0, 0] for vector in (query, key)]
     products = rows[0] @ rows[1].T
     for distance in range(-8, 9):

@@ -135,6 +135,43 @@ def test_what_a_method_cannot_train_is_refused(make_network: Callable[..., Any],
         make_network(*overrides, code=NET, sample=(2, 8, 8) if OF_MODEL in overrides else (3,)).component(0, "cpu")
 
 
+@pytest.mark.parametrize(("projection", "component"), [("8", 0), ("null", None)])
+def test_projectors_that_normalise_need_two_samples(
+    make_network: Callable[..., Any], projection: str, component: int | None
+) -> None:
+    method = f"method={{kind: decoupled_information, projection_dim: {projection}}}"
+    network = make_network(method, "model.components=[{block: mlp, widths: [8]}]", sample=(20,))
+    assert network.needs_two_samples == component
+    assert network.method.normalises_batches == (component == 0)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("widths", ["[256]", "[400, 200, 300]", "[2000, 2000]"])
+def test_goodness_begins_near_half_its_threshold(make_network: Callable[..., Any], widths: str, precision: str) -> None:
+    """That of every layer, whatever its width; with the initial weights of other methods it begins near a sixth."""
+    components = [f"{{block: mlp, widths: [{width}]}}" for width in widths.strip("[]").split(", ")]
+    keys = (f"model.components=[{', '.join(components)}]", f"run.precision={precision}")
+    network = make_network("method=forward_forward", *keys, sample=(100,))
+    incoming = {"s": torch.randn(64, 100, dtype=network.dtype), "labels": torch.arange(64) % 4}
+    for index in range(len(network)):
+        incoming = forward_step(network.component(index, "cpu"), incoming, 1)
+        assert float(incoming["s"].square().mean()) == pytest.approx(0.5, abs=0.15)
+
+
+def test_a_model_from_elsewhere_keeps_its_weights_under_forward_forward(make_network: Callable[..., Any]) -> None:
+    code = (
+        "from torch import nn\n\n\nclass Net(nn.Sequential):\n    def __init__(self):\n"
+        "        super().__init__(nn.Linear(9, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))\n"
+    )
+    keys = ("model={from: 'python:own_blocks.Net', components: 2}",)
+    of = {
+        method: make_network(f"method={method}", *keys, sample=(9,), code=code).component(0, "cpu").f.state_dict()
+        for method in ("forward_forward", "decoupled_greedy")
+    }
+    for name, weight in of["decoupled_greedy"].items():
+        assert torch.equal(weight, of["forward_forward"][name])
+
+
 def test_forward_forward_refuses_texts(make_network: Callable[..., Any]) -> None:
     words = Shape((7,), torch.int64, words=("<pad>", "<unk>", "one"))
     network = make_network("method=forward_forward", "model.components=[{block: embedding, dim: 4}]", sample=words)
@@ -150,3 +187,31 @@ def test_what_is_listed_of_a_method_is_what_it_does(make_network: Callable[..., 
     assert (network.method.compares_samples() is not None) == section.compares_samples()
     if section.local_losses:
         assert section.travels.split(", ") == ["s", *network.method.labels_out(0)]
+
+
+@pytest.mark.parametrize("first_share", [2, 5])
+def test_gathered_codes_leave_a_loss_of_the_share_alone(make_network: Callable[..., Any], first_share: int) -> None:
+    """Two replicas' gradients, weighted by their shares, are those of one process, also of the classifier's loss."""
+    section = "{kind: decoupled_information, projection_dim: null, classifier_weight: 0.5, gather: true}"
+    keys = (f"method={section}", "model.components=[{block: mlp, widths: [8], activation: tanh}]")
+    network = make_network(*keys, "run.precision=float64", sample=(20,))
+    samples, labels = torch.randn(8, 20, dtype=torch.float64), torch.arange(8) % 4
+
+    def begun(rows: slice) -> tuple[LocalComponent, dict[str, torch.Tensor]]:
+        component, incoming = network.component(0, "cpu"), {"s": samples[rows], "labels": labels[rows]}
+        component.encoder_step(incoming, 1)
+        return component, incoming
+
+    def gradient(component: LocalComponent, incoming: dict[str, torch.Tensor]) -> torch.Tensor:
+        component.label_step(incoming)
+        component.backward_step()
+        return torch.cat([parameter.grad.flatten() for parameter in component.parameters()])
+
+    expected = gradient(*begun(slice(0, 8)))
+    replicas = [begun(slice(0, first_share)), begun(slice(first_share, 8))]
+    rows = torch.cat([component.to_gather(incoming) for component, incoming in replicas])
+    found = torch.zeros_like(expected)
+    for (component, incoming), first in zip(replicas, (0, first_share), strict=True):
+        component.take_gathered(rows, first)
+        found += gradient(component, incoming) * len(incoming["s"]) / 8
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)

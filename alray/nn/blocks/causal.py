@@ -147,7 +147,7 @@ class CausalAttention(nn.Module):
             part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.mix(s).chunk(3, dim=2)
         )
         if self.rotation is not None:
-            turn = self.rotation[:, : s.shape[1]]
+            turn = self.rotation[:, : s.shape[1]].to(self.mix.weight.dtype)
             query, key = rotated(query, turn), rotated(key, turn)
         mixed = functional.scaled_dot_product_attention(
             query, key, value, is_causal=True, dropout_p=self.dropout.p if self.training else 0.0
@@ -182,7 +182,8 @@ def _linear(width: int, output: int, *, bias: bool) -> nn.Linear:
 
 
 def rotation(context: int, width: int) -> torch.Tensor:
-    """Cosines and sines of the angle of each position and pair of values, [2, context, width / 2] (Su et al. 2021).
+    """Cosines and sines of the angle of each position and pair of values, [2, context, width / 2] float64 (Su et al.
+    2021). A network rounds them to the type in which it computes.
 
     Raises SpecError if the width of a head is odd.
     """
@@ -192,7 +193,7 @@ def rotation(context: int, width: int) -> torch.Tensor:
         )
     speeds = _ROTARY_BASE ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     angles = torch.outer(torch.arange(context, dtype=torch.float64), speeds)
-    return torch.stack([angles.cos(), angles.sin()]).float()
+    return torch.stack([angles.cos(), angles.sin()])
 
 
 def rotated(heads: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:

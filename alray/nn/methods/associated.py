@@ -18,7 +18,14 @@ from alray.tasks.task import LearningTask
 
 
 class AssociatedLearning(Method):
-    """The fields are those of the section `alray.spec.method.AssociatedLearning`."""
+    """The fields are those of the section `alray.spec.method.AssociatedLearning`.
+
+    Deviation: the authors' code for texts (Hibb-bb/AL on GitHub) has tanh after every label decoder in training, that
+    of component 1 included, where the cross-entropy follows (`decoder_activation`, `first_decoder_activation`), dropout
+    of 0.3 on what goes into the bridges and on the codes t_l, and an embedding with weights from N(0, 1) as the first
+    label encoder. Here decoders are linear, nothing is dropped, and label encoders begin as linear layers of PyTorch
+    do. What these cost was not measured. It trains with Adam at 1e-3.
+    """
 
     def __init__(
         self,

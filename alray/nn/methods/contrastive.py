@@ -29,7 +29,14 @@ from alray.spec.optimizer import Optimizer
 
 class SupervisedContrastive(Method):
     """The fields are those of the section `alray.spec.method.SupervisedContrastive`. The labels travel as they are, and
-    the only route is the whole network."""
+    the only route is the whole network.
+
+    Deviation: the authors' code (minyaho/scpl on GitHub) divides an anchor's sum over its positives by |P(i)| + 1, and
+    takes the mean over all anchors, those without a positive among them; here it is |P(i)|, and the mean over anchors
+    with a positive, as in Khosla et al. Its cost was not measured. Its projections read all values of a map, through
+    layers of 512 and 1,024; here maps are averaged to at most 4 x 4, and both layers are of `projection_dim`. It trains
+    with Adam from 1e-3 to 1e-5.
+    """
 
     def __init__(
         self,
@@ -151,7 +158,7 @@ class ContrastiveComponent(ComparingComponent):
         if self.head is not None:
             losses = {"cross_entropy": self.objective.cross_entropy(read(self.head, encoded), labels)}
         else:
-            losses = {"contrastive": self.objective.contrastive(*self.compared(encoded, labels))}
+            losses = {"contrastive": self.objective.contrastive(*self.compared(self.own_codes(encoded), labels))}
         return losses, {"labels": labels}
 
 

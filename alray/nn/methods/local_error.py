@@ -36,7 +36,10 @@ class LocalErrorSignals(Method):
     Deviation: the authors' code begins with readouts of zero and averages maps only until 4,096 values or fewer are
     left; it has an output layer after the last hidden layer's own readout, and a loss after every convolution. Here
     readouts begin as classifiers of other methods do and read at most 4 x 4 places (`head`), the last component's
-    readout is the output layer, and a component has one loss.
+    readout is the output layer, and a component has one loss. With readouts of zero `specs/laptop/predsim_digits.yaml`
+    is as accurate: 93.3 and 93.4 % after 12 epochs, three paired seeds. The others were not measured. Dropout and leaky
+    ReLU of their networks are a matter of the encoders. Their rate, Adam at 5e-4, is that of the committed spec; they
+    divide it by four four times.
 
     Published test error in percent (pred, sim, predsim; backpropagation): MLP of 3 x 1,024 on MNIST 0.68, 0.80, 0.62;
     0.75, and by predsim on Fashion-MNIST 8.54 (8.37) and CIFAR-10 30.93 (33.56); VGG8b by predsim on Fashion-MNIST 4.65
@@ -143,7 +146,7 @@ class LocalErrorComponent(ComparingComponent):
         pred = functional.cross_entropy(read(self.head, seen), labels)
         losses = {"pred": pred}
         if self.c is not None:
-            codes, classes = self.compared(encoded, labels)
+            codes, classes = self.compared(self.own_codes(encoded), labels)
             sim = functional.mse_loss(similarities(codes), similarities_of_classes(classes, self.classes, codes.dtype))
             both = {"predsim": (1 - self.beta) * pred + self.beta * sim}
             losses = both if self.loss == "predsim" else {"sim": sim, "cross_entropy": pred}

@@ -87,9 +87,11 @@ class Method(ABC):
 
     @property
     def given_labels(self) -> dict[str, Shape]:
-        """The labels as the data gives them: `labels` [N] int64 in classification, [N, positions] int64 of tokens, else
-        [N, outputs] float32."""
-        return {"labels": Shape(self.task.learning.target_shape, self.task.learning.target_dtype)}
+        """The labels of a mini-batch: `labels` [N] int64 in classification, [N, positions] int64 of tokens, else [N,
+        outputs] of the type in which the network computes."""
+        learning = self.task.learning
+        dtype = self.task.dtype if learning.target_dtype.is_floating_point else learning.target_dtype
+        return {"labels": Shape(learning.target_shape, dtype)}
 
     def goes_up(self, facts: EncoderFacts, *, training: bool = True) -> dict[str, Shape]:
         """Return what goes up from a component apart from labels, by name, `s` first: shapes of one sample. It is what
@@ -110,6 +112,8 @@ class Method(ABC):
         """Raise SpecError if the method cannot train these encoders, which are those of all components in order."""
         return
 
+    normalises_batches: bool = False
+    """Whether parts that the method adds normalise by statistics over the samples of a mini-batch."""
     copy_every: int | None = None
     """Mini-batches from one copy of the last component's part to the next; None: no component has copies. With a number
     all components are `CopyingComponent`s. A copy is used as many mini-batches after it was made."""

@@ -48,7 +48,8 @@ class NoProp(Method):
 
     Deviation: the authors' code is not public, and reproductions differ. Where alpha'_t grows with t, as the paper's
     weights need it, they cut alpha'_t or SNR_t off near t = T. Here the levels are those of T + 1 steps without the
-    first, so that SNR_T is finite.
+    first, so that SNR_T is finite. In inference the paper draws noise for each sample; here all samples have the same.
+    Without code of the authors the cost of either is not known.
 
     Published test accuracy of NoProp-DT in percent: MNIST 99.5, CIFAR-10 79.25, CIFAR-100 46; a reproduction 99.5, 78.4
     and 53.5. arXiv 2503.24322.

@@ -37,6 +37,10 @@ class Solo(Method):
     layers of the network. W' is taken S to 2S mini-batches ago. The paper finds no gain where there are fewer classes
     than the width.
 
+    Deviation: none is known, but the authors have published no code to compare with. Choices of this file that the
+    equations leave open: phi_k's layers begin as those of the network do (`alray.nn.blocks.causal`), tau_k at 1, and W
+    reads through a layer norm, whatever norm the network has.
+
     Published perplexity of 340M parameters: backpropagation 28.04, two components 29.05, four 31.19; of 40M parameters:
     backpropagation 67.08, SOLO 70.62, readouts of one's own 75.34.
     """
