@@ -22,9 +22,10 @@ from alray.report.compare_tables import (
     score_table,
     step_table,
 )
-from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colours_of
+from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Show, exhibits_of
 from alray.report.html import render_page
+from alray.report.spread import LEAST_FOR_SPREAD
 from alray.report.training_time import TRAINING_S
 from alray.run_folder.metrics import Metric
 from alray.run_folder.records import EvaluationRecord
@@ -41,8 +42,8 @@ AXES: dict[str, tuple[str, AxisPosition]] = {
 
 
 def scores(comparison: Comparison) -> Exhibit:
-    """Runs that differ only in their seed share a row: mean ± sample standard deviation of the runs that finished. The
-    accuracies, or metrics of another task, are those of the evaluation that is the best on the validation set, if its
+    """Runs that differ only in their seed share a row: the mean of the runs that finished, and from three runs on ± their
+    sample standard deviation. The accuracies, or metrics of another task, are those of the evaluation that is the best on the validation set, if its
     weights were kept, otherwise of the last one; nothing is chosen on the test set."""
     tables = {comparison.metric.name: score_table(comparison)}
     bags = bag_table(comparison)
@@ -50,8 +51,8 @@ def scores(comparison: Comparison) -> Exhibit:
 
 
 def training(comparison: Comparison) -> Exhibit:
-    """With several seeds, the line is their mean at the evaluations that all of them made, and the band reaches from
-    the lowest to the highest."""
+    """With several seeds, the line is their mean at the evaluations that all of them made. From three seeds on, the band
+    reaches from the lowest to the highest."""
     split, metric = curve_split(comparison), comparison.metric
     figures = [
         _curves(
@@ -139,8 +140,8 @@ class ComparisonReport:
 def training_rows(comparison: Comparison, axis: str) -> list[Row]:
     """Accuracy during training along an axis of `AXES`: for each group, and for its bag of embeddings if it has one.
 
-    A value is the mean over the runs of a group, at the evaluations that all of them made. `low` and `high` are those
-    of the lowest and the highest run.
+    A value is the mean over the runs of a group, at the evaluations that all of them made. From three runs on, `low` and
+    `high` are those of the lowest and the highest.
     """
     split = curve_split(comparison)
     found: list[Row] = []
@@ -193,7 +194,8 @@ def _means(group: Group, label: str, axis: str, value: Callable[[EvaluationRecor
 
 
 def _mean(metric: Metric, values: Sequence[float], runs: int) -> Row:
-    return {metric.name: fmean(values), "runs": runs} | ({"low": min(values), "high": max(values)} if runs > 1 else {})
+    band = error_bar((min(values), max(values)) if runs >= LEAST_FOR_SPREAD else None)
+    return {metric.name: fmean(values), "runs": runs, **band}
 
 
 def _same_steps(runs: Sequence[ComparedRun]) -> list[list[EvaluationRecord]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from alray.report import figure
 from alray.report.figure import Exhibit, Show
 from alray.studies.batch_size import at_the_edge
@@ -10,6 +12,7 @@ from alray.studies.figures.over_components import over_components
 from alray.studies.figures.scaling import device_scaling
 from alray.studies.figures.to_target import best_settings, search_so_far, steps_to_target, trials
 from alray.studies.figures.training import depths, early_exits, losses, race, utilisation
+from alray.studies.published import NOTES
 from alray.studies.results import Results
 
 EXHIBITS: tuple[Show[Results], ...] = (
@@ -35,7 +38,15 @@ def exhibits_of(results: Results) -> list[Exhibit]:
     return figure.exhibits_of(results, EXHIBITS)
 
 
-def warnings_of(results: Results) -> list[str]:
-    """The warnings about a study's figures: best settings on the edge of what was searched."""
+def warnings_of(results: Results, exhibits: Sequence[Exhibit]) -> list[str]:
+    """The warnings about a study's figures: best settings on the edge of what was searched, and published curves that
+    the study asks for and none of its figures has."""
     search = results.study.search
-    return [] if search is None else [sentence for _, _, sentence in at_the_edge(search, results.rows)]
+    found = [] if search is None else [sentence for _, _, sentence in at_the_edge(search, results.rows)]
+    drawn = {sentence for exhibit in exhibits for sentence in exhibit.addenda}
+    found += [
+        f"published: no figure of this study measures what {source} did, so none has its curves"
+        for source in results.study.published
+        if NOTES[source] not in drawn
+    ]
+    return found

@@ -22,7 +22,7 @@ _NOT_REACHED = "not reached"
 def over_one_axis(results: Results) -> Exhibit | None:
     """The best validation accuracy (or metric of another task) and the step time (median over the mini-batches after
     warm-up) of every point over the first axis of numbers, or else the first axis, one series for each combination of
-    the other axes. Mean over seeds; the bar is its 90 % interval by Student's t. Another shape marks a point where a
+    the other axes. Mean over seeds; the bar, from three seeds on, is its 90 % interval by Student's t. Another shape marks a point where a
     seed did not come to its end or learned next to nothing. Source: the rows of the table."""
     if not results.compares_ends or results.axis_of_cuts is not None:
         return None

@@ -30,7 +30,7 @@ _MOST_EVALUATIONS = 2000
 def race(results: Results) -> Exhibit | None:
     """Validation accuracy, or the metric of another task (on the test set where there is no validation set), at every
     evaluation, against seconds of training and against samples seen: the mean over the seeds of each point, at the
-    evaluations that all of them made; the band is its 90 % interval by Student's t. The seconds, a mean as well, count
+    evaluations that all of them made; the band, from three seeds on, is its 90 % interval by Student's t. The seconds, a mean as well, count
     training only: no start-up and no evaluations. With a search, the curves are those of the best settings. Source: the
     evaluations in `records.jsonl` of each trial, of which at most about 2,000 are drawn. Studies of more than 24
     points, and those that measure times only, have no such figure."""
@@ -64,7 +64,7 @@ def race(results: Results) -> Exhibit | None:
 
 def losses(results: Results) -> Exhibit | None:
     """The sum of all losses of all components during training: the mean over the seeds of each point, as far as all of
-    them trained; the band is its 90 % interval by Student's t. Local losses and those of backpropagation cannot be
+    them trained; the band, from three seeds on, is its 90 % interval by Student's t. Local losses and those of backpropagation cannot be
     compared; their shapes can. Source: the losses in `records.jsonl` of each trial, as at most about 2,000 means over
     neighbouring mini-batches. Studies of more than 24 points, of scaling, with a search or with a target, and those
     that measure times only, have no such figure."""
@@ -103,7 +103,7 @@ def early_exits(results: Results) -> Exhibit | None:
 
 def depths(results: Results) -> Exhibit | None:
     """The accuracy, or the metric of another task, of the final weights on the validation set (on the test set where
-    there is none) by the depth of the route: depth n uses the first n components only. Mean over seeds; the bar is its
+    there is none) by the depth of the route: depth n uses the first n components only. Mean over seeds; the bar, from three seeds on, is its
     90 % interval by Student's t. Source: `accuracy_per_depth` (or `scores_per_depth`) of the summaries. Studies of more
     than 24 points have no such figure."""
     metric = results.metric
