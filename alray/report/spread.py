@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-
 LEAST_FOR_SPREAD = 3
 """The fewest values that show how far others may lie from them."""
 
@@ -43,8 +42,8 @@ def spread(values: Iterable[float | None]) -> Spread | None:
 
 
 def shown(value: Spread | None, form: Callable[[float | None], str]) -> str:
-    """The mean, with its deviation if there is one that can be seen: `mean ± deviation`. Where runs lack the figure also
-    `(2 of 3)`."""
+    """The mean, with its deviation if there is one that can be seen: `mean ± deviation`. Where runs lack the figure
+    also `(2 of 3)`."""
     if value is None:
         return form(None)
     text = form(value.mean)

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from alray.loading.study.points import in_words, label_of, named, parts_of, value_text
 from alray.report.flat import flat
+from alray.report.same_weights import Weights
 from alray.report.spread import Spread, spread
 from alray.report.table import CellValue, Column, Numbers, Table
 from alray.report.text import NOT_MEASURED, number, score, seconds, share, whole
@@ -183,10 +184,27 @@ class PointRow:
         """The summary of the first trial with these settings, for its layout. None if no trial came to an end."""
         return next((record.summary for record in self.best), None)
 
+    @property
+    def weights(self) -> Weights | None:
+        """The final weights of the seeds; None where one is not known."""
+        known = sorted(
+            (record.seed, record.summary.weights_sha256)
+            for record in self.best
+            if record.summary is not None and record.summary.weights_sha256 is not None
+        )
+        return tuple(known) if known and len(known) == len(self.best) else None
+
     def as_json(self) -> dict[str, Any]:
         numbers = [record.number for record in self.best]
         values = asdict(replace(self, best=()))
         return {**values, "best": numbers, "seeds": self.seeds, "reached": self.reached}
+
+
+def weights_along(rows: Sequence[PointRow]) -> Weights | None:
+    """The final weights of the seeds of several points, in order; None where one is not known."""
+    found = [row.weights for row in rows]
+    known = [weights for weights in found if weights is not None]
+    return tuple(each for weights in known for each in weights) if len(known) == len(found) else None
 
 
 def collapsed(row: PointRow) -> int:

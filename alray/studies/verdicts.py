@@ -40,8 +40,9 @@ def answers_of(results: Results) -> list[Answer]:
 
 def verdicts(answers: Sequence[Answer]) -> Exhibit | None:
     """The claims of the study, and whether they hold. A claim about several points holds if it holds at each of them.
-    In brackets are the ends of 90 % intervals: over seeds by Student's t, from three seeds on; over the trials of a search
-    by its smallest values (docs/studies.md). A claim is decided where at least 95 % of the draws from these distributions agree."""
+    In brackets are the ends of 90 % intervals: over seeds by Student's t, from three seeds on; over the trials of a
+    search by its smallest values (docs/studies.md). A claim is decided where at least 95 % of the draws from these
+    distributions agree."""
     if not answers:
         return None
     rows: list[tuple[CellValue, ...]] = [

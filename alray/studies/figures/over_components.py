@@ -20,8 +20,9 @@ _HEADING = "Over the number of components"
 def over_components(results: Results) -> Exhibit | None:
     """The error on the test set (or metric of another task; without a test set, on the validation set), and the step
     time (median over the mini-batches after warm-up), over the number of components that the network is cut into, one
-    series for each combination of the other axes. Mean over seeds; the bar, from three seeds on, is its 90 % interval by Student's t. Another
-    shape marks a point where a seed did not come to its end or learned next to nothing. Source: the rows of the table."""
+    series for each combination of the other axes. Mean over seeds; the bar, from three seeds on, is its 90 % interval
+    by Student's t. Another shape marks a point where a seed did not come to its end or learned next to nothing. Source:
+    the rows of the table."""
     axis = results.axis_of_cuts
     if axis is None or not results.compares_ends:
         return None
