@@ -49,7 +49,7 @@ class EventLines(RunObserver):
         if isinstance(record, StageRecord):
             if not self._pace.is_due((record.stage, record.replica)):
                 return
-            record = record.model_copy(update={"spans": [], "step_times_s": []})
+            record = record.model_copy(update={"spans": []})
         elif isinstance(record, StepRecord) and not self._pace.is_due("losses"):
             return
         self._streams.event("record", record=json.loads(record.model_dump_json()))

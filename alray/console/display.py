@@ -155,6 +155,7 @@ class PlainLines(Display):
         self._pace = Pace(_EVERY_S)
         self._pace.shown()
         self._shown_step = 0
+        self._evaluated_step = 0
 
     def doing(self, what: str) -> None:
         self.note(self._after(what))
@@ -166,8 +167,10 @@ class PlainLines(Display):
     def _changed(self, progress: Progress, record: Record) -> None:
         if isinstance(record, EvaluationRecord):
             self.note(accuracies_text(record))
-            if progress.step != self._shown_step:
-                self._show(progress)
+            self._evaluated_step = record.step
+        # The losses of a mini-batch may arrive after its evaluation: those of other stages come later.
+        if self._shown_step < self._evaluated_step <= progress.step:
+            self._show(progress)
 
     def _refresh(self, progress: Progress) -> None:
         if progress.step > self._shown_step and self._pace.is_due():

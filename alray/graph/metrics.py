@@ -5,6 +5,7 @@ from __future__ import annotations
 from ray.util.metrics import Gauge
 
 from alray.run_folder.records import Record, StageRecord
+from alray.run_folder.utilisation import Utilisation
 
 _OF_STAGE = ("run", "replica", "stage")
 
@@ -18,12 +19,15 @@ class RunMetrics:
     def __init__(self, run: str) -> None:
         self._run = {"run": run}
         self._busy_share = Gauge(
-            "alray_stage_busy_share", "Share of its time in which the stage computes, in 0..1.", _OF_STAGE
+            "alray_stage_busy_share", "Share of the step time in which the stage computes, in 0..1.", _OF_STAGE
         )
+        self._utilisation = Utilisation()
         self._queued = Gauge(
             "alray_stage_queued_messages", "Messages from the stage below that have arrived and wait.", _OF_STAGE
         )
-        self._speed = Gauge("alray_samples_per_second", "Samples that the run trains on in a second.", ("run",))
+        self._speed = Gauge(
+            "alray_samples_per_second", "Samples of a mini-batch, divided by the median step time.", ("run",)
+        )
         self._stages: set[tuple[int, int]] = set()
 
     def take(self, record: Record) -> None:
@@ -32,8 +36,9 @@ class RunMetrics:
             return
         stage = self._of_stage(record.replica, record.stage)
         self._stages.add((record.replica, record.stage))
-        if record.utilisation is not None:
-            self._busy_share.set(record.utilisation, stage)
+        utilisation = self._utilisation.take(record)
+        if utilisation is not None:
+            self._busy_share.set(utilisation, stage)
         if record.queued_messages is not None:
             self._queued.set(record.queued_messages, stage)
         if record.samples_per_s is not None and record.replica == 0:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 from alray.prediction.plan import Plan
 from alray.run_folder.records import (
+    CheckpointRecord,
     EngineName,
     EvaluationRecord,
     EventRecord,
@@ -33,6 +35,61 @@ _SAME_TIMELINE = (
 )
 
 
+class StepTime(NamedTuple):
+    """The time from one completed mini-batch to the next, by the clock of a last stage."""
+
+    number: int  # of the mini-batch, counted from 1
+    seconds: float
+    replica: int
+    after_cut: bool
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Times of mini-batches, from which every figure of time is computed.
+
+    A pipeline that was cut runs empty, and fills again. So the time of a mini-batch is known where the mini-batch
+    before it was completed without a cut between the two. What a stage computes for a mini-batch is always known. The
+    bubble and the utilisation are made of these two: the pause of one stage, during which others train, is in neither.
+    """
+
+    records: tuple[StageRecord, ...]
+    step_times: tuple[StepTime, ...]
+    """Those that count."""
+
+    def __bool__(self) -> bool:
+        return bool(self.records)
+
+    def of_stage(self, stage: int) -> list[StageRecord]:
+        return [record for record in self.records if record.stage == stage]
+
+    @property
+    def step_times_s(self) -> list[float]:
+        return [step.seconds for step in self.step_times]
+
+    @property
+    def step_s(self) -> float | None:
+        """The mean step time; None where none was measured."""
+        return fmean(self.step_times_s) if self.step_times else None
+
+    def computing_s(self, stage: int) -> float | None:
+        """What a stage computes for a mini-batch, as a mean over mini-batches and replicas."""
+        own = self.of_stage(stage)
+        num_steps = sum(record.steps for record in own)
+        return sum(record.compute_s for record in own) / num_steps if num_steps else None
+
+    def utilisation(self, stage: int) -> float | None:
+        """The share of the step time in which a stage computes, in 0..1; None where it was not measured."""
+        computing_s, step_s = self.computing_s(stage), self.step_s
+        return None if computing_s is None or not step_s else computing_s / step_s
+
+    def bubble(self, stages: int) -> float | None:
+        """The share of the time of all stages in which they do not compute, in 0..1."""
+        shares = [self.utilisation(stage) for stage in range(stages)]
+        known = [share for share in shares if share is not None]
+        return 1.0 - fmean(known) if len(known) == stages else None
+
+
 @dataclass(frozen=True)
 class Attempt:
     """The records of one attempt, in the order in which they were written.
@@ -49,9 +106,32 @@ class Attempt:
         return [record for record in self.records if isinstance(record, StageRecord)]
 
     @property
-    def timed(self) -> list[StageRecord]:
-        """The stage records after warm-up."""
-        return [record for record in self.stage_records if not record.warm_up]
+    def timed(self) -> Timed:
+        """Its times after warm-up."""
+        return self._timed([record for record in self.stage_records if not record.warm_up])
+
+    @property
+    def whole(self) -> Timed:
+        """Its times, warm-up included."""
+        return self._timed(self.stage_records)
+
+    def _timed(self, records: Sequence[StageRecord]) -> Timed:
+        last, after_cut = max((record.stage for record in self.stage_records), default=0), self._after_cuts
+        steps = [step for record in records if record.stage == last for step in _steps_of(record, after_cut)]
+        counted = [step for step in steps if not step.after_cut]
+        # Where every mini-batch comes after a cut, each goes through the empty pipeline. Replicas but the first wait
+        # meanwhile for the evaluation, which replica 0 makes.
+        lone = [step for step in steps if step.replica == 0 and step.number > self.records[0].step + 1]
+        return Timed(tuple(records), tuple(counted or lone))
+
+    @property
+    def _after_cuts(self) -> frozenset[int]:
+        """The mini-batches after cuts, for records that do not name them."""
+        first = self.records[0].step + 1
+        if len({(record.stage, record.replica) for record in self.stage_records}) == 1:
+            return frozenset({first})
+        cuts = (record for record in self.records if isinstance(record, EvaluationRecord | CheckpointRecord))
+        return frozenset({first, *(record.step + 1 for record in cuts)})
 
     def ran(self, plan: Plan) -> bool:
         """Whether this attempt ran with `plan`, so that its times can be compared with the plan's prediction."""
@@ -89,13 +169,17 @@ def split_attempts(records: Sequence[Record]) -> list[Attempt]:
     return found
 
 
-def timed_records(effective_records: Sequence[Record], plan: Plan) -> list[StageRecord]:
-    """The stage records that figures of time are computed from: after warm-up, from attempts that ran with `plan`.
+def timed_with(effective_records: Sequence[Record], plan: Plan) -> Timed:
+    """The times that figures are computed from: after warm-up, from attempts that ran with `plan`.
 
     Args:
         effective_records: the records of a run without lost work, see `alray.run_folder.records.effective`.
     """
-    return [record for attempt in split_attempts(effective_records) if attempt.ran(plan) for record in attempt.timed]
+    found = [attempt.timed for attempt in split_attempts(effective_records) if attempt.ran(plan)]
+    return Timed(
+        tuple(record for each in found for record in each.records),
+        tuple(step for each in found for step in each.step_times),
+    )
 
 
 def timed_plan(effective_records: Sequence[Record], plan: Plan) -> Plan:
@@ -106,6 +190,18 @@ def timed_plan(effective_records: Sequence[Record], plan: Plan) -> Plan:
         return plan
     measured = [attempt.plan for attempt in attempts if attempt.timed and attempt.plan is not None]
     return Plan.from_json(measured[-1]) if measured else plan
+
+
+def _steps_of(record: StageRecord, after_cuts: frozenset[int]) -> Iterator[StepTime]:
+    """The times of a record of a last stage.
+
+    Args:
+        after_cuts: the mini-batches after cuts, where the record does not name them.
+    """
+    after_cut = after_cuts if record.after_cut is None else frozenset(record.after_cut)
+    first = record.step - len(record.step_times_s) + 1
+    for number, seconds in enumerate(record.step_times_s, first):
+        yield StepTime(number, seconds, record.replica, number in after_cut)
 
 
 def _listed(value: Any) -> Any:

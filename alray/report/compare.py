@@ -21,7 +21,7 @@ from alray.report.single_step import SingleStep, single_step
 from alray.report.spread import Spread, spread
 from alray.report.summary import Figures, figures_of
 from alray.report.text import number, score
-from alray.report.training_time import training_s
+from alray.report.training_time import TrainingTime
 from alray.run_folder.metrics import Metric
 from alray.run_folder.records import Best, EvaluationRecord
 from alray.run_folder.store import has_checkpoint
@@ -90,9 +90,13 @@ class ComparedRun:
         best = self.figures.best
         return best is not None and has_checkpoint(self.folder.path, best.step)
 
+    @cached_property
+    def _training_time(self) -> TrainingTime:
+        return TrainingTime(self.folder.effective_records)
+
     def training_s(self, record: EvaluationRecord) -> float | None:
         """Seconds of training before an evaluation, see `alray.report.training_time`."""
-        return training_s(self.folder.effective_records, record)
+        return self._training_time.until(record.step)
 
     @property
     def duration_s(self) -> float:

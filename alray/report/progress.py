@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
+from statistics import median
 from typing import NamedTuple
 
 from alray.prediction.plan import Plan
 from alray.report.text import seconds, share
-from alray.run_folder.records import EvaluationRecord, EventRecord, Record, StageRecord, StepRecord
+from alray.run_folder.records import EvaluationRecord, EventRecord, Record, StageRecord, StepRecord, samples_per_s
+from alray.run_folder.utilisation import Utilisation
 
 _NUM_AVERAGED = 20  # mini-batches whose losses are averaged; a single one varies too much to be read
-_RATE_OVER_S = 10.0  # the last seconds, from which samples/s are computed
+_RATE_OVER_S = 10.0  # the last seconds, whose step times give the throughput
 
 
 class _Mark(NamedTuple):
     time_s: float
     step: int
-    samples: int
+
+
+class _Pace(NamedTuple):
+    time_s: float
+    batch_size: float
+    step_times_s: list[float]
 
 
 class Progress:
@@ -25,10 +32,13 @@ class Progress:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.step = 0
+        """Mini-batches completed, by the latest losses: those of `losses`."""
         self.evaluation: EvaluationRecord | None = None
         self._losses: deque[dict[int, dict[str, float]]] = deque(maxlen=_NUM_AVERAGED)
         self._first: _Mark | None = None
-        self._recent: deque[_Mark] = deque()
+        self._last: _Mark | None = None
+        self._recent: deque[_Pace] = deque()
+        self._utilisation = Utilisation()
         self._shares: dict[tuple[int, int], float] = {}
 
     def take(self, record: Record) -> None:
@@ -36,25 +46,25 @@ class Progress:
         if isinstance(record, StepRecord):
             self._take_step(record)
         elif isinstance(record, StageRecord):
-            if (share := record.utilisation) is not None:
+            if (share := self._utilisation.take(record)) is not None:
                 self._shares[record.stage, record.replica] = share
+            if record.step_times_s and not record.warm_up:
+                self._recent.append(_Pace(record.time_s, record.samples / record.step, record.counted_times_s))
+                while record.time_s - self._recent[0].time_s > _RATE_OVER_S:
+                    self._recent.popleft()
         elif isinstance(record, EvaluationRecord):
             self.evaluation = record
-            self.step = max(self.step, record.step)  # it may arrive before the last losses of other stages
         elif isinstance(record, EventRecord) and record.event == "resumed":
             self.step = record.step
-            self._first = None
+            self._first = self._last = None
             self._recent.clear()
             self._losses.clear()
 
     def _take_step(self, record: StepRecord) -> None:
         self.step = record.step
         self._losses.append(record.losses)
-        mark = _Mark(record.time_s, record.step, record.samples)
-        self._first = self._first or mark
-        self._recent.append(mark)
-        while mark.time_s - self._recent[0].time_s > _RATE_OVER_S:
-            self._recent.popleft()
+        self._last = _Mark(record.time_s, record.step)
+        self._first = self._first or self._last
 
     @property
     def epoch(self) -> float:
@@ -68,25 +78,23 @@ class Progress:
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples per second of late, pauses for evaluation included; None before it is known."""
-        if len(self._recent) < 2:
-            return None
-        first, last = self._recent[0], self._recent[-1]
-        return (last.samples - first.samples) / (last.time_s - first.time_s) if last.time_s > first.time_s else None
+        """As in `summary.json`, of the last ten seconds; None during warm-up."""
+        times = [seconds for pace in self._recent for seconds in pace.step_times_s]
+        return samples_per_s(self._recent[-1].batch_size, median(times)) if times else None
 
     @property
     def left_s(self) -> float | None:
         """Seconds to the end at the mean speed so far, evaluations included; None before it is known."""
-        if self.plan.total_steps is None or self._first is None or not self._recent:
+        if self.plan.total_steps is None or self._first is None or self._last is None:
             return None
-        first, last = self._first, self._recent[-1]
+        first, last = self._first, self._last
         if last.step <= first.step:
             return None
         return (self.plan.total_steps - last.step) * (last.time_s - first.time_s) / (last.step - first.step)
 
     @property
     def losses(self) -> dict[int, dict[str, float]]:
-        """Component (from 0) -> loss name -> mean over the last mini-batches."""
+        """Component (from 0) -> loss name -> mean over the last 20 mini-batches until `step`."""
         if not self._losses:
             return {}
         return {

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from math import isfinite
 from typing import Any
 
 from alray.counting import counted
 from alray.prediction.plan import Plan
-from alray.report.attempts import timed_records
+from alray.report.attempts import Timed, timed_with
 from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colour_of, colours_of, hiding, tell, zoom
 from alray.report.figure import ROWS_NAME, Exhibit, Figure, Series, Show
 from alray.report.folder import RunFolder
+from alray.report.invariants import doubts_of
 from alray.report.lanes import View, action_of, steady, whole
 from alray.report.schedule_figure import schedule_figure
-from alray.report.single_step import COLUMNS, HEAD, rows_of, single_step
+from alray.report.single_step import COLUMNS, HEAD, measured_parts, rows_of, single_step
 from alray.report.table import Table
 from alray.report.text import number, score
 from alray.report.thinning import CurvePoint, groups, run_length, spaced, thin
 from alray.report.timeline import measured_last, predicted_lanes, predicted_steady
 from alray.run_folder.metrics import ACCURACY, METRICS, Metric
-from alray.run_folder.records import WARM_UP_STEPS, EvaluationRecord, StageRecord, StepRecord
+from alray.run_folder.records import WARM_UP_STEPS, EvaluationRecord, StepRecord
 
 _FIRST_SHOWN = 6  # mini-batches of the schedule that a page shows at first
 _MOST_SLOTS = 2500  # of the schedule, predicted and measured
@@ -31,7 +34,6 @@ _PARTS = {
     "forward": "--forward",
     "backward": "--backward",
     "update": "--update",
-    "other computing": "--other",
     "send wait": "--send",
     "receive wait": "--receive",
     "idle": "--idle",
@@ -161,11 +163,11 @@ def schedule(run: RunFolder) -> Exhibit:
 
 
 def utilisation(run: RunFolder) -> Exhibit:
-    """Left, the share of its time in which each stage computes, over the run: reading data counts as computing, and
-    evaluations and checkpoints are not part of the time. Right, into what that time is divided, over all mini-batches
-    after warm-up and all replicas. Source: the records of the stages in records.jsonl."""
+    """Left, the share of the step time in which each stage computes, over the run: reading data counts as computing,
+    and evaluations and checkpoints are not part of the time. Right, into what the step time is divided, over all
+    mini-batches after warm-up and all replicas. Source: the records of the stages in records.jsonl."""
     title = "Utilisation of the stages"
-    timed = timed_records(run.effective_records, run.plan)
+    timed = timed_with(run.effective_records, run.plan)
     if not timed:
         return Exhibit(title, findings=("No mini-batch after warm-up was measured.",))
     stages = [f"stage {stage}" for stage in range(run.plan.stages)]
@@ -174,7 +176,8 @@ def utilisation(run: RunFolder) -> Exhibit:
     x = Scale("seconds", "seconds since the start of the run", form=PLAIN_NUMBER, from_zero=True)
     curves = Curves(x, share, colours_of(stages), tells={"series": "stage", "step": "mini-batches"}, size=14)
     evaluated_s = sum(record.duration_s for record in run.effective_records if isinstance(record, EvaluationRecord))
-    findings = [f"Evaluations took {evaluated_s:.3g} s in all."]
+    findings = [f"Stage 0 spent {evaluated_s:.3g} s on evaluations in all, from its last mini-batch before each."]
+    findings += doubts_of(timed, run.plan.stages)
     if run.plan.in_turns:
         findings.append("The stages take turns in one process: what one of them waits for is the work of the others.")
     over_time = curves.figure("utilisation", "Utilisation over time", "Utilisation of each stage over time.", rows)
@@ -294,26 +297,44 @@ def _window(view: View, batches: range) -> str:
     )
 
 
-def _utilisation(timed: Sequence[StageRecord], plan: Plan) -> Iterator[dict[str, Any]]:
+def _utilisation(timed: Timed, plan: Plan) -> Iterator[dict[str, Any]]:
     """The mean over the replicas of each stage. Neighbouring records are averaged to limit the number of points."""
+    step_s = _StepSeconds(timed)
     for stage in range(plan.stages):
-        own = sorted((record for record in timed if record.stage == stage), key=lambda record: record.time_s)
+        own = sorted(timed.of_stage(stage), key=lambda record: record.time_s)
         for group in groups(own, _MOST_POINTS // plan.stages, least=plan.replicas):
-            computed = sum(record.compute_s for record in group)
-            total = computed + sum(record.send_wait_s + record.receive_wait_s + record.idle_s for record in group)
-            if total > 0:
+            num_steps = sum(record.steps for record in group)
+            mean_s = step_s.mean(min(record.step - record.steps for record in group), group[-1].step)
+            if num_steps and mean_s:
                 at = {"seconds": group[-1].time_s, "step": group[-1].step}
-                yield {"series": f"stage {stage}", "kind": MEASURED, **at, "utilisation": computed / total}
+                share = sum(record.compute_s for record in group) / num_steps / mean_s
+                yield {"series": f"stage {stage}", "kind": MEASURED, **at, "utilisation": share}
 
 
-def _parts_figure(timed: Sequence[StageRecord], stages: Sequence[str]) -> Figure:
+class _StepSeconds:
+    """Mean step times of parts of a run."""
+
+    def __init__(self, timed: Timed) -> None:
+        steps = sorted(timed.step_times)
+        self._numbers = [step.number for step in steps]
+        self._sums = [0.0, *accumulate(step.seconds for step in steps)]
+        self._whole = timed.step_s
+
+    def mean(self, after: int, until: int) -> float | None:
+        """Of the mini-batches after `after`, until `until`; of the whole run where none of these has a step time."""
+        first, end = bisect_right(self._numbers, after), bisect_right(self._numbers, until)
+        return (self._sums[end] - self._sums[first]) / (end - first) if end > first else self._whole
+
+
+def _parts_figure(timed: Timed, stages: Sequence[str]) -> Figure:
     """The time of each stage, divided into its parts."""
     rows = []
-    for place, stage in enumerate(stages):
-        own = [record for record in timed if record.stage == place]
-        spent = {part: sum(getattr(each, f"{part.replace(' ', '_')}_s", 0.0) for each in own) for part in _PARTS}
-        named = sum(spent[part] for part in ("data", "forward", "backward", "update"))
-        spent["other computing"] = max(0.0, sum(record.compute_s for record in own) - named)
+    parts = measured_parts(timed, len(stages))
+    for place, (stage, own) in enumerate(zip(stages, parts, strict=True)):
+        if own is None:
+            continue
+        num_steps = sum(record.steps for record in timed.of_stage(place))
+        spent = {part: num_steps * getattr(own, f"{part.replace(' ', '_')}_s") for part in _PARTS}
         total = sum(spent.values())
         rows += [
             {"series": part, "stage": stage, "share": seconds / total, "seconds": seconds, "place": order}

@@ -12,7 +12,7 @@ from typing import Any
 
 from alray.prediction.plan import Plan
 from alray.prediction.timeline import TimedAction
-from alray.report.attempts import timed_records
+from alray.report.attempts import Timed, timed_with
 from alray.report.definitions import definition
 from alray.report.text import milliseconds
 from alray.report.timeline import steady_timeline
@@ -40,8 +40,10 @@ COLUMNS = {
     "communication": "The time in which the stage itself does not compute: the sum of the three columns after it.",
     "send wait": definition(StageRecord, "send_wait_s"),
     "receive wait": definition(StageRecord, "receive_wait_s"),
-    "idle": f"{definition(StageRecord, 'idle_s')} Predicted: the time that other stages need the processors for.",
-    "step": "The sum of all parts: the mean time from one mini-batch to the next (`step_time_s` is the median).",
+    "idle": "The rest of the time from one mini-batch to the next: the time between two actions, and what a stage has "
+    "no work for but does not wait for, because it evaluates early. Predicted: the time that other stages need the "
+    "processors for.",
+    "step": "The mean time from one mini-batch to the next, by the last stage (`step_time_s` is the median).",
 }
 """Headings of the columns that `cells` fills, and what they mean."""
 HEAD = tuple(COLUMNS)
@@ -121,9 +123,8 @@ def single_step(effective_records: Sequence[Record], plan: Plan) -> SingleStep:
         effective_records: its records without lost work.
         plan: the plan with which it last ran.
     """
-    timed = timed_records(effective_records, plan)
     predicted = predicted_parts(plan)
-    measured = [_measured([record for record in timed if record.stage == stage]) for stage in range(plan.stages)]
+    measured = measured_parts(timed_with(effective_records, plan), plan.stages)
     known = [parts for parts in measured if parts is not None]
     whole = _mean(known) if len(known) == plan.stages else None
     rows = [StepRow(stage, predicted[stage], measured[stage]) for stage in range(plan.stages)]
@@ -182,14 +183,30 @@ def _mean_of(bars: Sequence[TimedAction], steady: range) -> StepParts:
     return StepParts(**{name: value / len(steady) for name, value in seconds.items()})
 
 
-def _measured(records: Sequence[StageRecord]) -> StepParts | None:
-    """The mean mini-batch of one stage; None if its records hold no mini-batch."""
+def measured_parts(timed: Timed, stages: int) -> list[StepParts | None]:
+    """The mean mini-batch of each stage; None for a stage whose records hold no mini-batch."""
+    return [_measured(timed.of_stage(stage), timed.step_s) for stage in range(stages)]
+
+
+def _measured(records: Sequence[StageRecord], step_s: float | None) -> StepParts | None:
+    """The mean mini-batch of one stage, which takes as long as the step. Around cuts, waits are not measured."""
     num_steps = sum(record.steps for record in records)
-    if num_steps == 0:
+    if num_steps == 0 or step_s is None:
         return None
-    return StepParts(
-        **{part.name: sum(getattr(record, part.name) for record in records) / num_steps for part in fields(StepParts)}
+    between = num_steps - sum(len(record.after_cut or ()) for record in records)
+
+    def mean_s(part: str, of: int) -> float:
+        return sum(getattr(record, part) for record in records) / of if of else 0.0
+
+    found = StepParts(
+        data_s=mean_s("data_s", num_steps),
+        forward_s=mean_s("forward_s", num_steps),
+        backward_s=mean_s("backward_s", num_steps),
+        update_s=mean_s("update_s", num_steps),
+        send_wait_s=mean_s("send_wait_s", between),
+        receive_wait_s=mean_s("receive_wait_s", between),
     )
+    return replace(found, idle_s=max(0.0, step_s - found.step_s))
 
 
 def _mean(stages: Sequence[StepParts]) -> StepParts:

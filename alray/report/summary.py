@@ -13,7 +13,8 @@ import numpy as np
 from alray import __version__
 from alray.errors import printable
 from alray.prediction.plan import Plan
-from alray.report.attempts import Attempt, split_attempts, timed_plan, timed_records
+from alray.report.attempts import Attempt, Timed, split_attempts, timed_plan, timed_with
+from alray.report.invariants import doubts_of
 from alray.run_folder.metrics import ACCURACY, METRICS, Metric
 from alray.run_folder.records import (
     AttemptSummary,
@@ -32,6 +33,7 @@ from alray.run_folder.records import (
     Summary,
     effective,
     read,
+    samples_per_s,
     write_json,
 )
 from alray.run_folder.store import checkpoint_folder, has_checkpoint
@@ -77,6 +79,7 @@ class Figures:
     predicted_step_time_s: float
     bubble: float | None
     predicted_bubble: float | None
+    doubts: list[str]
     metric: str
     accuracy: Scores | None
     scores: Scores | None
@@ -171,8 +174,8 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
     effective_records = effective(iter(records))
     steps, epochs, samples = _progress(effective_records)
     measured = timed_plan(effective_records, plan)
-    timed = timed_records(effective_records, measured)
-    times = _step_times_s(timed, last_stage=measured.stages - 1)
+    timed = timed_with(effective_records, measured)
+    times = timed.step_times_s
     step_time_s = median(times) if times else None
     batch_size = samples / steps if steps else 0.0  # the mean: the last mini-batch of an epoch may be smaller
     evaluations = [record for record in effective_records if isinstance(record, EvaluationRecord)]
@@ -189,12 +192,13 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
         steps=steps,
         epochs=epochs,
         samples=samples,
-        samples_per_s=_samples_per_s(batch_size, step_time_s),
+        samples_per_s=samples_per_s(batch_size, step_time_s),
         step_time_s=step_time_s,
         step_time_quartiles_s=np.quantile(times, (0.25, 0.75)).tolist() if times else None,
         predicted_step_time_s=measured.predicted_step_time_s,
         bubble=_bubble(timed, measured),
         predicted_bubble=measured.predicted_bubble,
+        doubts=doubts_of(timed, measured.stages),
         metric=metric,
         accuracy=scores if of_classes else None,
         scores=None if of_classes else scores,
@@ -235,8 +239,8 @@ def _attempt(attempt: Attempt, batch_size: float) -> AttemptSummary:
     """
     assert attempt.plan is not None
     plan = Plan.from_json(attempt.plan)
-    times = _step_times_s(attempt.timed, last_stage=plan.stages - 1)
-    step_time_s = median(times) if times else None
+    timed = attempt.timed
+    step_time_s = median(timed.step_times_s) if timed.step_times else None
     return AttemptSummary(
         began_after=attempt.records[0].step,
         ended_after=max(record.step for record in attempt.stage_records),
@@ -245,31 +249,17 @@ def _attempt(attempt: Attempt, batch_size: float) -> AttemptSummary:
         stages=plan.stages,
         replicas=plan.replicas,
         partition=list(plan.partition),
-        samples_per_s=_samples_per_s(batch_size, step_time_s),
+        samples_per_s=samples_per_s(batch_size, step_time_s),
         step_time_s=step_time_s,
         predicted_step_time_s=plan.predicted_step_time_s,
-        bubble=_bubble(attempt.timed, plan),
+        bubble=_bubble(timed, plan),
         predicted_bubble=plan.predicted_bubble,
         peak_memory_bytes=_peaks([attempt], plan),
     )
 
 
-def _samples_per_s(batch_size: float, step_time_s: float | None) -> float | None:
-    return batch_size / step_time_s if step_time_s and batch_size else None
-
-
-def _step_times_s(timed: Sequence[StageRecord], *, last_stage: int) -> list[float]:
-    """The times of all mini-batches and replicas on the last stage, where a mini-batch is completed."""
-    return [time for record in timed if record.stage == last_stage for time in record.step_times_s]
-
-
-def _bubble(timed: Sequence[StageRecord], plan: Plan) -> float | None:
-    """The share of the stages' time in which they did not compute; evaluations and checkpoints do not count."""
-    if plan.in_turns:
-        return None
-    compute = sum(record.compute_s for record in timed)
-    total = sum(record.covered_s for record in timed)
-    return 1.0 - compute / total if total > 0 else None
+def _bubble(timed: Timed, plan: Plan) -> float | None:
+    return None if plan.in_turns else timed.bubble(plan.stages)
 
 
 def _scores(final: EvaluationRecord | None) -> Scores:

@@ -4,6 +4,10 @@
 Many mini-batches share a line, and those of a long run are thinned out, so that the file stays small.
 
 The docstring of a field is the definition of its figure. The pages, the terminal and docs/run_folder.md show it.
+
+`samples_per_s` has one definition wherever it is shown: the samples of a mini-batch, over all replicas, divided by the
+median step time of the mini-batches in question. These are all after warm-up in a summary, a comparison and a study,
+those of the last ten seconds in the line of progress, and those of one record in the metrics of a tracker or of Ray.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from math import fsum
+from statistics import median
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -31,8 +36,9 @@ from alray.storage.appended import Appended, appending, keep_whole_lines
 from alray.storage.json_file import read_json
 from alray.storage.location import Location, publish
 
-VERSION = 2
-"""Version of the records. In version 1 each mini-batch had a line of its own, which can still be read."""
+VERSION = 3
+"""Version of the records. In version 1 each mini-batch had a line of its own. Before version 3 records of a stage did
+not name the mini-batches after cuts. Both can still be read."""
 
 WARM_UP_STEPS = 10
 """Mini-batches after a start that no figure counts: the pipeline fills, and libraries choose their kernels."""
@@ -176,8 +182,10 @@ class Span(_Documented):
 class StageRecord(_Record):
     """How one stage spent its time during the `steps` mini-batches that end at `step`.
 
-    compute_s + send_wait_s + receive_wait_s + idle_s is the wall time of these mini-batches, without evaluations and
-    checkpoints.
+    It names them: they are `step - steps + 1` to `step`, counted from 1. compute_s + send_wait_s + receive_wait_s +
+    idle_s is their wall time on this stage, without cuts (evaluations and checkpoints). A cut is as long as the stage
+    itself makes it: stage 0 may begin it while later stages still train. So reports take the time of a mini-batch from
+    the last stage, where it is completed, and never from the other ones.
     """
 
     kind: Literal["stage"] = "stage"
@@ -206,9 +214,14 @@ class StageRecord(_Record):
     idle_s: Seconds
     """The rest of the time from one mini-batch to the next: the time between two actions."""
     evaluation_s: Seconds
-    """Evaluations and checkpoints, which are in none of the other times."""
+    """Evaluations and checkpoints, and what the stage waits before and after them until it trains again. They are in
+    none of the other times."""
     step_times_s: list[Seconds]
     """The last stage only: the times from one completed mini-batch to the next, without evaluations and checkpoints."""
+    after_cut: list[int] | None = None
+    """The mini-batches of this record that came first after a start, and where stages or replicas wait for each other
+    also first after an evaluation or a checkpoint. They find the pipeline empty, so their times in `step_times_s` are
+    no step times. null in records of older versions."""
     bytes_sent: dict[str, int]
     """By edge, since this attempt was started."""
     share: int | None = None
@@ -232,15 +245,27 @@ class StageRecord(_Record):
         return self.compute_s + self.send_wait_s + self.receive_wait_s + self.idle_s
 
     @property
-    def utilisation(self) -> float | None:
-        """Share of its time in which the stage computes, in 0..1; None during warm-up."""
-        return None if self.warm_up or self.covered_s <= 0 else self.compute_s / self.covered_s
+    def counted_times_s(self) -> list[float]:
+        """Those of `step_times_s` that are step times; all of them where each mini-batch came after a cut."""
+        after_cut = set(self.after_cut or ())
+        first = self.step - len(self.step_times_s) + 1
+        counted = [time for step, time in enumerate(self.step_times_s, first) if step not in after_cut]
+        return counted or list(self.step_times_s)
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples that the run trains on in a second, over all replicas; None but on the last stage."""
-        seconds = sum(self.step_times_s)
-        return self.samples / self.step * len(self.step_times_s) / seconds if seconds > 0 else None
+        """As in `summary.json`, of these mini-batches; None but on the last stage."""
+        times = self.counted_times_s
+        return samples_per_s(self.samples / self.step, median(times)) if times and self.step else None
+
+
+def samples_per_s(batch_size: float, step_time_s: float | None) -> float | None:
+    """The throughput by its only definition; None where no step time was measured.
+
+    Args:
+        batch_size: samples of a mini-batch over all replicas; a mean, for the last one of an epoch may be smaller.
+    """
+    return batch_size / step_time_s if step_time_s and batch_size else None
 
 
 class DepthScores(_Documented):
@@ -265,7 +290,8 @@ class EvaluationRecord(_Record):
     per_depth: list[DepthScores]
     """The metric of each route of inference."""
     duration_s: Seconds
-    """How long the evaluation took."""
+    """From its last mini-batch until the scores are there, on stage 0. What later stages still train is part of it, so
+    it is no pause of training."""
 
 
 class CheckpointRecord(_Record):
@@ -439,20 +465,26 @@ class Summary(_Documented):
     samples_per_s: float | None
     """Samples of a mini-batch, over all replicas, divided by `step_time_s`."""
     step_time_s: float | None
-    """Median time from one completed mini-batch to the next, after warm-up and without pauses for evaluation. Where
-    stages take turns in one process, all of them need this time. It is null if the run was not longer than the warm-up.
-    """
+    """Median time from one completed mini-batch to the next, after warm-up, between two mini-batches without an
+    evaluation or checkpoint between them. If there are no such two and stages wait for each other, it is the time of a
+    mini-batch through the empty pipeline. Where stages take turns in one process, all of them need this time. It is
+    null if the run was not longer than the warm-up."""
     step_time_quartiles_s: list[float] | None = None
     """First and third quartile of the times whose median is `step_time_s`: half of the mini-batches took a time between
     the two. They lie far apart where the speed changed during the run."""
     predicted_step_time_s: float | None
     """The plan's prediction of `step_time_s`."""
     bubble: float | None
-    """Share of the stages' time after warm-up in which they did not compute; reading data counts as computing, and
-    evaluations and checkpoints are not part of this time. It is null where several stages take turns in one process
-    (`--inline`): there a stage waits while another one computes, and that is no bubble."""
+    """Share of the stages' time after warm-up in which they did not compute: 1 minus what a stage computes for a
+    mini-batch, as a mean over the stages, divided by the mean step time. Reading data counts as computing. Evaluations
+    and checkpoints, and the pipeline running empty and full around them, are not part of this time. It is null where
+    several stages take turns in one process (`--inline`): there a stage waits while another one computes, and that is
+    no bubble."""
     predicted_bubble: float | None
-    """The plan's prediction of `bubble`."""
+    """The plan's prediction of `bubble`, by the same definition."""
+    doubts: list[str] = Field(default_factory=list)
+    """Sentences about times of the run that cannot be true, such as training that took less time than its busiest stage
+    computed. A sound run has none."""
     metric: MetricName = ACCURACY.name
     """The name of the task's metric, which evaluations measure: `accuracy` in classification."""
     accuracy: Scores | None

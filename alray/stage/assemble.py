@@ -153,6 +153,7 @@ def clock_for(assignment: Assignment, device: torch.device) -> Clock:
     return Clock(
         started_wall_s=assignment.started_wall_s,
         start_step=assignment.start.step,
+        alone=assignment.plan.stages == assignment.plan.replicas == 1,
         profiled=assignment.profile,
         gpu=GpuTimes() if device.type == "cuda" else None,
     )

@@ -24,6 +24,7 @@ _ON_DEVICE = TRAINING_ACTIONS | frozenset("ED")
 
 _KINDS = ("data", "F", "B", "U", "send_wait", "receive_wait")  # what time is added up by
 _COUNTED_AS = {"L": "B"}  # records count L and B together; everything else that is not in `_KINDS` is waiting
+_WAITS = ("send_wait", "receive_wait")
 
 
 @dataclass
@@ -77,6 +78,7 @@ class Clock:
         *,
         started_wall_s: float,
         start_step: int,
+        alone: bool = True,
         profiled: Sequence[range] = (),
         gpu: GpuTimes | None = None,
     ) -> None:
@@ -84,12 +86,16 @@ class Clock:
         Args:
             started_wall_s: when the run started, as `time.time()`; recorded times count from there.
             start_step: mini-batches completed before.
+            alone: whether there is no other stage and no other replica, so that a cut leaves no pipeline empty.
             profiled: mini-batches that a profiler slows down, so that no figure counts them.
             gpu: the times of the GPU that computes, None for a CPU.
         """
         self._zero = time.perf_counter() - (time.time() - started_wall_s)
         self._began = time.perf_counter()
-        self._start_step = start_step
+        self._start_step = self._completed = start_step
+        self._alone = alone
+        self._after_cut = {start_step + 1}  # mini-batches that find the pipeline empty, those of this window and later
+        self._waits = dict.fromkeys(_WAITS, 0.0)  # since the last mini-batch
         self._profiled = profiled
         self._gpu = gpu
         self._window = _Window()
@@ -174,10 +180,23 @@ class Clock:
         self._add(kind, time.perf_counter() - began - self._measured_s, self._in_pause)
 
     def _add(self, kind: str, seconds: float, in_pause: bool) -> None:
-        if not in_pause:
-            added = self._window.seconds
-            counted = _COUNTED_AS.get(kind, kind)
-            added[counted if counted in added else "receive_wait"] += seconds
+        if in_pause:
+            return
+        counted = _COUNTED_AS.get(kind, kind)
+        if counted in _KINDS and counted not in _WAITS:
+            self._window.seconds[counted] += seconds
+        else:
+            self._waits[counted if counted in _WAITS else "receive_wait"] += seconds
+
+    def _settle_waits(self, step: int) -> None:
+        """Count what was waited for mini-batch `step`: as waiting, or around a cut as a part of the cut. A stage waits
+        there for others that still train or fill the pipeline again."""
+        for kind, seconds in self._waits.items():
+            if step in self._after_cut and not self._alone:
+                self._window.evaluation += seconds
+            else:
+                self._window.seconds[kind] += seconds
+        self._waits = dict.fromkeys(_WAITS, 0.0)
 
     def traced(self, step: int) -> bool:
         """Whether the spans of this mini-batch are kept: the first mini-batches, then a few at every doubling."""
@@ -199,6 +218,8 @@ class Clock:
         seconds = time.perf_counter() - began
         self._pause_in_step += seconds
         self._window.evaluation += seconds
+        if not self._alone:
+            self._after_cut.add(self._completed + 1)
 
     @property
     def by_samples_s(self) -> float:
@@ -218,6 +239,8 @@ class Clock:
         self._window.step_times.append(ended - self._last_step - self._pause_in_step)
         self._last_step = ended
         self._pause_in_step = 0.0
+        self._completed += 1
+        self._settle_waits(self._completed)
         self._familiar |= self._done
 
     def window_due(self, step: int) -> bool:
@@ -253,6 +276,7 @@ class Clock:
     ) -> StageRecord:
         """The record of the mini-batches since the last one."""
         self._count_passed(wait=True)
+        self._settle_waits(self._completed + 1)
         ended = time.perf_counter()
         self._by_samples_before_s = self.by_samples_s
         window, self._window = self._window, _Window()
@@ -260,6 +284,8 @@ class Clock:
         self._window_began = ended
         data, forward, backward, update, send_wait, receive_wait = (window.seconds[kind] for kind in _KINDS)
         compute = data + forward + backward + update
+        after_cut = {number for number in self._after_cut if number <= self._completed}
+        self._after_cut -= after_cut
         return StageRecord(
             time_s=ended - self._zero,
             step=step,
@@ -279,6 +305,7 @@ class Clock:
             idle_s=max(0.0, covered - compute - send_wait - receive_wait),
             evaluation_s=window.evaluation,
             step_times_s=window.step_times,
+            after_cut=sorted(after_cut),
             bytes_sent=bytes_sent,
             peak_memory_bytes=peak_memory_bytes,
             share=among_replicas.share if among_replicas else None,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from alray.report.training_time import training_s
+from alray.report.training_time import TrainingTime
 from alray.run_folder.metrics import METRICS
 from alray.run_folder.records import EvaluationRecord, Record, StageRecord, StepRecord
 from alray.studies.records import Reached, Times
@@ -30,7 +30,7 @@ def first_reached(effective_records: Sequence[Record], bound: float) -> Reached 
     )
     for evaluation in evaluations:
         if METRICS[evaluation.metric].reaches(evaluation.validation, bound):
-            seconds = training_s(effective_records, evaluation)
+            seconds = TrainingTime(effective_records).until(evaluation.step)
             return Reached(step=evaluation.step, samples=evaluation.samples, training_s=seconds)
     return None
 
@@ -43,7 +43,7 @@ def times(effective_records: Sequence[Record], epochs: float) -> Times:
     """
     evaluations = [record for record in effective_records if isinstance(record, EvaluationRecord)]
     last = max(evaluations, key=lambda record: (record.step, record.time_s), default=None)
-    trained_s = training_s(effective_records, last) if last is not None else None
+    trained_s = TrainingTime(effective_records).until(last.step) if last is not None else None
     stages: dict[int, list[StageRecord]] = {}
     for record in effective_records:
         if isinstance(record, StageRecord) and not record.warm_up and record.steps:

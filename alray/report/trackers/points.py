@@ -15,6 +15,7 @@ from alray.run_folder.records import (
     StepRecord,
     Thinning,
 )
+from alray.run_folder.utilisation import Utilisation
 
 
 class Points:
@@ -26,6 +27,7 @@ class Points:
         self._started_s = 0.0  # wall time at which the clock of the records was 0
         self._planned = False
         self._in_turns = False
+        self._utilisation = Utilisation()
 
     def take(self, record: Record) -> Sequence[TrackedPoint]:
         """Take over a record; with one of a stage, return all points since the last such record."""
@@ -60,7 +62,8 @@ class Points:
         elif isinstance(record, EvaluationRecord):
             yield self._point(record, _of_evaluation(record))
         elif isinstance(record, StageRecord):
-            yield self._point(record, _of_stage(record, in_turns=self._in_turns))
+            busy = self._utilisation.take(record)
+            yield self._point(record, _of_stage(record, None if self._in_turns else busy))
 
     def _point(self, record: Record, scalars: Sequence[_Scalar] | Iterator[_Scalar]) -> TrackedPoint:
         return TrackedPoint(record.step, self._started_s + record.time_s, dict(scalars))
@@ -87,16 +90,17 @@ def _of_evaluation(record: EvaluationRecord) -> Iterator[_Scalar]:
                 yield f"{record.metric}/depth-{entry.depth}/{split}", of_depth
 
 
-def _of_stage(record: StageRecord, *, in_turns: bool) -> Iterator[_Scalar]:
+def _of_stage(record: StageRecord, utilisation: float | None) -> Iterator[_Scalar]:
     """
     Args:
-        in_turns: the stages take turns in one process, so that a stage waits while another one computes.
+        utilisation: None where it is not known, or the stages take turns in one process: there a stage waits while
+            another one computes.
     """
     where = f"stage-{record.stage}" + (f"-replica-{record.replica}" if record.replica else "")
     if record.peak_memory_bytes is not None:
         yield f"memory_bytes/{where}", record.peak_memory_bytes
-    if record.utilisation is not None and not in_turns:
-        yield f"utilisation/{where}", record.utilisation
+    if utilisation is not None:
+        yield f"utilisation/{where}", utilisation
     if record.queued_messages is not None:
         yield f"queued_messages/{where}", record.queued_messages
     if record.samples_per_s is not None and record.replica == 0:

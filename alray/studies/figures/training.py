@@ -8,14 +8,15 @@ from statistics import fmean
 from typing import Any
 
 from alray.loading.study.points import series_label
+from alray.report.attempts import split_attempts
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit
 from alray.report.same_weights import Weights, merged
 from alray.report.spread import spread
 from alray.report.thinning import groups, spaced
-from alray.report.training_time import TRAINING_S, training_s
+from alray.report.training_time import TRAINING_S, TrainingTime
 from alray.run_folder.metrics import Metric
-from alray.run_folder.records import EvaluationRecord, Exit, StageRecord, StepRecord
+from alray.run_folder.records import EvaluationRecord, Exit, StepRecord
 from alray.studies.confidence import Interval, of_mean
 from alray.studies.outcome import total_loss
 from alray.studies.records import TrialRecord
@@ -170,12 +171,13 @@ def _values(metric: Metric) -> tuple[str, ...]:
 def _scores(results: Results, record: TrialRecord) -> dict[int, tuple[int, float, float | None]]:
     """Samples, metric and seconds of training of each evaluation of a trial, by its mini-batches."""
     records = results.records_of(record)
+    training = TrainingTime(records)
     found = {}
     for one in reversed(records):
         if isinstance(one, EvaluationRecord):
             value = one.validation if one.validation is not None else one.test
             if value is not None:
-                found[one.step] = one.samples, value, training_s(records, one)
+                found[one.step] = one.samples, value, training.until(one.step)
     return found
 
 
@@ -263,13 +265,13 @@ def _depths(row: PointRow, metric: Metric) -> Iterator[dict[str, Any]]:
 
 
 def _utilisation(results: Results, row: PointRow) -> Iterator[dict[str, Any]]:
-    shares: dict[int, list[tuple[float, float]]] = {}
+    shares: dict[int, list[float]] = {}
     for record in row.best:
         if record.summary is None or record.summary.bubble is None:
             continue
-        for one in results.records_of(record):
-            if isinstance(one, StageRecord) and not one.warm_up:
-                shares.setdefault(one.stage, []).append((one.compute_s, one.covered_s))
-    for stage, times in sorted(shares.items()):
-        share = sum(compute for compute, _ in times) / sum(whole for _, whole in times)
-        yield {"series": series_label(row.point), "kind": MEASURED, "stage": stage, "utilisation": share}
+        attempts = [attempt for attempt in split_attempts(results.records_of(record)) if attempt.timed]
+        for stage in range(record.summary.stages) if attempts else ():
+            if (share := attempts[-1].timed.utilisation(stage)) is not None:
+                shares.setdefault(stage, []).append(share)
+    for stage, found in sorted(shares.items()):
+        yield {"series": series_label(row.point), "kind": MEASURED, "stage": stage, "utilisation": fmean(found)}

@@ -1,0 +1,64 @@
+"""What no measured time can be, and the sentence that a report shows where one is all the same.
+
+Two bounds hold for every run, whatever its schedule. Devices that share the work of one cannot be faster than one by
+more than their number. And training takes at least as long as its busiest stage computes.
+"""
+
+from __future__ import annotations
+
+from alray.report.attempts import Timed
+from alray.report.text import number, seconds
+
+TOLERANCE = 0.02
+"""By this share of a bound a figure may go beyond it: times of separate runs and of separate stages are noisy."""
+
+
+def impossible_speed_up(speed_up: float, devices: float, of: str = "") -> str | None:
+    """The sentence about a speed-up above the number of devices; None where it is possible.
+
+    Args:
+        speed_up: the work a second, over that on fewer devices.
+        devices: how many times the devices of the other.
+        of: what has this speed-up, where a report has several.
+    """
+    if speed_up <= devices * (1.0 + TOLERANCE):
+        return None
+    return (
+        f"{_subject(of)}a speed-up of {number(speed_up)} by {number(devices)} times the devices is above the number of "
+        "devices: do not compare these times, for one of them leaves work out or was measured on a busier machine"
+    )
+
+
+def doubts_of(timed: Timed, stages: int) -> list[str]:
+    """The sentences about the times of a run; a sound run has none.
+
+    Args:
+        timed: its mini-batches after warm-up.
+    """
+    busiest = max(range(stages), key=lambda stage: timed.computing_s(stage) or 0.0)
+    computing_s, step_s = timed.computing_s(busiest), timed.step_s
+    if computing_s is None or step_s is None:
+        return []
+    num_steps = max(sum(record.steps for record in timed.of_stage(stage)) for stage in range(stages))
+    sentence = impossible_time(num_steps * step_s, num_steps * computing_s, busiest)
+    return [] if sentence is None else [sentence]
+
+
+def impossible_time(training_s: float, computing_s: float, stage: int, of: str = "") -> str | None:
+    """The sentence about seconds of training that are fewer than a stage computed; None where they are possible.
+
+    Args:
+        computing_s: seconds that the busiest stage computed in these mini-batches.
+        stage: the busiest stage, counted from 0.
+        of: the run, where a report has several.
+    """
+    if training_s >= computing_s * (1.0 - TOLERANCE):
+        return None
+    return (
+        f"{_subject(of)}{seconds(training_s)} of training are fewer than the {seconds(computing_s)} that stage {stage} "
+        "computed: do not rely on the times, the throughput and the bubble of this run"
+    )
+
+
+def _subject(of: str) -> str:
+    return f"{of}: " if of else ""
