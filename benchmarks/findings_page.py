@@ -26,6 +26,8 @@ REPORTS = ROOT / "docs" / "studies"
 PAGE = ROOT / "docs" / "findings.md"
 KEPT = "verdicts.json"
 NOT_RUN = "not run yet"
+AGAIN = "to be measured again"
+"""Of a claim that the clock of alray before 0.3 decided (`benchmarks/redraw.py`)."""
 BESIDE = "beside other programs: its times and the curves over seconds cannot be compared"
 """In a report whose study did not have the machine to itself."""
 _QUESTION = ("figure", "of", "over", "minus", "above", "below")
@@ -41,7 +43,9 @@ what holds on GPUs or at the size of the publications.
 A claim *holds*, or *does not hold*, where at least 95 % of the draws from the distributions of its figure agree;
 otherwise the study has *not decided* it. In brackets are the ends of 90 % intervals.
 [Studies](studies.md#claims-and-verdicts) says how they are made. An interval of times holds for one machine, in the
-hour of the study. *Not run yet* means that the report of the study does not include this claim."""
+hour of the study. *Not run yet* means that the report of the study does not include this claim. *To be measured again*
+means that the clock of alray 0.2 decided it, which took the seconds of streamed training from stage 0 alone; the pages
+of the studies say which of their figures are left out for this reason."""
 
 
 @dataclass(frozen=True)
@@ -157,15 +161,18 @@ class Finding:
 
     @property
     def says(self) -> str:
-        return self.answer.answer if self.answer is not None else NOT_RUN
+        if self.answer is None:
+            return NOT_RUN
+        return AGAIN if AGAIN in self.answer.doubts else self.answer.answer
 
 
 def kept(study: Study, summary: dict[str, Any]) -> dict[str, Any]:
-    """What `make studies` keeps of a study for this page: the study without the path of its base, and its answers.
+    """What `make studies` keeps of a study for this page: the version of alray, the study without the path of its base,
+    and its answers.
 
     summary: its `study.json`.
     """
-    return {"study": _asked(study), "verdicts": summary["verdicts"]}
+    return {"version": summary.get("version"), "study": _asked(study), "verdicts": summary["verdicts"]}
 
 
 def findings(specs: Path, reports: Path) -> list[Finding]:
@@ -198,8 +205,9 @@ def is_of_today(study: Study, ran: dict[str, Any]) -> bool:
 
 
 def _asked(study: Study) -> dict[str, Any]:
-    """A study as JSON holds it, without the path of its base and the columns of its table, which answer nothing."""
-    values: dict[str, Any] = study.model_dump(mode="json", exclude={"base", "columns"})
+    """A study as JSON holds it, without what answers nothing: the path of its base, the columns of its table and the
+    published curves beside its own."""
+    values: dict[str, Any] = study.model_dump(mode="json", exclude={"base", "columns", "published"})
     return values
 
 
@@ -216,7 +224,13 @@ def page(found: Sequence[Finding]) -> str:
         own = [each for each in found if _seed_of(each.verdict) is seed]
         rows = [_row(each) for each in own] + [(claim, "–", "no study here", why, "–") for claim, why in seed.open]
         parts += [f"## {seed.title}", seed.about, _table(rows)]
-        doubts = [f"- {each.verdict.claim}: {doubt}" for each in own if each.answer for doubt in each.answer.doubts]
+        doubts = [
+            f"- {each.verdict.claim}: {doubt}"
+            for each in own
+            if each.answer
+            for doubt in each.answer.doubts
+            if doubt != AGAIN
+        ]
         if doubts:
             parts += ["What makes these verdicts doubtful:", "\n".join(doubts)]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
