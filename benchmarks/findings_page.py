@@ -165,6 +165,11 @@ class Finding:
             return NOT_RUN
         return AGAIN if AGAIN in self.answer.doubts else self.answer.answer
 
+    @property
+    def doubts(self) -> list[str]:
+        """What makes the answer doubtful."""
+        return [] if self.answer is None else [doubt for doubt in self.answer.doubts if doubt != AGAIN]
+
 
 def kept(study: Study, summary: dict[str, Any]) -> dict[str, Any]:
     """What `make studies` keeps of a study for this page: the version of alray, the study without the path of its base,
@@ -224,13 +229,7 @@ def page(found: Sequence[Finding]) -> str:
         own = [each for each in found if _seed_of(each.verdict) is seed]
         rows = [_row(each) for each in own] + [(claim, "–", "no study here", why, "–") for claim, why in seed.open]
         parts += [f"## {seed.title}", seed.about, _table(rows)]
-        doubts = [
-            f"- {each.verdict.claim}: {doubt}"
-            for each in own
-            if each.answer
-            for doubt in each.answer.doubts
-            if doubt != AGAIN
-        ]
+        doubts = [f"- {each.verdict.claim}: {doubt}" for each in own for doubt in each.doubts]
         if doubts:
             parts += ["What makes these verdicts doubtful:", "\n".join(doubts)]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"

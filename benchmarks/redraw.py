@@ -1,6 +1,6 @@
 """Write the reports in docs/studies again from their tables, without what the clock of alray before 0.3 decided.
 
-    python -m benchmarks.redraw
+    python -m benchmarks.redraw [NAME ...]
 
 Figures that need the records of a run cannot be drawn again: those of accuracies stay, those over seconds are removed.
 tables/trials.csv keeps what was measured. A report by a newer alray keeps everything.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from alray.report.table import Table
 from alray.studies.figures.over_axes import heat_maps
 from alray.studies.figures.scaling import device_scaling
 from alray.studies.figures.to_target import steps_to_target
+from alray.studies.invariants import broken_by
 from alray.studies.markdown import shown
 from alray.studies.records import Answer, TrialRecord
 from alray.studies.results import Results
@@ -27,7 +29,7 @@ from alray.studies.table import table_of
 from alray.studies.verdicts import answers_of, verdicts
 from benchmarks.committed import Report, reports
 from benchmarks.findings_page import AGAIN, KEPT
-from benchmarks.invariants import breaks, measured_by_stage_0
+from benchmarks.invariants import measured_by_stage_0
 
 MARK = "**To be measured again.**"
 _OVER_SECONDS = re.compile(r"(_by_seconds|^seconds_to_target)")
@@ -42,20 +44,20 @@ def redraw(report: Report) -> None:
     tables, figures = report.folder / "tables", report.folder / "figures"
     answers = _answers(report, results)
     found = {each.title: each for each in exhibits_of(answers, (verdicts,))}
-    of_two_seeds = report.loaded.study.repeats < LEAST_FOR_SPREAD
+    of_two_seeds = 1 < report.loaded.study.repeats < LEAST_FOR_SPREAD
     found |= {each.title: each for each in exhibits_of(results, (device_scaling,))}
     if of_two_seeds:
         found |= {each.title: _without_seconds(each) for each in exhibits_of(results, (steps_to_target, heat_maps))}
     for exhibit in found.values():
-        for figure in exhibit.figures:
+        for figure in exhibit.figures if of_two_seeds else ():
             write_figure(figure, figures)
             (figures / f"{figure.name}.pdf").unlink()
         for name, table in exhibit.tables.items():
             write_table(name, table, tables)
         sections[exhibit.title] = "\n\n".join(shown(exhibit)[1:])
-    table = _points(results)
+    table, measured = _points(results), (tables / "points.csv").read_text(encoding="utf-8")
     write_table("points", table, tables)
-    (tables / "points.csv").write_text(_points(report.results).csv, encoding="utf-8")
+    (tables / "points.csv").write_text(_points(report.results).csv if of_two_seeds else measured, encoding="utf-8")
     sections["Points"] = table.markdown.rstrip()
     gone = [file.stem for file in figures.glob("*.csv") if short and _OVER_SECONDS.search(file.stem)]
     gone += [name for name in _OF_RECORDS if (of_two_seeds or (short and name == "utilisation"))]
@@ -132,23 +134,24 @@ def _points(results: Results) -> Table:
 
 def _mark(report: Report, short: Sequence[str]) -> list[str]:
     """What a reader must know of the times of a report, as a paragraph; none for a sound one."""
-    broken = breaks(report) if report.is_of_earlier_clock else []
+    broken = broken_by(report.results) if report.is_of_earlier_clock else []
     if not short and not broken:
         return []
     parts = [MARK]
     if short:
-        parts.append(
-            "alray 0.2 took the seconds of training, of an epoch and to a target, and the bubble, from stage 0, which is "
-            f"done before later stages. So the page leaves them out of {_listed(short)}, with the claims and curves that "
-            "they decided. The step times are those of the last stage."
-        )
+        parts += [
+            "alray 0.2 took the seconds of training, of an epoch and to a target, and the bubble, from stage 0, which",
+            f"is done before later stages. So the page leaves them out for {_listed(short)}, with the claims and",
+            "curves that they decided. The step times are those of the last stage.",
+        ]
     if broken:
-        kind = "tables/trials.csv" if not short else "What was measured, in tables/trials.csv,"
-        parts.append(
-            f"{kind} breaks a bound of every run, so its seconds of training cannot be true. {' '.join(broken)}"
-        )
+        parts.append("tables/trials.csv has them as they were measured: they break a bound of every run.")
         if not short:
-            parts.append("No figure, claim or table on this page is made of them.")
+            parts[-1] = (
+                "The seconds of training in tables/trials.csv break a bound of every run, and no figure, claim or "
+                "table on this page is made of them."
+            )
+        parts += broken
     return [" ".join(parts)]
 
 
@@ -183,8 +186,10 @@ def _without_seconds(exhibit: Exhibit) -> Exhibit:
 
 
 def main() -> None:
+    names = sys.argv[1:]
     for report in reports():
-        redraw(report)
+        if not names or report.name in names:
+            redraw(report)
 
 
 if __name__ == "__main__":

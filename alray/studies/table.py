@@ -266,8 +266,8 @@ def table_of(
 
 def _comparable(rows: Sequence[PointRow]) -> Callable[[PointRow], str]:
     """A function that gives equal texts for rows whose metrics can be compared: they train on the same data and for as
-    long, and have the same values on all axes but one. This is `variant`, or else the one that is most likely to be
-    another way to train the same."""
+    long, and have the same values on all axes but one. This is the one that is most likely to be another way to train
+    the same: a method, or else the variant."""
     values: dict[str, set[str]] = {}
     for row in rows:
         for axis, value in row.point.items():
@@ -302,10 +302,12 @@ def _data_and_budget(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _rank_of_comparison(axis: str) -> int:
-    if axis == VARIANT:
-        return 0
     section = parts_of(axis)[0]
-    return 1 if section == "method" else 3 if section in ("data", "run", "task") else 2
+    if section == "method":
+        return 0
+    if axis == VARIANT:
+        return 1
+    return 3 if section in ("data", "run", "task") else 2
 
 
 def _is_shown(name: str, rows: Sequence[PointRow], target: bool, times_only: bool) -> bool:
