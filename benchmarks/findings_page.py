@@ -28,6 +28,8 @@ KEPT = "verdicts.json"
 NOT_RUN = "not run yet"
 AGAIN = "to be measured again"
 """Of a claim that the clock of alray before 0.3 decided (`benchmarks/redraw.py`)."""
+BROKEN = "break a bound of every run"
+"""In a report whose times cannot be true (`benchmarks/redraw.py`)."""
 BESIDE = "beside other programs: its times and the curves over seconds cannot be compared"
 """In a report whose study did not have the machine to itself."""
 _QUESTION = ("figure", "of", "over", "minus", "above", "below")
@@ -152,12 +154,14 @@ OWN = Seed("Claims of this project", "They have no publication.", ())
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim with what its study says of it. answer: None if it was not run. earlier: the study has changed since."""
+    """A claim with what its study says of it. answer: None if it was not run. earlier: the study has changed since.
+    broken: times in the tables of its report cannot be true."""
 
     verdict: Verdict
     study: str
     answer: Answer | None
     earlier: bool = False
+    broken: bool = False
 
     @property
     def says(self) -> str:
@@ -194,10 +198,12 @@ def _of_study(study: Study, reports: Path) -> Iterator[Finding]:
     answers = [Answer.model_validate(each) for each in of["verdicts"]]
     asked = [_question(each) for each in of["study"]["verdicts"]]
     now = _asked(study)
+    text = file.with_name("README.md")
+    broken = text.is_file() and BROKEN in text.read_text(encoding="utf-8")
     earlier = not is_of_today(study, of["study"])
     for verdict, question in zip(study.verdicts, now["verdicts"], strict=True):
         same = [answer for answer, other in zip(answers, asked, strict=True) if other == _question(question)]
-        yield Finding(verdict, study.study, same[0] if same else None, earlier and bool(same))
+        yield Finding(verdict, study.study, same[0] if same else None, earlier and bool(same), broken)
 
 
 def is_of_today(study: Study, ran: dict[str, Any]) -> bool:
@@ -225,6 +231,13 @@ def page(found: Sequence[Finding]) -> str:
     counts = Counter(each.says for each in found)
     told = ", ".join(f"{says}: {count}" for says, count in sorted(counts.items()))
     parts = [INTRODUCTION, f"{len(found)} claims; {told}."]
+    if broken := sorted({each.study for each in found if each.broken}):
+        links = ", ".join(f"[{study}](studies/{study}/README.md)" for study in broken)
+        parts.append(
+            f"The seconds of training in the tables of these reports {BROKEN}, which takes at least as long as its "
+            "stages compute, and is not faster by more than the number of its devices. No verdict here is made of "
+            f"them: {links}."
+        )
     for seed in (*SEEDS, OWN):
         own = [each for each in found if _seed_of(each.verdict) is seed]
         rows = [_row(each) for each in own] + [(claim, "–", "no study here", why, "–") for claim, why in seed.open]

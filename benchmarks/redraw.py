@@ -28,7 +28,7 @@ from alray.studies.results import Results
 from alray.studies.table import table_of
 from alray.studies.verdicts import answers_of, verdicts
 from benchmarks.committed import Report, reports
-from benchmarks.findings_page import AGAIN, KEPT
+from benchmarks.findings_page import AGAIN, BROKEN, KEPT
 from benchmarks.invariants import measured_by_stage_0
 
 MARK = "**To be measured again.**"
@@ -145,10 +145,10 @@ def _mark(report: Report, short: Sequence[str]) -> list[str]:
             "curves that they decided. The step times are those of the last stage.",
         ]
     if broken:
-        parts.append("tables/trials.csv has them as they were measured: they break a bound of every run.")
+        parts.append(f"tables/trials.csv has them as they were measured: they {BROKEN}.")
         if not short:
             parts[-1] = (
-                "The seconds of training in tables/trials.csv break a bound of every run, and no figure, claim or "
+                f"The seconds of training in tables/trials.csv {BROKEN}, and no figure, claim or "
                 "table on this page is made of them."
             )
         parts += broken

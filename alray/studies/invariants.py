@@ -27,7 +27,7 @@ def broken_by(results: Results) -> list[str]:
     if short:
         found.append(
             f"In {len(short)} of {counted(len(timed), 'trial')} training took fewer seconds than its stages computed: "
-            "do not rely on the times of this study."
+            "do not rely on the seconds of training of this study."
         )
     return [*found, *_speed_ups(results)]
 
