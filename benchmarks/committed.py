@@ -131,7 +131,7 @@ def _summary(spec: Spec, row: Mapping[str, str], steps: int, number: Callable[[s
         engine="ray",
         stages=spec.pipeline.stages,
         replicas=spec.replicas.count,
-        partition=[sum(component.repeat for component in spec.model.components or ())],
+        partition=[spec.model.num_components],
         steps=steps,
         epochs=0.0,
         samples=0,

@@ -73,7 +73,8 @@ def redraw(report: Report) -> None:
 
 def without_the_clock(report: Report) -> tuple[Results, list[str]]:
     """The results without the figures that were those of stage 0, and the labels of the points that lack them."""
-    records, short = [], {}
+    records: list[TrialRecord] = []
+    short: dict[str, None] = {}
     for record in report.results.records:
         if measured_by_stage_0(report, record) and _has_seconds(report, record):
             short[series_label(record.point)] = None

@@ -74,8 +74,10 @@ def _a_mini_batch(row: PointRow, name: str) -> float | None:
 
 def _seconds(record: TrialRecord, name: str) -> float | None:
     summary, times, reached = record.summary, record.times, record.reached
-    if summary is None or name == "step_time_s":
-        return summary and summary.step_time_s
+    if summary is None:
+        return None
+    if name == "step_time_s":
+        return summary.step_time_s
     if name == "training_s":
         return times.training_s / summary.steps if times is not None and times.training_s is not None else None
     return reached.training_s / reached.step if reached is not None and reached.training_s is not None else None

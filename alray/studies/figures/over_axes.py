@@ -62,7 +62,8 @@ def _over(results: Results, axis: str, name: str, title: str) -> tuple[Figure, t
                 rows.append({**shown, "seeds": spread.runs, **bar, **trouble(results, row, name)})
     if not rows:
         return None
-    series, notes = colours_of(list(dict.fromkeys(row["series"] for row in rows))), ()
+    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
+    notes: tuple[str, ...] = ()
     if name in SCORES:
         weights = {label: weights_along(each) for label, each in along.items()}
         rows, series, notes, _ = merged(rows, series, weights, ("value", name, "low", "high"))
