@@ -131,7 +131,7 @@ def _summary(spec: Spec, row: Mapping[str, str], steps: int, number: Callable[[s
         engine="ray",
         stages=spec.pipeline.stages,
         replicas=spec.replicas.count,
-        partition=[spec.model.num_components],
+        partition=[spec.model.num_components or 0],
         steps=steps,
         epochs=0.0,
         samples=0,
