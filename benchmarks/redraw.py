@@ -21,7 +21,6 @@ from alray.report.table import Table
 from alray.studies.figures.over_axes import heat_maps
 from alray.studies.figures.scaling import device_scaling
 from alray.studies.figures.to_target import steps_to_target
-from alray.studies.invariants import broken_by
 from alray.studies.markdown import shown
 from alray.studies.records import Answer, TrialRecord
 from alray.studies.results import Results
@@ -29,7 +28,7 @@ from alray.studies.table import table_of
 from alray.studies.verdicts import answers_of, verdicts
 from benchmarks.committed import Report, reports
 from benchmarks.findings_page import AGAIN, BROKEN, KEPT
-from benchmarks.invariants import measured_by_stage_0
+from benchmarks.invariants import broken_by, measured_by_stage_0
 
 MARK = "**To be measured again.**"
 _OVER_SECONDS = re.compile(r"(_by_seconds|^seconds_to_target)")

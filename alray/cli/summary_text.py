@@ -28,6 +28,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         if summary.bubble is None:
             rows.append(("bubble", NO_BUBBLE))
         rows.append(("throughput", f"{whole(summary.samples_per_s)} samples/s at this step time"))
+        rows += [("doubt", doubt) for doubt in summary.doubts]
     if summary.weights_sha256 is not None:
         rows.append(("weights_sha256", summary.weights_sha256))
     rows.append(("run folder", shown(summary.run_dir)))

@@ -53,8 +53,8 @@ class Timed:
     bubble and the utilisation are made of these two: the pause of one stage, during which others train, is in neither.
     """
 
-    records: tuple[StageRecord, ...]
-    step_times: tuple[StepTime, ...]
+    records: tuple[StageRecord, ...] = ()
+    step_times: tuple[StepTime, ...] = ()
     """Those that count."""
 
     def __bool__(self) -> bool:

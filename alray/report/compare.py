@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from alray.report.summary import Figures, figures_of
 from alray.report.text import number, score
 from alray.report.training_time import TrainingTime
 from alray.run_folder.metrics import Metric
-from alray.run_folder.records import Best, EvaluationRecord
+from alray.run_folder.records import Best, EvaluationRecord, Record, StageRecord, StepRecord
 from alray.run_folder.store import has_checkpoint
 from alray.storage.location import Location
 
@@ -46,9 +46,16 @@ class ComparedRun:
 
     def __init__(self, run_dir: Location) -> None:
         """Raises CheckpointError if the folder is not a run folder, SpecError if its spec.yaml is damaged."""
-        self.folder: RunFolder = read_run(run_dir)
-        self.spec = _spec_of(self.folder.spec_text, str(run_dir / "spec.yaml"))
-        self.figures: Figures = figures_of(self.folder.records, self.folder.plan)
+        folder = read_run(run_dir)
+        self.spec = _spec_of(folder.spec_text, str(run_dir / "spec.yaml"))
+        self.figures: Figures = figures_of(folder.records, folder.plan)
+        self._ended_s = max((record.time_s for record in folder.effective_records), default=0.0)
+        self._training_time = TrainingTime(folder.effective_records)
+        # Many runs may be compared. So each keeps only what a comparison shows, a small part of a long run's records.
+        evaluated = [each.step for each in folder.effective_records if isinstance(each, EvaluationRecord)]
+        whole = {evaluated[-1] if evaluated else 0, self.figures.best.step if self.figures.best else 0}
+        kept = [_compact(each, whole) for each in folder.effective_records if not isinstance(each, StepRecord)]
+        self.folder: RunFolder = replace(folder, records=[], effective_records=kept)
 
     @property
     def status(self) -> str:
@@ -90,10 +97,6 @@ class ComparedRun:
         best = self.figures.best
         return best is not None and has_checkpoint(self.folder.path, best.step)
 
-    @cached_property
-    def _training_time(self) -> TrainingTime:
-        return TrainingTime(self.folder.effective_records)
-
     def training_s(self, record: EvaluationRecord) -> float | None:
         """Seconds of training before an evaluation, see `alray.report.training_time`."""
         return self._training_time.until(record.step)
@@ -103,7 +106,7 @@ class ComparedRun:
         """Wall time in seconds, evaluations and checkpoints included."""
         if self.folder.summary:
             return self.folder.summary.duration_s
-        return max((record.time_s for record in self.folder.effective_records), default=0.0)
+        return self._ended_s
 
     @property
     def parameters(self) -> int:
@@ -163,6 +166,19 @@ class ComparedRun:
             "scores": self.figures.scores and self.figures.scores.model_dump(mode="json"),
             "duration_s": self.duration_s,
         }
+
+
+def _compact(record: Record, whole: set[int]) -> Record:
+    """A record without what a comparison does not show: traces, and the depths of most evaluations but the first one.
+
+    Args:
+        whole: mini-batches with an evaluation that may be chosen.
+    """
+    if isinstance(record, StageRecord):
+        return record.model_copy(update={"spans": []})
+    if isinstance(record, EvaluationRecord) and record.step not in whole:
+        return record.model_copy(update={"per_depth": record.per_depth[:1]})
+    return record
 
 
 _BEST = {"step", "validation", "test"}
@@ -289,6 +305,8 @@ class Comparison:
             f"{listed}: the weights at the end are the same, so one curve stands for them, except against seconds"
             for listed in (" and ".join(labels) for labels in self._same_weights)
         ]
+        for group in self.groups:
+            found += [f"{group.label}, seed {run.seed}: {doubt}" for run in group.runs for doubt in run.figures.doubts]
         for group in self.groups:
             seeds = [run.seed for run in group.runs]
             if len(set(seeds)) < len(seeds):

@@ -27,9 +27,12 @@ from alray.report.figure import Exhibit, Figure, Show, exhibits_of
 from alray.report.html import render_page
 from alray.report.same_weights import merged
 from alray.report.spread import LEAST_FOR_SPREAD
+from alray.report.thinning import spaced
 from alray.report.training_time import TRAINING_S
 from alray.run_folder.metrics import Metric
 from alray.run_folder.records import EvaluationRecord
+
+_MOST_POINTS = 2000  # of all curves of a figure together, but at least 50 of each
 
 AxisPosition = Callable[[ComparedRun, EvaluationRecord], float | None]
 Row = dict[str, Any]
@@ -54,7 +57,7 @@ def scores(comparison: Comparison) -> Exhibit:
 
 def training(comparison: Comparison) -> Exhibit:
     """With several seeds, the line is their mean at the evaluations that all of them made. From three seeds on, the
-    band reaches from the lowest to the highest."""
+    band reaches from the lowest to the highest. Of very many evaluations only some are drawn."""
     split, metric = curve_split(comparison), comparison.metric
     figures = [
         _curves(
@@ -144,14 +147,16 @@ def training_rows(comparison: Comparison, axis: str) -> list[Row]:
     """Accuracy during training along an axis of `AXES`: for each group, and for its bag of embeddings if it has one.
 
     A value is the mean over the runs of a group, at the evaluations that all of them made. From three runs on, `low`
-    and `high` are those of the lowest and the highest.
+    and `high` are those of the lowest and the highest. Of very many evaluations only some are in it, evenly spaced.
     """
     split = curve_split(comparison)
+    most = max(50, _MOST_POINTS // max(1, len(comparison.groups)))
     found: list[Row] = []
     for group in comparison.groups:
-        found += _means(group, group.label, axis, lambda record: getattr(record, split))
+        shared = spaced(_same_steps(group.counted), most)
+        found += _means(group, group.label, axis, shared, lambda record: getattr(record, split))
         if group.has_bag_of_embeddings:
-            found += _means(group, bag_label(group), axis, lambda record: _at_depth_1(record, split))
+            found += _means(group, bag_label(group), axis, shared, lambda record: _at_depth_1(record, split))
     return found
 
 
@@ -190,9 +195,19 @@ def _curves(name: str, title: str, curves: Curves, rows: list[Row], comparison: 
     return drawn.figure(name, title, f"{title}: {', '.join(each.label for each in series)}.", rows)
 
 
-def _means(group: Group, label: str, axis: str, value: Callable[[EvaluationRecord], float | None]) -> Iterator[Row]:
+def _means(
+    group: Group,
+    label: str,
+    axis: str,
+    evaluations: Sequence[Sequence[EvaluationRecord]],
+    value: Callable[[EvaluationRecord], float | None],
+) -> Iterator[Row]:
+    """
+    Args:
+        evaluations: after the same mini-batch, one of each run.
+    """
     position = AXES[axis][1]
-    for records in _same_steps(group.counted):
+    for records in evaluations:
         values = _known([value(record) for record in records])
         at = _known([position(run, record) for run, record in zip(group.counted, records, strict=True)])
         if len(values) == len(at) == len(records):

@@ -44,19 +44,20 @@ def doubts_of(timed: Timed, stages: int) -> list[str]:
     return [] if sentence is None else [sentence]
 
 
-def impossible_time(training_s: float, computing_s: float, stage: int, of: str = "") -> str | None:
+def impossible_time(training_s: float, computing_s: float, stage: int | None, of: str = "") -> str | None:
     """The sentence about seconds of training that are fewer than a stage computed; None where they are possible.
 
     Args:
         computing_s: seconds that the busiest stage computed in these mini-batches.
-        stage: the busiest stage, counted from 0.
+        stage: the busiest stage, counted from 0; None where only the mean of all stages is known.
         of: the run, where a report has several.
     """
     if training_s >= computing_s * (1.0 - TOLERANCE):
         return None
+    computed = "the stages computed on average" if stage is None else f"stage {stage} computed"
     return (
-        f"{_subject(of)}{seconds(training_s)} of training are fewer than the {seconds(computing_s)} that stage {stage} "
-        "computed: do not rely on the times, the throughput and the bubble of this run"
+        f"{_subject(of)}{seconds(training_s)} of training are fewer than the {seconds(computing_s)} that {computed}: "
+        "do not rely on the times, the throughput and the bubble of this run"
     )
 
 

@@ -14,7 +14,6 @@ from alray.report.attempts import Timed, timed_with
 from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colour_of, colours_of, hiding, tell, zoom
 from alray.report.figure import ROWS_NAME, Exhibit, Figure, Series, Show
 from alray.report.folder import RunFolder
-from alray.report.invariants import doubts_of
 from alray.report.lanes import View, action_of, steady, whole
 from alray.report.schedule_figure import schedule_figure
 from alray.report.single_step import COLUMNS, HEAD, measured_parts, rows_of, single_step
@@ -177,7 +176,6 @@ def utilisation(run: RunFolder) -> Exhibit:
     curves = Curves(x, share, colours_of(stages), tells={"series": "stage", "step": "mini-batches"}, size=14)
     evaluated_s = sum(record.duration_s for record in run.effective_records if isinstance(record, EvaluationRecord))
     findings = [f"Stage 0 spent {evaluated_s:.3g} s on evaluations in all, from its last mini-batch before each."]
-    findings += doubts_of(timed, run.plan.stages)
     if run.plan.in_turns:
         findings.append("The stages take turns in one process: what one of them waits for is the work of the others.")
     over_time = curves.figure("utilisation", "Utilisation over time", "Utilisation of each stage over time.", rows)

@@ -69,6 +69,7 @@ class RunReport:
         return {
             "run": run,
             "facts": _facts(run, self.figures),
+            "doubts": self.figures.doubts,
             "tiles": _tiles(run, self.figures, evaluations),
             "tile_definitions": _OF_TILES,
             "reproduce": _reproduce(run),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from alray.studies.invariants import broken_by
 from alray.studies.table import table_of
 from benchmarks.committed import Report, reports
 from benchmarks.findings_page import AGAIN, BROKEN, PAGE, REPORTS, SPECS, findings
-from benchmarks.invariants import measured_by_stage_0
+from benchmarks.invariants import broken_by, measured_by_stage_0
 from benchmarks.redraw import MARK, redraw, without_the_clock
 
 BREAK_IT = {

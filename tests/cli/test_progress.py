@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from alray.prediction.costs import ComponentCosts, Costs
 from alray.prediction.make import make_plan
 from alray.prediction.plan import Plan
 from alray.report.progress import Progress
-from alray.run_folder.records import DepthScores, EvaluationRecord, EventRecord, StageRecord, StepRecord
+from alray.run_folder.records import DepthScores, EvaluationRecord, EventRecord, Record, StageRecord, StepRecord
 
 COMPONENT = ComponentCosts("vgg", 0.001, 0.002, 0.001, 0.001, 0.001, 9, 36, 36, 72, 640, 160, 160, 40, (1, 4, 4))
 COSTS = Costs("given", "cpu", 1, 10, (COMPONENT,) * 2, edge_latency_s=0.0, edge_s_per_byte=0.0)
@@ -68,7 +69,7 @@ def stage(number: int, compute_s: float, *, warm_up: bool = False) -> StageRecor
         receive_wait_s=0.1,
         idle_s=0.8 - compute_s,
         evaluation_s=0.0,
-        step_times_s=[],
+        step_times_s=[0.2] * 5 if number == 1 else [],
         bytes_sent={},
         peak_memory_bytes=None,
     )
@@ -84,10 +85,14 @@ def test_pace_and_time_left(plan: Plan) -> None:
     assert (progress.samples_per_s, progress.left_s, progress.losses) == (None, None, {})
     for number in range(1, 6):
         progress.take(step(number, 0.5 * number, loss=number))
-    assert progress.samples_per_s == pytest.approx(20.0)
+    assert progress.samples_per_s is None, "no step time was measured by now"
+    progress.take(stage(1, 0.5, warm_up=True))
+    assert progress.samples_per_s is None
+    progress.take(stage(1, 0.5))
+    assert progress.samples_per_s == pytest.approx(10 / 0.2)
     assert progress.left_s == pytest.approx(7.5)
     assert progress.losses[1] == {"associated": 3.0, "autoencoder": 6.0}
-    assert progress_text(progress) == "epoch 0.50 of 2, mini-batch 5 of 20, 20 samples/s, 7.50 s left"
+    assert progress_text(progress) == "epoch 0.50 of 2, mini-batch 5 of 20, 50 samples/s, 7.50 s left"
     part = Progress(replace(plan, steps_per_epoch=17, total_steps=79))
     assert progress_text(part) == "epoch 0.00 of 4.65, mini-batch 0 of 79"
 
@@ -143,6 +148,35 @@ def test_plain_lines_at_evaluations_and_every_five_seconds(plan: Plan, monkeypat
     assert not any("not told" in line for line in said)
 
 
+def lines_of(plan: Plan, records: Sequence[Record]) -> list[str]:
+    stream = io.StringIO()
+    with Interrupts() as interrupts, PlainLines(stream, interrupts) as display:
+        display.planned(plan)
+        for record in records:
+            display.record(record)
+    return stream.getvalue().splitlines()[1:]
+
+
+@pytest.mark.parametrize("late", [(4,), (3, 4), (1, 2, 3, 4), (4, 5)], ids=str)
+def test_losses_stand_beside_the_mini_batch_that_they_belong_to(plan: Plan, late: tuple[int, ...]) -> None:
+    """The losses of all stages arrive after an evaluation, before it, or in part. The lines do not depend on it."""
+    losses = {number: step(number, 0.1 * number, loss=float(number)) for number in range(1, 7)}
+    before = [losses[number] for number in range(1, 5) if number not in late]
+    after = [losses[number] for number in range(1, 7) if number in late or number > 4]
+    shown = lines_of(plan, [*before, evaluation(4), *after, evaluation(6)])
+    lines = [line.split(", ") for line in shown if line.startswith("  epoch")]
+    assert [line[1] for line in lines] == ["mini-batch 4 of 20", "mini-batch 6 of 20"]
+    ends = [line[-1].split("; ", 1)[1] for line in lines]
+    assert ends == ["associated 2.5 2.5; autoencoder 5 5", "associated 3.5 3.5; autoencoder 7 7"]
+
+
+def test_losses_that_overtake_an_evaluation_keep_their_number(plan: Plan) -> None:
+    *_, line = lines_of(
+        plan, [*(step(number, 0.1 * number, loss=float(number)) for number in range(1, 6)), evaluation(4)]
+    )
+    assert "mini-batch 5 of 20" in line and line.endswith("associated 3 3; autoencoder 6 6")
+
+
 def test_a_failure_is_told_once(plan: Plan) -> None:
     stream = io.StringIO()
     with Interrupts() as interrupts, PlainLines(stream, interrupts) as display:
@@ -159,13 +193,13 @@ def test_a_failure_is_told_once(plan: Plan) -> None:
 
 def test_what_is_drawn_on_a_terminal(plan: Plan) -> None:
     progress = Progress(plan)
-    for record in (step(5, 1.0), step(6, 1.5), stage(0, 0.8), stage(1, 0.5), evaluation(6)):
+    for record in (step(5, 1.0), step(6, 1.5), stage(1, 0.5), stage(0, 0.8), evaluation(6)):
         progress.take(record)
     console = Console(file=io.StringIO(), width=100, force_terminal=False)
     with console.capture() as capture:
         console.print(frame(progress, 100))
     drawn = [line.rstrip() for line in capture.get().splitlines()]
-    assert drawn[1] == "epoch 0.60 of 2, mini-batch 6 of 20, 20 samples/s, 7.00 s left"
+    assert drawn[1] == "epoch 0.60 of 2, mini-batch 6 of 20, 50 samples/s, 7.00 s left"
     assert drawn[2].split() == ["stage", "computing", "component", "associated", "autoencoder"]
     assert drawn[3].split() == ["0", "80.0", "%", "0", "1", "2"]
     assert drawn[4].split() == ["1", "50.0", "%", "1", "1", "2"]

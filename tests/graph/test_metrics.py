@@ -40,12 +40,14 @@ def test_they_are_those_of_the_latest_records_and_nothing_after_the_end(gauges: 
     metrics.take(staged(0, warm_up=True))
     assert gauges == {}
     metrics.take(staged(0))
-    metrics.take(staged(1, queued_messages=3, step_times_s=[0.01] * 10))
+    assert gauges == {}, "the last stage has measured no step time by now"
+    metrics.take(staged(1, queued_messages=3, step_times_s=[0.9, *[0.04] * 9], after_cut=[11]))
+    metrics.take(staged(0, compute_s=0.1))
     assert gauges == {
-        ("alray_stage_busy_share", "mine", "0", "0"): pytest.approx(0.75),
+        ("alray_stage_busy_share", "mine", "0", "0"): pytest.approx(0.25),
         ("alray_stage_busy_share", "mine", "0", "1"): pytest.approx(0.75),
         ("alray_stage_queued_messages", "mine", "0", "1"): 3,
-        ("alray_samples_per_second", "mine"): pytest.approx(800.0),
+        ("alray_samples_per_second", "mine"): pytest.approx(200.0),
     }
     metrics.close()
     assert set(gauges.values()) == {0.0}

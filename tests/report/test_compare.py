@@ -68,7 +68,10 @@ def add(given: ModuleType, tmp_path: Path) -> Add:
         for epoch, (validation, test) in enumerate(accuracies, start=1):
             step = epoch * given.PER_EPOCH
             records.append(given.step(step, start_s + epoch * 2.0 + seed - 0.1))
-            records += [given.staged(step, start_s + epoch * 2.0, stage, peak=1000 * (stage + 1)) for stage in range(2)]
+            times = {"step_times_s": [start_s + 1.0, *[0.2 + 0.1 * seed] * 9], "after_cut": [step - 9]}
+            records += [
+                given.staged(step, start_s + epoch * 2.0, stage, peak=1000 * (stage + 1), **times) for stage in range(2)
+            ]
             depths = [
                 DepthScores(depth=1, validation=0.25 * epoch, test=0.2 * epoch),
                 DepthScores(depth=2, validation=validation, test=test),
@@ -196,8 +199,8 @@ def test_the_bag_of_embeddings_stands_beside_text(add: Add) -> None:
 def test_curves_are_means_where_every_run_was_evaluated(add: Add) -> None:
     runs = [add("a", (0.5, 0.1), (0.7, 0.2)), add("b", (0.7, 0.3), seed=1, start_s=70.0), add("c", (0.6, 0.2), seed=2)]
     comparison = compare_runs(runs)
-    # Nine mini-batches in 1.9 s, in 2.9 s and in 3.9 s; the first one counts as their mean.
-    for axis, at in (("steps", 10.0), ("samples", 640.0), ("seconds", (1.9 + 2.9 + 3.9) / 3 * 10 / 9)):
+    # Nine mini-batches of 0.2 s, of 0.3 s and of 0.4 s; the first one counts as their mean.
+    for axis, at in (("steps", 10.0), ("samples", 640.0), ("seconds", 3.0)):
         (row,) = training_rows(comparison, axis)
         assert (row[axis], row["accuracy"]) == (pytest.approx(at), pytest.approx(0.6))
         assert (row["low"], row["high"], row["runs"]) == (0.5, 0.7, 3)
@@ -304,6 +307,7 @@ def resumed(given: ModuleType, add: Add) -> Path:
         given.planned(plan, 10, 90.0),
         given.step(11, 102.0),
         given.staged(20, 104.0, 0),
+        given.staged(20, 104.0, 1, step_times_s=[12.0, *[0.4] * 9], after_cut=[11]),
         given.evaluated(20, 104.5, 0.7, 0.7),
     ):
         writer.write(record)
@@ -313,7 +317,7 @@ def resumed(given: ModuleType, add: Add) -> Path:
 
 def test_seconds_leave_every_start_and_evaluation_out(resumed: Path) -> None:
     rows = training_rows(compare_runs([resumed]), "seconds")
-    assert [row["seconds"] for row in rows] == pytest.approx([1.9 * 10 / 9, (1.9 + 2.4) * 20 / 18])
+    assert [row["seconds"] for row in rows] == pytest.approx([10 * 0.2, 10 * 0.2 + 10 * 0.4])
 
 
 def test_an_evaluation_after_the_first_mini_batch_has_no_seconds(given: ModuleType, add: Add) -> None:
@@ -389,3 +393,17 @@ def test_spread_is_of_what_was_measured() -> None:
     assert spread([None, None]) is None
     assert spread([1.0, None, 3.0]) == Spread(2.0, None, 2, missing=1)
     assert spread([1.0, None, 2.0, 3.0]) == Spread(2.0, 1.0, 3, missing=1)
+
+
+def test_a_page_of_runs_with_very_many_evaluations_stays_small(add: Add) -> None:
+    """The curves of two runs with 1,200 evaluations each: evenly spaced, with the last one; nothing else is lost."""
+    runs = [add(name, *[(0.5, 0.001 * (number % 900)) for number in range(1200)], name=name) for name in ("a", "b")]
+    comparison = compare_runs(runs)
+    for axis in ("steps", "samples", "seconds"):
+        rows = training_rows(comparison, axis)
+        assert 1000 <= len(rows) <= 2000
+        assert [max(row[axis] for row in rows if row["series"] == name) for name in ("a", "b")] == [
+            pytest.approx({"steps": 12_000, "samples": 12_000 * 64, "seconds": 12_000 * 0.2}[axis])
+        ] * 2
+    (run,) = comparison.groups[0].runs
+    assert not run.folder.records and run.score("test", 2) == pytest.approx(0.0), "those of the best, the first one"

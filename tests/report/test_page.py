@@ -315,5 +315,5 @@ def test_what_stage_0_takes_to_get_mini_batches_ready_has_its_own_part(given: Mo
     ]
     parts = report(given, tmp_path / "a", plan, with_data).figures["stage_time"]
     assert [(row["stage"], row["share"]) for row in parts if row["series"] == "data"] == [
-        ("stage 0", pytest.approx(1 / 6))
+        ("stage 0", pytest.approx(10 / 57))
     ]

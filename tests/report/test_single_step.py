@@ -20,15 +20,18 @@ def test_measured_parts_are_of_a_mini_batch_after_warm_up(given: ModuleType) -> 
     records = [given.event("started", 0, 0.0), given.planned(plan, 0, 0.0)]
     for stage in (0, 1):
         records.append(given.staged(10, 1.0, stage, warm_up=True, waits=(9.0, 9.0, 9.0)))
-        records.append(given.staged(20, 2.0, stage, waits=(0.01, 0.06, 0.03)))
-        records.append(given.staged(50, 3.0, stage, steps=30, waits=(0.03, 0.18, 0.01 + 0.08 * stage)))
+        records.append(
+            given.staged(20, 2.0, stage, waits=(0.01, 0.06, 0.03), step_times_s=[0.012 + 0.001 * stage] * 10)
+        )
+        waits = (0.03, 0.18 + 0.06 * stage, 0.0)
+        records.append(given.staged(50, 3.0, stage, steps=30, waits=waits, step_times_s=[0.013] * 30))
     table = single_step(records, plan)
     assert [row.label for row in table.rows] == ["stage 0", "stage 1", "step"]
     first, second, step = (row.measured for row in table.rows)
-    expected = StepParts(0.0, 0.001, 0.002, 0.001, send_wait_s=0.001, receive_wait_s=0.006, idle_s=0.001)
+    expected = StepParts(0.0, 0.001, 0.002, 0.001, send_wait_s=0.001, receive_wait_s=0.006, idle_s=0.002)
     assert dataclasses.astuple(first) == pytest.approx(dataclasses.astuple(expected))
-    assert second.idle_s == pytest.approx(0.003)
-    assert (step.idle_s, step.communication_s, step.step_s) == pytest.approx((0.002, 0.009, 0.013))
+    assert (second.receive_wait_s, second.idle_s) == pytest.approx((0.0075, 0.0005))
+    assert (step.idle_s, step.communication_s, step.step_s) == pytest.approx((0.00125, 0.009, 0.013))
     assert table.step is table.rows[-1]
 
 

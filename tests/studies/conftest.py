@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from alray.loading.study.load import dump_study
-from alray.run_folder.records import Best, EvaluationRecord, Scores, StageRecord, StepRecord, Summary
+from alray.run_folder.records import Best, EvaluationRecord, EventRecord, Scores, StageRecord, StepRecord, Summary
 from alray.spec.study.section import Study
 from alray.studies.folder import StudyFolder
 from alray.studies.records import Begun, Reached, TrialRecord
@@ -32,7 +32,13 @@ def evaluation(
     return EvaluationRecord(**place, metric=metric, validation=validation, per_depth=[], duration_s=duration_s)
 
 
-def staged(number: int, stage: int, steps: int, seconds: float, *, warm_up: bool = False) -> StageRecord:
+def started() -> EventRecord:
+    return EventRecord(time_s=0.0, step=0, epoch=0.0, samples=0, event="started", message="started")
+
+
+def staged(
+    number: int, stage: int, steps: int, seconds: float, *, warm_up: bool = False, step_times_s: Sequence[float] = ()
+) -> StageRecord:
     """The record of a stage that took these seconds forward, twice as many backward, and half as many for updates."""
     return StageRecord(
         time_s=float(number),
@@ -51,7 +57,7 @@ def staged(number: int, stage: int, steps: int, seconds: float, *, warm_up: bool
         receive_wait_s=0.0,
         idle_s=0.0,
         evaluation_s=0.0,
-        step_times_s=[],
+        step_times_s=list(step_times_s),
         bytes_sent={},
         peak_memory_bytes=None,
     )

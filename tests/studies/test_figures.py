@@ -22,7 +22,7 @@ from alray.studies.figures import exhibits_of, warnings_of
 from alray.studies.outcome import first_reached
 from alray.studies.results import Results
 
-from .conftest import evaluation, results, step, trial
+from .conftest import evaluation, results, staged, started, step, trial
 
 SEARCH = {
     "trials": 2,
@@ -355,9 +355,9 @@ def test_the_race_is_the_mean_over_the_seeds(tmp_path: Path) -> None:
         writer = Writer(tmp_path / f"{number:04d}" / "records.jsonl")
         more = number % 3 / 100
         for record in (
-            *(step(1, 5.0), step(2, 6.0), evaluation(2, 7.0, 0.4 + more)),
-            *(step(3, 8.0), evaluation(3, 9.0, 0.6 + more)),
-            *((step(4, 10.0), evaluation(4, 11.0, 0.7)) if number % 3 else ()),
+            *(started(), staged(3, 0, 3, 0.1, step_times_s=[5.0, 1.0, 1.0])),
+            *(evaluation(2, 7.0, 0.4 + more), evaluation(3, 9.0, 0.6 + more)),
+            *((staged(4, 0, 1, 0.1, step_times_s=[1.0]), evaluation(4, 11.0, 0.7)) if number % 3 else ()),
         ):
             writer.write(record)
         writer.close()
@@ -476,13 +476,14 @@ def test_accuracy_per_depth_and_utilisation(tmp_path: Path) -> None:
     trials = [trial(0, {"variant": "al"}, ran={"accuracy_per_depth": depths})]
     (tmp_path / "0000").mkdir()
     writer = Writer(tmp_path / "0000" / "records.jsonl")
+    no_peak = {"peak_memory_bytes": None}
     for stage, compute_s in enumerate((0.9, 0.6)):
         times = {"forward_s": 0.0, "backward_s": 0.0, "update_s": 0.0, "send_wait_s": 0.0, "idle_s": 0.0}
         times |= {"compute_s": compute_s, "receive_wait_s": 1.0 - compute_s, "evaluation_s": 0.0}
         place = {"time_s": 5.0, "step": 9, "epoch": 1.0, "samples": 90, "stage": stage, "replica": 0, "steps": 9}
         for warm_up in (False, True):
-            ends = {"step_times_s": [], "bytes_sent": {}, "peak_memory_bytes": None, "warm_up": warm_up}
-            writer.write(StageRecord(**place, **(times | ({"compute_s": 0.0} if warm_up else {})), **ends))
+            ends = {"step_times_s": [1 / 9] * 9 * stage, "bytes_sent": {}, "warm_up": warm_up, "after_cut": []}
+            writer.write(StageRecord(**place, **(times | ({"compute_s": 0.0} if warm_up else {})), **ends, **no_peak))
     writer.close()
     of = exhibits_of(results(trials, tmp_path))
     shown = [(row["series"], row["depth"], row["accuracy"]) for row in figure(of, "accuracy_per_depth").rows]

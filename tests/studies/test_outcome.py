@@ -7,7 +7,7 @@ import pytest
 from alray.run_folder.records import EventRecord
 from alray.studies.outcome import divergence, first_reached, times
 
-from .conftest import evaluation, staged, step
+from .conftest import evaluation, staged, started, step
 
 STEPS = [step(number, 5.0 + 0.5 * number) for number in range(1, 9)]
 """Five seconds of start-up, then a mini-batch every half a second."""
@@ -42,20 +42,24 @@ def test_two_evaluations_of_one_step_are_one() -> None:
 
 
 def test_neither_start_up_nor_evaluations_are_training() -> None:
-    # Evaluations of one second after 3 and 6 mini-batches: the sixth is done at 9 s, and its evaluation ends at 10 s.
-    late = [step(number, 5.0 + 0.5 * number + (1.0 if number > 3 else 0.0)) for number in range(1, 7)]
-    kept = [*late, evaluation(3, 7.5, 0.5), evaluation(6, 10.0, 0.9)]
-    reached = first_reached(kept, 0.9)
+    """Five seconds until the first mini-batch. The fourth comes after an evaluation, and the pipeline fills first."""
+    own = staged(6, 1, 6, 0.1, step_times_s=[5.0, 0.5, 0.5, 0.9, 0.5, 0.5])
+    reached = first_reached([started(), evaluation(3, 7.5, 0.5), own, evaluation(6, 10.0, 0.9)], 0.9)
+    assert reached is not None
+    assert reached.training_s == pytest.approx((4 * 0.5 + 0.9) * 6 / 5), "a stage alone has no pipeline to fill"
+    of_two = [started(), staged(6, 0, 6, 0.1), evaluation(3, 7.5, 0.5), own, evaluation(6, 10.0, 0.9)]
+    reached = first_reached(of_two, 0.9)
     assert reached is not None
     assert reached.training_s == pytest.approx(6 * 0.5)
 
 
 def test_a_trial_took_the_time_of_its_training_and_of_the_parts_of_a_mini_batch() -> None:
     """Stage 0 computes forward in 0.2 s, stage 1 in 0.1 s; the warm-up is left out."""
-    stages = [staged(2, 0, 2, 9.0, warm_up=True), staged(6, 0, 4, 0.8), staged(8, 0, 2, 0.4), staged(8, 1, 6, 0.6)]
-    took = times([*STEPS, *stages, evaluation(4, 7.0, 0.7), evaluation(8, 11.0, 0.9)], epochs=0.8)
-    # The last evaluation began at 10 s, 4.5 s after the first mini-batch; another one of a second lies between.
-    assert (took.training_s, took.epoch_s) == pytest.approx((3.5 * 8 / 7, 3.5 * 8 / 7 / 0.8))
+    stages = [staged(2, 0, 2, 9.0, warm_up=True), staged(6, 0, 4, 0.8), staged(8, 0, 2, 0.4)]
+    last = staged(8, 1, 6, 0.6, step_times_s=[0.5, 0.7, 9.0, 0.5, 0.7, 0.6])
+    took = times([started(), *STEPS, *stages, last, evaluation(4, 7.0, 0.7), evaluation(8, 11.0, 0.9)], epochs=0.8)
+    # The fifth came after an evaluation. It counts as the mean of the others, and so do the first two.
+    assert (took.training_s, took.epoch_s) == pytest.approx((0.6 * 8, 0.6 * 10))
     assert (took.forward_s, took.backward_s, took.update_s) == pytest.approx((0.3, 0.6, 0.15))
     unknown = times([step(1, 1.0)], epochs=0.1)
     assert set(unknown.model_dump().values()) == {None}
@@ -68,19 +72,13 @@ def test_the_first_mini_batch_has_no_time_of_its_own() -> None:
 
 
 def test_the_time_that_a_failure_took_is_no_training() -> None:
-    """Three mini-batches of half a second, then a failure; 20 seconds later the fourth is done, and the sixth."""
-    again = [step(number, 25.0 + 0.5 * number) for number in range(4, 7)]
+    """Three mini-batches of half a second, then a failure; 20 seconds later the fourth is done. They take longer."""
+    again = staged(6, 0, 3, 0.1, step_times_s=[20.0, 0.7, 0.9])
     resumed = EventRecord(time_s=10.0, step=3, epoch=0.3, samples=30, event="resumed", message="again")
-    kept = [*STEPS[:3], resumed, *again, evaluation(6, 29.0, 0.9)]
-    reached = first_reached(kept, 0.9)
+    before = staged(3, 0, 3, 0.1, step_times_s=[5.0, 0.5, 0.5])
+    reached = first_reached([started(), before, resumed, again, evaluation(6, 29.0, 0.9)], 0.9)
     assert reached is not None
-    assert reached.training_s == pytest.approx(6 * 0.5)
-
-
-def test_an_evaluation_between_two_mini_batches_is_left_out_of_the_time() -> None:
-    kept = [step(1, 1.0), step(2, 2.0), evaluation(2, 7.0, 0.1, 5.0), step(3, 8.0), evaluation(3, 13.0, 0.9, 5.0)]
-    reached = first_reached(kept, 0.9)
-    assert reached is not None and reached.training_s == pytest.approx(3.0)
+    assert reached.training_s == pytest.approx(3 * 0.5 + 3 * 0.8)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from alray.studies.figures.over_components import over_components
 from alray.studies.figures.scaling import device_scaling
 from alray.studies.figures.to_target import best_settings, search_so_far, steps_to_target, trials
 from alray.studies.figures.training import depths, early_exits, losses, race, utilisation
-from alray.studies.invariants import broken_by
+from alray.studies.impossible import impossible_times
 from alray.studies.published import NOTES
 from alray.studies.results import Results
 
@@ -46,7 +46,7 @@ def warnings_of(results: Results, exhibits: Sequence[Exhibit] = ()) -> list[str]
     search = results.study.search
     drawn = {sentence for exhibit in exhibits for sentence in exhibit.addenda}
     return [
-        *broken_by(results),
+        *impossible_times(results),
         *busy_warnings(results.records),
         *(() if search is None else (sentence for _, _, sentence in at_the_edge(search, results.rows))),
         *(

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from alray.loading.study.points import series_label
-from alray.report.attempts import split_attempts
+from alray.report.attempts import Timed, split_attempts
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit
 from alray.report.same_weights import Weights, merged
@@ -270,8 +270,9 @@ def _utilisation(results: Results, row: PointRow) -> Iterator[dict[str, Any]]:
         if record.summary is None or record.summary.bubble is None:
             continue
         attempts = [attempt for attempt in split_attempts(results.records_of(record)) if attempt.timed]
-        for stage in range(record.summary.stages) if attempts else ():
-            if (share := attempts[-1].timed.utilisation(stage)) is not None:
+        timed = attempts[-1].timed if attempts else Timed()
+        for stage in {one.stage for one in timed.records}:
+            if (share := timed.utilisation(stage)) is not None:
                 shares.setdefault(stage, []).append(share)
     for stage, found in sorted(shares.items()):
         yield {"series": series_label(row.point), "kind": MEASURED, "stage": stage, "utilisation": fmean(found)}
