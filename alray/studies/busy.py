@@ -54,7 +54,7 @@ def busy_warnings(records: Sequence[TrialRecord]) -> list[str]:
     listed += f" and {len(numbers) - _MOST_LISTED} more" if len(numbers) > _MOST_LISTED else ""
     most = max(record.taken_processors or 0.0 for record in disturbed)
     return [
-        f"The machine was busy: other programs took up to {most:.1f} processors from {len(numbers)} of "
+        f"{WAS_BUSY}: other programs took up to {most:.1f} processors from {len(numbers)} of "
         f"{counted(len(records), 'trial')} ({listed}), so their times cannot be compared."
     ]
 
@@ -64,6 +64,8 @@ def is_disturbed(record: TrialRecord) -> bool:
     return (record.taken_processors or 0.0) > BUSY
 
 
+WAS_BUSY = "The machine was busy"
+"""How the warning begins."""
 _MOST_LISTED = 10
 
 
