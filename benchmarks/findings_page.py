@@ -26,6 +26,10 @@ REPORTS = ROOT / "docs" / "studies"
 PAGE = ROOT / "docs" / "findings.md"
 KEPT = "verdicts.json"
 NOT_RUN = "not run yet"
+AGAIN = "to be measured again"
+"""Of a claim that the clock of alray before 0.3 decided (`benchmarks/redraw.py`)."""
+BROKEN = "break a bound of every run"
+"""In a report whose times cannot be true (`benchmarks/redraw.py`)."""
 BESIDE = "beside other programs: its times and the curves over seconds cannot be compared"
 """In a report whose study did not have the machine to itself."""
 _QUESTION = ("figure", "of", "over", "minus", "above", "below")
@@ -41,7 +45,9 @@ what holds on GPUs or at the size of the publications.
 A claim *holds*, or *does not hold*, where at least 95 % of the draws from the distributions of its figure agree;
 otherwise the study has *not decided* it. In brackets are the ends of 90 % intervals.
 [Studies](studies.md#claims-and-verdicts) says how they are made. An interval of times holds for one machine, in the
-hour of the study. *Not run yet* means that the report of the study does not include this claim."""
+hour of the study. *Not run yet* means that the report of the study does not include this claim. *To be measured again*
+means that the clock of alray 0.2 decided it, which took the seconds of streamed training from stage 0 alone; the pages
+of the studies say which of their figures are left out for this reason."""
 
 
 @dataclass(frozen=True)
@@ -148,24 +154,34 @@ OWN = Seed("Claims of this project", "They have no publication.", ())
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim with what its study says of it. answer: None if it was not run. earlier: the study has changed since."""
+    """A claim with what its study says of it. answer: None if it was not run. earlier: the study has changed since.
+    broken: times in the tables of its report cannot be true."""
 
     verdict: Verdict
     study: str
     answer: Answer | None
     earlier: bool = False
+    broken: bool = False
 
     @property
     def says(self) -> str:
-        return self.answer.answer if self.answer is not None else NOT_RUN
+        if self.answer is None:
+            return NOT_RUN
+        return AGAIN if AGAIN in self.answer.doubts else self.answer.answer
+
+    @property
+    def doubts(self) -> list[str]:
+        """What makes the answer doubtful."""
+        return [] if self.answer is None else [doubt for doubt in self.answer.doubts if doubt != AGAIN]
 
 
 def kept(study: Study, summary: dict[str, Any]) -> dict[str, Any]:
-    """What `make studies` keeps of a study for this page: the study without the path of its base, and its answers.
+    """What `make studies` keeps of a study for this page: the version of alray, the study without the path of its base,
+    and its answers.
 
     summary: its `study.json`.
     """
-    return {"study": _asked(study), "verdicts": summary["verdicts"]}
+    return {"version": summary.get("version"), "study": _asked(study), "verdicts": summary["verdicts"]}
 
 
 def findings(specs: Path, reports: Path) -> list[Finding]:
@@ -182,10 +198,12 @@ def _of_study(study: Study, reports: Path) -> Iterator[Finding]:
     answers = [Answer.model_validate(each) for each in of["verdicts"]]
     asked = [_question(each) for each in of["study"]["verdicts"]]
     now = _asked(study)
+    text = file.with_name("README.md")
+    broken = text.is_file() and BROKEN in text.read_text(encoding="utf-8")
     earlier = not is_of_today(study, of["study"])
     for verdict, question in zip(study.verdicts, now["verdicts"], strict=True):
         same = [answer for answer, other in zip(answers, asked, strict=True) if other == _question(question)]
-        yield Finding(verdict, study.study, same[0] if same else None, earlier and bool(same))
+        yield Finding(verdict, study.study, same[0] if same else None, earlier and bool(same), broken)
 
 
 def is_of_today(study: Study, ran: dict[str, Any]) -> bool:
@@ -198,8 +216,9 @@ def is_of_today(study: Study, ran: dict[str, Any]) -> bool:
 
 
 def _asked(study: Study) -> dict[str, Any]:
-    """A study as JSON holds it, without the path of its base and the columns of its table, which answer nothing."""
-    values: dict[str, Any] = study.model_dump(mode="json", exclude={"base", "columns"})
+    """A study as JSON holds it, without what answers nothing: the path of its base, the columns of its table and the
+    published curves beside its own."""
+    values: dict[str, Any] = study.model_dump(mode="json", exclude={"base", "columns", "published"})
     return values
 
 
@@ -212,11 +231,18 @@ def page(found: Sequence[Finding]) -> str:
     counts = Counter(each.says for each in found)
     told = ", ".join(f"{says}: {count}" for says, count in sorted(counts.items()))
     parts = [INTRODUCTION, f"{len(found)} claims; {told}."]
+    if broken := sorted({each.study for each in found if each.broken}):
+        links = ", ".join(f"[{study}](studies/{study}/README.md)" for study in broken)
+        parts.append(
+            f"The seconds of training in the tables of these reports {BROKEN}, which takes at least as long as its "
+            "stages compute, and is not faster by more than the number of its devices. No verdict here is made of "
+            f"them: {links}."
+        )
     for seed in (*SEEDS, OWN):
         own = [each for each in found if _seed_of(each.verdict) is seed]
         rows = [_row(each) for each in own] + [(claim, "–", "no study here", why, "–") for claim, why in seed.open]
         parts += [f"## {seed.title}", seed.about, _table(rows)]
-        doubts = [f"- {each.verdict.claim}: {doubt}" for each in own if each.answer for doubt in each.answer.doubts]
+        doubts = [f"- {each.verdict.claim}: {doubt}" for each in own for doubt in each.doubts]
         if doubts:
             parts += ["What makes these verdicts doubtful:", "\n".join(doubts)]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"

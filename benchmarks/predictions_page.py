@@ -15,6 +15,7 @@ from statistics import median, quantiles
 
 from alray.loading.study.load import read_study_file
 from alray.loading.study.points import series_label
+from alray.studies.busy import WAS_BUSY
 from benchmarks.findings_page import BESIDE, KEPT, REPORTS, SPECS, is_of_today
 
 PAGE = Path(__file__).parents[1] / "docs" / "predictions.md"
@@ -49,7 +50,8 @@ def settings(specs: Path, reports: Path) -> list[Setting]:
         if study.max_concurrent != 1 or study.study in _LEFT_OUT or not (report / KEPT).is_file():
             continue
         ran = json.loads((report / KEPT).read_text(encoding="utf-8"))["study"]
-        if not is_of_today(study, ran) or BESIDE in (report / "README.md").read_text(encoding="utf-8"):
+        page = (report / "README.md").read_text(encoding="utf-8")
+        if not is_of_today(study, ran) or BESIDE in page or WAS_BUSY in page:
             continue
         with (report / "tables" / "points.csv").open(encoding="utf-8") as rows:
             for row in csv.DictReader(rows):

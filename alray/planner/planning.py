@@ -33,6 +33,7 @@ from alray.prediction.shares import first_shares, shares_of_part
 from alray.probe.device_speed import SpeedTest
 from alray.probe.estimate import estimate_costs, given_costs
 from alray.probe.measure import Surroundings, probe_costs
+from alray.probe.other_programs import BUSY
 from alray.schedules.micro_batches import micro_batch_norm_fault
 from alray.schedules.table import SCHEDULES
 from alray.spec.models import Spec
@@ -47,7 +48,6 @@ _DATA_S = 1.0
 _COMPILING_S = 300.0
 _FIRST_ON_GPU_S = 60.0
 _NO_LIMIT_BYTES = 2.0**50  # that a slow link takes from its sender: the edge itself limits the messages on their way
-_BUSY = 0.25  # of a processor: what other programs may use before alray tells of them
 
 Note = Callable[[str], None]
 """Shows one line to the user."""
@@ -335,7 +335,7 @@ def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]
     """Yield the notes that the user should read before the plan of a spec."""
     processors, threads = len(os.sched_getaffinity(0)), spec.resources.threads
     spare = processors - threads * (1 if one_process else spec.pipeline.stages * spec.replicas.count)
-    if spec.resources.resolved_device == "cpu" and costs.other_processors > max(0, spare) + _BUSY:
+    if spec.resources.resolved_device == "cpu" and costs.other_processors > max(0, spare) + BUSY:
         yield (
             f"other programs kept {costs.other_processors:.1f} of {processors} processors busy while the components "
             "were measured, so the predicted times may be wrong"

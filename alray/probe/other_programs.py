@@ -7,6 +7,8 @@ import time
 
 import psutil
 
+BUSY = 0.25
+"""Processors that other programs may use before alray tells of them."""
 _NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")  # Linux counts guests as user time too
 
 
@@ -15,16 +17,16 @@ class OtherPrograms:
 
     def __init__(self) -> None:
         self._began_s = time.perf_counter()
-        self._busy_s = _busy_s()
+        self._busy_s = processor_seconds()
         self._own_s = time.process_time()
 
     def processors(self) -> float:
         """The number of processors that they kept busy on average."""
-        others_s = _busy_s() - self._busy_s - (time.process_time() - self._own_s)
+        others_s = processor_seconds() - self._busy_s - (time.process_time() - self._own_s)
         return max(0.0, others_s / (time.perf_counter() - self._began_s))
 
 
-def _busy_s() -> float:
+def processor_seconds() -> float:
     """Seconds that the processors which this process may use have worked since the machine started."""
     every = psutil.cpu_times(percpu=True)
     own = os.sched_getaffinity(0)

@@ -16,6 +16,7 @@ from alray.errors import RequestError, SpecError
 from alray.loading.yaml_text import read_yaml
 from alray.report.compare_labels import differences, labels_of
 from alray.report.folder import RunFolder, read_run
+from alray.report.same_weights import Weights
 from alray.report.single_step import SingleStep, single_step
 from alray.report.spread import Spread, spread
 from alray.report.summary import Figures, figures_of
@@ -161,7 +162,7 @@ class ComparedRun:
             "best": None if self.figures.best is None else self.figures.best.model_dump(include=_BEST),
             "best_kept": self.keeps_best,
             "metric": self.figures.metric,
-            "accuracy": self.figures.accuracy.model_dump(mode="json"),
+            "accuracy": self.figures.accuracy and self.figures.accuracy.model_dump(mode="json"),
             "scores": self.figures.scores and self.figures.scores.model_dump(mode="json"),
             "duration_s": self.duration_s,
         }
@@ -211,6 +212,12 @@ class Group:
         if len(set(found)) == 1:
             return found[0]
         return ", ".join(f"{found.count(status)} {status}" for status in sorted(set(found)))
+
+    @property
+    def weights(self) -> Weights | None:
+        """The final weights of the runs; None where one is not known."""
+        known = [(run.seed, run.weights_sha256) for run in self.counted if run.weights_sha256 is not None]
+        return tuple(sorted(known)) if len(known) == len(self.counted) else None
 
     def spread(self, figure: Callable[[ComparedRun], float | None]) -> Spread | None:
         """The spread of a figure over the runs that have it; None if no run has it."""
@@ -295,7 +302,7 @@ class Comparison:
             engines_text = "; ".join(f"{engine}: {', '.join(of)}" for engine, of in zip(engines, ran, strict=True))
             found.append(f"different engines, so accuracies can be compared, and times cannot ({engines_text})")
         found += [
-            f"{listed}: the weights at the end are the same, so their curves of {self.metric.title} lie over each other"
+            f"{listed}: the weights at the end are the same, so one curve stands for them, except against seconds"
             for listed in (" and ".join(labels) for labels in self._same_weights)
         ]
         for group in self.groups:
@@ -320,12 +327,10 @@ class Comparison:
     @property
     def _same_weights(self) -> list[list[str]]:
         """The labels of groups that ended in the same weights, seed by seed: two or more in each entry."""
-        found: dict[tuple[tuple[int, str], ...], list[str]] = {}
+        found: dict[Weights, list[str]] = {}
         for group in self.groups:
-            ended = [(run.seed, run.weights_sha256) for run in group.counted]
-            known = tuple(sorted((seed, sha256) for seed, sha256 in ended if sha256 is not None))
-            if len(known) == len(ended):
-                found.setdefault(known, []).append(group.label)
+            if group.weights is not None:
+                found.setdefault(group.weights, []).append(group.label)
         return [labels for labels in found.values() if len(labels) > 1]
 
     @property

@@ -22,9 +22,11 @@ from alray.report.compare_tables import (
     score_table,
     step_table,
 )
-from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colours_of
+from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Show, exhibits_of
 from alray.report.html import render_page
+from alray.report.same_weights import merged
+from alray.report.spread import LEAST_FOR_SPREAD
 from alray.report.thinning import spaced
 from alray.report.training_time import TRAINING_S
 from alray.run_folder.metrics import Metric
@@ -44,17 +46,18 @@ AXES: dict[str, tuple[str, AxisPosition]] = {
 
 
 def scores(comparison: Comparison) -> Exhibit:
-    """Runs that differ only in their seed share a row: mean ± sample standard deviation of the runs that finished. The
-    accuracies, or metrics of another task, are those of the evaluation that is the best on the validation set, if its
-    weights were kept, otherwise of the last one; nothing is chosen on the test set."""
+    """Runs that differ only in their seed share a row: the mean of the runs that finished, and from three runs on ±
+    their sample standard deviation. The accuracies, or metrics of another task, are those of the evaluation that is the
+    best on the validation set, if its weights were kept, otherwise of the last one; nothing is chosen on the test
+    set."""
     tables = {comparison.metric.name: score_table(comparison)}
     bags = bag_table(comparison)
     return Exhibit(comparison.metric.heading, tables=tables | ({"bag_of_embeddings": bags} if bags.rows else {}))
 
 
 def training(comparison: Comparison) -> Exhibit:
-    """With several seeds, the line is their mean at the evaluations that all of them made, and the band reaches from
-    the lowest to the highest. Of very many evaluations only some are drawn."""
+    """With several seeds, the line is their mean at the evaluations that all of them made. From three seeds on, the
+    band reaches from the lowest to the highest. Of very many evaluations only some are drawn."""
     split, metric = curve_split(comparison), comparison.metric
     figures = [
         _curves(
@@ -66,6 +69,7 @@ def training(comparison: Comparison) -> Exhibit:
                 (),
             ),
             rows,
+            comparison,
         )
         for axis, (label, _) in AXES.items()
         if (rows := training_rows(comparison, axis))
@@ -84,7 +88,7 @@ def depths(comparison: Comparison) -> Exhibit | None:
     x = Scale("depth", "depth of the route", ticks=sorted({row["depth"] for row in rows}), form="d")
     curves = Curves(x, Scale(metric.name, f"{split} {metric.title}"), ())
     name = f"{metric.name}_per_depth"
-    figure = _curves(name, f"{split.capitalize()} {metric.title} per depth", curves, rows)
+    figure = _curves(name, f"{split.capitalize()} {metric.title} per depth", curves, rows, comparison)
     return Exhibit(f"{metric.heading} per depth", (figure,), tables={name: depth_table(comparison)})
 
 
@@ -142,8 +146,8 @@ class ComparisonReport:
 def training_rows(comparison: Comparison, axis: str) -> list[Row]:
     """Accuracy during training along an axis of `AXES`: for each group, and for its bag of embeddings if it has one.
 
-    A value is the mean over the runs of a group, at the evaluations that all of them made. `low` and `high` are those
-    of the lowest and the highest run. Of very many evaluations only some are in it, evenly spaced.
+    A value is the mean over the runs of a group, at the evaluations that all of them made. From three runs on, `low`
+    and `high` are those of the lowest and the highest. Of very many evaluations only some are in it, evenly spaced.
     """
     split = curve_split(comparison)
     most = max(50, _MOST_POINTS // max(1, len(comparison.groups)))
@@ -152,9 +156,13 @@ def training_rows(comparison: Comparison, axis: str) -> list[Row]:
         shared = spaced(_same_steps(group.counted), most)
         found += _means(group, group.label, axis, shared, lambda record: getattr(record, split))
         if group.has_bag_of_embeddings:
-            label = f"{group.label}: bag of embeddings"
-            found += _means(group, label, axis, shared, lambda record: _at_depth_1(record, split))
+            found += _means(group, bag_label(group), axis, shared, lambda record: _at_depth_1(record, split))
     return found
+
+
+def bag_label(group: Group) -> str:
+    """The label of the curve of a group's bag of embeddings."""
+    return f"{group.label}: bag of embeddings"
 
 
 def depth_rows(comparison: Comparison) -> list[Row]:
@@ -178,8 +186,11 @@ def curve_split(comparison: Comparison) -> ComparedSplit:
     return "validation" if all(run.figures.best is not None for run in found if run.evaluations) else "test"
 
 
-def _curves(name: str, title: str, curves: Curves, rows: list[Row]) -> Figure:
+def _curves(name: str, title: str, curves: Curves, rows: list[Row], comparison: Comparison) -> Figure:
+    """A figure of curves. Groups that end in the same weights have one curve where their values are equal."""
     series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
+    weights = {label: group.weights for group in comparison.groups for label in (group.label, bag_label(group))}
+    rows, series, *_ = merged(rows, series, weights, (curves.x.field, curves.y.field, "low", "high"))
     drawn = Curves(curves.x, curves.y, series, tells={"series": "run", "runs": "runs"}, size=20, bands=True)
     return drawn.figure(name, title, f"{title}: {', '.join(each.label for each in series)}.", rows)
 
@@ -209,7 +220,8 @@ def _means(
 
 
 def _mean(metric: Metric, values: Sequence[float], runs: int) -> Row:
-    return {metric.name: fmean(values), "runs": runs} | ({"low": min(values), "high": max(values)} if runs > 1 else {})
+    band = error_bar((min(values), max(values)) if runs >= LEAST_FOR_SPREAD else None)
+    return {metric.name: fmean(values), "runs": runs, **band}
 
 
 def _same_steps(runs: Sequence[ComparedRun]) -> list[list[EvaluationRecord]]:

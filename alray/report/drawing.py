@@ -296,10 +296,9 @@ def colours_of(labels: Sequence[str]) -> tuple[Series, ...]:
 
 
 def error_bar(interval: tuple[float, float] | None) -> dict[str, float]:
-    """The ends of an interval as those of a bar or a band; none where it has no width."""
-    if interval is None or interval[0] == interval[1]:
-        return {}
-    return {"low": interval[0], "high": interval[1]}
+    """The ends of an interval as those of a bar or a band, which has no width where the values agree; none where the
+    interval is not known."""
+    return {} if interval is None else {"low": interval[0], "high": interval[1]}
 
 
 def tell(name: str, title: str, form: str = "") -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""The mean and the spread of a figure over repetitions, and how many of them have it."""
+"""The mean and the spread of a figure over repetitions, and how many of them have it.
+
+Two values show no spread: by Student's t with one degree of freedom, the 90 % interval of their mean is 6.3 times as
+wide as the distance between them. So tables, figures, comparisons and verdicts tell of a spread from three values on.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+LEAST_FOR_SPREAD = 3
+"""The fewest values that show how far others may lie from them."""
+
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure over the runs of a group: its mean and its sample standard deviation (None for a single run).
+    """A figure over the runs of a group: its mean and its sample standard deviation (None for fewer than
+    `LEAST_FOR_SPREAD` runs).
 
     Attributes:
         runs: how many have the figure.
@@ -29,15 +37,18 @@ def spread(values: Iterable[float | None]) -> Spread | None:
     known = [value for value in each if value is not None]
     if not known:
         return None
-    deviation = stdev(known) if len(known) > 1 else None
+    deviation = stdev(known) if len(known) >= LEAST_FOR_SPREAD else None
     return Spread(fmean(known), deviation, len(known), len(each) - len(known))
 
 
 def shown(value: Spread | None, form: Callable[[float | None], str]) -> str:
-    """The mean; for several runs `mean ± deviation`; where runs lack the figure also `(2 of 3)`."""
+    """The mean, with its deviation if there is one that can be seen: `mean ± deviation`. Where runs lack the figure
+    also `(2 of 3)`."""
     if value is None:
         return form(None)
-    text = form(value.mean) if value.deviation is None else f"{form(value.mean)} ± {form(value.deviation)}"
+    text = form(value.mean)
+    if value.deviation and (deviation := form(value.deviation)) != form(0.0):
+        text += f" ± {deviation}"
     return f"{text} ({value.runs} of {value.runs + value.missing})" if value.missing else text
 
 

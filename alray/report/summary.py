@@ -81,7 +81,7 @@ class Figures:
     predicted_bubble: float | None
     doubts: list[str]
     metric: str
-    accuracy: Scores
+    accuracy: Scores | None
     scores: Scores | None
     best: Best | None
     accuracy_per_depth: list[DepthScores]
@@ -102,16 +102,17 @@ class Figures:
     @property
     def measured(self) -> Scores:
         """The metric of the final weights, whatever the task."""
-        return self.accuracy if self.scores is None else self.scores
+        return self.scores or self.accuracy or Scores()
 
 
-def summarise(records: Sequence[Record], plan: Plan, **facts: Unpack[Facts]) -> Summary:
+def summarise(records: Sequence[Record], plan: Plan, metric: Metric = ACCURACY, **facts: Unpack[Facts]) -> Summary:
     """The summary of a run: the figures of `figures_of`, and the facts that the caller knows.
 
     Args:
         records: all records of the run as they were written, lost work included.
+        metric: of its task, for a run without an evaluation.
     """
-    return Summary(**facts, **vars(figures_of(records, plan)))
+    return Summary(**facts, **vars(figures_of(records, plan, metric)))
 
 
 def write_summary(
@@ -138,6 +139,7 @@ def write_summary(
     summary = summarise(
         list(read(run_dir / "records.jsonl")),
         plan,
+        workload.spec.task.measures,
         version=__version__,
         name=workload.spec.name,
         status=status,
@@ -158,7 +160,7 @@ def write_summary(
     return summary
 
 
-def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
+def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCURACY) -> Figures:
     """The figures of a run.
 
     Times and the bubble, measured and predicted, are those of `timed_plan`. The metric is that of the final weights; it
@@ -167,6 +169,7 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
     Args:
         records: all records as they were written, lost work included.
         plan: the plan with which the run last ran.
+        task_metric: for a run without an evaluation.
     """
     effective_records = effective(iter(records))
     steps, epochs, samples = _progress(effective_records)
@@ -177,7 +180,7 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
     batch_size = samples / steps if steps else 0.0  # the mean: the last mini-batch of an epoch may be smaller
     evaluations = [record for record in effective_records if isinstance(record, EvaluationRecord)]
     final = evaluations[-1] if evaluations and evaluations[-1].step == steps else None
-    metric = evaluations[-1].metric if evaluations else ACCURACY.name
+    metric = evaluations[-1].metric if evaluations else task_metric.name
     of_classes = metric == ACCURACY.name
     scores, per_depth = _scores(final), list(final.per_depth) if final else []
     return Figures(
@@ -197,7 +200,7 @@ def figures_of(records: Sequence[Record], plan: Plan) -> Figures:
         predicted_bubble=measured.predicted_bubble,
         doubts=doubts_of(timed, measured.stages),
         metric=metric,
-        accuracy=scores if of_classes else Scores(),
+        accuracy=scores if of_classes else None,
         scores=None if of_classes else scores,
         best=reduce(Standing.after, evaluations, Standing()).best,
         accuracy_per_depth=per_depth if of_classes else [],

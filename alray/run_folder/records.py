@@ -487,9 +487,9 @@ class Summary(_Documented):
     computed. A sound run has none."""
     metric: MetricName = ACCURACY.name
     """The name of the task's metric, which evaluations measure: `accuracy` in classification."""
-    accuracy: Scores
+    accuracy: Scores | None
     """`train`, `validation` and `test` accuracy of the final weights, with the deepest route; training samples without
-    augmentation. Of another task than classification they are null."""
+    augmentation. It is null for another task than classification, whose metric is in `scores`."""
     scores: Scores | None = None
     """The same of `metric`, for another task than classification."""
     best: Best | None
@@ -539,7 +539,7 @@ class Summary(_Documented):
     @property
     def measured(self) -> Scores:
         """The metric of the final weights, whatever the task."""
-        return self.accuracy if self.scores is None else self.scores
+        return self.scores or self.accuracy or Scores()
 
     @property
     def measured_per_depth(self) -> list[DepthScores]:

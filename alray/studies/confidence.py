@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import gamma, t
 
+from alray.report.spread import LEAST_FOR_SPREAD
+
 LEVEL = 0.9
 """The share of intervals that contain the true value."""
 TAIL = 0.25
@@ -68,8 +70,8 @@ class Confidence:
 
 
 def of_mean(values: Sequence[float]) -> Confidence | None:
-    """Where the mean over all seeds lies, by Student's t; None for fewer than two values, which show no spread."""
-    if len(values) < 2:
+    """Where the mean over all seeds lies, by Student's t; None for fewer than `LEAST_FOR_SPREAD` values."""
+    if len(values) < LEAST_FOR_SPREAD:
         return None
     error = stdev(values) / len(values) ** 0.5
     return Confidence(tuple((fmean(values) + error * t.ppf(_QUANTILES, len(values) - 1)).tolist()))

@@ -17,11 +17,11 @@ from alray.studies.batch_size import Regimes, at_the_edge, regimes
 from alray.studies.confidence import LEVEL, Confidence, Interval, noise_of_means, of_best, of_mean, spread_out
 from alray.studies.records import TrialRecord
 from alray.studies.results import BATCH_SIZE, Results
-from alray.studies.table import PointRow, collapsed, value_of
+from alray.studies.table import SCORES, PointRow, collapsed, value_of
 
 DRAWS = 1_000
-_BY_AMOUNTS = ("validation", "test", "bubble", "exit_time")
-"""Figures in 0..1: seeds differ by amounts. In all other figures they differ by factors."""
+_BY_AMOUNTS = (*SCORES, "bubble", "exit_time")
+"""Metrics and shares of a whole: seeds differ by amounts. In all other figures they differ by factors."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,8 @@ def interval_of_point(results: Results, row: PointRow, name: str) -> Interval | 
     low, high = confidence.interval
     if name not in _BY_AMOUNTS:
         return Interval(math.exp(low), math.exp(high))
+    if name in SCORES and not results.metric.share:
+        return Interval(low, high)
     return Interval(max(0.0, low), min(1.0, high))
 
 
@@ -83,7 +85,7 @@ def _confidence(results: Results, row: PointRow, name: str) -> tuple[Confidence 
     reasons = []
     if (lacking := row.tried - len(row.best)) > 0:
         reasons.append(f"{counted(lacking, 'seed')} of {row.tried} did not come to an end")
-    if (lost := collapsed(row)) and name in ("validation", "test"):
+    if (lost := collapsed(row)) and name in SCORES:
         reasons.append(f"{counted(lost, 'seed')} of {row.tried} learned next to nothing")
     to_target = name.endswith("_to_target")
     if to_target and results.study.search is not None:
@@ -93,7 +95,8 @@ def _confidence(results: Results, row: PointRow, name: str) -> tuple[Confidence 
     else:
         values = _scaled(name, row.best)
         confidence = of_mean(values)
-        reason = "one seed shows no spread" if values else "there is no such figure"
+        shows = "one seed shows" if len(values) == 1 else f"{counted(len(values), 'seed')} show"
+        reason = f"{shows} no spread" if values else "there is no such figure"
     if confidence is None:
         return None, (*reasons, reason)
     if to_target and results.study.search is not None and results.study.repeats == 1:

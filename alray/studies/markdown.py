@@ -26,7 +26,7 @@ def markdown_of(results: Results, summary: StudySummary, table: Table, exhibits:
         f"({statuses}), {seconds(summary.trials_s)} of trials{lost}",
         *([TIMES_ONLY] if results.study.measures == "times" else []),
         *(f"**{warning}**" for warning in summary.warnings),
-        *(part for exhibit in exhibits for part in _shown(exhibit)),
+        *(part for exhibit in exhibits for part in shown(exhibit)),
         "## Points",
         table.markdown.rstrip(),
     ]
@@ -35,7 +35,8 @@ def markdown_of(results: Results, summary: StudySummary, table: Table, exhibits:
     return "\n\n".join(parts) + "\n"
 
 
-def _shown(exhibit: Exhibit) -> list[str]:
+def shown(exhibit: Exhibit) -> list[str]:
+    """An exhibit as paragraphs."""
     findings = "\n".join(f"- {finding}" for finding in exhibit.findings)
     figures = [f"![{figure.description}](figures/{figure.name}.svg)" for figure in exhibit.figures]
     tables = [table.markdown.rstrip() for table in exhibit.tables.values()]

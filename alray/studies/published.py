@@ -1,4 +1,5 @@
-"""Published figures that a study shows next to its own: times of pipelines, and errors of networks that were cut.
+"""Published figures that a study shows next to its own if its spec asks for them (`published`): times of pipelines, and
+errors of networks that were cut.
 
 The thesis times AL with a barrier in each mini-batch, the schedule `overlapped` here. On several GPUs its layers lie
 round-robin: `partition: cyclic`.
@@ -10,10 +11,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-THESIS = (
-    "T.-H. Lin, Enabling simultaneous parameter updates in different layers for a neural network, using associated "
-    "learning and pipeline, National Central University, 2023: AG News, Transformer, batch 256, seconds per epoch"
-)
+from alray.spec.study.section import PublishedName
+
+NOTES: dict[PublishedName, str] = {
+    "lin_2023": (
+        "Thin lines are published curves (T.-H. Lin, Enabling simultaneous parameter updates in different layers for a "
+        "neural network, using associated learning and pipeline, National Central University, 2023: AG News, "
+        "Transformer, batch 256, seconds per epoch on GPUs, with the layers placed in turns over them), of which only "
+        "the ratios can be compared."
+    ),
+    "wang_2021": (
+        "Published curves of the same data set are lines of their own: other networks, other training (Y. Wang et al., "
+        "Revisiting Locally Supervised Learning, ICLR 2021, as others cite it)."
+    ),
+}
+"""What a figure with curves of a source says of them."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +36,8 @@ class Published:
         local_losses: the curve is of such a method, not of backpropagation.
     """
 
+    source: PublishedName
     label: str
-    source: str
     weak: bool
     local_losses: bool
     seconds: dict[int, float]
@@ -33,29 +45,29 @@ class Published:
 
 CURVES = (
     Published(
+        "lin_2023",
         "thesis: AL, overlapped, cyclic",
-        THESIS,
         weak=True,
         local_losses=True,
         seconds={1: 7.44, 2: 9.54, 3: 11.96, 4: 15.55, 5: 21.04, 6: 26.23},
     ),
     Published(
+        "lin_2023",
         "thesis: naive BP, cyclic",
-        THESIS,
         weak=True,
         local_losses=False,
         seconds={1: 8.67, 2: 16.07, 3: 24.54, 4: 32.46, 5: 40.83, 6: 48.07},
     ),
     Published(
+        "lin_2023",
         "thesis: AL, overlapped, cyclic",
-        THESIS,
         weak=False,
         local_losses=True,
         seconds={1: 66.2, 2: 65.5, 3: 55.6, 4: 51.1, 6: 60.9},
     ),
     Published(
+        "lin_2023",
         "thesis: naive BP, cyclic",
-        THESIS,
         weak=False,
         local_losses=False,
         seconds={1: 78.5, 2: 87.1, 3: 91.2, 4: 89.1, 6: 94.2},
@@ -72,6 +84,7 @@ class PublishedErrors:
         dataset: as in `data.dataset`.
     """
 
+    source: PublishedName
     label: str
     dataset: str
     errors: dict[int, float]
@@ -79,6 +92,7 @@ class PublishedErrors:
 
 ERRORS = (
     PublishedErrors(
+        "wang_2021",
         "Wang et al. 2021: ResNet-32, local cross-entropy",
         dataset="CIFAR10",
         errors={1: 0.0737, 2: 0.1030, 16: 0.2459},

@@ -114,6 +114,8 @@ class TrialRecord(BaseModel):
     reached: Reached | None = None
     exits: list[Exit] = Field(default_factory=list)  # of `early_exit`: every depth, then every threshold
     times: Times | None = None  # None if the trial failed, and in folders of alray 0.1
+    # that other programs kept busy and it needed, as a mean over its time; None where that is not known
+    taken_processors: float | None = None
     summary: Summary | None = None  # as in the run folder; None if the trial failed before it could run
 
     @property

@@ -31,6 +31,7 @@ from alray.spec.models import Spec
 from alray.spec.own_code import PREFIX, OwnClass
 from alray.spec.study.section import Asha, OwnScheduler, OwnSearch, Study
 from alray.storage.lock import held
+from alray.studies.busy import StudyMachine, is_disturbed, taken_from
 from alray.studies.folder import STUDY, StudyFolder, require_on_disk
 from alray.studies.own_classes import StudyClass
 from alray.studies.records import TrialRecord
@@ -85,6 +86,8 @@ def progress_line(progress: StudyProgress) -> str:
         parts.append(f"validation {score(record.summary.best.validation)}")
     if record.summary is not None and record.summary.step_time_s is not None:
         parts.append(f"{seconds(record.summary.step_time_s)} a mini-batch")
+    if is_disturbed(record):
+        parts.append("beside other programs")
     if record.reason is not None:
         parts.append(record.reason.splitlines()[0])
     left = f"; about {seconds(progress.left_s)} left" if progress.left_s is not None else ""
@@ -195,7 +198,8 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
                 shutil.rmtree(folder.path)
             raise
         with _naming_the_resume(folder), told_of_loss(lambda error: watcher.lost(_with_resume_hint(error, folder))):
-            _run_trials(loaded, specs, folder, options, watcher, own)
+            machine = StudyMachine() if connection.own else None
+            _run_trials(loaded, specs, folder, options, watcher, own, machine)
     with _naming_the_resume(folder):
         return write_report(folder)
 
@@ -295,11 +299,13 @@ def _run_trials(
     options: StudyOptions,
     watcher: Watcher,
     own: _Own,
+    machine: StudyMachine | None,
 ) -> None:
     """Run the trials that have not ended.
 
     Args:
         specs: those of all trials.
+        machine: the one that they run on; None for a cluster that was there before.
     """
     from alray.studies.tuning import TrialListener, run_trials, runs_in_one_process
 
@@ -328,6 +334,9 @@ def _run_trials(
     def ended(number: int, end: End, at_once: int) -> None:
         trial = left[number]
         record = end if isinstance(end, TrialRecord) else folder.record(number) or record_of(trial, *end)
+        if machine is not None and record.summary is not None:
+            others = machine.other_processors(record.summary.duration_s)
+            record = record.model_copy(update={"taken_processors": taken_from(record, others, at_once)})
         folder.write(record)  # by a trial on another node it may be written there, and not be seen here for a minute
         ended_s.append(time.monotonic())
         total, missing = len(loaded.trials), len(left) - len(ended_s)

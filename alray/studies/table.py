@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from alray.loading.study.points import in_words, label_of, named, value_text
+from alray.loading.study.points import in_words, label_of, named, parts_of, value_text
+from alray.report.flat import flat
+from alray.report.same_weights import Weights
 from alray.report.spread import Spread, spread
 from alray.report.table import CellValue, Column, Numbers, Table
 from alray.report.text import NOT_MEASURED, number, score, seconds, share, whole
 from alray.run_folder.metrics import ACCURACY, Metric
 from alray.run_folder.records import Summary
+from alray.spec.study.section import VARIANT
 from alray.studies.records import TrialRecord, metric_of
 
 ReadFigure = Callable[[TrialRecord], float | None]
@@ -92,11 +95,15 @@ def _time_of_an_exit(record: TrialRecord) -> float | None:
     return fast / full[1].s_per_sample
 
 
+def _metric_column(split: str) -> Column:
+    return Column(split, split, score, "share", "largest", is_metric=True)
+
+
 ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
     column.name: (replace(column, spread=True), figure)
     for column, figure in (
-        (Column("validation", "validation", score, "share", "largest"), lambda each: _score(each, "validation")),
-        (Column("test", "test", score, "share", "largest"), lambda each: _score(each, "test")),
+        (_metric_column("validation"), lambda each: _score(each, "validation")),
+        (_metric_column("test"), lambda each: _score(each, "test")),
         (Column("step_time_s", "step time", seconds, "seconds", "smallest"), _measured("step_time_s")),
         (Column("predicted_step_time_s", "predicted", seconds, "seconds"), _measured("predicted_step_time_s")),
         (Column("samples_per_s", "samples/s", whole, best="largest"), _measured("samples_per_s")),
@@ -126,7 +133,8 @@ ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
 """Each figure of a row: its column, and how it is read from a trial."""
 
 _TO_TARGET = tuple(name for name in ROW_FIGURES if name.endswith("_to_target"))
-_SCORES = ("validation", "test")
+SCORES = ("validation", "test")
+"""The metric of the task. The other figures are what it took."""
 _PARTS = ("forward_s", "backward_s", "update_s")
 """The parts of a mini-batch: columns of studies that measure times only."""
 _OF_ALL_TRAINING = ("training_s", "epoch_s")
@@ -176,10 +184,27 @@ class PointRow:
         """The summary of the first trial with these settings, for its layout. None if no trial came to an end."""
         return next((record.summary for record in self.best), None)
 
+    @property
+    def weights(self) -> Weights | None:
+        """The final weights of the seeds; None where one is not known."""
+        known = sorted(
+            (record.seed, record.summary.weights_sha256)
+            for record in self.best
+            if record.summary is not None and record.summary.weights_sha256 is not None
+        )
+        return tuple(known) if known and len(known) == len(self.best) else None
+
     def as_json(self) -> dict[str, Any]:
         numbers = [record.number for record in self.best]
         values = asdict(replace(self, best=()))
         return {**values, "best": numbers, "seeds": self.seeds, "reached": self.reached}
+
+
+def weights_along(rows: Sequence[PointRow]) -> Weights | None:
+    """The final weights of the seeds of several points, in order; None where one is not known."""
+    found = [row.weights for row in rows]
+    known = [weights for weights in found if weights is not None]
+    return tuple(each for weights in known for each in weights) if len(known) == len(found) else None
 
 
 def collapsed(row: PointRow) -> int:
@@ -231,16 +256,63 @@ def table_of(
     whole_row = (*map(_setting_column, axes), *map(_setting_column, keys), *_COUNTS, *of_points, *_GAINS)
     cells = [_cells(row) for row in rows]
     chosen = columns or [*axes, *keys, "seeds", *(["reached", "tried"] if target else []), *measured, *gains]
-    values = replace(_numbers(whole_row, cells), latex_columns=tuple(chosen))
+    comparable = tuple(range(len(rows))) if target else tuple(map(_comparable(rows), rows))  # targets end all alike
+    values = replace(_numbers(whole_row, cells), latex_columns=tuple(chosen), comparable=comparable)
     if columns:
         return replace(values.only(columns).texts, numbers=values)
     texts = ["point", "statuses", *keys, "seeds", *(["share_reached"] if target else []), *measured, *gains]
     return replace(_numbers((*whole_row, *_TEXTS), cells).only(texts).texts, numbers=values)
 
 
+def _comparable(rows: Sequence[PointRow]) -> Callable[[PointRow], str]:
+    """A function that gives equal texts for rows whose metrics can be compared: they train on the same data and for as
+    long, and have the same values on all axes but one. This is the one that is most likely to be another way to train
+    the same: a method, or else the variant."""
+    values: dict[str, set[str]] = {}
+    for row in rows:
+        for axis, value in row.point.items():
+            values.setdefault(axis, set()).add(json.dumps(value))
+    several = [axis for axis, found in values.items() if len(found) > 1]
+    compared = min(several, key=_rank_of_comparison, default=None)
+
+    def text(row: PointRow) -> str:
+        others = {axis: value for axis, value in row.point.items() if axis != compared}
+        overrides = row.best[0].overrides if row.best else ()
+        return json.dumps([others, _data_and_budget(overrides)], sort_keys=True)
+
+    return text
+
+
+_SAME_DATA = ("data.batch_size", "data.workers", "data.last_batch", "data.augment", "data.mix")
+"""Keys of `data` that leave the samples themselves as they are."""
+_BUDGET = ("run.epochs", "run.steps", "run.samples", "run.stop_at")
+
+
+def _data_and_budget(overrides: Sequence[str]) -> dict[str, Any]:
+    """The values among a trial's overrides that decide what is learned, and for how long."""
+    found: dict[str, Any] = {}
+    for override in overrides:
+        key, _, value = override.partition("=")
+        found.update(flat({key: json.loads(value)}))
+    return {
+        key: value
+        for key, value in found.items()
+        if key.startswith(_BUDGET) or (key.startswith(("data.", "task.")) and not key.startswith(_SAME_DATA))
+    }
+
+
+def _rank_of_comparison(axis: str) -> int:
+    section = parts_of(axis)[0]
+    if section == "method":
+        return 0
+    if axis == VARIANT:
+        return 1
+    return 3 if section in ("data", "run", "task") else 2
+
+
 def _is_shown(name: str, rows: Sequence[PointRow], target: bool, times_only: bool) -> bool:
     """Whether a figure has a column if the user chose none."""
-    unsuited = {*_IF_CHOSEN, *(_SCORES if times_only else _PARTS), *(_OF_ALL_TRAINING if target or times_only else ())}
+    unsuited = {*_IF_CHOSEN, *(SCORES if times_only else _PARTS), *(_OF_ALL_TRAINING if target or times_only else ())}
     if name in (unsuited if target else unsuited.union(_TO_TARGET)):
         return False
     means = {found.mean for row in rows if (found := row.figures[name]) is not None}
@@ -252,10 +324,10 @@ def trials_table(records: Sequence[TrialRecord]) -> Table:
     axes = list(dict.fromkeys(axis for record in records for axis in record.point))
     keys = list(dict.fromkeys(key for record in records for key in record.values))
     metric = metric_of(records)
-    of_trials = (of_metric(column, metric) if column.name in _SCORES else column for column in _OF_TRIALS)
+    of_trials = (of_metric(column, metric) if column.name in SCORES else column for column in _OF_TRIALS)
     columns = (Column("trial", "trial", kind="setting"), *map(_setting_column, [*axes, *keys]), *of_trials)
     cells = [_cells_of(record) for record in records]
-    known = [name for name in _SCORES if any(ROW_FIGURES[name][1](each) is not None for each in records)]
+    known = [name for name in SCORES if any(ROW_FIGURES[name][1](each) is not None for each in records)]
     names = ("trial", "point", "settings", "seed", "status", "steps", "steps_to_target", *known, "reason")
     texts = _numbers((*columns, *_TEXTS_OF_TRIALS), cells).only(names).texts
     return replace(texts, numbers=_numbers(columns, cells))
@@ -269,7 +341,7 @@ def settings_text(settings: Mapping[str, Any]) -> str:
 def figures_of(metric: Metric) -> tuple[Column, ...]:
     """The columns of `ROW_FIGURES`, where those of the metric say which one it is, unless it is the accuracy."""
     columns = [column for column, _ in ROW_FIGURES.values()]
-    return tuple(of_metric(column, metric) if column.name in _SCORES else column for column in columns)
+    return tuple(of_metric(column, metric) if column.name in SCORES else column for column in columns)
 
 
 def of_metric(column: Column, metric: Metric) -> Column:

@@ -21,7 +21,7 @@ from alray.studies.confidence import LEVEL
 from alray.studies.doubt import Doubted, of_point, of_series
 from alray.studies.records import Answer, Compared
 from alray.studies.results import BATCH_SIZE, Results
-from alray.studies.table import ROW_FIGURES, PointRow
+from alray.studies.table import ROW_FIGURES, SCORES, PointRow
 
 _SURE = 0.95
 """A claim holds, or does not hold, where at least this share of the draws says so."""
@@ -40,8 +40,9 @@ def answers_of(results: Results) -> list[Answer]:
 
 def verdicts(answers: Sequence[Answer]) -> Exhibit | None:
     """The claims of the study, and whether they hold. A claim about several points holds if it holds at each of them.
-    In brackets are the ends of 90 % intervals: over seeds by Student's t, over the trials of a search by its smallest
-    values (docs/studies.md). A claim is decided where at least 95 % of the draws from these distributions agree."""
+    In brackets are the ends of 90 % intervals: over seeds by Student's t, from three seeds on; over the trials of a
+    search by its smallest values (docs/studies.md). A claim is decided where at least 95 % of the draws from these
+    distributions agree."""
     if not answers:
         return None
     rows: list[tuple[CellValue, ...]] = [
@@ -160,7 +161,7 @@ def _combined(verdict: Verdict, left: Doubted, right: Sequence[Doubted], metric:
     if not others:
         return Doubted(left.draws, reasons, left.ends)
     smaller = verdict.figure in ROW_FIGURES and ROW_FIGURES[verdict.figure][0].best == "smallest"
-    if verdict.figure in ("validation", "test"):
+    if verdict.figure in SCORES:
         smaller = metric.lowest
     best = (np.minimum if smaller else np.maximum).reduce
     combine = np.divide if verdict.over else np.subtract

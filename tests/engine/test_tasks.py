@@ -77,7 +77,7 @@ def test_two_stages_and_a_resume_on_one_give_the_same_bits(tasks, whole, process
     run = tasks.resume("run.epochs=2", "pipeline.stages=1")
     same(run, whole[task, method])
     assert run.summary.metric == {"regression": "r2", "multi_label": "mean_average_precision"}[task]
-    assert run.summary.measured.train is not None and run.summary.accuracy.train is None
+    assert run.summary.measured.train is not None and run.summary.accuracy is None
     assert run.summary.accuracy_per_depth == []
 
 

@@ -54,6 +54,7 @@ def add(given: ModuleType, tmp_path: Path) -> Add:
         best_kept: bool = True,
         start_s: float = 0.0,
         metric: str = "accuracy",
+        sha256: str | None = None,
         **spec: Any,
     ) -> Path:
         plan = given.example_plan((1, 1), method=method)
@@ -86,7 +87,7 @@ def add(given: ModuleType, tmp_path: Path) -> Add:
                 records.append(given.event("failed", 20, 9.0, failure))
             facts = {"version": "0", "name": "net", "run_dir": folder, "seed": seed, "threads": 1, "engine": engine}
             summary = summarise(
-                records, plan, status=status, duration_s=10.0 + seed, weights_sha256=None, parameters=2000, **facts
+                records, plan, status=status, duration_s=10.0 + seed, weights_sha256=sha256, parameters=2000, **facts
             )
         path = given.write_run(tmp_path / folder, plan, records, summary=summary)
         document = {
@@ -113,22 +114,23 @@ def test_runs_that_differ_by_their_seed_are_one_row(add: Add) -> None:
     runs = [
         add("a", (0.5, 0.9), (0.8, 0.6), (0.7, 0.7), seed=0),
         add("b", (0.9, 0.8), seed=1),
-        add("c", (0.4, 0.4), seed=0, method="backpropagation"),
+        add("c", (0.7, 0.7), seed=2),
+        add("d", (0.4, 0.4), seed=0, method="backpropagation"),
     ]
     comparison = compare_runs(runs)
     first, second = comparison.groups
-    assert [run.seed for run in first.runs] == [0, 1]
-    # Chosen on validation: 0.8 then 0.9, whatever the test accuracies are.
-    assert first.score("test") == Spread(pytest.approx(0.7), pytest.approx(0.1414, abs=1e-4), 2)
-    assert first.score("test", 1) == Spread(pytest.approx(0.3), pytest.approx(0.1414, abs=1e-4), 2)
+    assert [run.seed for run in first.runs] == [0, 1, 2]
+    # Chosen on validation: 0.8, 0.9 and 0.7, whatever the test accuracies are.
+    assert first.score("test") == Spread(pytest.approx(0.7), pytest.approx(0.1), 3)
+    assert first.score("test", 1) == Spread(pytest.approx(0.8 / 3), pytest.approx(0.1155, abs=1e-4), 3)
     assert second.score("test") == Spread(0.4, None, 1)
     assert [group.label for group in comparison.groups] == ["net, associated learning", "net, backpropagation"]
     assert comparison.differences == {"method.kind": ("associated_learning", "backpropagation")}
     assert score_table(comparison).rows[0][3:] == (
-        *("ray", "0 1", "finished", "10 to 20 (best)", "0.8500 ± 0.0707", "0.7000 ± 0.1414"),
+        *("ray", "0 1 2", "finished", "10 to 20 (best)", "0.8000 ± 0.1000", "0.7000 ± 0.1000"),
     )
     assert depth_table(comparison).rows == (
-        ("net, associated learning", "0.3000 ± 0.1414", "0.7000 ± 0.1414"),
+        ("net, associated learning", "0.2667 ± 0.1155", "0.7000 ± 0.1000"),
         ("net, backpropagation", "–", "0.4000"),
     )
 
@@ -195,15 +197,40 @@ def test_the_bag_of_embeddings_stands_beside_text(add: Add) -> None:
 
 
 def test_curves_are_means_where_every_run_was_evaluated(add: Add) -> None:
-    comparison = compare_runs([add("a", (0.5, 0.1), (0.7, 0.2), seed=0), add("b", (0.7, 0.3), seed=1, start_s=70.0)])
-    # Nine mini-batches of 0.2 s and of 0.3 s; the first one counts as their mean.
-    for axis, at in (("steps", 10.0), ("samples", 640.0), ("seconds", 2.5)):
+    runs = [add("a", (0.5, 0.1), (0.7, 0.2)), add("b", (0.7, 0.3), seed=1, start_s=70.0), add("c", (0.6, 0.2), seed=2)]
+    comparison = compare_runs(runs)
+    # Nine mini-batches of 0.2 s, of 0.3 s and of 0.4 s; the first one counts as their mean.
+    for axis, at in (("steps", 10.0), ("samples", 640.0), ("seconds", 3.0)):
         (row,) = training_rows(comparison, axis)
         assert (row[axis], row["accuracy"]) == (pytest.approx(at), pytest.approx(0.6))
-        assert (row["low"], row["high"], row["runs"]) == (0.5, 0.7, 2)
+        assert (row["low"], row["high"], row["runs"]) == (0.5, 0.7, 3)
     depths = depth_rows(comparison)
     assert [row["depth"] for row in depths] == [1, 2]
-    assert depths[1]["accuracy"] == pytest.approx(0.25)
+    assert depths[1]["accuracy"] == pytest.approx(0.7 / 3)
+
+
+def test_two_runs_show_no_spread(add: Add) -> None:
+    """Neither in a table nor as a band; a third run that agrees with them is a band of no width."""
+    runs = [add("a", (0.5, 0.1)), add("b", (0.5, 0.1), seed=1)]
+    comparison = compare_runs(runs)
+    assert score_table(comparison).rows[0][-2:] == ("0.5000", "0.1000")
+    assert not any({"low", "high"} & set(row) for row in (*training_rows(comparison, "steps"), *depth_rows(comparison)))
+    comparison = compare_runs([*runs, add("c", (0.5, 0.1), seed=2)])
+    assert score_table(comparison).rows[0][-2:] == ("0.5000", "0.1000"), "± 0 says nothing"
+    assert [(row["low"], row["high"]) for row in training_rows(comparison, "steps")] == [(0.5, 0.5)]
+
+
+def test_runs_that_end_in_the_same_weights_have_one_curve(add: Add) -> None:
+    stages = {1: "a" * 64, 2: "a" * 64, 4: "b" * 64}
+    runs = [add(f"{n}", (0.5, 0.1), (0.6, 0.2), sha256=sha256, pipeline={"stages": n}) for n, sha256 in stages.items()]
+    exhibits = {one.title: one for one in ComparisonReport(compare_runs(runs)).exhibits}
+    steps, samples, _ = exhibits["Accuracy during training"].figures
+    one = "net, stages 1 (and 1 of equal weights)"
+    assert [each.label for each in steps.series] == [one, "net, stages 4"]
+    assert [row["series"] for row in steps.rows] == [one, one, "net, stages 4", "net, stages 4"]
+    assert [row["series"] for row in samples.rows] == [row["series"] for row in steps.rows]
+    (note,) = compare_runs(runs).notes
+    assert note.startswith("net, stages 1 and net, stages 2: the weights at the end are the same")
 
 
 def test_what_must_be_said_is_said(add: Add) -> None:
@@ -329,7 +356,7 @@ def test_a_second_evaluation_of_the_same_weights_takes_no_training_time(given: M
 def test_the_page_is_whole_without_a_network(add: Add) -> None:
     runs = [
         add("a", (0.5, 0.9), (0.8, 0.6), seed=0, name=HOSTILE),
-        add("b", (0.9, 0.8), seed=1, name=HOSTILE),
+        *(add(f"b{seed}", (0.9, 0.8), seed=seed, name=HOSTILE) for seed in (1, 2)),
         add("c", (0.4, 0.4), method="backpropagation", status="failed", failure=f"stage 1 {HOSTILE}"),
     ]
     report = ComparisonReport(compare_runs(runs))
@@ -342,7 +369,7 @@ def test_the_page_is_whole_without_a_network(add: Add) -> None:
         assert f"Validation accuracy against {axis}" in page
     assert "stage 1 &lt;script&gt;" in page
     bands = [row for exhibit in report.exhibits for figure in exhibit.figures for row in figure.rows if "low" in row]
-    assert {row["runs"] for row in bands} == {2} and len(bands) == 3 + 2
+    assert {row["runs"] for row in bands} == {3} and len(bands) == 3 + 2
     assert "\\u003cscript\\u003ealert(1)" in page
 
 
@@ -364,7 +391,8 @@ def test_a_folder_that_is_no_run_is_refused(add: Add, tmp_path: Path) -> None:
 
 def test_spread_is_of_what_was_measured() -> None:
     assert spread([None, None]) is None
-    assert spread([1.0, None, 3.0]) == Spread(2.0, pytest.approx(2.0**0.5), 2, missing=1)
+    assert spread([1.0, None, 3.0]) == Spread(2.0, None, 2, missing=1)
+    assert spread([1.0, None, 2.0, 3.0]) == Spread(2.0, 1.0, 3, missing=1)
 
 
 def test_a_page_of_runs_with_very_many_evaluations_stays_small(add: Add) -> None:

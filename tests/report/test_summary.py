@@ -1,11 +1,13 @@
 """The figures of a run against figures worked out by hand."""
 
+import json
 from dataclasses import replace
 from types import ModuleType
 
 import pytest
 
 from alray.report.summary import figures_of, summarise
+from alray.run_folder.metrics import METRICS
 from alray.run_folder.records import Best, Failure, Scores
 
 FACTS = {
@@ -67,6 +69,18 @@ def test_what_was_not_measured_is_none(given: ModuleType) -> None:
     only_warm_up = figures_of([given.staged(10, 1.0, 1, warm_up=True)], plan)
     assert (only_warm_up.step_time_s, only_warm_up.bubble) == (None, None)
     assert only_warm_up.peak_memory_bytes == [None, 1_000_000]
+
+
+@pytest.mark.parametrize("name", ["r2", "nats_per_token"])
+def test_another_task_than_classification_has_no_accuracy(given: ModuleType, name: str) -> None:
+    """With an evaluation, and before the first one."""
+    plan = given.example_plan()
+    record = given.evaluated(10, 1.0, 0.9, 0.8).model_copy(update={"metric": name})
+    for figures in (figures_of([record], plan), figures_of([given.step(10, 1.0)], plan, METRICS[name])):
+        assert (figures.accuracy, figures.metric) == (None, name)
+    summary = summarise([record], plan, **FACTS)
+    assert json.loads(summary.model_dump_json())["accuracy"] is None
+    assert summary.measured == Scores(train=summary.measured.train, validation=0.9, test=0.8)
 
 
 def test_accuracy_is_of_the_final_weights_only(given: ModuleType) -> None:

@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -230,15 +231,16 @@ def test_a_variant_may_search_what_others_do_not_and_the_base_may_set_the_rest(t
     effective = {(row["series"], row["batch_size"]): row["value"] for row in figure(found, "trials-sgd").rows}
     assert effective == {("best", 8): 0.1}  # the other batch size has no run folder, so its momentum is not known
     assert [row["value"] for row in figure(found, "trials-nesterov").rows] == pytest.approx([0.1 / 0.0012] * 2)
-    assert len(warnings_of(of)) == 2
+    assert len(warnings_of(of, found)) == 2
 
 
 def strong(**more: Any) -> Results:
-    """Two methods on one and two stages, two seeds."""
-    times = {("al", 1): (0.1, 0.12), ("al", 2): (0.06, 0.06), ("bp", 1): (0.1, 0.1), ("bp", 2): (0.11, 0.11)}
+    """Two methods on one and two stages, three seeds."""
+    equal = {("al", 2): 0.06, ("bp", 1): 0.1, ("bp", 2): 0.11}
+    times = {("al", 1): (0.1, 0.11, 0.12), **{point: (seconds,) * 3 for point, seconds in equal.items()}}
     trials = [
         trial(
-            2 * place + seed,
+            3 * place + seed,
             {"pipeline.stages": stages, "variant": variant},
             seed=seed,
             step_time_s=time,
@@ -252,7 +254,7 @@ def strong(**more: Any) -> Results:
         for place, ((variant, stages), pair) in enumerate(times.items())
         for seed, time in enumerate(pair)
     ]
-    return results(trials)
+    return results(trials, published=["lin_2023"])
 
 
 def test_scaling_shows_the_records_the_ideal_the_plan_and_what_was_published() -> None:
@@ -261,13 +263,15 @@ def test_scaling_shows_the_records_the_ideal_the_plan_and_what_was_published() -
     times, speed_up, efficiency, ratio = (each.rows for each in found.figures)
     assert [(row["series"], row["devices"], row["step_time_s"]) for row in kind(times, "measured")] == [
         ("al", 1, pytest.approx(0.11)),
-        ("al", 2, 0.06),
-        ("bp", 1, 0.1),
-        ("bp", 2, 0.11),
+        ("al", 2, pytest.approx(0.06)),
+        ("bp", 1, pytest.approx(0.1)),
+        ("bp", 2, pytest.approx(0.11)),
     ]
     assert [row["step_time_s"] for row in kind(times, "ideal")] == pytest.approx([0.11, 0.055, 0.1, 0.05])
-    low = 0.012**0.5 * 1.2 ** (-6.313752 / 2)  # two seeds, 0.1 and 0.12 s: half of ln 1.2 is their standard error
+    logs = [math.log(seconds) for seconds in (0.1, 0.11, 0.12)]
+    low = math.exp(fmean(logs) - 2.919986 * stdev(logs) / 3**0.5)  # the quantile of Student's t of two degrees
     assert kind(times, "measured")[0]["low"] == pytest.approx(low, rel=1e-3)
+    assert [kind(times, "measured")[1][end] for end in ("low", "high")] == pytest.approx([0.06, 0.06]), "no width"
     assert [set(row) & {"low", "high"} for row in kind(speed_up, "measured")][::2] == [set(), set()], "1 by definition"
     assert [row["speed_up"] for row in kind(speed_up, "measured")] == pytest.approx([1, 11 / 6, 1, 10 / 11])
     assert [row["speed_up"] for row in kind(speed_up, "predicted")] == pytest.approx([1, 2, 1, 2])
@@ -279,7 +283,7 @@ def test_scaling_shows_the_records_the_ideal_the_plan_and_what_was_published() -
     )
     assert [row["ratio"] for row in kind(ratio, "measured")] == pytest.approx([0.1 / 0.11, 0.11 / 0.06])
     assert kind(ratio, "published")[1]["ratio"] == pytest.approx(87.1 / 65.5)
-    assert found.findings[0] == "al: from 1 to 2 stages the speed-up is 1.83 ± 0.24, the efficiency 0.92 ± 0.12."
+    assert found.findings[0] == "al: from 1 to 2 stages the speed-up is 1.83 ± 0.17, the efficiency 0.92 ± 0.08."
 
 
 def test_a_ratio_is_of_points_that_differ_in_their_way_only() -> None:
@@ -309,7 +313,7 @@ def test_weak_scaling_keeps_the_step_time_in_the_ideal() -> None:
         trial(number, {"pipeline.stages": stages}, step_time_s=time, ran={"partition": [2] * stages})
         for number, (stages, time) in enumerate(((1, 0.1), (2, 0.125)))
     ]
-    found = exhibit(exhibits_of(results(trials)), "Weak scaling")
+    found = exhibit(exhibits_of(results(trials, published=["lin_2023"])), "Weak scaling")
     assert [row["step_time_s"] for row in kind(found.figures[0].rows, "ideal")] == [0.1, 0.1]
     assert [row["efficiency"] for row in kind(found.figures[2].rows, "measured")] == pytest.approx([1.0, 0.8])
     published = {row["devices"]: row["efficiency"] for row in kind(found.figures[2].rows, "published")}
@@ -345,28 +349,126 @@ def test_two_axes_of_numbers_are_maps() -> None:
 
 def test_the_race_is_the_mean_over_the_seeds(tmp_path: Path) -> None:
     """At the evaluations that all seeds made: one of them ended before the others."""
-    trials = [trial(number, {"variant": name}, seed=number % 2) for number, name in enumerate(("al", "al", "bp", "bp"))]
-    for number in range(4):
+    trials = [trial(number, {"variant": "al" if number < 3 else "bp"}, seed=number % 3) for number in range(6)]
+    for number in range(6):
         (tmp_path / f"{number:04d}").mkdir()
         writer = Writer(tmp_path / f"{number:04d}" / "records.jsonl")
-        more = number % 2 / 50
+        more = number % 3 / 100
         for record in (
             *(started(), staged(3, 0, 3, 0.1, step_times_s=[5.0, 1.0, 1.0])),
             *(evaluation(2, 7.0, 0.4 + more), evaluation(3, 9.0, 0.6 + more)),
-            *((staged(4, 0, 1, 0.1, step_times_s=[1.0]), evaluation(4, 11.0, 0.7)) if number % 2 else ()),
+            *((staged(4, 0, 1, 0.1, step_times_s=[1.0]), evaluation(4, 11.0, 0.7)) if number % 3 else ()),
         ):
             writer.write(record)
         writer.close()
     found = exhibit(exhibits_of(results(trials, tmp_path)), "Accuracy during training")
     assert [each.name for each in found.figures] == ["accuracy_by_seconds", "accuracy_by_samples"]
     columns = ("series", "seeds", "samples", "accuracy", "low", "high", "seconds")
-    off = 6.313752 * 0.02 / 2  # the quantile of Student's t with one degree of freedom
+    off = 2.919986 * 0.01 / 3**0.5  # the quantile of Student's t with two degrees of freedom
     assert [tuple(row[column] for column in columns) for row in found.figures[0].rows] == [
-        (name, 2, samples, *(pytest.approx(each, abs=1e-4) for each in (mean, mean - off, mean + off, samples / 10)))
+        (name, 3, samples, *(pytest.approx(each, abs=1e-4) for each in (mean, mean - off, mean + off, samples / 10)))
         for name in ("al", "bp")
         for samples, mean in ((20, 0.41), (30, 0.61))
     ]
     assert "Accuracy during training" not in {each.title for each in exhibits_of(results(trials))}  # no run folders
+
+
+def run_of(folder: Path, number: int, accuracies: list[float]) -> None:
+    """The records of a trial that was evaluated after each mini-batch."""
+    (folder / f"{number:04d}").mkdir()
+    writer = Writer(folder / f"{number:04d}" / "records.jsonl")
+    for count, accuracy in enumerate(accuracies, start=1):
+        writer.write(step(count, 2.0 * count))
+        writer.write(evaluation(count, 2.0 * count + 1, accuracy))
+    writer.close()
+
+
+def test_a_band_has_no_width_where_seeds_agree_and_two_seeds_have_none(tmp_path: Path) -> None:
+    """Drawn: the band of three seeds does not break off in the middle."""
+    trials = [trial(n, {"variant": "al" if n < 3 else "bp"}, seed=n % 3) for n in range(5)]
+    for number in range(5):
+        run_of(tmp_path, number, [0.2 + number / 100, 0.5, 0.6 - number / 100])
+    found = figure(exhibits_of(results(trials, tmp_path)), "accuracy_by_samples")
+    first, agreed, last, *of_two = found.rows
+    assert first["low"] < first["high"] and last["low"] < last["high"]
+    assert (agreed["low"], agreed["high"]) == (0.5, 0.5)
+    assert [{"low", "high"} & set(row) for row in of_two] == [set()] * 3
+    (band,) = re.findall(r'<path[^>]* d="(M[^"]*)"[^>]*opacity="0.16"', found.svg)
+    assert band.count("M") == 1
+
+
+def test_points_of_two_seeds_have_no_bars_in_any_figure(tmp_path: Path) -> None:
+    for_axis = [
+        trial(2 * n + seed, {"pipeline.stages": n}, seed=seed, step_time_s=(0.1 + seed) / n, steps=None)
+        for n in (1, 2)
+        for seed in (0, 1)
+    ]
+    to_target = [
+        trial(2 * n + seed, {"data.batch_size": 8 * n}, seed=seed, steps=100 + seed) for n in (1, 2) for seed in (0, 1)
+    ]
+    of_label_dim = [trial(4 * n + seed, {"method.label_dim": n}, seed=seed) for n in (1, 2) for seed in (0, 1)]
+    for of in (results(for_axis), results(to_target, target=ERROR), results(of_label_dim)):
+        exhibits = exhibits_of(of)
+        assert exhibits
+        assert not [row for one in exhibits for each in one.figures for row in each.rows if {"low", "high"} & set(row)]
+
+
+def test_published_curves_are_drawn_where_the_study_asks_for_them() -> None:
+    asked, not_asked = strong(), replace(strong(), study=strong().study.model_copy(update={"published": ()}))
+    assert "Lin" in exhibit(exhibits_of(asked), "Strong scaling").note
+    found = exhibit(exhibits_of(not_asked), "Strong scaling")
+    assert "Lin" not in found.note and not any(kind(each.rows, "published") for each in found.figures)
+    assert not any("thesis" in each.svg for each in found.figures)
+    nothing_alike = replace(strong(), study=strong().study.model_copy(update={"published": ("wang_2021",)}))
+    (warning,) = warnings_of(nothing_alike, exhibits_of(nothing_alike))
+    assert "wang_2021" in warning
+
+
+def test_points_that_end_in_the_same_weights_have_one_curve(tmp_path: Path) -> None:
+    """Against samples, by depth and in the losses; against seconds each device has its own."""
+    depths = [DepthScores(depth=depth, validation=0.4 + 0.1 * depth) for depth in (1, 2)]
+    hashes = {1: "a", 2: "a", 4: "b"}
+    trials = [
+        trial(n, {"run.deterministic": n}, ran={"weights_sha256": sha256, "accuracy_per_depth": depths})
+        for n, sha256 in hashes.items()
+    ]
+    for number in hashes:
+        run_of(tmp_path, number, [0.2, 0.5])
+    of = exhibits_of(results(trials, tmp_path))
+    one = "deterministic 1 (and 1 of equal weights)"
+    for name in ("accuracy_by_samples", "losses", "accuracy_per_depth"):
+        drawn = figure(of, name)
+        assert [each.label for each in drawn.series] == [one, "deterministic 4"], name
+        assert len(drawn.rows) == 4
+    assert len(figure(of, "accuracy_by_seconds").series) == 3
+    assert exhibit(of, "Training loss").findings == (
+        f"The curve `{one}` is that of `deterministic 1` and `deterministic 2`, which end in the same weights.",
+    )
+
+
+def test_equal_weights_with_other_values_keep_their_curves(tmp_path: Path) -> None:
+    """Such as those of runs that were evaluated at other mini-batches."""
+    trials = [trial(n, {"variant": str(n)}) for n in (0, 1)]
+    run_of(tmp_path, 0, [0.2, 0.5])
+    run_of(tmp_path, 1, [0.2, 0.5, 0.5])
+    assert len(figure(exhibits_of(results(trials, tmp_path)), "accuracy_by_samples").series) == 2
+
+
+def test_batch_sizes_on_other_stages_have_one_way_to_the_target() -> None:
+    trials = [
+        trial(
+            4 * stages + size,
+            {"data.batch_size": 8 * size, "pipeline.stages": stages},
+            steps=100 // size,
+            ran={"weights_sha256": str(size)},
+        )
+        for stages in (1, 2)
+        for size in (1, 2, 4)
+    ]
+    of = exhibits_of(results(trials, target=ERROR))
+    assert [each.label for each in figure(of, "steps_to_target").series] == ["stages 1 (and 1 of equal weights)"]
+    assert len(figure(of, "seconds_to_target").series) == 2
+    assert "relative_steps" not in [each.name for one in of for each in one.figures], "there is nothing to compare"
 
 
 def test_accuracy_per_depth_and_utilisation(tmp_path: Path) -> None:
@@ -440,7 +542,8 @@ def test_variants_that_cut_one_network_are_drawn_over_the_number_of_components(t
     ]
     (tmp_path / "0000").mkdir()
     (tmp_path / "0000" / "spec.yaml").write_text("data: {dataset: CIFAR10}\n", encoding="utf-8")
-    error, times = exhibit(exhibits_of(results(trials, tmp_path)), "Over the number of components").figures
+    of = results(trials, tmp_path, published=["wang_2021"])
+    error, times = exhibit(exhibits_of(of), "Over the number of components").figures
     assert (error.name, times.name) == ("test_over_components", "step_time_s_over_components")
     of_al = [(row["components"], row["test"]) for row in error.rows if row["series"] == "method al"]
     assert of_al == [(1, pytest.approx(0.6)), (2, pytest.approx(0.7)), (4, pytest.approx(0.8))]

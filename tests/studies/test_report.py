@@ -70,7 +70,7 @@ def test_a_report_has_its_files_and_can_be_made_again(tmp_path: Path) -> None:
 
 def test_a_study_of_times_shows_no_accuracy(tmp_path: Path) -> None:
     took = Times(training_s=1.0, epoch_s=0.5, forward_s=0.011, backward_s=0.022, update_s=0.003)
-    trials = [trial(n, {"pipeline.stages": n % 2 + 1}, seed=n // 2, validation=0.777, times=took) for n in range(4)]
+    trials = [trial(n, {"pipeline.stages": n % 2 + 1}, seed=n // 2, validation=0.777, times=took) for n in range(6)]
     folder = write(results(trials, measures="times"), tmp_path)
     for file in folder.rglob("*.*"):
         if file.suffix in (".html", ".md", ".csv", ".tex") or file.name == "study.json":
@@ -79,24 +79,24 @@ def test_a_study_of_times_shows_no_accuracy(tmp_path: Path) -> None:
     assert "measures times only" in text and "measures times only" in page_of(folder)[0]
     (head,) = re.findall(r"^\| point .*\|$", text, re.MULTILINE)
     assert "validation" not in head and "forward | backward | update" in head
-    assert "11.0 ms ± 0 s" in text and not list(folder.glob("figures/*accuracy*"))
+    assert "| 11.0 ms |" in text and "±" not in text and not list(folder.glob("figures/*accuracy*"))
 
 
 def test_the_latex_table_is_one_for_a_paper(tmp_path: Path) -> None:
-    """One unit a column, a column for each axis, chosen columns, and the best mean in bold."""
-    times = {"al": (0.0123, 0.0125), "bp": (0.9, 1.1), "scpl": (0.013, 0.015)}
+    """One unit a column, a column for each axis, chosen columns, and the best mean of the metric in bold."""
+    times = {"al": (0.0123, 0.0124, 0.0125), "bp": (0.9, 1.0, 1.1), "scpl": (0.013, 0.014, 0.015)}
     trials = [
         trial(
-            2 * place + seed,
+            3 * place + seed,
             {"variant": name, "data.batch_size": 32},
             seed=seed,
             step_time_s=time,
             validation=right - place / 100,
         )
-        for place, (name, pair) in enumerate(times.items())
-        for seed, (time, right) in enumerate(zip(pair, (0.9, 0.92), strict=True))
+        for place, (name, of_seeds) in enumerate(times.items())
+        for seed, (time, right) in enumerate(zip(of_seeds, (0.9, 0.91, 0.92), strict=True))
     ]
-    lost = trial(6, {"variant": "bp", "data.batch_size": 32}, seed=2, status="diverged", reason="the losses grew")
+    lost = trial(9, {"variant": "bp", "data.batch_size": 32}, seed=3, status="diverged", reason="the losses grew")
     folder = study_folder(results([*trials, lost]), tmp_path / "out")
     names = ["variant", "data.batch_size", "step_time_s", "validation"]
     report = write_report(folder, names)
@@ -104,9 +104,9 @@ def test_the_latex_table_is_one_for_a_paper(tmp_path: Path) -> None:
     assert (folder.path / "tables/points.tex").read_text().splitlines()[2:8] == [
         r"variant & batch size & step time (ms) & validation (\%) \\",
         r"\midrule",
-        r"al & $32$ & {\boldmath$\mathbf{12.4 \pm 0.1}$} & {\boldmath$\mathbf{91.0 \pm 1.4}$} \\",
-        r"bp & $32$ & $1000.0 \pm 141.4$\textsuperscript{2/3} & $90.0 \pm 1.4$\textsuperscript{2/3} \\",
-        r"scpl & $32$ & $14.0 \pm 1.4$ & $89.0 \pm 1.4$ \\",
+        r"al & $32$ & $12.4 \pm 0.1$ & {\boldmath$\mathbf{91.0 \pm 1.0}$} \\",
+        r"bp & $32$ & $1000.0 \pm 100.0$\textsuperscript{3/4} & $90.0 \pm 1.0$\textsuperscript{3/4} \\",
+        r"scpl & $32$ & $14.0 \pm 1.0$ & $89.0 \pm 1.0$ \\",
         r"\bottomrule",
     ]
     (line, *_) = csv.DictReader((folder.path / "tables/points.csv").open())

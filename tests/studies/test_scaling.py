@@ -141,18 +141,18 @@ def test_stages_and_replicas_are_measured_over_the_fewest_devices() -> None:
 
 
 def test_gains_are_ratios_of_means_with_a_deviation() -> None:
-    times = {1: (0.09, 0.11), 2: (0.05, 0.07)}
+    times = {1: (0.09, 0.1, 0.11), 2: (0.05, 0.06, 0.07)}
     trials = [
         trial(
-            2 * stages + seed, {"pipeline.stages": stages}, seed=seed, step_time_s=time, ran={"samples_per_s": 8 / time}
+            3 * stages + seed, {"pipeline.stages": stages}, seed=seed, step_time_s=time, ran={"samples_per_s": 8 / time}
         )
-        for stages, pair in times.items()
-        for seed, time in enumerate(pair)
+        for stages, of_seeds in times.items()
+        for seed, time in enumerate(of_seeds)
     ]
     first, second = rows(trials)
     assert first.speed_up is not None and (first.speed_up.mean, first.speed_up.deviation) == (1.0, None)
     assert second.speed_up is not None and second.speed_up.mean == pytest.approx(0.1 / 0.06)
-    relative = ((0.02 / 2**0.5 / 0.1) ** 2 + (0.02 / 2**0.5 / 0.06) ** 2) ** 0.5
+    relative = ((0.01 / 0.1) ** 2 + (0.01 / 0.06) ** 2) ** 0.5
     assert second.speed_up.deviation == pytest.approx(0.1 / 0.06 * relative)
     assert second.efficiency is not None and second.efficiency.deviation == pytest.approx(0.1 / 0.12 * relative)
 

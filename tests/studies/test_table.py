@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from typing import Any
 
 import pytest
 
@@ -17,11 +18,12 @@ ONE, TWO = {"pipeline.stages": 1}, {"pipeline.stages": 2}
 
 
 def test_the_seeds_of_a_point_share_a_row() -> None:
-    rows = rows_of([trial(2, TWO, validation=0.9), trial(1, ONE, validation=0.8), trial(0, ONE)], target=False)
-    assert [(row.point, row.trials, row.seeds) for row in rows] == [(ONE, 2, 2), (TWO, 1, 1)]
+    three = [trial(number, ONE, validation=value) for number, value in enumerate((0.5, 0.8, 0.65))]
+    rows = rows_of([trial(3, TWO, validation=0.9), *reversed(three)], target=False)
+    assert [(row.point, row.trials, row.seeds) for row in rows] == [(ONE, 3, 3), (TWO, 1, 1)]
     first = rows[0].figures["validation"]
     assert first is not None
-    assert (first.mean, first.deviation) == (pytest.approx(0.65), pytest.approx(0.2121, abs=1e-4))
+    assert (first.mean, first.deviation) == (pytest.approx(0.65), pytest.approx(0.15))
     second = rows[1].figures["validation"]
     assert second is not None and second.deviation is None
 
@@ -117,13 +119,14 @@ def test_the_csv_holds_every_figure_as_a_number() -> None:
 
 
 def test_a_target_counts_the_seeds_that_diverged() -> None:
-    diverged = trial(2, ONE, seed=2, status="diverged", reason="the losses grew")
-    failed = trial(3, ONE, seed=3, status="failed", reason="no", summary=None)
-    (row,) = rows_of([trial(0, ONE, steps=20), trial(1, ONE, seed=1, steps=40), diverged, failed], target=True)
-    assert (row.reached, row.seeds, row.tried) == (2, 2, 4)
+    diverged = trial(3, ONE, seed=3, status="diverged", reason="the losses grew")
+    failed = trial(4, ONE, seed=4, status="failed", reason="no", summary=None)
+    reached = [trial(seed, ONE, seed=seed, steps=20 + 10 * seed) for seed in range(3)]
+    (row,) = rows_of([*reached, diverged, failed], target=True)
+    assert (row.reached, row.seeds, row.tried) == (3, 3, 5)
     table = table_of([row], target=True)
-    assert dict(zip(table.head, table.rows[0], strict=True))["reached"] == "2 of 4"
-    assert dict(zip(table.head, table.rows[0], strict=True))["steps to target"] == "30 ± 14.1 (2 of 4)"
+    assert dict(zip(table.head, table.rows[0], strict=True))["reached"] == "3 of 5"
+    assert dict(zip(table.head, table.rows[0], strict=True))["steps to target"] == "30 ± 10 (3 of 5)"
 
 
 def test_settings_that_diverge_on_some_seeds_come_after_those_that_do_not() -> None:
@@ -179,3 +182,44 @@ def test_the_csv_of_trials_has_numbers_in_full_and_nothing_where_there_is_none()
     assert (first["pipeline.stages"], first["optimizer.lr"], first["steps_to_target"]) == ("1", "0.123456789", "1234")
     assert float(first["validation"]) == 2 / 3
     assert (second["optimizer.lr"], second["steps_to_target"], second["validation"]) == ("1e-05", "", "")
+
+
+def bold(latex: str) -> list[str]:
+    """The first cells of the rows that have a bold value."""
+    return [line.partition(" &")[0] for line in latex.splitlines() if r"\mathbf" in line]
+
+
+def test_only_metrics_are_bold_and_only_among_rows_that_can_be_compared() -> None:
+    points = [(name, size) for size in (32, 512) for name in ("al", "bp")]
+    records = [
+        trial(n, {"variant": name, "data.batch_size": size}, validation=0.5 + n / 10, step_time_s=0.1 + n)
+        for n, (name, size) in enumerate(points)
+    ]
+    latex = table_of(rows_of(records, target=False), target=False).latex
+    assert bold(latex) == ["bp", "bp"], "the more accurate one at each batch size"
+    assert latex.count(r"\mathbf") == 4, "validation and test: the shortest step time is plain"
+
+
+@pytest.mark.parametrize(
+    ("axis", "values", "overrides", "expected"),
+    [
+        ("optimizer.lr", (0.1, 0.2), ("optimizer.lr=0.1", "optimizer.lr=0.2"), ["$0.2$"]),
+        ("data.dataset", ("MNIST", "CIFAR10"), ('data.dataset="MNIST"', 'data.dataset="CIFAR10"'), []),
+        ("variant", ("digits", "all"), ('data={"source": "digits"}', 'data={"source": "mnist"}'), []),
+        ("variant", ("short", "long"), ("run.epochs=1", "run.epochs=20"), []),
+        ("data.batch_size", (8, 16), ("data.batch_size=8", "data.batch_size=16"), ["$16$"]),
+    ],
+)
+def test_other_data_and_other_budgets_are_not_compared(
+    axis: str, values: tuple[Any, ...], overrides: tuple[str, ...], expected: list[str]
+) -> None:
+    records = [
+        trial(n, {axis: value}, overrides=[override], validation=0.5 + n / 10)
+        for n, (value, override) in enumerate(zip(values, overrides, strict=True))
+    ]
+    assert bold(table_of(rows_of(records, target=False), target=False).latex) == expected
+
+
+def test_trials_that_end_at_a_target_are_not_compared_by_their_accuracy() -> None:
+    records = [trial(n, {"data.batch_size": 8 * (n + 1)}, steps=10 + n, validation=0.8 + n / 10) for n in (0, 1)]
+    assert bold(table_of(rows_of(records, target=True), target=True).latex) == []

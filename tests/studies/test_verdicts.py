@@ -38,6 +38,7 @@ def timed(**times_s: list[float]) -> list[TrialRecord]:
         ([0.020, 0.021, 0.022], [0.0050, 0.0051, 0.0052], "does not hold"),
         ([0.020, 0.021, 0.022], [0.009, 0.011, 0.012], "not decided by this study"),
         ([0.020, 0.021, 0.022], [0.015], "not decided by this study"),
+        ([0.020, 0.021, 0.022], [0.015, 0.015], "not decided by this study"),
     ],
 )
 def test_a_claim_about_times_is_that_of_the_best_of_the_others(
@@ -46,8 +47,8 @@ def test_a_claim_about_times_is_that_of_the_best_of_the_others(
     claim = {**FASTER, "over": [{"variant": "naive"}, {"variant": "gpipe"}]}
     (found,) = answers_of(results(timed(streamed=[0.010, 0.0101, 0.0102], naive=naive, gpipe=gpipe), verdicts=[claim]))
     assert found.answer == answer
-    if len(gpipe) == 1:
-        assert found.compared == [] and any("one seed" in doubt for doubt in found.doubts)
+    if len(gpipe) < 3:
+        assert found.compared == [] and any("no spread" in doubt for doubt in found.doubts)
     else:
         assert [each.point for each in found.compared] == ["data.batch_size=32", "data.batch_size=64"]
         ratio = 0.0101 / np.exp(np.mean(np.log(gpipe)))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from alray.report import figure
 from alray.report.figure import Exhibit, Show
 from alray.studies.batch_size import at_the_edge
+from alray.studies.busy import busy_warnings
 from alray.studies.figures.over_axes import heat_maps, over_one_axis
 from alray.studies.figures.over_components import over_components
 from alray.studies.figures.scaling import device_scaling
 from alray.studies.figures.to_target import best_settings, search_so_far, steps_to_target, trials
 from alray.studies.figures.training import depths, early_exits, losses, race, utilisation
 from alray.studies.impossible import impossible_times
+from alray.studies.published import NOTES
 from alray.studies.results import Results
 
 EXHIBITS: tuple[Show[Results], ...] = (
@@ -36,8 +40,18 @@ def exhibits_of(results: Results) -> list[Exhibit]:
     return figure.exhibits_of(results, EXHIBITS)
 
 
-def warnings_of(results: Results) -> list[str]:
-    """The warnings about a study's figures: times that cannot be true, and best settings on the edge of what was
-    searched."""
-    search, found = results.study.search, impossible_times(results)
-    return found if search is None else [*found, *(sentence for _, _, sentence in at_the_edge(search, results.rows))]
+def warnings_of(results: Results, exhibits: Sequence[Exhibit] = ()) -> list[str]:
+    """The warnings about a study's figures: times that cannot be true, a machine that was busy, best settings on the
+    edge of what was searched, and published curves that the study asks for and none of its exhibits has."""
+    search = results.study.search
+    drawn = {sentence for exhibit in exhibits for sentence in exhibit.addenda}
+    return [
+        *impossible_times(results),
+        *busy_warnings(results.records),
+        *(() if search is None else (sentence for _, _, sentence in at_the_edge(search, results.rows))),
+        *(
+            f"published: no figure of this study measures what {source} did, so none has its curves"
+            for source in results.study.published
+            if NOTES[source] not in drawn
+        ),
+    ]

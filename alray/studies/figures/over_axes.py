@@ -9,12 +9,13 @@ from typing import Any
 from alray.loading.study.points import in_words, value_text
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar, heat_map
 from alray.report.figure import Exhibit, Figure, file_name
+from alray.report.same_weights import merged
 from alray.report.text import number, score, seconds, share
 from alray.studies.doubt import interval_of_point
 from alray.studies.figures.trouble import marks_of, trouble
 from alray.studies.results import BATCH_SIZE, Results
 from alray.studies.scaling import DEVICE_AXES
-from alray.studies.table import PointRow
+from alray.studies.table import SCORES, PointRow, weights_along
 
 _NOT_REACHED = "not reached"
 
@@ -22,20 +23,18 @@ _NOT_REACHED = "not reached"
 def over_one_axis(results: Results) -> Exhibit | None:
     """The best validation accuracy (or metric of another task) and the step time (median over the mini-batches after
     warm-up) of every point over the first axis of numbers, or else the first axis, one series for each combination of
-    the other axes. Mean over seeds; the bar is its 90 % interval by Student's t. Another shape marks a point where a
-    seed did not come to its end or learned next to nothing. Source: the rows of the table."""
+    the other axes. Mean over seeds; the bar, from three seeds on, is its 90 % interval by Student's t. Another shape
+    marks a point where a seed did not come to its end or learned next to nothing. Source: the rows of the table."""
     if not results.compares_ends or results.axis_of_cuts is not None:
         return None
     axis = next(filter(results.is_numeric, results.axes), results.axes[0])
-    figures = tuple(
-        figure
-        for name, title in (
-            ("validation", f"validation {results.metric.title}"),
-            ("step_time_s", "step time (seconds)"),
-        )
-        if (figure := _over(results, axis, name, title)) is not None
+    found = (
+        _over(results, axis, "validation", f"validation {results.metric.title}"),
+        _over(results, axis, "step_time_s", "step time (seconds)"),
     )
-    return Exhibit(f"Over {in_words(axis)}", figures) if figures else None
+    figures = tuple(figure for figure, _ in filter(None, found))
+    notes = tuple(note for _, notes in filter(None, found) for note in notes)
+    return Exhibit(f"Over {in_words(axis)}", figures, notes) if figures else None
 
 
 def heat_maps(results: Results) -> Exhibit | None:
@@ -49,10 +48,11 @@ def heat_maps(results: Results) -> Exhibit | None:
     return Exhibit("Over two axes", tuple(maps)) if maps else None
 
 
-def _over(results: Results, axis: str, name: str, title: str) -> Figure | None:
+def _over(results: Results, axis: str, name: str, title: str) -> tuple[Figure, tuple[str, ...]] | None:
+    """A figure of the rows over an axis, with notes on curves that stand for several series."""
     rows: list[dict[str, Any]] = []
-    numeric = results.is_numeric(axis)
-    for label, each in results.along(axis).items():
+    numeric, along = results.is_numeric(axis), results.along(axis)
+    for label, each in along.items():
         for row in each:
             spread = row.figures[name]
             if spread is not None:
@@ -63,12 +63,16 @@ def _over(results: Results, axis: str, name: str, title: str) -> Figure | None:
     if not rows:
         return None
     series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
+    notes: tuple[str, ...] = ()
+    if name in SCORES:
+        weights = {label: weights_along(each) for label, each in along.items()}
+        rows, series, notes, _ = merged(rows, series, weights, ("value", name, "low", "high"))
     tells = {"series": "series", "seeds": "seeds", "doubts": "doubts"}
     scale = _axis_scale(results, axis)
     curves = Curves(scale, Scale(name, title), series, marks=marks_of(rows), tells=tells, joined=numeric)
     heading = f"{title.partition(' (')[0].capitalize()} over {in_words(axis)}"
     what = f"{heading}: {', '.join(each.label for each in series)}."
-    return curves.figure(file_name(f"{name}_over_{axis}"), heading, what, rows)
+    return curves.figure(file_name(f"{name}_over_{axis}"), heading, what, rows), notes
 
 
 def _axis_scale(results: Results, axis: str) -> Scale:

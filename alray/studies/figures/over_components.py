@@ -10,7 +10,7 @@ from alray.report.figure import Exhibit, Figure
 from alray.studies.confidence import Interval
 from alray.studies.doubt import interval_of_point
 from alray.studies.figures.trouble import marks_of, trouble
-from alray.studies.published import ERRORS
+from alray.studies.published import ERRORS, NOTES, PublishedErrors
 from alray.studies.results import Results
 
 _ACROSS = "components"
@@ -20,10 +20,9 @@ _HEADING = "Over the number of components"
 def over_components(results: Results) -> Exhibit | None:
     """The error on the test set (or metric of another task; without a test set, on the validation set), and the step
     time (median over the mini-batches after warm-up), over the number of components that the network is cut into, one
-    series for each combination of the other axes. Mean over seeds; the bar is its 90 % interval by Student's t. Another
-    shape marks a point where a seed did not come to its end or learned next to nothing. Published curves of the same
-    data set are lines of their own: other networks, other training (on CIFAR-10 Y. Wang et al., Revisiting Locally
-    Supervised Learning, ICLR 2021, as others cite it). Source: the rows of the table."""
+    series for each combination of the other axes. Mean over seeds; the bar, from three seeds on, is its 90 % interval
+    by Student's t. Another shape marks a point where a seed did not come to its end or learned next to nothing. Source:
+    the rows of the table."""
     axis = results.axis_of_cuts
     if axis is None or not results.compares_ends:
         return None
@@ -35,7 +34,14 @@ def over_components(results: Results) -> Exhibit | None:
         _figure(results, axis, "step_time_s", "step time (seconds)"),
     )
     figures = tuple(figure for figure in found if figure is not None)
-    return Exhibit(_HEADING, figures) if figures else None
+    notes = tuple(NOTES[source] for source in dict.fromkeys(one.source for one in _published(results)))
+    return Exhibit(_HEADING, figures, addenda=notes if metric.share else ()) if figures else None
+
+
+def _published(results: Results) -> list[PublishedErrors]:
+    """The published errors on the data set of the study that it asks for."""
+    dataset = results.setting(results.records[0], "data.dataset")
+    return [one for one in ERRORS if one.source in results.study.published and one.dataset == dataset]
 
 
 def _figure(results: Results, axis: str, name: str, title: str, *, is_error: bool = False) -> Figure | None:
@@ -60,8 +66,7 @@ def _figure(results: Results, axis: str, name: str, title: str, *, is_error: boo
     labels = list(dict.fromkeys(row["series"] for row in rows))
     kinds = [MEASURED]
     if is_error:
-        dataset = results.setting(results.records[0], "data.dataset")
-        for curve in (each for each in ERRORS if each.dataset == dataset):
+        for curve in _published(results):
             labels.append(curve.label)
             kinds = [MEASURED, PUBLISHED]
             rows += [

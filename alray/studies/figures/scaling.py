@@ -13,7 +13,7 @@ from alray.report.spread import Spread, ratio, shown
 from alray.spec.study.section import VARIANT
 from alray.studies.doubt import interval_of_point, interval_of_ratio
 from alray.studies.figures.trouble import marks_of, trouble
-from alray.studies.published import CURVES, Published
+from alray.studies.published import CURVES, NOTES, Published
 from alray.studies.results import Results
 from alray.studies.scaling import DEVICE_AXES, ScaledPoint, Scaling
 
@@ -32,9 +32,7 @@ def device_scaling(results: Results) -> Exhibit | None:
     the components that they pass. The speed-up is the work a second over that of the point on the fewest devices with
     otherwise the same values; the efficiency is the speed-up divided by the ratio of the devices. Strong scaling keeps
     the work; weak scaling keeps the work of each device, where one component that does not grow, such as an embedding,
-    is left out. Dashed lines are the plan's predictions, dotted ones the ideal. Thin lines are published curves (T.-H.
-    Lin 2023, National Central University: AG News, Transformer, seconds per epoch on GPUs, with the layers placed in
-    turns over them), of which only the ratios can be compared."""
+    is left out. Dashed lines are the plan's predictions, dotted ones the ideal."""
     found = results.scaling
     if found is None:
         return None
@@ -49,7 +47,8 @@ def device_scaling(results: Results) -> Exhibit | None:
     if ratios:
         title = "Backpropagation's step time over that of local losses"
         figures.append(_figure(found, "ratio", title, Scale("ratio", "ratio of step times"), ratios))
-    return Exhibit(f"{kind[0].upper()}{kind[1:]}", tuple(figures), tuple(_conclusions(found)))
+    notes = tuple(NOTES[source] for source in dict.fromkeys(one.source for one in _published(results, found)))
+    return Exhibit(f"{kind[0].upper()}{kind[1:]}", tuple(figures), tuple(_conclusions(found)), addenda=notes)
 
 
 def _figure(found: Scaling, name: str, title: str, y: Scale, rows: list[dict[str, Any]]) -> Figure:
@@ -100,7 +99,7 @@ def _gains(results: Results, found: Scaling, name: Literal["speed_up", "efficien
     every = [point for points in found.series.values() for point in points]
     for point in (min(every, key=_devices), max(every, key=_devices)):
         rows.append(_row(IDEAL, IDEAL, point.devices, **{name: point.more if name == "speed_up" else 1.0}))
-    for one in _shown(found):
+    for one in _published(results, found):
         for devices, seconds in one.seconds.items():
             if devices <= max(map(_devices, every)):
                 speed_up = one.seconds[1] / seconds * (devices if one.weak else 1)
@@ -131,7 +130,7 @@ def _ratios(results: Results, found: Scaling) -> Iterator[dict[str, Any]]:
                 bar = error_bar(interval_of_ratio(results, "step_time_s", over.row, under.row, 1.0))
                 fields = {"step_time_s": under.step_time_s.mean, **bar}
                 yield _row(label, MEASURED, devices, ratio=ratio(over.step_time_s, under.step_time_s).mean, **fields)
-    if any_measured and (published := _shown(found)):
+    if any_measured and (published := _published(results, found)):
         most = max(point.devices for points in found.series.values() for point in points)
         al, bp = sorted(published, key=lambda one: not one.local_losses)
         for devices in sorted(al.seconds.keys() & bp.seconds.keys()):
@@ -155,10 +154,11 @@ def _pair_label(found: Scaling, over: ScaledPoint, under: ScaledPoint) -> str:
     return f"{series_label(shared)}, {differing}" if shared else differing
 
 
-def _shown(found: Scaling) -> list[Published]:
-    """The published curves of this scaling. They begin at one stage."""
+def _published(results: Results, found: Scaling) -> list[Published]:
+    """The published curves of this scaling that the study asks for. They begin at one stage."""
     from_one = found.devices == "stages" and all(points[0].devices == 1 for points in found.series.values())
-    return [one for one in CURVES if from_one and found.kind == ("weak" if one.weak else "strong")]
+    asked = [one for one in CURVES if one.source in results.study.published]
+    return [one for one in asked if from_one and found.kind == ("weak" if one.weak else "strong")]
 
 
 def _is_backpropagation(points: Sequence[ScaledPoint]) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from alray.loading.study.points import in_words, label_of, value_text
 from alray.report.drawing import BEYOND, IDEAL, MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Series, file_name
+from alray.report.same_weights import merged
 from alray.report.table import CellValue, Column, Numbers, Table
 from alray.report.text import share
 from alray.studies.batch_size import Regimes, at_the_edge, perfect_steps, regimes
@@ -19,7 +20,7 @@ from alray.studies.doubt import interval_of_point, of_series
 from alray.studies.figures.trouble import doubts_of
 from alray.studies.records import TrialRecord
 from alray.studies.results import BATCH_SIZE, Results
-from alray.studies.table import PointRow, settings_text
+from alray.studies.table import PointRow, settings_text, weights_along
 
 _REGIMES = ("perfect scaling", "diminishing returns", "maximal data parallelism")
 _SOME = "not reached by every seed"
@@ -54,10 +55,13 @@ def steps_to_target(results: Results) -> Exhibit | None:
     colours = colours_of(list(along))
     sizes = results.values(BATCH_SIZE)
     rows = [row for label, each in along.items() for row in _way(results, label, each, found[label])]
+    weights = {label: weights_along(each) for label, each in along.items()}
+    fields = ("kind", "mark", "batch_size", "steps", "low", "high")
+    rows, series, notes, names = merged(rows, colours, weights, fields)
     curves = Curves(
         Scale("batch_size", "batch size", base=2, ticks=sizes),
         Scale("steps", "mini-batches to the target", base=2),
-        colours,
+        series,
         kinds=(MEASURED, IDEAL),
         marks=_marks(rows),
         tells={"mark": "regime", **_TELLS},
@@ -67,13 +71,14 @@ def steps_to_target(results: Results) -> Exhibit | None:
     conclusions = tuple(
         _conclusion(label, each, along[label], useful[label], searched=searched) for label, each in found.items()
     )
-    conclusions += tuple(_rises(label, each) for label, each in along.items() if _rising(each))
+    conclusions += tuple(_rises(label, each) for label, each in along.items() if _rising(each)) + notes
     what = "Mini-batches to the target against batch size, both on scales of powers of two, with the line of perfect "
     what += f"scaling. {' '.join(conclusions)}"
     figures = [curves.figure("steps_to_target", "Mini-batches to the target", what, rows)]
-    if len(relative := {label: list(_relative(rows, label)) for label in along if found[label] is not None}) > 1:
+    several = [name for label, name in names.items() if found[label] is not None]
+    if len(relative := {name: list(_relative(rows, name)) for name in several}) > 1:
         y = Scale("relative", "mini-batches, of those at the smallest", base=2)
-        beside = Curves(curves.x, y, colours, kinds=(MEASURED, IDEAL), marks=curves.marks, tells=curves.tells)
+        beside = Curves(curves.x, y, series, kinds=(MEASURED, IDEAL), marks=curves.marks, tells=curves.tells)
         what = "Mini-batches to the target, as a share of those that the same series takes at its smallest batch size."
         shown = [row for each in relative.values() for row in each]
         figures.append(

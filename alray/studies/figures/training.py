@@ -11,6 +11,7 @@ from alray.loading.study.points import series_label
 from alray.report.attempts import Timed, split_attempts
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit
+from alray.report.same_weights import Weights, merged
 from alray.report.spread import spread
 from alray.report.thinning import groups, spaced
 from alray.report.training_time import TRAINING_S, TrainingTime
@@ -31,10 +32,10 @@ _MOST_EVALUATIONS = 2000
 def race(results: Results) -> Exhibit | None:
     """Validation accuracy, or the metric of another task (on the test set where there is no validation set), at every
     evaluation, against seconds of training and against samples seen: the mean over the seeds of each point, at the
-    evaluations that all of them made; the band is its 90 % interval by Student's t. The seconds, a mean as well, count
-    training only: no start-up and no evaluations. With a search, the curves are those of the best settings. Source: the
-    evaluations in `records.jsonl` of each trial, of which at most about 2,000 are drawn. Studies of more than 24
-    points, and those that measure times only, have no such figure."""
+    evaluations that all of them made; the band, from three seeds on, is its 90 % interval by Student's t. The seconds,
+    a mean as well, count training only: no start-up and no evaluations. With a search, the curves are those of the best
+    settings. Source: the evaluations in `records.jsonl` of each trial, of which at most about 2,000 are drawn. Studies
+    of more than 24 points, and those that measure times only, have no such figure."""
     if len(results.rows) > MOST_POINTS or results.study.measures == "times":
         return None
     most = _MOST_EVALUATIONS // max(1, len(results.rows)) + 1
@@ -43,7 +44,7 @@ def race(results: Results) -> Exhibit | None:
         return None
     metric = results.metric
     labels = list(dict.fromkeys(row["series"] for row in rows))
-    series = colours_of(labels)
+    one_curve_each = merged(rows, colours_of(labels), _weights(results), ("samples", *_values(metric)))
     figures = []
     for name, title, x in (
         ("seconds", "seconds of training", Scale("seconds", TRAINING_S, from_zero=True)),
@@ -56,19 +57,22 @@ def race(results: Results) -> Exhibit | None:
             "seconds": "seconds",
             "samples": "samples",
         }
+        drawn, series = (
+            (rows, colours_of(labels)) if name == "seconds" else (one_curve_each.rows, one_curve_each.series)
+        )
         curves = Curves(x, Scale(metric.name, metric.title), series, tells=tells, size=14, bands=True)
-        what = f"{metric.heading} during training against {title}: {', '.join(labels)}."
-        shown = [row for row in rows if row[name] is not None]
+        what = f"{metric.heading} during training against {title}: {', '.join(each.label for each in series)}."
+        shown = [row for row in drawn if row[name] is not None]
         figures.append(curves.figure(f"{metric.name}_by_{name}", f"{metric.heading} against {title}", what, shown))
-    return Exhibit(f"{metric.heading} during training", tuple(figures))
+    return Exhibit(f"{metric.heading} during training", tuple(figures), one_curve_each.notes)
 
 
 def losses(results: Results) -> Exhibit | None:
     """The sum of all losses of all components during training: the mean over the seeds of each point, as far as all of
-    them trained; the band is its 90 % interval by Student's t. Local losses and those of backpropagation cannot be
-    compared; their shapes can. Source: the losses in `records.jsonl` of each trial, as at most about 2,000 means over
-    neighbouring mini-batches. Studies of more than 24 points, of scaling, with a search or with a target, and those
-    that measure times only, have no such figure."""
+    them trained; the band, from three seeds on, is its 90 % interval by Student's t. Local losses and those of
+    backpropagation cannot be compared; their shapes can. Source: the losses in `records.jsonl` of each trial, as at
+    most about 2,000 means over neighbouring mini-batches. Studies of more than 24 points, of scaling, with a search or
+    with a target, and those that measure times only, have no such figure."""
     study = results.study
     unsuited = results.scaling is not None or study.search or study.target or study.measures == "times"
     if len(results.rows) > MOST_POINTS or unsuited:
@@ -77,13 +81,14 @@ def losses(results: Results) -> Exhibit | None:
     rows = [each for row in results.rows for each in _losses(results, row, most)]
     if len(rows) < 2:
         return None
-    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
+    labels = list(dict.fromkeys(row["series"] for row in rows))
+    rows, series, notes, _ = merged(rows, colours_of(labels), _weights(results), ("samples", "loss", "low", "high"))
     y = Scale("loss", "sum of all losses", base=10 if min(row["loss"] for row in rows) > 0 else 0)
     tells = {"series": "point", "seeds": "seeds", "step": "mini-batches"}
     x = Scale("samples", "samples seen", form="~s", from_zero=True)
     curves = Curves(x, y, series, tells=tells, size=6, bands=True)
     what = f"Training loss against samples: {', '.join(each.label for each in series)}."
-    return Exhibit("Training loss", (curves.figure("losses", "Training loss", what, rows),))
+    return Exhibit("Training loss", (curves.figure("losses", "Training loss", what, rows),), notes)
 
 
 def early_exits(results: Results) -> Exhibit | None:
@@ -104,19 +109,20 @@ def early_exits(results: Results) -> Exhibit | None:
 
 def depths(results: Results) -> Exhibit | None:
     """The accuracy, or the metric of another task, of the final weights on the validation set (on the test set where
-    there is none) by the depth of the route: depth n uses the first n components only. Mean over seeds; the bar is its
-    90 % interval by Student's t. Source: `accuracy_per_depth` (or `scores_per_depth`) of the summaries. Studies of more
-    than 24 points have no such figure."""
+    there is none) by the depth of the route: depth n uses the first n components only. Mean over seeds; the bar, from
+    three seeds on, is its 90 % interval by Student's t. Source: `accuracy_per_depth` (or `scores_per_depth`) of the
+    summaries. Studies of more than 24 points have no such figure."""
     metric = results.metric
     rows = [each for row in results.rows for each in _depths(row, metric)]
     if len(results.rows) > MOST_POINTS or len({row["depth"] for row in rows}) < 2:
         return None
-    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
+    labels = list(dict.fromkeys(row["series"] for row in rows))
+    rows, series, notes, _ = merged(rows, colours_of(labels), _weights(results), ("depth", *_values(metric)))
     depth = Scale("depth", "depth of the route", ticks=sorted({row["depth"] for row in rows}), form="d")
     curves = Curves(depth, Scale(metric.name, metric.title), series, tells={"series": "point", "seeds": "seeds"})
     what = f"{metric.heading} by the depth of the route: {', '.join(each.label for each in series)}."
     figure = curves.figure(f"{metric.name}_per_depth", f"{metric.heading} per depth", what, rows)
-    return Exhibit(f"{metric.heading} per depth", (figure,))
+    return Exhibit(f"{metric.heading} per depth", (figure,), notes)
 
 
 def utilisation(results: Results) -> Exhibit | None:
@@ -150,6 +156,16 @@ def _evaluations(results: Results, row: PointRow, most: int) -> Iterator[dict[st
             "seconds": fmean(seconds) if len(seconds) == len(each) else None,
             **_mean(results.metric.name, [value for _, value, _ in each], share=results.metric.share),
         }
+
+
+def _weights(results: Results) -> dict[str, Weights | None]:
+    """The final weights of each point, by its label."""
+    return {series_label(row.point): row.weights for row in results.rows}
+
+
+def _values(metric: Metric) -> tuple[str, ...]:
+    """The fields of a row with a mean over seeds and its band."""
+    return metric.name, "low", "high"
 
 
 def _scores(results: Results, record: TrialRecord) -> dict[int, tuple[int, float, float | None]]:

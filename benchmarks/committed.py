@@ -1,0 +1,160 @@
+"""The reports in docs/studies as the results of their studies again: the records of the trials, from tables/trials.csv.
+
+Run folders are not committed. So these results have no curves of training, no accuracy per depth and no utilisation.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from alray.loading.study.load import LoadedStudy, load_study
+from alray.loading.study.trials import Trial
+from alray.run_folder.metrics import ACCURACY
+from alray.run_folder.records import Best, Exit, Scores, Summary
+from alray.spec.models import Spec
+from alray.studies.records import Reached, Times, TrialRecord
+from alray.studies.results import Results
+from benchmarks.findings_page import KEPT, REPORTS, SPECS
+
+NOWHERE = Path("no run folder is committed")
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report in docs/studies, with the study that made it.
+
+    Attributes:
+        folder: docs/studies/NAME.
+        loaded: the study of the same name.
+    """
+
+    folder: Path
+    loaded: LoadedStudy
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def page(self) -> Path:
+        return self.folder / "README.md"
+
+    @cached_property
+    def kept(self) -> dict[str, Any]:
+        """The study as it ran, its answers, and the version of alray."""
+        values: dict[str, Any] = json.loads((self.folder / KEPT).read_text(encoding="utf-8"))
+        return values
+
+    @property
+    def is_of_earlier_clock(self) -> bool:
+        """Whether it was measured before alray 0.3: only since then a report says by which version."""
+        return self.kept.get("version") is None
+
+    @cached_property
+    def results(self) -> Results:
+        study = self.loaded.study
+        records = list(self._records())
+        if study.measures == "times":
+            records = [record.without_accuracies for record in records]
+        return Results(study, records, lambda number: NOWHERE / str(number))
+
+    def spec_of(self, record: TrialRecord) -> Spec:
+        return self.loaded.spec_of(self._trials[record.number])
+
+    @cached_property
+    def _trials(self) -> dict[int, Trial]:
+        return {trial.number: trial for trial in self.loaded.trials}
+
+    def _records(self) -> Iterator[TrialRecord]:
+        with (self.folder / "tables" / "trials.csv").open(encoding="utf-8") as rows:
+            for row in csv.DictReader(rows):
+                trial = self._trials[int(row["trial"])]
+                assert int(row["seed"]) == trial.seed, f"{self.name}: trial {trial.number} is another one now"
+                yield _record(trial, self.loaded.spec_of(trial), row)
+
+
+def reports(specs: Path = SPECS, folders: Path = REPORTS) -> list[Report]:
+    """Every report whose study is in `specs`, by name."""
+    files = sorted(file for file in specs.glob("*.yaml") if (folders / file.stem / KEPT).is_file())
+    return [Report(folders / file.stem, load_study(file, [])) for file in files]
+
+
+def _record(trial: Trial, spec: Spec, row: Mapping[str, str]) -> TrialRecord:
+    def number(name: str) -> float | None:
+        return float(row[name]) if row.get(name) else None
+
+    steps, reached = number("steps"), number("steps_to_target")
+    fields: dict[str, Any] = {
+        "number": trial.number,
+        "point": dict(trial.point.values),
+        "index": trial.index,
+        "values": dict(trial.values),
+        "seed": trial.seed,
+        "overrides": list(trial.overrides),
+        "status": row["status"],
+        "reason": row["reason"] or None,
+        "summary": None if steps is None else _summary(spec, row, int(steps), number),
+    }
+    if number("training_s") is not None or number("forward_s") is not None:
+        fields["times"] = Times(**{name: number(name) for name in Times.model_fields})
+    if reached is not None:
+        samples = int(number("samples_to_target") or 0)
+        fields["reached"] = Reached(step=int(reached), samples=samples, training_s=number("seconds_to_target"))
+    if (share := number("exit_time")) is not None:  # the table has only what follows from the exits
+        exits = {1: share, 2: 1.0}
+        fields["exits"] = [
+            Exit(depth=depth, threshold=None, validation=1.0, s_per_sample=time) for depth, time in exits.items()
+        ]
+    return TrialRecord(**fields)
+
+
+def _summary(spec: Spec, row: Mapping[str, str], steps: int, number: Callable[[str], float | None]) -> Summary:
+    metric = spec.task.measures
+    validation, test = number("validation"), number("test")
+    scores = Scores(validation=validation, test=test)
+    by_edge = round((number("bytes_sent") or 0.0) * steps)
+    return Summary(
+        version="0.2.0",
+        name=spec.name,
+        status="finished",
+        run_dir="",
+        seed=int(row["seed"]),
+        threads=spec.resources.threads,
+        method=spec.method.kind,
+        schedule=spec.schedule,
+        engine="ray",
+        stages=spec.pipeline.stages,
+        replicas=spec.replicas.count,
+        partition=[spec.model.num_components or 0],
+        steps=steps,
+        epochs=0.0,
+        samples=0,
+        duration_s=0.0,
+        samples_per_s=number("samples_per_s"),
+        step_time_s=number("step_time_s"),
+        predicted_step_time_s=number("predicted_step_time_s"),
+        bubble=number("bubble"),
+        predicted_bubble=None,
+        metric=metric.name,
+        accuracy=scores if metric == ACCURACY else None,
+        scores=None if metric == ACCURACY else scores,
+        best=None if validation is None else Best(step=steps, validation=validation, test=test),
+        accuracy_per_depth=[],
+        weights_sha256=None,
+        parameters=int(number("parameters") or 0),
+        peak_memory_bytes=[_whole(number("peak_memory_bytes"))],
+        predicted_memory_bytes=[size] if (size := _whole(number("predicted_memory_bytes"))) is not None else [],
+        bytes_sent={"all": by_edge} if by_edge else {},
+        all_reduce_bytes=round((number("all_reduce_bytes") or 0.0) * steps),
+        failures=[],
+    )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
