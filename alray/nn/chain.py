@@ -192,6 +192,8 @@ class _Parts(Chain):
         self._scores = () if sample.tokens is None else tuple(sample)
         known = [facts.ends for facts in encoders if facts.ends is not None]
         self._parts = known or self._imported.cut(model.number, model.cut, sample, several=several)
+        if not known and not trained:
+            self._imported.prove(self._parts, sample)
 
     @cached_property
     def _imported(self) -> ImportedModel:

@@ -32,8 +32,9 @@ from alray.nn.imported.places import (
     uses_again,
     weighted,
 )
+from alray.nn.imported.proof import prove
 from alray.nn.imported.sources import made, named_weights
-from alray.nn.imported.trace import Trace, first_line, trace
+from alray.nn.imported.trace import Trace, copy_of, first_line, trace
 from alray.nn.readout import Pooling
 from alray.nn.shape import Shape
 from alray.spec.section import listed, nearest
@@ -129,6 +130,8 @@ class ImportedModel:
         evaluation = trace(self.whole, self.title, training=False, opaque=training.opaque)
         if evaluation.opaque != training.opaque:
             training = trace(self.whole, self.title, training=True, opaque=evaluation.opaque, frozen=self.frozen)
+        for name, value in (training.constants | evaluation.constants).items():
+            self.whole.register_buffer(name, value, persistent=False)
         return {True: training, False: evaluation}
 
     @cached_property
@@ -350,12 +353,25 @@ class ImportedModel:
         samples = torch.zeros((SAMPLES, *input), dtype=input.dtype, device="meta")
         return tuple(_on_meta(part)(samples).shape[1:])
 
-    def part(self, after: str | None, until: str | None, takes: Shapes = ()) -> Part:
+    def prove(self, parts: Sequence[PartEnds], sample: Shape) -> None:
+        """Raise SpecError if the chain of these parts and the classifier computes otherwise than the whole model."""
+        whole = copy_of(self.whole, self.title, own=False)
+        names = dict(whole.named_parameters())
+        shared = {id(each): names[name] for name, each in self.whole.named_parameters()}
+        ends = [*parts, PartEnds(self.places[-1], None)]
+        chain = [self.part(*part, shared=dict(shared)) for part in ends]
+        packed = any(part.takes for part in parts)
+        prove(whole, chain, sample, self.title, frozen=self.frozen, packed=packed)
+
+    def part(
+        self, after: str | None, until: str | None, takes: Shapes = (), shared: dict[int, Any] | None = None
+    ) -> Part:
         """The module of what lies between two places, with copies of the model's weights.
 
         Args:
             after: None for the input, and `until`: None for the result.
             takes: shapes of the tensors that its input packs, as in `PartEnds`.
+            shared: as for `Part`.
         """
         graphs = {}
         for mode, traced in self._traces.items():
@@ -364,7 +380,7 @@ class ImportedModel:
             end = (traced.output,) if until is None else places[until]
             graphs[mode] = between(traced, begin, end, takes)
         pooling: Pooling = "channels_last" if until in self._channels_last else "mean"
-        return Part(self.whole, graphs[True], graphs[False], frozen=self.frozen, pooling=pooling)
+        return Part(self.whole, graphs[True], graphs[False], frozen=self.frozen, pooling=pooling, shared=shared)
 
 
 def _of_batch(value: torch.Tensor) -> bool:
