@@ -29,6 +29,7 @@ from alray.nn.imported.places import (
     natural,
     place_of,
     tied_layers,
+    tied_parameters,
     uses_again,
     weighted,
 )
@@ -171,9 +172,11 @@ class ImportedModel:
         if not found:
             tied = tied_layers(self._traces[True], self.whole)
             if tied is not None:
+                why = tied_parameters(self.whole) or (
+                    f"`{tied[1]}` uses the weights of `{tied[0]}`, which are in another part wherever it is cut"
+                )
                 raise SpecError(
-                    f"{self.title} cannot be cut: `{tied[1]}` uses the weights of `{tied[0]}`, which are in another "
-                    "part wherever it is cut",
+                    f"{self.title} cannot be cut: {why}",
                     key="model.from",
                     hint="give each layer weights of its own, such as by a constructor argument in model.with",
                 )
@@ -276,8 +279,10 @@ class ImportedModel:
             sizes |= {name: values[node].numel() // SAMPLES if node in values else 0 for name, node in single.items()}
             groups = self._groups(sizes, packed)
         if components > len(groups):
+            tied = tied_parameters(self.whole)
             raise SpecError(
-                f"{self.title} can be cut into at most {counted(len(groups), 'component')} with weights",
+                f"{self.title} can be cut into at most {counted(len(groups), 'component')} with weights"
+                + (f": {tied}" if tied else ""),
                 key="model.components",
                 hint=f"ask for {len(groups)} or fewer"
                 + (

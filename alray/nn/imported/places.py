@@ -65,6 +65,16 @@ def tied_layers(trace: Trace, model: nn.Module) -> tuple[str, str] | None:
     return (trace.names[trace.nodes[one]], trace.names[trace.nodes[other]]) if distance else None
 
 
+def tied_parameters(model: nn.Module) -> str:
+    """A sentence on two names of one parameter; "" if there are none."""
+    first: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        other = first.setdefault(id(parameter), name)
+        if other != name:
+            return f"`{other}` and `{name}` are one parameter (tied weights), which one component must hold"
+    return ""
+
+
 def _state_of(node: fx.Node, trace: Trace, model: nn.Module) -> set[int]:
     """The parameters and buffers that a node uses, by identity. Those that stand still do not count."""
     if node.op == "call_module":

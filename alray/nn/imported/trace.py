@@ -11,7 +11,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import zip_longest
@@ -24,6 +23,7 @@ from torch.fx.node import map_aggregate
 
 from alray.errors import Problem, SpecError
 from alray.nn.imported.watch import (
+    ContextLostError,
     LostError,
     Watch,
     attributes,
@@ -187,7 +187,8 @@ class _Attempt:
         except FAULTS_OF_USER_CODE as error:
             path = self.tracer.failed or ""
             if path or isinstance(error, LostError):
-                return {path: Lost(str(error), own_problem(error, "", key="model.from"))}
+                is_known = not isinstance(error, ContextLostError)
+                return {path: Lost(str(error), own_problem(error, "", key="model.from") if is_known else None)}
             raise self._not_traced(error) from error
         lost = dict(self.tracer.lost)
         for path, module in self.model.named_modules():
@@ -221,16 +222,14 @@ class _Attempt:
         return _not_traced(self._title, f"it {lost.what}", _MOVE, place)
 
     def _line_of_change(self) -> tuple[str, int] | None:
-        """The statement that changes an attribute, or draws from a generator of Python or NumPy."""
+        """The statement that changes an attribute, draws from a generator of Python or NumPy, or opens a context."""
         modules = list(self.model.modules())
-        before, draws = [attributes(module) for module in modules], draws_so_far()
+        before, draws, around = [attributes(module) for module in modules], draws_so_far(), settings()
 
         def has_changed() -> bool:
-            return draws != draws_so_far() or any(map(changed, before, modules))
+            return settings() != around or draws != draws_so_far() or any(map(changed, before, modules))
 
-        with suppress(FAULTS_OF_USER_CODE):
-            return line_of_change(partial(self.tracer.trace, self.around), has_changed)
-        return None
+        return line_of_change(partial(self.tracer.trace, self.around), has_changed)
 
     def _not_traced(self, error: Exception) -> SpecError:
         """The refusal of a model whose own `forward` torch.fx cannot trace."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from enum import Enum
 from types import FrameType
 from typing import Any
@@ -19,7 +20,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from alray.user_code import own_place_of
+from alray.user_code import FAULTS_OF_USER_CODE, own_place_of
 
 _DEVICES = ("cpu", "cuda")
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, Enum)
@@ -29,12 +30,16 @@ class LostError(Exception):
     """`forward` does something in Python that a trace would lose. The text says what, after "it"."""
 
 
+class ContextLostError(LostError):
+    """It computes within a context of torch, which began on a line before."""
+
+
 def settings() -> dict[str, object]:
     """What contexts of torch change, by the words for it in a message."""
     cuda = torch.backends.cuda
     attention = (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled())
     return {
-        "torch.no_grad() or another mode of gradients": torch.is_grad_enabled(),
+        "torch.no_grad()": not torch.is_grad_enabled(),
         "torch.inference_mode()": torch.is_inference_mode_enabled(),
         "torch.autocast": [
             torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None for device in _DEVICES
@@ -46,10 +51,10 @@ def settings() -> dict[str, object]:
 
 
 def require_settings(before: Mapping[str, object]) -> None:
-    """Raise LostError if a context of torch is open that was not open before."""
+    """Raise ContextLostError if a context of torch is open that was not open before."""
     for what, value in settings().items():
         if value != before[what]:
-            raise LostError(f"computes under {what}")
+            raise ContextLostError(f"computes under {what}" if value else f"ends {what} of its caller")
 
 
 class Watch(TorchDispatchMode):
@@ -179,7 +184,8 @@ def line_of_change(compute: Callable[[], object], has_changed: Callable[[], bool
     around = sys.gettrace()
     sys.settrace(at_call)
     try:
-        compute()
+        with suppress(FAULTS_OF_USER_CODE):  # what is looked for may be why it fails
+            compute()
     finally:
         sys.settrace(around)
         lines.clear()
