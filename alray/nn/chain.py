@@ -90,6 +90,7 @@ def chain_of(
     trained: bool,
     encoders: Sequence[EncoderFacts],
     several: bool,
+    lowered: bool,
 ) -> Chain:
     """The chain of a spec's model.
 
@@ -98,10 +99,13 @@ def chain_of(
     Args:
         encoders: facts that are known of it, (): none.
         several: whether a model from elsewhere may be cut where several tensors are needed later.
+        lowered: whether it computes in mixed precision.
     """
     if model.source is None:
         return _Blocks(model, load, trained=trained)
-    return _Parts(model, load, seed=seed, sample=sample, trained=trained, encoders=encoders, several=several)
+    return _Parts(
+        model, load, seed=seed, sample=sample, trained=trained, encoders=encoders, several=several, lowered=lowered
+    )
 
 
 class _Blocks(Chain):
@@ -167,6 +171,7 @@ class _Parts(Chain):
         trained: bool,
         encoders: Sequence[EncoderFacts],
         several: bool,
+        lowered: bool,
     ) -> None:
         assert model.source is not None
         self._source = model.source
@@ -174,6 +179,7 @@ class _Parts(Chain):
         self._load = load
         self._seed = seed
         self._trained = trained
+        self._lowered = lowered
         file = model.weights_file
         name = model.weights if file is None else None
         self._weights = file or name
@@ -201,7 +207,9 @@ class _Parts(Chain):
 
         with put_back(), torch.device("cpu"):
             seed_all(torch.device("cpu"), self._seed, "weights", "model")
-            model = ImportedModel(self._source, self._arguments, self._load, freeze=self._model.freeze)
+            model = ImportedModel(
+                self._source, self._arguments, self._load, freeze=self._model.freeze, lowered=self._lowered
+            )
             if self._weights is not None and not self._trained:
                 model.start_from(self._weights)
         return model
@@ -264,4 +272,8 @@ class _Parts(Chain):
     def _moved(part: nn.Module) -> nn.Module:
         """On the device of the context: only meta tensors while shapes are found."""
         device = torch.get_default_device()
-        return part.to("meta") if device.type == "meta" else part
+        if device.type != "meta":
+            return part
+        from alray.nn.imported.model import on_meta
+
+        return on_meta(part)

@@ -85,6 +85,7 @@ class Network:
             trained=trained,
             encoders=encoders,
             several=one_loss,  # a local loss reads features, not tensors that were packed
+            lowered=spec.run.precision in LOWERED,
         )
         self._owners = Owners()
         self.dtype = DTYPES[spec.run.precision]

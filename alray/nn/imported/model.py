@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from pickle import UnpicklingError
 from types import MappingProxyType
@@ -52,7 +52,13 @@ class ImportedModel:
     """
 
     def __init__(
-        self, source: str, arguments: dict[str, Any], load: Callable[[str], Any], *, freeze: Sequence[str] = ()
+        self,
+        source: str,
+        arguments: dict[str, Any],
+        load: Callable[[str], Any],
+        *,
+        freeze: Sequence[str] = (),
+        lowered: bool = False,
     ) -> None:
         """Raises SpecError.
 
@@ -60,7 +66,9 @@ class ImportedModel:
             source: `torchvision:NAME`, `timm:NAME` or `python:package.module.Class`.
             load: takes the last of them to the object that it names.
             freeze: names of modules and parameters that no method trains.
+            lowered: whether its parts compute in mixed precision.
         """
+        self._lowered = lowered
         self.title = f"`{source}`"
         self._source = source
         self._arguments = arguments
@@ -127,10 +135,11 @@ class ImportedModel:
     @cached_property
     def _traces(self) -> dict[bool, Trace]:
         """By whether the model trains."""
-        training = trace(self.whole, self.title, training=True, frozen=self.frozen)
-        evaluation = trace(self.whole, self.title, training=False, opaque=training.opaque)
+        both = partial(trace, self.whole, self.title, lowered=self._lowered)
+        training = both(training=True, frozen=self.frozen)
+        evaluation = both(training=False, opaque=training.opaque)
         if evaluation.opaque != training.opaque:
-            training = trace(self.whole, self.title, training=True, opaque=evaluation.opaque, frozen=self.frozen)
+            training = both(training=True, opaque=evaluation.opaque, frozen=self.frozen)
         for name, value in (training.constants | evaluation.constants).items():
             self.whole.register_buffer(name, value, persistent=False)
         return {True: training, False: evaluation}
@@ -295,10 +304,10 @@ class ImportedModel:
         return self.parts(even(groups, of_group, components), packed)
 
     def _measured(self, sample: Shape) -> tuple[dict[fx.Node, float], dict[fx.Node, torch.Tensor]]:
-        traced, places, on_meta = self._traces[True], self.places, _on_meta(self.whole).train()
+        traced, places, model = self._traces[True], self.places, on_meta(self.whole).train()
         assert places, "a model that cannot be cut has been refused"
         try:
-            return costs(traced, on_meta, sample)
+            return costs(traced, model, sample)
         except FAULTS_OF_USER_CODE as error:
             message = f"{self.title} does not take samples of {tuple(sample)}: {first_line(error)}"
             hint = (
@@ -356,7 +365,7 @@ class ImportedModel:
     def shape_after(self, part: Part, input: Shape) -> tuple[int, ...]:
         """The shape of one sample after a part."""
         samples = torch.zeros((SAMPLES, *input), dtype=input.dtype, device="meta")
-        return tuple(_on_meta(part)(samples).shape[1:])
+        return tuple(on_meta(part)(samples).shape[1:])
 
     def prove(self, parts: Sequence[PartEnds], sample: Shape) -> None:
         """Raise SpecError if the chain of these parts and the classifier computes otherwise than the whole model."""
@@ -393,13 +402,17 @@ def _of_batch(value: torch.Tensor) -> bool:
     return value.ndim > 1 and value.shape[0] == SAMPLES and value.is_floating_point()
 
 
-def _on_meta(model: nn.Module) -> nn.Module:
-    """A copy of a model without values."""
+def on_meta(model: nn.Module) -> nn.Module:
+    """A copy of a model without values. Its forward finds shapes."""
     memo: dict[int, Any] = {}
     for tensor in [*model.parameters(), *model.buffers()]:
         empty = torch.empty_like(tensor, device="meta")
         memo[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
-    return copy.deepcopy(model, memo)
+    copied = copy.deepcopy(model, memo)
+    for module in copied.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is None:
+            module.momentum = 0.0  # it would read the value of its counter; no shape depends on it
+    return copied
 
 
 def _weights_of(file: Path) -> dict[str, torch.Tensor]:

@@ -177,7 +177,8 @@ def costs(trace: Trace, model: nn.Module, sample: Shape) -> tuple[dict[fx.Node, 
                 work[n] = float(counter.get_total_flops()) + value.numel()
             return value
 
-    Counting(model, graph=trace.graph).run(torch.zeros((SAMPLES, *sample), dtype=sample.dtype, device="meta"))
+    with torch.device("meta"):  # for what a submodule makes that is one node
+        Counting(model, graph=trace.graph).run(torch.zeros((SAMPLES, *sample), dtype=sample.dtype))
     return work, values
 
 

@@ -12,6 +12,7 @@ from functools import partial
 import torch
 from torch import nn
 
+from alray.counting import counted
 from alray.errors import Problem, SpecError
 from alray.nn.imported.trace import first_line
 from alray.nn.imported.watch import attributes, changed, draws_so_far, line_of_change
@@ -108,8 +109,8 @@ def _computed(
         if gradients:
             found |= _gradients(value, whole)
     except FAULTS_OF_USER_CODE as error:
-        message = f"{title} does not take samples of {tuple(samples.shape[1:])}: {first_line(error)}"
-        hint = "set data.image_size, or give constructor arguments by `with`, if it wants other samples"
+        message = f"{title} fails on {counted(len(samples), 'sample')} of {tuple(samples.shape[1:])}: {first_line(error)}"
+        hint = "correct its `forward`; if it wants other samples, set data.image_size or give other arguments by `with`"
         problem = own_problem(error, message, key="model.from", hint=hint) or Problem(message, hint, key="model.from")
         raise SpecError.of((problem,)) from error
     found |= {f"the buffer `{name}`": each for name, each in buffers_of(modules).items()}
@@ -177,7 +178,7 @@ def _otherwise(what: str, model: type[nn.Module], title: str) -> SpecError:
     problem = Problem(
         f"`forward` of {title} {what}",
         "a trace keeps the operations on what the input gives: move other code into a submodule of its own, which then "
-        "stays in one piece and computes as it is written",
+        "stays in one piece and computes as it is written; what lasts from one call to the next must be a buffer there",
         file,
         line,
         "model.from",

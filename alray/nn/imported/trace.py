@@ -27,6 +27,7 @@ from alray.nn.imported.watch import (
     LostError,
     Watch,
     attributes,
+    autocast,
     changed,
     draws_so_far,
     line_of_change,
@@ -103,6 +104,7 @@ def trace(
     training: bool,
     opaque: frozenset[str] = frozenset(),
     frozen: frozenset[str] = frozenset(),
+    lowered: bool = False,
 ) -> Trace:
     """The operations of `model`, called with one tensor. It is traced twice, on copies, under different random numbers.
 
@@ -113,12 +115,13 @@ def trace(
         title: of the model, in errors.
         opaque: paths of submodules that are one node in any case.
         frozen: paths of submodules that compute as in evaluation.
+        lowered: whether the parts compute in mixed precision, so that contexts within `forward` may end that.
 
     Raises:
         SpecError: where the model's own `forward` is such a one, and where it does not return one tensor.
     """
     mode = "training" if training else "evaluation"
-    with put_back(), torch.device("cpu"), torch.set_grad_enabled(training):  # evaluations compute no gradients
+    with put_back(), torch.device("cpu"), torch.set_grad_enabled(training), autocast(enabled=lowered):
         while True:
             attempts = []
             for seed in range(2):
@@ -377,7 +380,7 @@ class _Tracer(fx.Tracer):
 
 
 class _Buffer(fx.Proxy):
-    """A buffer while it is traced. Its form is known, its values are not."""
+    """A buffer while it is traced. Its form is known. Its values are not: a checkpoint may have others."""
 
     def __init__(self, tracer: fx.Tracer, buffer: torch.Tensor, node: fx.Node) -> None:
         super().__init__(node, tracer)
@@ -394,6 +397,11 @@ class _Buffer(fx.Proxy):
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    def item(self) -> float:
+        raise LostError(f"makes a number of the values of the buffer `{self.node.target}`")
+
+    __bool__ = __int__ = __float__ = __index__ = tolist = numpy = item
 
 
 def _may_write(node: fx.Node, into: fx.Node, opaque: Collection[str]) -> bool:
@@ -456,7 +464,8 @@ def copy_of(model: nn.Module, title: str, *, own: bool) -> nn.Module:
         raise SpecError(
             f"{title} cannot be copied: {first_line(error)}",
             key="model.from",
-            hint="keep no open files, locks or results of computations in its attributes",
+            hint="keep no results of computations, open files or locks in its attributes; the old "
+            "torch.nn.utils.weight_norm does, that of torch.nn.utils.parametrizations does not",
         ) from error
 
 

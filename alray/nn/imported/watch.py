@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from enum import Enum
 from types import FrameType
 from typing import Any
@@ -39,8 +39,8 @@ def settings() -> dict[str, object]:
     cuda = torch.backends.cuda
     attention = (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled())
     return {
-        "torch.no_grad()": not torch.is_grad_enabled(),
         "torch.inference_mode()": torch.is_inference_mode_enabled(),
+        "torch.no_grad(), as the forward of a torch.autograd.Function does": not torch.is_grad_enabled(),
         "torch.autocast": [
             torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None for device in _DEVICES
         ],
@@ -48,6 +48,19 @@ def settings() -> dict[str, object]:
         "a choice of attention kernels": attention,
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
     }
+
+
+@contextmanager
+def autocast(*, enabled: bool) -> Iterator[None]:
+    """Inside, mixed precision is on or off for every kind of device, of this machine or not."""
+    before = {device: torch.is_autocast_enabled(device) for device in _DEVICES}
+    try:
+        for device in _DEVICES:
+            torch.set_autocast_enabled(device, enabled)
+        yield
+    finally:
+        for device, was in before.items():
+            torch.set_autocast_enabled(device, was)
 
 
 def require_settings(before: Mapping[str, object]) -> None:
