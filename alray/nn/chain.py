@@ -90,6 +90,7 @@ def chain_of(
     trained: bool,
     encoders: Sequence[EncoderFacts],
     several: bool,
+    pooled: bool,
     lowered: bool,
 ) -> Chain:
     """The chain of a spec's model.
@@ -99,12 +100,21 @@ def chain_of(
     Args:
         encoders: facts that are known of it, (): none.
         several: whether a model from elsewhere may be cut where several tensors are needed later.
+        pooled: whether its natural units end with its own pooling of maps.
         lowered: whether it computes in mixed precision.
     """
     if model.source is None:
         return _Blocks(model, load, trained=trained)
     return _Parts(
-        model, load, seed=seed, sample=sample, trained=trained, encoders=encoders, several=several, lowered=lowered
+        model,
+        load,
+        seed=seed,
+        sample=sample,
+        trained=trained,
+        encoders=encoders,
+        several=several,
+        pooled=pooled,
+        lowered=lowered,
     )
 
 
@@ -171,6 +181,7 @@ class _Parts(Chain):
         trained: bool,
         encoders: Sequence[EncoderFacts],
         several: bool,
+        pooled: bool,
         lowered: bool,
     ) -> None:
         assert model.source is not None
@@ -197,7 +208,9 @@ class _Parts(Chain):
             )
         self._scores = () if sample.tokens is None else tuple(sample)
         known = [facts.ends for facts in encoders if facts.ends is not None]
-        self._parts = known or self._imported.cut(model.number, model.cut, sample, several=several)
+        self._parts = known or self._imported.cut(
+            model.number, model.cut, sample, several=several, pooled=pooled
+        )
         if not known and not trained:
             self._imported.prove(self._parts, sample)
 
@@ -236,7 +249,9 @@ class _Parts(Chain):
 
     def as_spec(self, depth: int) -> dict[str, Any]:
         places = [part.until for part in self._parts[:-1]]
-        cut = {"cut": places} if places else {"components": 1}
+        cut: dict[str, Any] = {"cut": places} if places else {"components": 1}
+        if self._parts[-1].until != self._imported.places[-1]:
+            cut = {"components": "auto"}  # a cut by names ends behind the model's own pooling
         return {"from": self._source, "with": self._arguments, **cut}
 
     def build(self, index: int, input: Shape) -> nn.Module:
@@ -255,7 +270,7 @@ class _Parts(Chain):
         return self._classifier
 
     def _classifier(self, features: Shape, classes: int) -> nn.Module:
-        found = self._imported.classifier()
+        found = self._imported.classifier(self._parts)
         gives, wanted = self._imported.shape_after(found, features), (*self._scores, classes)
         if gives != wanted:
             of = f"{classes} classes" if not self._scores else f"{classes} tokens, of which each position scores all"

@@ -407,7 +407,7 @@ def outcome(make: Callable[[], nn.Module]) -> str:
         except SpecError as error:
             return str(error)
         whole = own(make).whole
-        chain = [model.part(*part) for part in parts] + [model.classifier()]
+        chain = [model.part(*part) for part in parts] + [model.classifier(parts)]
         assert len(chain) > 2
         CALLS[0] = 0
         samples = torch.randn(8, *SAMPLE)

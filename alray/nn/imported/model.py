@@ -28,6 +28,7 @@ from alray.nn.imported.places import (
     even,
     natural,
     place_of,
+    state_of,
     tied_layers,
     tied_parameters,
     uses_again,
@@ -43,6 +44,8 @@ from alray.user_code import FAULTS_OF_USER_CODE, own_problem
 
 Shapes = tuple[tuple[int, ...], ...]
 """Of one sample of several tensors."""
+_MAPS = 4
+"""Dimensions of a batch of maps."""
 
 
 class ImportedModel:
@@ -214,13 +217,16 @@ class ImportedModel:
             name: alive for name, alive in named[True].items() if name not in again and named[False].get(name) == alive
         }
 
-    def parts(self, cut: Sequence[str], shapes: Mapping[str, Shapes] = MappingProxyType({})) -> list[PartEnds]:
+    def parts(
+        self, cut: Sequence[str], shapes: Mapping[str, Shapes] = MappingProxyType({}), end: str | None = None
+    ) -> list[PartEnds]:
         """The ends of the components that a cut makes.
 
         Args:
             shapes: of one sample of the tensors that are needed after a place, where they are several.
+            end: of the last component; None: the last place of all.
         """
-        ends = [*cut, self.places[-1]]
+        ends = [*cut, end or self.places[-1]]
         return [
             PartEnds(after, until, shapes.get(after or "", ())) for after, until in zip([None, *cut], ends, strict=True)
         ]
@@ -248,7 +254,13 @@ class ImportedModel:
         return found
 
     def cut(
-        self, components: int | str, given: Sequence[str] | None, sample: Shape, *, several: bool = False
+        self,
+        components: int | str,
+        given: Sequence[str] | None,
+        sample: Shape,
+        *,
+        several: bool = False,
+        pooled: bool = True,
     ) -> list[PartEnds]:
         """The components that a spec asks for.
 
@@ -260,6 +272,8 @@ class ImportedModel:
             sample: the shape of one sample, for the work of the layers.
             several: whether it may be cut where several tensors are needed later, as long as there are no other places:
                 in a cut that is given, and for more components than there would be otherwise.
+            pooled: whether natural units end with the model's own pooling of maps, as its classifier wants it. A
+                readout pools by itself, less, and sees more.
         """
         if given is not None:
             packed: dict[str, Shapes] = {}
@@ -279,7 +293,8 @@ class ImportedModel:
         groups = self._groups(dict.fromkeys(self._of_batch(values), 0))
         if components == "auto":
             of_batch, with_weights = self._of_batch(values).keys(), self._with_weights.keys()
-            return self.parts(natural(groups, self._traces[True], of_batch, with_weights, self.whole))
+            chosen = natural(groups, self._traces[True], of_batch, with_weights, self.whole)
+            return self.parts(chosen, end=None if pooled else self._before_pooling(values))
         assert isinstance(components, int)
         packed = self._packed(values, sample) if several and components > len(groups) else {}
         if packed:
@@ -346,6 +361,20 @@ class ImportedModel:
         batch = {names[node] for node, value in values.items() if _of_batch(value)}
         return dict.fromkeys(name for name in self.places if name in batch or name == self.places[-1])
 
+    def _before_pooling(self, values: Mapping[fx.Node, torch.Tensor]) -> str:
+        """The last place whose value is a map, if only pooling without weights comes between it and the last place of
+        all; else that one."""
+        traced, last = self._traces[True], self.places[-1]
+        nodes = {name: node for node, name in traced.names.items()}
+        end = values[nodes[last]]
+        for name in reversed(list(nodes)[: list(nodes).index(last) + 1]):
+            value = values.get(nodes[name])
+            if name in self.places and value is not None and _of_batch(value) and value.ndim == _MAPS:
+                return name if value.numel() > end.numel() else last
+            if state_of(nodes[name], traced, self.whole):
+                break
+        return last
+
     def _work_of(self, groups: Sequence[PartEnds], work: dict[fx.Node, float]) -> list[float]:
         totals = [0.0]
         remaining = [group.until for group in groups]
@@ -358,9 +387,9 @@ class ImportedModel:
                 totals.append(0.0)
         return totals
 
-    def classifier(self) -> Part:
-        """What comes after the last component: `[N, *features] -> [N, classes]`."""
-        return self.part(self.places[-1], None)
+    def classifier(self, parts: Sequence[PartEnds]) -> Part:
+        """What comes after the last of these components: `[N, *features] -> [N, classes]`."""
+        return self.part(parts[-1].until, None)
 
     def shape_after(self, part: Part, input: Shape) -> tuple[int, ...]:
         """The shape of one sample after a part."""
@@ -372,7 +401,7 @@ class ImportedModel:
         whole = copy_of(self.whole, self.title, own=False)
         names = dict(whole.named_parameters())
         shared = {id(each): names[name] for name, each in self.whole.named_parameters()}
-        ends = [*parts, PartEnds(self.places[-1], None)]
+        ends = [*parts, PartEnds(parts[-1].until, None)]
         chain = [self.part(*part, shared=dict(shared)) for part in ends]
         packed = any(part.takes for part in parts)
         prove(whole, chain, sample, self.title, frozen=self.frozen, packed=packed)

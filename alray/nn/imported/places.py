@@ -44,7 +44,7 @@ def uses_again(trace: Trace, model: nn.Module) -> set[str]:
 
     Two parts would have copies of it, each of which would be trained by itself.
     """
-    used = [_state_of(node, trace, model) for node in trace.nodes]
+    used = [state_of(node, trace, model) for node in trace.nodes]
     last_use = {each: number for number, state in enumerate(used) for each in state}
     found: set[str] = set()
     furthest = -1
@@ -58,7 +58,7 @@ def uses_again(trace: Trace, model: nn.Module) -> set[str]:
 def tied_layers(trace: Trace, model: nn.Module) -> tuple[str, str] | None:
     """The names of two layers that are apart by the most others of all that use the same weights, in order; None: no
     two do."""
-    used = [_state_of(node, trace, model) for node in trace.nodes]
+    used = [state_of(node, trace, model) for node in trace.nodes]
     first = {each: number for number, state in reversed(list(enumerate(used))) for each in state}
     apart = [(number - first[each], first[each], number) for number, state in enumerate(used) for each in state]
     distance, one, other = max(apart, default=(0, 0, 0))
@@ -75,7 +75,7 @@ def tied_parameters(model: nn.Module) -> str:
     return ""
 
 
-def _state_of(node: fx.Node, trace: Trace, model: nn.Module) -> set[int]:
+def state_of(node: fx.Node, trace: Trace, model: nn.Module) -> set[int]:
     """The parameters and buffers that a node uses, by identity. Those that stand still do not count."""
     if node.op == "call_module":
         part = model.get_submodule(str(node.target))
