@@ -317,6 +317,7 @@ def own_place_of(code: CodeType) -> tuple[str, int] | None:
     return (code.co_filename, code.co_firstlineno) if _is_own(code.co_filename) else None
 
 
+@cache
 def _is_own(file: str) -> bool:
     """Whether a file may be the user's: neither alray's, nor installed, nor part of Python."""
     path = _source(file)

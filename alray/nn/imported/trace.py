@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import zip_longest
 from types import FrameType
 from typing import Any, NamedTuple
@@ -167,7 +167,14 @@ class _Attempt:
     graph: fx.Graph
 
     def __init__(
-        self, model: nn.Module, title: str, opaque: frozenset[str], frozen: frozenset[str], *, training: bool
+        self,
+        model: nn.Module,
+        title: str,
+        opaque: frozenset[str],
+        frozen: frozenset[str],
+        *,
+        training: bool,
+        notes_draws: bool = False,
     ) -> None:
         self._again = partial(_Attempt, model, title, opaque, frozen, training=training)
         self._title = title
@@ -176,7 +183,7 @@ class _Attempt:
         for path in frozen:
             self.model.get_submodule(path).eval()
         self.around = _OneArgument(self.model)
-        self.tracer = _Tracer(self.around, opaque)
+        self.tracer = _Tracer(self.around, opaque, notes_draws=notes_draws)
 
     def trace(self) -> dict[str, Lost]:
         """What a trace would lose, by the path of the submodule whose `forward` does it. () is the model itself.
@@ -184,6 +191,7 @@ class _Attempt:
         Raises SpecError where the model's own `forward` cannot be traced for another reason.
         """
         before = {path: attributes(module) for path, module in self.model.named_modules()}
+        draws = draws_so_far()
         try:
             with Watch(self.model):
                 self.graph = self.tracer.trace(self.around)
@@ -193,6 +201,8 @@ class _Attempt:
                 is_known = not isinstance(error, ContextLostError)
                 return {path: Lost(str(error), own_problem(error, "", key="model.from") if is_known else None)}
             raise self._not_traced(error) from error
+        if draws != draws_so_far() and not self.tracer.lost:
+            return self._again(notes_draws=True).trace()
         lost = dict(self.tracer.lost)
         for path, module in self.model.named_modules():
             names = changed(before[path], module)
@@ -266,7 +276,11 @@ class _Tracer(fx.Tracer):
     Paths begin at the model itself: the module around it, which has one argument, is left out.
     """
 
-    def __init__(self, around: nn.Module, opaque: frozenset[str]) -> None:
+    def __init__(self, around: nn.Module, opaque: frozenset[str], *, notes_draws: bool) -> None:
+        """
+        Args:
+            notes_draws: whether to look for draws at each submodule, which takes time.
+        """
         super().__init__()
         self.names: dict[fx.Node, str] = {}
         self.inside: dict[fx.Node, str] = {}
@@ -279,11 +293,13 @@ class _Tracer(fx.Tracer):
         self._inside = ""
         self._entered: set[str] = set()
         self._given: Counter[str] = Counter()
-        self._buffers = {id(each): name for name, each in around.named_buffers()}
+        self._parameters = frozenset(_without_whole(name) for name, _ in around.named_parameters(remove_duplicate=False))
+        self._tensors = {id(each): name for name, each in (*around.named_parameters(), *around.named_buffers())}
         self._of_buffers: dict[fx.Node, frozenset[str]] = {}
         self._written: set[str] = set()
         self._settings = settings()
         self._draws = draws_so_far()
+        self._notes_draws = notes_draws
 
     def fixed(self) -> frozenset[fx.Node]:
         """The nodes that are made of constants and buffers alone, which no operation writes into."""
@@ -304,7 +320,7 @@ class _Tracer(fx.Tracer):
     ) -> Any:
         self._note_draws()
         around, self._inside = self._inside, _without_whole(self.path_of_module(m))
-        is_traced = not self.is_leaf_module(m, self.path_of_module(m))
+        is_traced = not self.is_leaf_module(m, self._inside)
         if is_traced:
             self._entered.add(self._inside)
             before = attributes(m)
@@ -323,6 +339,8 @@ class _Tracer(fx.Tracer):
 
     def _note_draws(self) -> None:
         """Note the submodule that is being traced if there were draws since the last call."""
+        if not self._notes_draws:
+            return
         draws = draws_so_far()
         if draws != self._draws:
             self.lost.setdefault(self._inside, Lost("draws random numbers that are not made of its input"))
@@ -330,11 +348,11 @@ class _Tracer(fx.Tracer):
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, fx.Proxy]) -> Any:
         """A buffer is a node, as a parameter is: else what `forward` makes of its values would be a constant."""
-        name = self._buffers.get(id(attr_val))
+        name = self._tensors.get(id(attr_val))
         if name is None:
-            return super().getattr(attr, attr_val, parameter_proxy_cache)
+            return attr_val
         if name not in parameter_proxy_cache:
-            make = partial(_Buffer, self, attr_val)
+            make = None if isinstance(attr_val, nn.Parameter) else partial(_Buffer, self, attr_val)
             parameter_proxy_cache[name] = self.create_proxy("get_attr", name, (), {}, proxy_factory_fn=make)
         return parameter_proxy_cache[name]
 
@@ -373,10 +391,6 @@ class _Tracer(fx.Tracer):
             self._of_buffers[node] = names
             if any(word in _name(node.target) for word in _DRAWING):
                 self._written |= names
-
-    @cached_property
-    def _parameters(self) -> frozenset[str]:
-        return frozenset(_without_whole(name) for name, _ in self.root.named_parameters(remove_duplicate=False))
 
 
 class _Buffer(fx.Proxy):
