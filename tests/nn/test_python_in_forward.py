@@ -4,7 +4,7 @@ the model is refused with the line."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,13 @@ from torch.utils.checkpoint import checkpoint
 
 from alray.errors import SpecError
 from alray.nn.imported.model import ImportedModel
+from alray.nn.imported.proof import prove
+from alray.nn.imported.watch import draws_so_far
 from alray.nn.shape import Shape
 from alray.randomness.generators import put_back, seed_all
 
 SAMPLE = Shape((3, 4, 4))
+CPU = torch.device("cpu")
 WIDTH = 8
 CALLS = [0]
 """A counter outside of any model."""
@@ -307,9 +310,9 @@ class OwnGradient(Own):
 
 class WritesAnAlias(Own):
     def extra(self, x: torch.Tensor) -> torch.Tensor:
-        before = x
+        before = x = x * 2.0
         x += 1.0
-        return x * before
+        return x - 0.5 * before
 
 
 class AsksForItsClass(Own):
@@ -333,6 +336,9 @@ class ReadsABuffer(Own):
 
 
 class ReadsAllParameters(Own):
+    def make(self) -> None:
+        self.scale = nn.Parameter(torch.ones(WIDTH))
+
     def extra(self, x: torch.Tensor) -> torch.Tensor:
         return x / (1.0 + sum(each.square().sum() for each in self.parameters()))  # lost
 
@@ -367,62 +373,135 @@ class CumulativeNorm(Own):
         return result
 
 
-CASES = [value for value in list(globals().values()) if isinstance(value, type) and issubclass(value, Own) and value is not Own]
+EQUAL, PIECE = "the whole", "the whole, in one piece"
+LINE, FORWARD, NO_LINE = "refused at its line", "refused at `def forward`", "refused"
+CASES: dict[type[Own], tuple[str, str]] = {
+    NoGrad: (LINE, PIECE),
+    Autocast: (LINE, PIECE),
+    InferenceMode: (LINE, PIECE),
+    Checkpointed: (EQUAL, EQUAL),
+    OwnGradient: (LINE, PIECE),
+    Noise: (LINE, PIECE),
+    NoiseOfNumpy: (LINE, PIECE),
+    NoiseOfTheInput: (EQUAL, EQUAL),
+    NoiseOfItsOwn: (LINE, LINE),
+    LayerDrop: (LINE, PIECE),
+    LayerDropOfTorch: (LINE, LINE),
+    Counter: (LINE, LINE),
+    CounterOutside: (LINE, FORWARD),
+    CounterInABuffer: (LINE, PIECE),
+    History: (LINE, LINE),
+    Cache: (LINE, PIECE),
+    KeepsFeatures: (LINE, LINE),
+    RunningMean: (EQUAL, EQUAL),
+    RunningMeanAssigned: (LINE, PIECE),
+    RunningMeanNoGrad: (LINE, PIECE),
+    IndexedBuffer: (EQUAL, EQUAL),
+    SharesABuffer: (EQUAL, EQUAL),
+    ReadsABuffer: (LINE, LINE),
+    SharesAParameter: (EQUAL, EQUAL),
+    ReadsAllParameters: (LINE, PIECE),
+    Hooks: (EQUAL, EQUAL),
+    HookThatKeeps: (LINE, LINE),
+    WeightNorm: (EQUAL, EQUAL),
+    SpectralNorm: (EQUAL, EQUAL),
+    OldSpectralNorm: (EQUAL, EQUAL),
+    OldWeightNorm: (NO_LINE, NO_LINE),
+    CumulativeNorm: (EQUAL, EQUAL),
+    WritesAnAlias: (FORWARD, FORWARD),
+    AsksForItsClass: (FORWARD, FORWARD),
+    ChoosesByValues: (LINE, LINE),
+}
+"""What becomes of each case in the model's own `forward`, and in that of a submodule."""
 
 
 def own(make: Callable[[], nn.Module]) -> ImportedModel:
-    seed_all(torch.device("cpu"), 0)
+    seed_all(CPU, 0)
     return ImportedModel("python:nets.Net", {}, load=lambda reference: make)
 
 
-def trained(modules: list[nn.Module], samples: torch.Tensor) -> Iterator[list[torch.Tensor]]:
-    """Ten mini-batches in training, each followed by one in evaluation: scores, and then weights and buffers."""
-    for module in modules:
-        module.train()
+def trained(modules: Sequence[nn.Module], samples: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The scores of ten mini-batches in training, each followed by one in evaluation, and then weights and buffers."""
+    found = {}
     parameters = {name: each for module in modules for name, each in module.named_parameters()}
-    optimizer = torch.optim.SGD([each for _, each in sorted(parameters.items())], lr=0.05)
+    optimizer = torch.optim.SGD([parameters[name] for name in sorted(parameters)], lr=0.05)
     for step in range(10):
         for training in (True, False):
-            seed_all(torch.device("cpu"), step)
+            seed_all(CPU, step)
             value = samples[step % 3 : step % 3 + 4].clone()
             with torch.set_grad_enabled(training):
                 for module in modules:
                     value = module.train(training)(value)
-            yield [value.detach()]
+            found[f"{step} {training}"] = value.detach()
             if training:
                 optimizer.zero_grad()
                 value.square().mean().backward()
                 optimizer.step()
-    state = {name: each for module in modules for name, each in module.state_dict().items()}
-    yield [state[name] for name in sorted(state)]
+    return found | {name: each for module in modules for name, each in module.state_dict().items()}
 
 
-def outcome(make: Callable[[], nn.Module]) -> str:
-    """`equal`, or the refusal."""
-    model = own(make)
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+@pytest.mark.parametrize("within", [False, True], ids=["own", "submodule"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_parts_train_as_the_whole_or_the_line_is_named(case: type[Own], within: bool, one_thread: None) -> None:
+    make = (lambda: Within(Extra(case))) if within else case
+    becomes = CASES[case][within]
     with put_back():
-        try:
-            parts = model.cut("auto", None, SAMPLE)
-            model.prove(parts, SAMPLE)
-        except SpecError as error:
-            return str(error)
-        whole = own(make).whole
+        model = own(make)
+        if becomes in (LINE, FORWARD, NO_LINE):
+            with pytest.raises(SpecError) as caught:
+                model.prove(model.cut("auto", None, SAMPLE), SAMPLE)
+            (problem,) = caught.value.problems
+            assert problem.key == "model.from" and problem.hint and problem.traceback is None
+            assert (problem.line is None) == (becomes == NO_LINE)
+            if problem.line is not None:
+                line = Path(__file__).read_text().splitlines()[problem.line - 1]
+                assert problem.file == __file__ and ("# lost" if becomes == LINE else "def forward") in line
+            return
+        parts = model.cut("auto", None, SAMPLE)
+        model.prove(parts, SAMPLE)
+        assert model.opaque == ({"extra"} if becomes == PIECE else set())
         chain = [model.part(*part) for part in parts] + [model.classifier(parts)]
         assert len(chain) > 2
-        CALLS[0] = 0
         samples = torch.randn(8, *SAMPLE)
-        expected = list(trained([whole], samples))
-        CALLS[0] = 0
-        found = list(trained(chain, samples))
-        for a, b in zip(expected, found, strict=True):
-            for one, other in zip(a, b, strict=True):
-                if not torch.allclose(one, other, atol=1e-6): return "WRONG"
-    return "equal" + (f", one piece {sorted(model.opaque)}" if model.opaque else "")
-if __name__ == "__main__":
-    import warnings; warnings.simplefilter("ignore")
-    for case in CASES:
-        for make in (case, lambda: Within(Extra(case))):
-            try: r = outcome(make)
-            except Exception as e:
-                import traceback; r = "CRASH " + traceback.format_exc()[-500:]
-            print(case.__name__, "root" if make is case else "sub", "|", r[:330])
+        expected, found = trained([own(make).whole], samples), trained(chain, samples)
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        assert torch.equal(value, found[name]), name
+
+
+def test_the_proof_leaves_the_model_and_the_generators_as_they_are() -> None:
+    model = own(lambda: Within(Extra(RunningMeanNoGrad)))
+    before = {name: value.clone() for name, value in model.whole.state_dict().items()}
+    draws = draws_so_far()
+    model.prove(model.cut("auto", None, SAMPLE), SAMPLE)
+    assert draws_so_far() == draws
+    assert all(torch.equal(value, before[name]) for name, value in model.whole.state_dict().items())
+
+
+class Changed(nn.Module):
+    """The second part of a chain, with a fault that a cut could have."""
+
+    def __init__(self, part: nn.Module, fault: str) -> None:
+        super().__init__()
+        self.part, self.fault = part, fault
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.fault == "gradient":
+            x = x.detach()
+        if self.fault == "draws":
+            torch.rand(1)
+        result: torch.Tensor = self.part(x)
+        return result * (1.001 if self.fault == "scores" else 1.0)
+
+
+@pytest.mark.parametrize("fault", ["gradient", "draws", "scores", "buffer"])
+def test_a_chain_that_is_not_the_whole_is_refused(fault: str) -> None:
+    whole = nn.Sequential(nn.Flatten(), nn.Linear(48, 8), nn.BatchNorm1d(8), nn.Linear(8, 5))
+    norm = nn.BatchNorm1d(8, momentum=0.2 if fault == "buffer" else 0.1)
+    norm.weight, norm.bias = whole[2].weight, whole[2].bias  # type: ignore[assignment]
+    parts = nn.Sequential()
+    parts.add_module("2", norm)
+    chain = [nn.Sequential(whole[0], whole[1]), Changed(nn.Sequential(), ""), parts, Changed(whole[3], fault)]
+    with pytest.raises(SpecError, match="in parts"):
+        prove(whole, chain, SAMPLE, "`python:nets.Net`")

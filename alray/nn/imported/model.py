@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from pickle import UnpicklingError
@@ -276,9 +277,8 @@ class ImportedModel:
                 readout pools by itself, less, and sees more.
         """
         if given is not None:
-            packed: dict[str, Shapes] = {}
-            if several and self.places:
-                packed = self._packed(self._measured(sample)[1], sample)
+            values = self._measured(sample)[1]
+            packed = self._packed(values, sample) if several else {}
             places = [name for name in self._in_both if name in packed or name in self.places]
             chosen = [place_of(name, self._traces[True], places) for name in given]
             order = [places.index(name) for name in chosen]
@@ -325,13 +325,15 @@ class ImportedModel:
             return costs(traced, model, sample)
         except FAULTS_OF_USER_CODE as error:
             message = f"{self.title} does not take samples of {tuple(sample)}: {first_line(error)}"
-            hint = (
-                "set data.image_size, or give constructor arguments by `with`, if it wants other samples; write a "
-                "choice by the values of tensors with torch.where, because shapes are found without values, on torch's "
-                "meta device"
-            )
-            problem = own_problem(error, message, key="model.from", hint=hint)
-            raise SpecError.of((problem or Problem(message, hint, key="model.from"),)) from error
+            hint = "set data.image_size, or give constructor arguments by `with`, if it wants other samples"
+            if "meta" in str(error):
+                message = f"`forward` of {self.title} reads the values of tensors: {first_line(error)}"
+                hint = (
+                    "write a choice by the values of tensors with torch.where, because shapes are found without values, "
+                    "on torch's meta device"
+                )
+            problem = own_problem(error, message, key="model.from", hint=hint) or Problem(message, hint, key="model.from")
+            raise SpecError.of((replace(problem, traceback=None),)) from error
 
     def _groups(self, places: Mapping[str, int], shapes: Mapping[str, Shapes] = MappingProxyType({})) -> list[PartEnds]:
         """The shortest runs that have weights: each begins with a layer with weights, the first one with the input.

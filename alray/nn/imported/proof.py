@@ -111,7 +111,10 @@ def _computed(
     except FAULTS_OF_USER_CODE as error:
         message = f"{title} fails on {counted(len(samples), 'sample')} of {tuple(samples.shape[1:])}: {first_line(error)}"
         hint = "correct its `forward`; if it wants other samples, set data.image_size or give other arguments by `with`"
-        problem = own_problem(error, message, key="model.from", hint=hint) or Problem(message, hint, key="model.from")
+        problem = own_problem(error, message, key="model.from", hint=hint)
+        if problem is None:
+            file, line = own_place(type(whole).forward) or (None, None)
+            problem = Problem(message, hint, file, line, "model.from")
         raise SpecError.of((problem,)) from error
     found |= {f"the buffer `{name}`": each for name, each in buffers_of(modules).items()}
     draws = repr(draws_so_far()).encode()
