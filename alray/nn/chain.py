@@ -208,9 +208,7 @@ class _Parts(Chain):
             )
         self._scores = () if sample.tokens is None else tuple(sample)
         known = [facts.ends for facts in encoders if facts.ends is not None]
-        self._parts = known or self._imported.cut(
-            model.number, model.cut, sample, several=several, pooled=pooled
-        )
+        self._parts = known or self._imported.cut(model.number, model.cut, sample, several=several, pooled=pooled)
         if not known and not trained:
             self._imported.prove(self._parts, sample)
 

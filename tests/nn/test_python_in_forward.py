@@ -12,7 +12,6 @@ import numpy
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from alray.errors import SpecError

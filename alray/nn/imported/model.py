@@ -329,10 +329,12 @@ class ImportedModel:
             if "meta" in str(error):
                 message = f"`forward` of {self.title} reads the values of tensors: {first_line(error)}"
                 hint = (
-                    "write a choice by the values of tensors with torch.where, because shapes are found without values, "
-                    "on torch's meta device"
+                    "write a choice by the values of tensors with torch.where: shapes are found without values, on "
+                    "torch's meta device"
                 )
-            problem = own_problem(error, message, key="model.from", hint=hint) or Problem(message, hint, key="model.from")
+            problem = own_problem(error, message, key="model.from", hint=hint) or Problem(
+                message, hint, key="model.from"
+            )
             raise SpecError.of((replace(problem, traceback=None),)) from error
 
     def _groups(self, places: Mapping[str, int], shapes: Mapping[str, Shapes] = MappingProxyType({})) -> list[PartEnds]:

@@ -109,7 +109,9 @@ def _computed(
         if gradients:
             found |= _gradients(value, whole)
     except FAULTS_OF_USER_CODE as error:
-        message = f"{title} fails on {counted(len(samples), 'sample')} of {tuple(samples.shape[1:])}: {first_line(error)}"
+        message = (
+            f"{title} fails on {counted(len(samples), 'sample')} of {tuple(samples.shape[1:])}: {first_line(error)}"
+        )
         hint = "correct its `forward`; if it wants other samples, set data.image_size or give other arguments by `with`"
         problem = own_problem(error, message, key="model.from", hint=hint)
         if problem is None:
@@ -151,7 +153,9 @@ def _close(value: torch.Tensor, other: torch.Tensor, rounding: float, least: flo
     if not value.is_floating_point():
         return False
     apart = (value - other).nan_to_num().abs().max()
-    return torch.equal(value.isnan(), other.isnan()) and bool(apart <= rounding * max(float(value.nan_to_num().abs().max()), least))
+    return torch.equal(value.isnan(), other.isnan()) and bool(
+        apart <= rounding * max(float(value.nan_to_num().abs().max()), least)
+    )
 
 
 def _require_no_state(
@@ -159,11 +163,11 @@ def _require_no_state(
 ) -> None:
     """Raise SpecError if the last mini-batch has changed attributes of a module: no checkpoint holds them."""
     for path, module in whole.named_modules():
-        names = [name for name in changed(kept[path], module, buffers=False)]
+        names = changed(kept[path], module, buffers=False)
         if not names:
             continue
-        now = attributes(module, buffers=False)
-        place = line_of_change(compute, lambda: bool(changed(now, module, buffers=False)))
+        has_changed = partial(changed, attributes(module, buffers=False), module, buffers=False)
+        place = line_of_change(compute, has_changed)
         file, line = place or own_place(type(module).forward) or (None, None)
         what = listed([".".join(part for part in (path, name) if part) for name in sorted(names)], "and")
         problem = Problem(

@@ -6,7 +6,6 @@ The names are those of torchvision's `get_graph_node_names`: `layer1.0.conv1`, `
 from __future__ import annotations
 
 import copy
-import operator
 import re
 import sys
 from collections import Counter
@@ -293,7 +292,9 @@ class _Tracer(fx.Tracer):
         self._inside = ""
         self._entered: set[str] = set()
         self._given: Counter[str] = Counter()
-        self._parameters = frozenset(_without_whole(name) for name, _ in around.named_parameters(remove_duplicate=False))
+        self._parameters = frozenset(
+            _without_whole(name) for name, _ in around.named_parameters(remove_duplicate=False)
+        )
         self._tensors = {id(each): name for name, each in (*around.named_parameters(), *around.named_buffers())}
         self._of_buffers: dict[fx.Node, frozenset[str]] = {}
         self._written: set[str] = set()
@@ -430,9 +431,6 @@ def _may_write(node: fx.Node, into: fx.Node, opaque: Collection[str]) -> bool:
         not is_of_torch
         or name.endswith("_")
         or name in ("setitem", "batch_norm", "instance_norm")
-        or name in vars(operator)
-        and name.startswith("i")
-        and name not in ("index", "indexOf", "inv", "invert", "is_", "is_not", "itemgetter")
         or "out" in node.kwargs
     )
 

@@ -145,7 +145,7 @@ def _frozen(value: Any, around: set[int]) -> object:
         around: the identities of what holds this value.
     """
     if isinstance(value, _PLAIN):
-        return value if value == value else repr(value)  # noqa: PLR0124 - NaN is not equal to itself
+        return value if value == value else repr(value)  # NaN is not equal to itself
     if id(value) in around:
         return "itself"
     around = {*around, id(value)}
@@ -176,7 +176,7 @@ def _frozen_items(values: Mapping[str, Any], around: set[int]) -> list[object]:
     return [(name, _frozen(each, around)) for name, each in values.items()]
 
 
-def line_of_change(compute: Callable[[], object], has_changed: Callable[[], bool]) -> tuple[str, int] | None:
+def line_of_change(compute: Callable[[], object], has_changed: Callable[[], object]) -> tuple[str, int] | None:
     """File and line of the user's statement that changes something while `compute` runs. None: no statement of theirs.
 
     Args:
