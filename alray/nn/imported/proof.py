@@ -73,7 +73,7 @@ def prove(
                     _computed(modules, whole, samples, number, title, gradients=number == 0)
                     for modules in ((whole,), chain)
                 )
-            unknown = {f"the buffer `{name}`": value for name, value in before.items()}
+            unknown: Found = {f"the buffer `{name}`": value for name, value in before.items()}
             _require_same(expected, unknown | found, type(whole), title, rounding, training=training)
             if number > 0 and training:  # the first mini-batch may fill caches
                 compute = partial(whole, samples.clone())
@@ -119,8 +119,7 @@ def _computed(
             problem = Problem(message, hint, file, line, "model.from")
         raise SpecError.of((problem,)) from error
     found |= {f"the buffer `{name}`": each for name, each in buffers_of(modules).items()}
-    draws = repr(draws_so_far()).encode()
-    return found | {"random numbers drawn": torch.frombuffer(bytearray(draws), dtype=torch.uint8)}
+    return found | {"random numbers drawn": torch.frombuffer(bytearray(draws_so_far()), dtype=torch.uint8)}
 
 
 def _gradients(scores: torch.Tensor, whole: nn.Module) -> Found:

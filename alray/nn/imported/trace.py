@@ -413,10 +413,13 @@ class _Buffer(fx.Proxy):
     def __len__(self) -> int:
         return self.shape[0]
 
-    def item(self) -> float:
+    def item(self) -> Any:
         raise LostError(f"makes a number of the values of the buffer `{self.node.target}`")
 
-    __bool__ = __int__ = __float__ = __index__ = tolist = numpy = item
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    __int__ = __float__ = __index__ = tolist = numpy = item
 
 
 def _may_write(node: fx.Node, into: fx.Node, opaque: Collection[str]) -> bool:
@@ -469,9 +472,9 @@ def copy_of(model: nn.Module, title: str, *, own: bool) -> nn.Module:
     Args:
         own: whether parameters and buffers are those of the model itself.
     """
-    memo = {id(each): each for each in (*model.parameters(), *model.buffers())} if own else {}
+    memo: dict[int, Any] = {id(each): each for each in (*model.parameters(), *model.buffers())} if own else {}
     try:
-        return copy.deepcopy(model, memo)  # type: ignore[arg-type]
+        return copy.deepcopy(model, memo)
     except FAULTS_OF_USER_CODE as error:
         raise SpecError(
             f"{title} cannot be copied: {first_line(error)}",

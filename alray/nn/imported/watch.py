@@ -6,6 +6,7 @@ drawn becomes a constant, a counter stands still, `torch.no_grad()` is forgotten
 
 from __future__ import annotations
 
+import pickle
 import random
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -102,17 +103,16 @@ def _tensors(values: Any) -> Iterable[torch.Tensor]:
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 # --- State: attributes, and the generators of random numbers ---
 
 
-def draws_so_far() -> tuple[object, ...]:
+def draws_so_far() -> bytes:
     """The state of all global generators."""
-    _, key, position, *rest = numpy.random.get_state()
     of_torch = torch.random.get_rng_state().numpy().tobytes()
-    return random.getstate(), key.tobytes(), position, *rest, of_torch  # type: ignore[union-attr]
+    return pickle.dumps((random.getstate(), numpy.random.get_state(legacy=False), of_torch))
 
 
 def attributes(module: nn.Module, *, buffers: bool = True) -> dict[str, object]:
