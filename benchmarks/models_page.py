@@ -15,9 +15,11 @@ LOCAL = {"associated_learning": "AL", "decoupled_greedy": "DGL", "supervised_con
 PYTHON = """\
 ## Python in `forward`
 
-A trace keeps tensor operations only. This is what becomes of other things that a `forward` does: in that of the model itself, and in that of a
-submodule. *the whole*: the parts end in the weights and buffers of the whole model after ten mini-batches, bit for bit. *one piece*: the same,
-and the submodule is not cut. *refused*: the error names the line. `tests/nn/test_python_in_forward.py` has each of them.
+A trace keeps tensor operations only. This is what becomes of other things that a `forward` does: in that of the model
+itself, and in that of a submodule. *the whole*: the parts end in the weights and buffers of the whole model after ten
+mini-batches, bit for bit. *one piece*: the same, and the submodule is not cut. *refused*: the error names the line,
+where it is one of `forward`.
+`tests/nn/test_python_in_forward.py` has each of them.
 
 | `forward` | of the model | of a submodule |
 |---|---|---|
@@ -44,7 +46,7 @@ and the submodule is not cut. *refused*: the error names the line. `tests/nn/tes
 | reads what a hook has kept | refused | refused |
 | has layers with `torch.nn.utils.parametrizations`: `weight_norm`, `spectral_norm` | the whole | the whole |
 | has layers with the old `torch.nn.utils.spectral_norm` | the whole | the whole |
-| has layers with the old `torch.nn.utils.weight_norm`, which cannot be copied | refused without a line | refused without a line |
+| has layers with the old `torch.nn.utils.weight_norm`, of which no copy can be made | refused | refused |
 | has `BatchNorm` with `momentum=None` | the whole | the whole |
 | writes in place into a tensor with two names: `y = x; x += 1` | refused | refused |
 | asks `isinstance(x, torch.Tensor)` and computes by it | refused | refused |

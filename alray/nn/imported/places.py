@@ -25,8 +25,8 @@ _MOST_NAMED = 6
 def alive_behind(trace: Trace) -> dict[str, tuple[fx.Node, ...]]:
     """Behind each node whose value is needed later: the nodes whose values are, itself the last, by its name.
 
-    Parameters, and what is made of buffers alone, do not count: the part that needs them has them. The node that returns
-    the result is not among them.
+    Parameters, and what is made of buffers alone, do not count: the part that needs them has them. The node that
+    returns the result is not among them.
     """
     last_use = {each: number for number, node in enumerate(trace.graph.nodes) for each in node.all_input_nodes}
     alive: dict[fx.Node, None] = {}
