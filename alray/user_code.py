@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from functools import cache
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from alray.errors import AlrayError, Problem, RequestError, SpecError, UserCodeError
@@ -337,9 +337,15 @@ def own_problem(fault: Exception, message: str, *, key: str, hint: str | None = 
 def own_place(function: Any) -> tuple[str, int] | None:
     """File and line where a function begins, if it may be the user's."""
     code = getattr(function, "__code__", None)
-    return (code.co_filename, code.co_firstlineno) if code is not None and _is_own(code.co_filename) else None
+    return None if code is None else own_place_of(code)
 
 
+def own_place_of(code: CodeType) -> tuple[str, int] | None:
+    """File and line where this code begins, if it may be the user's."""
+    return (code.co_filename, code.co_firstlineno) if _is_own(code.co_filename) else None
+
+
+@cache
 def _is_own(file: str) -> bool:
     """Whether a file may be the user's: neither alray's, nor installed, nor part of Python."""
     path = _source(file)

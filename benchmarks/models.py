@@ -80,7 +80,7 @@ def looked_at(source: str) -> Figures:
             break
     if "refused" in found:
         return found
-    chain = [model.part(*part) for part in parts] + [model.classifier()]
+    chain = [model.part(*part) for part in parts] + [model.classifier(parts)]
     samples = torch.randn(2, 3, found["size"], found["size"])
     # A copy, because training changes the statistics of batch normalisation.
     found["whole"] = _whole(*copy.deepcopy((model.whole, chain)), samples)

@@ -12,6 +12,48 @@ ROUNDING = 1e-6
 LOCAL = {"associated_learning": "AL", "decoupled_greedy": "DGL", "supervised_contrastive": "SCPL"}
 
 
+PYTHON = """\
+## Python in `forward`
+
+A trace keeps tensor operations only. This is what becomes of other things that a `forward` does: in that of the model
+itself, and in that of a submodule. *the whole*: the parts end in the weights and buffers of the whole model after ten
+mini-batches, bit for bit. *one piece*: the same, and the submodule is not cut. *refused*: the error names the line,
+where it is one of `forward`.
+`tests/nn/test_python_in_forward.py` has each of them.
+
+| `forward` | of the model | of a submodule |
+|---|---|---|
+| computes under `torch.no_grad()`, `torch.inference_mode()` or `torch.autocast` | refused | one piece |
+| calls `torch.utils.checkpoint` (without `use_reentrant`) | the whole | the whole |
+| calls a `torch.autograd.Function` with a gradient of its own | refused | one piece |
+| draws by `torch.randn(width)`, NumPy or `random` | refused | one piece |
+| drops a layer by `random.random() < p` (LayerDrop) | refused | one piece |
+| drops a layer by `torch.rand(()) < p`, which reads a value | refused | refused |
+| draws for each value of its input: `torch.rand_like(x)`, `x.new_empty(...).bernoulli_(p)` | the whole | the whole |
+| draws from a `torch.Generator` of its own | refused | refused |
+| counts its calls in an attribute, or appends to a list | refused | refused |
+| counts its calls outside of the model | refused | refused |
+| counts its calls in a buffer, by `self.calls += 1` | refused | one piece |
+| fills a cache at its first call | refused | one piece |
+| keeps its last features in an attribute | refused | refused |
+| updates a running mean in place: `self.mean.mul_(0.9).add_(...)` | the whole | the whole |
+| the same under `torch.no_grad()`, or assigns it: `self.mean = ...` | refused | one piece |
+| indexes a buffer, or computes with it: `self.k[:, None].exp()` | the whole | the whole |
+| uses a buffer or a parameter before and after a layer | the whole; of a parameter in one component | the same |
+| makes a number of a buffer: `float(self.limit)` | refused | refused |
+| reads `self.parameters()` | refused | one piece |
+| has layers with hooks that change inputs or results | the whole | the whole |
+| reads what a hook has kept | refused | refused |
+| has layers with `torch.nn.utils.parametrizations`: `weight_norm`, `spectral_norm` | the whole | the whole |
+| has layers with the old `torch.nn.utils.spectral_norm` | the whole | the whole |
+| has layers with the old `torch.nn.utils.weight_norm`, of which no copy can be made | refused | refused |
+| has `BatchNorm` with `momentum=None` | the whole | the whole |
+| writes in place into a tensor with two names: `y = x; x += 1` | refused | refused |
+| asks `isinstance(x, torch.Tensor)` and computes by it | refused | refused |
+| chooses by the values of its input: `if x.max() > 1` | refused | refused |
+"""
+
+
 def page(entries: Sequence[Figures]) -> str:
     """entries: those of `benchmarks/models.py`."""
     lines = [
@@ -39,7 +81,7 @@ def page(entries: Sequence[Figures]) -> str:
             (entry for entry in entries if entry["from"].startswith(f"{library}:")), key=lambda each: each["from"]
         )
         lines += _section(library, of_library) if of_library else [f"## {library}", "", "Not tried yet.", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, PYTHON])
 
 
 def works(entry: Figures) -> bool:

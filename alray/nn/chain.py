@@ -90,6 +90,8 @@ def chain_of(
     trained: bool,
     encoders: Sequence[EncoderFacts],
     several: bool,
+    pooled: bool,
+    lowered: bool,
 ) -> Chain:
     """The chain of a spec's model.
 
@@ -98,10 +100,22 @@ def chain_of(
     Args:
         encoders: facts that are known of it, (): none.
         several: whether a model from elsewhere may be cut where several tensors are needed later.
+        pooled: whether its natural units end with its own pooling of maps.
+        lowered: whether it computes in mixed precision.
     """
     if model.source is None:
         return _Blocks(model, load, trained=trained)
-    return _Parts(model, load, seed=seed, sample=sample, trained=trained, encoders=encoders, several=several)
+    return _Parts(
+        model,
+        load,
+        seed=seed,
+        sample=sample,
+        trained=trained,
+        encoders=encoders,
+        several=several,
+        pooled=pooled,
+        lowered=lowered,
+    )
 
 
 class _Blocks(Chain):
@@ -167,6 +181,8 @@ class _Parts(Chain):
         trained: bool,
         encoders: Sequence[EncoderFacts],
         several: bool,
+        pooled: bool,
+        lowered: bool,
     ) -> None:
         assert model.source is not None
         self._source = model.source
@@ -174,6 +190,7 @@ class _Parts(Chain):
         self._load = load
         self._seed = seed
         self._trained = trained
+        self._lowered = lowered
         file = model.weights_file
         name = model.weights if file is None else None
         self._weights = file or name
@@ -191,7 +208,9 @@ class _Parts(Chain):
             )
         self._scores = () if sample.tokens is None else tuple(sample)
         known = [facts.ends for facts in encoders if facts.ends is not None]
-        self._parts = known or self._imported.cut(model.number, model.cut, sample, several=several)
+        self._parts = known or self._imported.cut(model.number, model.cut, sample, several=several, pooled=pooled)
+        if not known and not trained:
+            self._imported.prove(self._parts, sample)
 
     @cached_property
     def _imported(self) -> ImportedModel:
@@ -199,9 +218,13 @@ class _Parts(Chain):
 
         with put_back(), torch.device("cpu"):
             seed_all(torch.device("cpu"), self._seed, "weights", "model")
-            allowed = isinstance(self._load, UserCode) and self._load.allow_elsewhere
             model = ImportedModel(
-                self._source, self._arguments, self._load, freeze=self._model.freeze, allow_files=allowed
+                self._source,
+                self._arguments,
+                self._load,
+                freeze=self._model.freeze,
+                allow_files=isinstance(self._load, UserCode) and self._load.allow_elsewhere,
+                lowered=self._lowered,
             )
             if self._weights is not None and not self._trained:
                 model.start_from(self._weights)
@@ -229,7 +252,9 @@ class _Parts(Chain):
 
     def as_spec(self, depth: int) -> dict[str, Any]:
         places = [part.until for part in self._parts[:-1]]
-        cut = {"cut": places} if places else {"components": 1}
+        cut: dict[str, Any] = {"cut": places} if places else {"components": 1}
+        if self._parts[-1].until != self._imported.places[-1]:
+            cut = {"components": "auto"}  # a cut by names ends behind the model's own pooling
         return {"from": self._source, "with": self._arguments, **cut}
 
     def build(self, index: int, input: Shape) -> nn.Module:
@@ -248,7 +273,7 @@ class _Parts(Chain):
         return self._classifier
 
     def _classifier(self, features: Shape, classes: int) -> nn.Module:
-        found = self._imported.classifier()
+        found = self._imported.classifier(self._parts)
         gives, wanted = self._imported.shape_after(found, features), (*self._scores, classes)
         if gives != wanted:
             of = f"{classes} classes" if not self._scores else f"{classes} tokens, of which each position scores all"
@@ -265,4 +290,8 @@ class _Parts(Chain):
     def _moved(part: nn.Module) -> nn.Module:
         """On the device of the context: only meta tensors while shapes are found."""
         device = torch.get_default_device()
-        return part.to("meta") if device.type == "meta" else part
+        if device.type != "meta":
+            return part
+        from alray.nn.imported.model import on_meta
+
+        return on_meta(part)

@@ -86,6 +86,8 @@ class Network:
             trained=trained,
             encoders=encoders,
             several=one_loss,  # a local loss reads features, not tensors that were packed
+            pooled=isinstance(spec.method, Backpropagation),  # its head may be the model's own
+            lowered=spec.run.precision in LOWERED,
         )
         self._owners = Owners()
         self.dtype = DTYPES[spec.run.precision]

@@ -246,3 +246,95 @@ def test_local_losses_are_not_cut_where_several_tensors_are_needed(imported: Wor
     bend(imported)
     with pytest.raises(SpecError, match="at most 2 components"):
         imported.run("method=decoupled_greedy", "model.components=5")
+
+
+SCALED = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    '''Indexes a buffer in its own forward, and draws numbers in a submodule.'''
+
+    def __init__(self, classes, asks=False):
+        super().__init__()
+        self.register_buffer("k", torch.rand(2))
+        self.asks = asks
+        self.stem, self.noise = nn.Conv2d(2, 6, 3, padding=1), Noise()
+        self.middle, self.last = nn.Conv2d(6, 6, 3, padding=1), nn.Linear(6, classes)
+
+    def forward(self, x):
+        if self.asks and isinstance(x, torch.Tensor):
+            x = 2 * x
+        x = self.noise(torch.relu(self.stem(x * self.k[:, None, None])))
+        return self.last(torch.relu(self.middle(x)).mean((2, 3)))
+
+
+class Noise(nn.Module):
+    def forward(self, x):
+        return x + 0.1 * torch.randn(6, 1, 1)
+"""
+
+
+@pytest.mark.parametrize("method", first_alone(["backpropagation", *METHODS]))
+def test_buffers_come_from_the_weights_and_from_checkpoints(imported: Workshop, method: str) -> None:
+    (imported.folder / "own_nets.py").write_text(SCALED)
+    imported.spec.write_text(SPEC.replace("width: 6, ", "").replace("components: 4", "components: auto"))
+    network = Workload.open(load_spec(imported.spec).spec, UserCode(imported.folder)).network
+    parts = [network.component(index, "cpu").f.body for index in range(len(network))]
+    weights = network.state_dict_of_model(parts)
+    assert weights is not None
+    torch.save(weights | {"k": torch.tensor([4.0, -3.0])}, imported.folder / "given.pt")
+    given = ("model.weights=given.pt", f"method={method}")
+    one = imported.run(*given, name="one")
+    imported.run(*given, "run.epochs=1", name="half")
+    same(imported.resume("run.epochs=2", name="half"), one)
+    trained = TrainedNetwork(imported.folder / "one", allow_code=True)
+    again = trained.components[0].f.body
+    assert torch.equal(again.state_dict()["k"], torch.tensor([4.0, -3.0]))
+    assert not [name for name, _ in again.named_buffers() if name != "k"]
+    assert execute(["evaluate", str(imported.folder / "one"), "--json"]) == 0
+
+
+def test_validate_and_run_prove_that_the_parts_are_the_whole(
+    imported: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (imported.folder / "own_nets.py").write_text(SCALED)
+    imported.spec.write_text(SPEC.replace("width: 6, ", "asks: true, ").replace("components: 4", "components: 2"))
+    for command in ("validate", "run"):
+        assert execute([command, str(imported.spec), *(["--deep"] if command == "validate" else ["--inline"])]) == 2
+        said = capsys.readouterr().err
+        assert "scores differ" in said and "own_nets.py:15" in said and "Traceback" not in said
+
+
+POOLED = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(6 if each else 2, 6, 3, padding=1) for each in range(3))
+        self.last = nn.Linear(6, classes)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return self.last(x.mean((2, 3)))
+"""
+
+
+@pytest.mark.parametrize(("method", "output"), [("decoupled_greedy", (6, 8, 8)), ("backpropagation", (6,))])
+def test_readouts_get_maps_that_the_model_has_not_pooled(
+    imported: Workshop, method: str, output: tuple[int, ...]
+) -> None:
+    (imported.folder / "own_nets.py").write_text(POOLED)
+    imported.spec.write_text(SPEC.replace("width: 6, ", "").replace("components: 4", "components: auto"))
+    imported.run(f"method={method}")
+    trained = TrainedNetwork(imported.folder / "run", allow_code=True)
+    assert tuple(trained.workload.network.encoders[-1].output) == output
+    route = export_route(trained, None, "safetensors", imported.folder / "route.safetensors")
+    samples = torch.randn(3, 2, 8, 8)
+    exported = ExportedRoute(Path(route.file), allow_code=True)
+    assert torch.equal(exported.route(samples), trained.route(len(trained.components))(samples))

@@ -49,7 +49,7 @@ def require_the_whole(
     Args:
         gradients_apart: how far gradients may be apart, over the largest one of that parameter.
     """
-    chain = [model.part(*part) for part in parts] + [model.classifier()]
+    chain = [model.part(*part) for part in parts] + [model.classifier(parts)]
     for training in (True, False):
         outputs = []
         for modules in ([model.whole], chain):
@@ -334,7 +334,8 @@ def test_frozen_parts_stand_still(one_thread: None) -> None:
     plain = models.resnet18(num_classes=7).train()
     for name in frozen[:3]:
         plain.get_submodule(name).eval().requires_grad_(requires_grad=False)
-    parts = [model.part(*part).train() for part in model.cut(3, None, IMAGE)] + [model.classifier().train()]
+    ends = model.cut(3, None, IMAGE)
+    parts = [model.part(*part).train() for part in ends] + [model.classifier(ends).train()]
     value = samples = torch.randn(4, *IMAGE)
     for part in parts:
         value = part(value)

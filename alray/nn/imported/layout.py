@@ -26,8 +26,12 @@ def channels_last(trace: Trace, model: nn.Module) -> frozenset[str]:
         elif (permuted := _permutation(node)) in _PERMUTED:
             last[node] = _PERMUTED[permuted]
         else:
-            last[node] = next((last[each] for each in node.all_input_nodes if each.op != "get_attr"), False)
+            last[node] = next((last[each] for each in node.all_input_nodes if not _is_fixed(each, trace)), False)
     return frozenset(name for node, name in trace.names.items() if last[node])
+
+
+def _is_fixed(node: fx.Node, trace: Trace) -> bool:
+    return node.op == "get_attr" or node in trace.fixed
 
 
 def _operation(node: fx.Node, model: nn.Module) -> object:

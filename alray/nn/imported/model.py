@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from pickle import UnpicklingError
 from types import MappingProxyType
@@ -28,12 +29,15 @@ from alray.nn.imported.places import (
     even,
     natural,
     place_of,
+    state_of,
     tied_layers,
+    tied_parameters,
     uses_again,
     weighted,
 )
+from alray.nn.imported.proof import prove
 from alray.nn.imported.sources import made, named_weights
-from alray.nn.imported.trace import Trace, first_line, trace
+from alray.nn.imported.trace import Trace, copy_of, first_line, trace
 from alray.nn.readout import Pooling
 from alray.nn.shape import Shape
 from alray.spec.section import listed, nearest
@@ -41,6 +45,8 @@ from alray.user_code import FAULTS_OF_USER_CODE, own_problem
 
 Shapes = tuple[tuple[int, ...], ...]
 """Of one sample of several tensors."""
+_MAPS = 4
+"""Dimensions of a batch of maps."""
 
 
 class ImportedModel:
@@ -57,6 +63,7 @@ class ImportedModel:
         *,
         freeze: Sequence[str] = (),
         allow_files: bool = False,
+        lowered: bool = False,
     ) -> None:
         """Raises SpecError.
 
@@ -65,7 +72,9 @@ class ImportedModel:
             load: takes the last of them to the object that it names.
             freeze: names of modules and parameters that no method trains.
             allow_files: as for `made`.
+            lowered: whether its parts compute in mixed precision.
         """
+        self._lowered = lowered
         self.title = f"`{source}`"
         self._source = source
         self._arguments = arguments
@@ -132,10 +141,13 @@ class ImportedModel:
     @cached_property
     def _traces(self) -> dict[bool, Trace]:
         """By whether the model trains."""
-        training = trace(self.whole, self.title, training=True, frozen=self.frozen)
-        evaluation = trace(self.whole, self.title, training=False, opaque=training.opaque)
+        both = partial(trace, self.whole, self.title, lowered=self._lowered)
+        training = both(training=True, frozen=self.frozen)
+        evaluation = both(training=False, opaque=training.opaque)
         if evaluation.opaque != training.opaque:
-            training = trace(self.whole, self.title, training=True, opaque=evaluation.opaque, frozen=self.frozen)
+            training = both(training=True, opaque=evaluation.opaque, frozen=self.frozen)
+        for name, value in (training.constants | evaluation.constants).items():
+            self.whole.register_buffer(name, value, persistent=False)
         return {True: training, False: evaluation}
 
     @cached_property
@@ -175,9 +187,11 @@ class ImportedModel:
         if not found:
             tied = tied_layers(self._traces[True], self.whole)
             if tied is not None:
+                why = tied_parameters(self.whole) or (
+                    f"`{tied[1]}` uses the weights of `{tied[0]}`, which are in another part wherever it is cut"
+                )
                 raise SpecError(
-                    f"{self.title} cannot be cut: `{tied[1]}` uses the weights of `{tied[0]}`, which are in another "
-                    "part wherever it is cut",
+                    f"{self.title} cannot be cut: {why}",
                     key="model.from",
                     hint="give each layer weights of its own, such as by a constructor argument in model.with",
                 )
@@ -206,13 +220,16 @@ class ImportedModel:
             name: alive for name, alive in named[True].items() if name not in again and named[False].get(name) == alive
         }
 
-    def parts(self, cut: Sequence[str], shapes: Mapping[str, Shapes] = MappingProxyType({})) -> list[PartEnds]:
+    def parts(
+        self, cut: Sequence[str], shapes: Mapping[str, Shapes] = MappingProxyType({}), end: str | None = None
+    ) -> list[PartEnds]:
         """The ends of the components that a cut makes.
 
         Args:
             shapes: of one sample of the tensors that are needed after a place, where they are several.
+            end: of the last component; None: the last place of all.
         """
-        ends = [*cut, self.places[-1]]
+        ends = [*cut, end or self.places[-1]]
         return [
             PartEnds(after, until, shapes.get(after or "", ())) for after, until in zip([None, *cut], ends, strict=True)
         ]
@@ -240,7 +257,13 @@ class ImportedModel:
         return found
 
     def cut(
-        self, components: int | str, given: Sequence[str] | None, sample: Shape, *, several: bool = False
+        self,
+        components: int | str,
+        given: Sequence[str] | None,
+        sample: Shape,
+        *,
+        several: bool = False,
+        pooled: bool = True,
     ) -> list[PartEnds]:
         """The components that a spec asks for.
 
@@ -252,11 +275,12 @@ class ImportedModel:
             sample: the shape of one sample, for the work of the layers.
             several: whether it may be cut where several tensors are needed later, as long as there are no other places:
                 in a cut that is given, and for more components than there would be otherwise.
+            pooled: whether natural units end with the model's own pooling of maps, as its classifier wants it. A
+                readout pools by itself, less, and sees more.
         """
         if given is not None:
-            packed: dict[str, Shapes] = {}
-            if several and self.places:
-                packed = self._packed(self._measured(sample)[1], sample)
+            values = self._measured(sample)[1]
+            packed = self._packed(values, sample) if several else {}
             places = [name for name in self._in_both if name in packed or name in self.places]
             chosen = [place_of(name, self._traces[True], places) for name in given]
             order = [places.index(name) for name in chosen]
@@ -271,7 +295,8 @@ class ImportedModel:
         groups = self._groups(dict.fromkeys(self._of_batch(values), 0))
         if components == "auto":
             of_batch, with_weights = self._of_batch(values).keys(), self._with_weights.keys()
-            return self.parts(natural(groups, self._traces[True], of_batch, with_weights, self.whole))
+            chosen = natural(groups, self._traces[True], of_batch, with_weights, self.whole)
+            return self.parts(chosen, end=None if pooled else self._before_pooling(values))
         assert isinstance(components, int)
         packed = self._packed(values, sample) if several and components > len(groups) else {}
         if packed:
@@ -280,8 +305,10 @@ class ImportedModel:
             sizes |= {name: values[node].numel() // SAMPLES if node in values else 0 for name, node in single.items()}
             groups = self._groups(sizes, packed)
         if components > len(groups):
+            tied = tied_parameters(self.whole)
             raise SpecError(
-                f"{self.title} can be cut into at most {counted(len(groups), 'component')} with weights",
+                f"{self.title} can be cut into at most {counted(len(groups), 'component')} with weights"
+                + (f": {tied}" if tied else ""),
                 key="model.components",
                 hint=f"ask for {len(groups)} or fewer"
                 + (
@@ -294,19 +321,23 @@ class ImportedModel:
         return self.parts(even(groups, of_group, components), packed)
 
     def _measured(self, sample: Shape) -> tuple[dict[fx.Node, float], dict[fx.Node, torch.Tensor]]:
-        traced, places, on_meta = self._traces[True], self.places, _on_meta(self.whole).train()
+        traced, places, model = self._traces[True], self.places, on_meta(self.whole).train()
         assert places, "a model that cannot be cut has been refused"
         try:
-            return costs(traced, on_meta, sample)
+            return costs(traced, model, sample)
         except FAULTS_OF_USER_CODE as error:
             message = f"{self.title} does not take samples of {tuple(sample)}: {first_line(error)}"
-            hint = (
-                "set data.image_size, or give constructor arguments by `with`, if it wants other samples; write a "
-                "choice by the values of tensors with torch.where, because shapes are found without values, on torch's "
-                "meta device"
+            hint = "set data.image_size, or give constructor arguments by `with`, if it wants other samples"
+            if "meta" in str(error):
+                message = f"`forward` of {self.title} reads the values of tensors: {first_line(error)}"
+                hint = (
+                    "write a choice by the values of tensors with torch.where: shapes are found without values, on "
+                    "torch's meta device"
+                )
+            problem = own_problem(error, message, key="model.from", hint=hint) or Problem(
+                message, hint, key="model.from"
             )
-            problem = own_problem(error, message, key="model.from", hint=hint)
-            raise SpecError.of((problem or Problem(message, hint, key="model.from"),)) from error
+            raise SpecError.of((replace(problem, traceback=None),)) from error
 
     def _groups(self, places: Mapping[str, int], shapes: Mapping[str, Shapes] = MappingProxyType({})) -> list[PartEnds]:
         """The shortest runs that have weights: each begins with a layer with weights, the first one with the input.
@@ -336,6 +367,20 @@ class ImportedModel:
         batch = {names[node] for node, value in values.items() if _of_batch(value)}
         return dict.fromkeys(name for name in self.places if name in batch or name == self.places[-1])
 
+    def _before_pooling(self, values: Mapping[fx.Node, torch.Tensor]) -> str:
+        """The last place whose value is a map, if only pooling without weights comes between it and the last place of
+        all; else that one."""
+        traced, last = self._traces[True], self.places[-1]
+        nodes = {name: node for node, name in traced.names.items()}
+        end = values[nodes[last]]
+        for name in reversed(list(nodes)[: list(nodes).index(last) + 1]):
+            value = values.get(nodes[name])
+            if name in self.places and value is not None and _of_batch(value) and value.ndim == _MAPS:
+                return name if value.numel() > end.numel() else last
+            if state_of(nodes[name], traced, self.whole):
+                break
+        return last
+
     def _work_of(self, groups: Sequence[PartEnds], work: dict[fx.Node, float]) -> list[float]:
         totals = [0.0]
         remaining = [group.until for group in groups]
@@ -348,21 +393,34 @@ class ImportedModel:
                 totals.append(0.0)
         return totals
 
-    def classifier(self) -> Part:
-        """What comes after the last component: `[N, *features] -> [N, classes]`."""
-        return self.part(self.places[-1], None)
+    def classifier(self, parts: Sequence[PartEnds]) -> Part:
+        """What comes after the last of these components: `[N, *features] -> [N, classes]`."""
+        return self.part(parts[-1].until, None)
 
     def shape_after(self, part: Part, input: Shape) -> tuple[int, ...]:
         """The shape of one sample after a part."""
         samples = torch.zeros((SAMPLES, *input), dtype=input.dtype, device="meta")
-        return tuple(_on_meta(part)(samples).shape[1:])
+        return tuple(on_meta(part)(samples).shape[1:])
 
-    def part(self, after: str | None, until: str | None, takes: Shapes = ()) -> Part:
+    def prove(self, parts: Sequence[PartEnds], sample: Shape) -> None:
+        """Raise SpecError if the chain of these parts and the classifier computes otherwise than the whole model."""
+        whole = copy_of(self.whole, self.title, own=False)
+        names = dict(whole.named_parameters())
+        shared = {id(each): names[name] for name, each in self.whole.named_parameters()}
+        ends = [*parts, PartEnds(parts[-1].until, None)]
+        chain = [self.part(*part, shared=dict(shared)) for part in ends]
+        packed = any(part.takes for part in parts)
+        prove(whole, chain, sample, self.title, frozen=self.frozen, packed=packed)
+
+    def part(
+        self, after: str | None, until: str | None, takes: Shapes = (), shared: dict[int, Any] | None = None
+    ) -> Part:
         """The module of what lies between two places, with copies of the model's weights.
 
         Args:
             after: None for the input, and `until`: None for the result.
             takes: shapes of the tensors that its input packs, as in `PartEnds`.
+            shared: as for `Part`.
         """
         graphs = {}
         for mode, traced in self._traces.items():
@@ -371,7 +429,7 @@ class ImportedModel:
             end = (traced.output,) if until is None else places[until]
             graphs[mode] = between(traced, begin, end, takes)
         pooling: Pooling = "channels_last" if until in self._channels_last else "mean"
-        return Part(self.whole, graphs[True], graphs[False], frozen=self.frozen, pooling=pooling)
+        return Part(self.whole, graphs[True], graphs[False], frozen=self.frozen, pooling=pooling, shared=shared)
 
 
 def _of_batch(value: torch.Tensor) -> bool:
@@ -379,13 +437,17 @@ def _of_batch(value: torch.Tensor) -> bool:
     return value.ndim > 1 and value.shape[0] == SAMPLES and value.is_floating_point()
 
 
-def _on_meta(model: nn.Module) -> nn.Module:
-    """A copy of a model without values."""
+def on_meta(model: nn.Module) -> nn.Module:
+    """A copy of a model without values. Its forward finds shapes."""
     memo: dict[int, Any] = {}
     for tensor in [*model.parameters(), *model.buffers()]:
         empty = torch.empty_like(tensor, device="meta")
         memo[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
-    return copy.deepcopy(model, memo)
+    copied = copy.deepcopy(model, memo)
+    for module in copied.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is None:
+            module.momentum = 0.0  # it would read the value of its counter; no shape depends on it
+    return copied
 
 
 def _weights_of(file: Path) -> dict[str, torch.Tensor]:

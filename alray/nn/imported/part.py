@@ -32,17 +32,19 @@ class Part(nn.Module):
         *,
         frozen: Collection[str] = (),
         pooling: Pooling = "mean",
+        shared: dict[int, Any] | None = None,
     ) -> None:
         """The graphs take one tensor, and name modules and parameters of `whole`, which are copied.
 
         Args:
+            shared: what stands for an object of `whole` in place of a copy, by the identity of that object.
             frozen: paths of modules that compute as in evaluation.
             pooling: how local losses read what the part gives.
         """
         super().__init__()
         self.pooling = pooling
         self._frozen = tuple(f"{path}." for path in frozen)
-        shared: dict[int, Any] = {}
+        shared = {} if shared is None else shared
         for graph in (training, evaluation):
             for node in graph.nodes:
                 if node.op in ("call_module", "get_attr"):
@@ -84,11 +86,7 @@ def between(
     inside = False
     for node in trace.graph.nodes:
         if inside and node.op != "output":
-            for needed in node.all_input_nodes:
-                if needed.op == "get_attr" and needed not in copies:
-                    copies[needed] = graph.node_copy(needed)
-            if node not in copies:
-                copies[node] = graph.node_copy(node, lambda each: copies[each])
+            _bring(node, trace, graph, copies)
         inside = inside or node is after[-1]
         if node is until[-1]:
             break
@@ -99,6 +97,16 @@ def between(
         results = [graph.call_function(torch.cat, (rows, 1))]
     graph.output(results[0])
     return graph
+
+
+def _bring(node: fx.Node, trace: Trace, graph: fx.Graph, copies: dict[fx.Node, fx.Node]) -> None:
+    """Copy a node into the graph of a part, and what it needs that every part has: weights, and what is made of buffers
+    alone."""
+    for needed in node.all_input_nodes:
+        if needed not in copies and (needed.op == "get_attr" or needed in trace.fixed):
+            _bring(needed, trace, graph, copies)
+    if node not in copies:
+        copies[node] = graph.node_copy(node, lambda each: copies[each])
 
 
 def _follow_the_input(graph: fx.Graph, given: fx.Node) -> None:

@@ -25,14 +25,15 @@ _MOST_NAMED = 6
 def alive_behind(trace: Trace) -> dict[str, tuple[fx.Node, ...]]:
     """Behind each node whose value is needed later: the nodes whose values are, itself the last, by its name.
 
-    Parameters do not count: the part that needs one has it. The node that returns the result is not among them.
+    Parameters, and what is made of buffers alone, do not count: the part that needs them has them. The node that
+    returns the result is not among them.
     """
     last_use = {each: number for number, node in enumerate(trace.graph.nodes) for each in node.all_input_nodes}
     alive: dict[fx.Node, None] = {}
     found: dict[str, tuple[fx.Node, ...]] = {}
     for number, node in enumerate(trace.graph.nodes):
         alive = {each: None for each in alive if last_use[each] > number}
-        if node.op != "get_attr" and last_use.get(node, -1) > number:
+        if node.op != "get_attr" and node not in trace.fixed and last_use.get(node, -1) > number:
             alive[node] = None
             if node.op != "placeholder" and node is not trace.output:
                 found[trace.names[node]] = tuple(alive)
@@ -44,7 +45,7 @@ def uses_again(trace: Trace, model: nn.Module) -> set[str]:
 
     Two parts would have copies of it, each of which would be trained by itself.
     """
-    used = [_state_of(node, model) for node in trace.nodes]
+    used = [state_of(node, trace, model) for node in trace.nodes]
     last_use = {each: number for number, state in enumerate(used) for each in state}
     found: set[str] = set()
     furthest = -1
@@ -58,22 +59,35 @@ def uses_again(trace: Trace, model: nn.Module) -> set[str]:
 def tied_layers(trace: Trace, model: nn.Module) -> tuple[str, str] | None:
     """The names of two layers that are apart by the most others of all that use the same weights, in order; None: no
     two do."""
-    used = [_state_of(node, model) for node in trace.nodes]
+    used = [state_of(node, trace, model) for node in trace.nodes]
     first = {each: number for number, state in reversed(list(enumerate(used))) for each in state}
     apart = [(number - first[each], first[each], number) for number, state in enumerate(used) for each in state]
     distance, one, other = max(apart, default=(0, 0, 0))
     return (trace.names[trace.nodes[one]], trace.names[trace.nodes[other]]) if distance else None
 
 
-def _state_of(node: fx.Node, model: nn.Module) -> set[int]:
-    """The parameters and buffers that a node uses, by identity."""
+def tied_parameters(model: nn.Module) -> str:
+    """A sentence on two names of one parameter; "" if there are none."""
+    first: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        other = first.setdefault(id(parameter), name)
+        if other != name:
+            return f"`{other}` and `{name}` are one parameter (tied weights), which one component must hold"
+    return ""
+
+
+def state_of(node: fx.Node, trace: Trace, model: nn.Module) -> set[int]:
+    """The parameters and buffers that a node uses, by identity. Those that stand still do not count."""
     if node.op == "call_module":
         part = model.get_submodule(str(node.target))
-        return {id(each) for each in (*part.parameters(), *part.buffers())}
-    if node.op == "get_attr":
-        owner, _, name = str(node.target).rpartition(".")
-        return {id(getattr(model.get_submodule(owner), name))}
-    return set()
+        state = {id(each) for each in (*part.parameters(), *part.buffers())}
+    else:
+        state = set()
+    for each in (node, *node.all_input_nodes):
+        if each.op == "get_attr" and each not in trace.fixed:
+            owner, _, name = str(each.target).rpartition(".")
+            state.add(id(getattr(model.get_submodule(owner), name)))
+    return state
 
 
 def weighted(trace: Trace, model: nn.Module) -> list[fx.Node]:
@@ -164,7 +178,8 @@ def costs(trace: Trace, model: nn.Module, sample: Shape) -> tuple[dict[fx.Node, 
                 work[n] = float(counter.get_total_flops()) + value.numel()
             return value
 
-    Counting(model, graph=trace.graph).run(torch.zeros((SAMPLES, *sample), dtype=sample.dtype, device="meta"))
+    with torch.device("meta"):  # for what a submodule makes that is one node
+        Counting(model, graph=trace.graph).run(torch.zeros((SAMPLES, *sample), dtype=sample.dtype))
     return work, values
 
 
