@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from alray.data.cache import cached
-from alray.data.hashes import hash_of_names, hash_of_set
 from alray.data.class_labels import MOST_SHOWN
 from alray.data.class_parts import parts_by_classes
+from alray.data.hashes import hash_of_names, hash_of_set
 from alray.data.picture import PictureFiles, require_pictures, told_of
 from alray.data.preparation import prepared_sets
 from alray.data.registry import make_source
@@ -522,10 +522,9 @@ def _never_trained(labels: Tensor | None, train_part: Tensor, classes: tuple[str
     if not missing:
         return ()
     shown = ", ".join(missing[:MOST_SHOWN]) + (f" and {len(missing) - MOST_SHOWN} more" if missing[MOST_SHOWN:] else "")
-    several = len(missing) > 1
+    what = f"classes {shown} have" if len(missing) > 1 else f"class {shown} has"
     return (
-        f"{'classes' if several else 'class'} {shown} {'have' if several else 'has'} no sample in the training split, so "
-        "the network cannot learn it; data.split_by_classes=true leaves each class some",
+        f"{what} no sample in the training split and cannot be learnt; data.split_by_classes=true leaves it its share",
     )
 
 

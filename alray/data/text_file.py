@@ -9,7 +9,7 @@ from alray.errors import DataError
 
 
 def read_text(path: Path) -> str:
-    """Return the content of a file, whose lines end with "\n". Raises DataError if it cannot be read or is not UTF-8."""
+    """Return the content of a file with equal line ends. Raises DataError if it cannot be read or is not UTF-8."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -124,7 +124,7 @@ def test_it_goes_to_loader_processes(tmp_path: Path) -> None:
     assert torch.equal(values(pickle.loads(pickle.dumps(data))), values(data))
 
 
-@pytest.mark.parametrize("limit", [15, 31])
+@pytest.mark.parametrize("limit", [31, 63])
 def test_a_small_parquet_file_of_many_rows_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
@@ -133,7 +133,7 @@ def test_a_small_parquet_file_of_many_rows_is_not_read(
     monkeypatch.setattr(alray.data.table, "_LARGEST_BYTES", limit)
     with pytest.raises(DataError, match="kept in memory"):
         opened(file)
-    monkeypatch.setattr(alray.data.table, "_LARGEST_BYTES", 32)
+    monkeypatch.setattr(alray.data.table, "_LARGEST_BYTES", 64)
     assert opened(file).num_train == 4
 
 
