@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from alray.data.class_labels import plain
 from alray.data.picture import BY_DEFAULT, Picture, PictureFiles, Reading, read_image
 from alray.data.source import Normalisation, Source, SplitName, TextSet, TextSource
 from alray.data.text_file import equal_line_ends
@@ -54,8 +55,10 @@ class HubSets:
                 key=self._where,
                 hint="give a folder of csv, json or parquet files named after their splits, such as train.csv",
             )
-        self._label_column = label_column
-        self._columns = {**columns, "label_column": (label_column,)}
+        self._label_column = plain(label_column)
+        self._columns = {
+            key: tuple(map(plain, each)) for key, each in {**columns, "label_column": (label_column,)}.items()
+        }
         self._splits = dict(splits)
         self._sets = self._load(config)
         train = self.table("train")
@@ -94,7 +97,7 @@ class HubSets:
             said = f"no row of split `{self.split_name(split)}` has a label: its publisher hides them"
             hint = f"set data.{split}_split=null, or name a split with labels: {', '.join(self._sets)}"
             raise self.wrong(said, key=f"data.{split}_split", hint=hint)
-        for row, value in enumerate(values):
+        for row, value in enumerate(map(_plain_value, values)):
             if value not in numbers:
                 where = f"row {row} of split `{self.split_name(split)}`"
                 raise self.wrong(f"{where} has the label {value!r}, which is not a training class")
@@ -108,7 +111,7 @@ class HubSets:
     def _load(self, config: str | None) -> Any:
         datasets = require_hub("datasets")
         try:
-            return datasets.load_dataset(self._location, name=config)
+            loaded = datasets.load_dataset(self._location, name=config)
         except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
             cause = error.__cause__ or error
             reason = " ".join(str(cause).split())
@@ -117,8 +120,10 @@ class HubSets:
                 hint = "give a folder of complete csv, json or parquet files that are named after their splits"
             raise DataError(f"`{self._location}` cannot be read: {reason}", key=self._where, hint=hint) from error
 
+        return {name: _with_plain_names(split) for name, split in loaded.items()}
+
     def _values_of(self, train: Any) -> list[Any]:
-        values = set(train.unique(self._label_column))
+        values = set(map(_plain_value, train.unique(self._label_column)))
         for kind in (int, str):
             if values and all(isinstance(value, kind) for value in values):
                 return sorted(values)
@@ -129,12 +134,24 @@ class HubSets:
         )
 
 
+def _plain_value(value: Any) -> Any:
+    return plain(value) if isinstance(value, str) else value
+
+
+def _with_plain_names(split: Any) -> Any:
+    """A split whose columns have names as `plain` makes them, where that leaves them different."""
+    names = {name: plain(name) for name in split.column_names if plain(name) != name}
+    if len({plain(name) for name in split.column_names}) < len(split.column_names):
+        return split
+    return split.rename_columns(names) if names else split
+
+
 class HuggingFace(TextSource):
     """A text set: documents are columns of text joined by a space."""
 
     def __init__(self, sets: HubSets, text_columns: Sequence[str]) -> None:
         self._sets = sets
-        self._text_columns = tuple(text_columns)
+        self._text_columns = tuple(map(plain, text_columns))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -197,7 +214,7 @@ class HubImages(Source):
             size: height and width to which every picture is resized (not cropped), in pixels.
         """
         self._sets = sets
-        self._column = image_column
+        self._column = plain(image_column)
         self._size = size
         self.picture = Picture((3, *size), size, reading=reading)
 

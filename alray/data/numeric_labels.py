@@ -88,6 +88,11 @@ def type_of(values: NDArray[numpy.float64]) -> type[numpy.float32] | type[numpy.
     return numpy.float32
 
 
+def fits_float32(mean: float, deviation: float) -> bool:
+    """Whether float32 keeps what numbers of this mean and standard deviation say, as `type_of` has it."""
+    return float(numpy.spacing(numpy.float32(abs(mean)))) / 2 <= _ROUNDED_AWAY * deviation
+
+
 def standardisation_of(values: NDArray[Any]) -> Normalisation:
     """By the mean and the standard deviation of each column of [rows, columns]."""
     deviation = values.std(axis=0, dtype=numpy.float64)

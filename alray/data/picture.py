@@ -44,6 +44,8 @@ _MOST_PIXELS = 50_000_000
 """A larger picture is not decoded: a file of 100 kB can stand for many gigabytes of memory."""
 _PROGRAMS = ("EPS",)
 """Formats that Pillow lets another program draw: such a file is a program itself."""
+_OF_SET = "remove the file, or replace it by a complete picture"
+_OF_INPUT = "give the path of a picture file: this network was trained on pictures"
 _MODES = {1: "L", 3: "RGB"}
 
 
@@ -75,13 +77,19 @@ BY_DEFAULT = Reading()
 
 
 def read_image(
-    path: Path, shape: tuple[int, ...], content: bytes | None = None, reading: Reading = BY_DEFAULT
+    path: Path,
+    shape: tuple[int, ...],
+    content: bytes | None = None,
+    reading: Reading = BY_DEFAULT,
+    *,
+    hint: str = _OF_SET,
 ) -> Tensor:
     """Read a picture file of any format that Pillow knows: decode, turn upright (EXIF), convert and resize it.
 
     Args:
         content: of the file, where it is not on a disk; `path` then names it in messages.
         shape: (channels, height, width) with 1 channel (grayscale) or 3 (RGB). Returns uint8 of that shape.
+        hint: what to do about a file that is no picture.
 
     Raises:
         DataError: if the file is missing or damaged, if its values do not lie in the range of `reading`, or if `shape`
@@ -93,7 +101,7 @@ def read_image(
             file=str(path),
             hint="use a source whose samples have 1 or 3 channels, a height and a width",
         )
-    with _opened(path, content) as image:
+    with _opened(path, content, hint) as image:
         upright = ImageOps.exif_transpose(_eight_bit(image, path, content, reading))
         flat = _on_background(upright, reading).convert(_MODES[shape[0]])
     pixels = torch.from_numpy(numpy.array(flat, dtype=numpy.uint8))
@@ -188,7 +196,7 @@ def require_pictures(paths: Iterable[Path]) -> None:
 
 
 @contextmanager
-def _opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
+def _opened(path: Path, content: bytes | None = None, hint: str = _OF_SET) -> Iterator[Image.Image]:
     """The picture in a file. Raises DataError if there is none, or if it turns out to be damaged inside."""
     if content is None:
         _require_file(path)
@@ -212,7 +220,7 @@ def _opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
         raise DataError(
             "this is not a picture in a known format",
             file=str(path),
-            hint="remove the file, or replace it by a complete picture",
+            hint=hint,
         ) from error
     except _DAMAGED as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -220,7 +228,7 @@ def _opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
         raise DataError(
             f"damaged picture ({error})",
             file=str(path),
-            hint="remove the file, or replace it by a complete picture",
+            hint=hint,
         ) from error
 
 
@@ -353,7 +361,7 @@ class Picture:
 
         Raises DataError if the file is missing or damaged, or if `read_as` is not the shape of a picture.
         """
-        pixels = read_image(path, self.read_as, reading=self.reading)
+        pixels = read_image(path, self.read_as, reading=self.reading, hint=_OF_INPUT)
         if self.as_float:
             pixels = pixels.to(torch.float32).div_(255.0)
         height, width = self.size

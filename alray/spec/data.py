@@ -266,6 +266,14 @@ ClassNames = Annotated[
 ]
 
 
+def _require_other_sign(delimiter: str, decimal: str) -> None:
+    if delimiter == decimal:
+        raise refusal(
+            f"`{decimal}` cannot both divide columns and be the decimal sign",
+            'set delimiter too, such as delimiter: ";"',
+        )
+
+
 def _delimiter(value: Any) -> Any:
     if not isinstance(value, str) or len(value) != 1 or value in '"\r\n':
         raise refusal(
@@ -320,6 +328,12 @@ class ImageFolder(PictureSection, OwnValidationSection):
     """The character between two columns of that file, such as ";". Default: ","."""
     decimal: Literal[".", ","] = "."
     """The decimal sign in that file. Default: "."."""
+
+    @model_validator(mode="after")
+    def _has_two_signs(self) -> Self:
+        _require_other_sign(self.delimiter, self.decimal)
+        return self
+
     image_size: ImageSize
     """Height and width to which images are resized, in pixels: one number for both, or [height, width]."""
 
@@ -527,6 +541,11 @@ class Table(OwnValidationSection):
             raise refusal("this is for images, but the samples of this source are rows of numbers", "leave it out")
         return value
 
+    @model_validator(mode="after")
+    def _has_two_signs(self) -> Self:
+        _require_other_sign(self.delimiter, self.decimal)
+        return self
+
     @property
     def own_validation(self) -> bool:
         return self.validation is not None
@@ -610,6 +629,8 @@ class TokenText(DataSection):
             raise refusal(
                 "the text is one of `file`, `folder` and `docstrings`", "give one of them, such as docstrings: true"
             )
+        if self.split_by_classes:
+            raise refusal("documents of tokens have no classes to divide them by", "leave out split_by_classes")
         if self.tokens != "bpe" and (self.tokenizer is not None or self.vocabulary_size is not None):
             raise refusal(
                 f"`tokenizer` and `vocabulary_size` are for byte pairs, and the tokens are {self.tokens}",
