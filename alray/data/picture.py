@@ -201,7 +201,8 @@ def _opened(path: Path, content: bytes | None = None, hint: str = _OF_SET) -> It
     if content is None:
         _require_file(path)
     try:
-        with Image.open(path if content is None else io.BytesIO(content)) as image:
+        # Pillow maps a file into memory if it knows its name, and then turns some TIFF files by the wrong size.
+        with path.open("rb") if content is None else io.BytesIO(content) as file, Image.open(file) as image:
             width, height = image.size
             if image.format in _PROGRAMS:
                 raise DataError(
