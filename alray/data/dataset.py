@@ -15,6 +15,8 @@ from alray.data.cache import cached
 from alray.data.class_labels import MOST_SHOWN
 from alray.data.class_parts import parts_by_classes
 from alray.data.hashes import hash_of_names, hash_of_set
+from alray.data.huggingface import HubPictures
+from alray.data.image_folder import PictureSet
 from alray.data.picture import PictureFiles, require_pictures, told_of
 from alray.data.preparation import prepared_sets
 from alray.data.registry import make_source
@@ -502,10 +504,10 @@ def _require_train(samples: SomeSet | None) -> SomeSet:
 
 def _class_numbers(samples: SampleSet, section: TaskSection) -> Tensor | None:
     """The class of each sample, [N] int64; None if samples have none, or only reading a sample says it."""
-    labels = getattr(samples, "labels", None)
-    if not isinstance(section, Classification) or not isinstance(labels, tuple | Tensor):
+    if not isinstance(section, Classification) or not isinstance(samples, TensorSet | PictureSet | HubPictures):
         return None
-    return torch.as_tensor(labels, dtype=torch.int64)
+    labels = torch.as_tensor(samples.labels)
+    return labels if labels.dtype == torch.int64 and labels.ndim == 1 else None
 
 
 def _never_trained(labels: Tensor | None, train_part: Tensor, classes: tuple[str, ...]) -> tuple[str, ...]:
@@ -538,7 +540,7 @@ def _divide(num_samples: int, data_spec: spec.DataSection, seed: int, labels: Te
     _part_sizes(num_samples, data_spec)
     if not data_spec.split_by_classes:
         return _parts(num_samples, data_spec, seed)
-    if labels is None:
+    if labels is None or bool((labels < 0).any()):
         raise DataError(
             "these samples have no classes that are known before they are read",
             key="data.split_by_classes",

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_EVERY_S = 1.0
+_EVERY_S = 2.0
 _show: Callable[[str], None] | None = None
 _shown_s = 0.0
 
 
 @contextmanager
 def shown(show: Callable[[str], None]) -> Iterator[None]:
-    """Within this block `show` gets a line about what is read, at most once a second, and none in the first second."""
+    """Within this block `show` gets a line about what is read, at most every two seconds, and none in the first two."""
     global _show, _shown_s
     before, _show, _shown_s = _show, show, time.monotonic()
     try:
