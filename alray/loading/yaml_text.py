@@ -70,10 +70,18 @@ def _resolvers() -> Resolvers:
     return resolvers
 
 
+_UNSEEN = re.compile("[\u00a0\u2007\u202f\u200b\u2060\ufeff]")
+"""No-break spaces and characters without width: YAML takes them for letters, and nobody sees them."""
+
+
 def _cautious(resolvers: Resolvers) -> Resolvers:
-    """Add the resolvers of YAML 1.1, so that text which either version reads as another type is written in quotes."""
+    """Add the resolvers of YAML 1.1, so that text which either version reads as another type is written in quotes.
+    So is
+    text with a character that nobody sees.
+    """
     old = yaml.SafeDumper.yaml_implicit_resolvers
-    return {first: [*resolvers.get(first, []), *old.get(first, [])] for first in {*resolvers, *old}}
+    unseen: Any = {None: [(_TAG + "unseen", re.compile(f".*{_UNSEEN.pattern}", re.DOTALL))]}  # None: any first letter
+    return unseen | {first: [*resolvers.get(first, []), *old.get(first, [])] for first in {*resolvers, *old}}
 
 
 class _TooMany(Exception):
@@ -308,7 +316,7 @@ class _Builder:
         unseen = next((end for end in (node.value[:1], node.value[-1:]) if _UNSEEN.match(end)), None)
         if unseen is not None and node.style is None:
             self._refuse(node, path, *_of_unseen(unseen))
-            return None
+            return _UNSEEN.sub("", node.value)
         make = _SCALARS.get(node.tag)
         if make is None:
             return self._foreign(node, path)
@@ -340,10 +348,6 @@ class _Builder:
         """The location of a value: the line of its key, if it has one, else that where it begins."""
         at = _location(self._locations.file, self._lines, (node if key is None else key).start_mark.line)
         return replace(at, key=_span(key, at.line) if key is not None else None, value=_span(node, at.line))
-
-
-_UNSEEN = re.compile("[\u00a0\u2007\u202f\u200b\u2060\ufeff]")
-"""No-break spaces and characters without width: YAML takes them for letters, and nobody sees them."""
 
 
 def _of_unseen(character: str) -> tuple[str, str]:
