@@ -76,8 +76,7 @@ _UNSEEN = re.compile("[\u00a0\u2007\u202f\u200b\u2060\ufeff]")
 
 def _cautious(resolvers: Resolvers) -> Resolvers:
     """Add the resolvers of YAML 1.1, so that text which either version reads as another type is written in quotes.
-    So is
-    text with a character that nobody sees.
+    So is text with a character that nobody sees.
     """
     old = yaml.SafeDumper.yaml_implicit_resolvers
     unseen: Any = {None: [(_TAG + "unseen", re.compile(f".*{_UNSEEN.pattern}", re.DOTALL))]}  # None: any first letter
