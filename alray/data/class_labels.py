@@ -47,7 +47,7 @@ def without_name(names: Sequence[str], left: Iterable[int], path: Path, key: str
         return ()
     which = ", ".join(map(str, numbers))
     return (
-        f"{path}: column {which}, counted from 0, has no name, as the index that pandas writes, and is left out; "
+        f"{path.name}: column {which}, counted from 0, has no name, as the index that pandas writes, and is left out; "
         f"data.{key} can take it by its number",
     )
 
@@ -61,7 +61,7 @@ def require_distinct(names: Sequence[str], used: Iterable[int], path: Path) -> N
                 f"two columns are called `{names[at]}`" if names[at] else "two columns that are used have no name",
                 file=str(path),
                 line=1,
-                hint="rename one of them: other files have their columns by name",
+                hint="rename one: no two columns that are used may have the same name",
             )
 
 

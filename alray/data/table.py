@@ -267,7 +267,7 @@ def _read_csv(path: Path, key: str, layout: Layout) -> _Rows:
         if not header and all(name == str(at) for at, name in enumerate(names) if at not in of_class):
             header = len(names) > 2
             taken = "taken for the numbers of the columns, and not for a row" if header else "taken for a row"
-            notes = (f"{path}: the first line, {','.join(names)}, is {taken}; data.header says otherwise",)
+            notes = (f"{path.name}: the first line, {','.join(names)}, is {taken}; data.header says otherwise",)
     if header:
         targets, chosen, more = layout.named(names, path, targets, chosen)
         notes += more

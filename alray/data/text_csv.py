@@ -128,7 +128,7 @@ def _read(path: Path, key: str, layout: TextFileLayout, train: _Table | None = N
         require_distinct(names, (label, *texts), path)
     if header and layout.header == "auto" and counts_columns(names):
         notes += (
-            f"{path}: the first line, {','.join(names)}, is taken for the numbers of the columns; data.header "
+            f"{path.name}: the first line, {','.join(names)}, is taken for the numbers of the columns; data.header "
             "says otherwise",
         )
     wide = len(train.columns) if train is not None and not layout.by_name else len(names)
