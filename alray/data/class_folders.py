@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
+from alray.data.class_labels import plain
 from alray.errors import DataError, DataMissing, printable
 
 
@@ -33,12 +35,17 @@ def class_folders(folder: Path, key: str, *, holding: str, passed_over: Collecti
             key=key,
             hint=f"put the {holding} of each class in a subfolder named after it",
         )
+    name, times = Counter(map(class_of, found)).most_common(1)[0]
+    if times > 1:
+        raise DataError(
+            f"two folders have names that look equal, `{name}`", file=str(folder), key=key, hint="rename one of them"
+        )
     return found
 
 
 def class_of(subfolder: Path) -> str:
     """The name of the class that a subfolder is named after."""
-    return printable(subfolder.name)
+    return printable(plain(subfolder.name))
 
 
 def require_known(subfolder: Path, classes: tuple[str, ...], key: str) -> int:

@@ -12,8 +12,12 @@ import torch
 from torch import Tensor
 
 from alray.data.cache import cached
+from alray.data.class_labels import MOST_SHOWN
+from alray.data.class_parts import parts_by_classes
 from alray.data.hashes import hash_of_names, hash_of_set
-from alray.data.picture import require_pictures
+from alray.data.huggingface import HubPictures
+from alray.data.image_folder import PictureSet
+from alray.data.picture import PictureFiles, require_pictures, told_of
 from alray.data.preparation import prepared_sets
 from alray.data.registry import make_source
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet, TextSet, TextSource, generator
@@ -22,7 +26,7 @@ from alray.errors import DataError, DataMissing
 from alray.randomness.generators import put_back, seed_all
 from alray.run_folder.data_identity import DataIdentity
 from alray.spec.own_code import OwnCode
-from alray.spec.task import CLASSIFICATION, Regression, TaskSection
+from alray.spec.task import CLASSIFICATION, Classification, Regression, TaskSection
 from alray.tasks.task import LearningTask, make_task
 
 if TYPE_CHECKING:
@@ -36,6 +40,7 @@ _NOT_OF_THE_SETS = {
     "batch_size",
     "validation_fraction",
     "train_fraction",
+    "split_by_classes",
     "last_batch",
     "workers",
     "augment",
@@ -86,6 +91,15 @@ class Dataset:
     assumed: str | None = None
     #: What the user should read of these data before a plan, in sentences.
     notes: tuple[str, ...] = ()
+
+    def told(self) -> tuple[str, ...]:
+        """What the user should read of these data before a plan, in sentences. A few pictures are decoded for it.
+
+        Raises DataError if the content of pictures would be lost.
+        """
+        sets = {id(each.samples): each.samples for each in self.splits.values() if isinstance(each, SampleSplit)}
+        pictures = [told_of(each) for each in sets.values() if isinstance(each, PictureFiles)]
+        return (*self.notes, *dict.fromkeys(line for lines in pictures for line in lines))
 
     @property
     def splits(self) -> Mapping[str, Split | None]:
@@ -269,7 +283,8 @@ def _opened_data(
         return _open_text(source, sets, data_spec, seed, task, fixed_length)
     train, test = _require_train(_opened(sets.get("train"), "train")), _opened(sets.get("test"), "test")
     own_validation = _opened(sets.get("validation"), "validation")
-    train_part, validation_part = _divide(len(train), data_spec, seed)
+    labels = _class_numbers(train, section)
+    train_part, validation_part = _divide(len(train), data_spec, seed, labels)
     sample, _ = own_entry(train, 0, "sample 0 of split `train`", task) if source.own else train[0]
     shape = tuple(sample.shape)
     channels = _channels(data_spec, shape)
@@ -310,6 +325,7 @@ def _opened_data(
         augment=data_spec.augment,
         mix=data_spec.mix,
         contents=None if source.own else hash_of_set(train),
+        notes=(*source.notes, *_never_trained(labels, train_part, source.classes)),
     )
 
 
@@ -403,7 +419,8 @@ def _open_text(
     section = cast("spec.TextSection", data_spec)
     given, test = _require_train(_opened(sets.get("train"), "train")), _opened(sets.get("test"), "test")
     train, test = prepared_sets(given, test, section.text.prepare)
-    train_part, validation_part = _divide(len(train), data_spec, seed)
+    labels = torch.tensor(train.labels, dtype=torch.int64)
+    train_part, validation_part = _divide(len(train), data_spec, seed, labels)
     train_split, validation_split, test_split, vocabulary = text_splits(
         train,
         test,
@@ -427,6 +444,7 @@ def _open_text(
         contents=None if isinstance(data_spec, OwnCode) else hash_of_set(train),
         vocabulary=vocabulary,
         fixed_length=fixed_length,
+        notes=(*source.notes, *_never_trained(labels, train_part, source.classes)),
     )
 
 
@@ -484,11 +502,51 @@ def _require_train(samples: SomeSet | None) -> SomeSet:
     return samples
 
 
-def _divide(num_samples: int, data_spec: spec.DataSection, seed: int) -> tuple[Tensor, Tensor]:
+def _class_numbers(samples: SampleSet, section: TaskSection) -> Tensor | None:
+    """The class of each sample, [N] int64; None if samples have none, or only reading a sample says it."""
+    if not isinstance(section, Classification) or not isinstance(samples, TensorSet | PictureSet | HubPictures):
+        return None
+    labels = torch.as_tensor(samples.labels)
+    return labels if labels.dtype == torch.int64 and labels.ndim == 1 else None
+
+
+def _never_trained(labels: Tensor | None, train_part: Tensor, classes: tuple[str, ...]) -> tuple[str, ...]:
+    """A sentence about the classes of which the training split has no sample; none if there are none.
+
+    Args:
+        labels: of the training set, [N] int64; None: not known.
+        train_part: the indices of the training split.
+    """
+    if labels is None:
+        return ()
+    trained = set(labels[train_part].tolist())
+    missing = [f"`{name}`" for number, name in enumerate(classes) if number not in trained]
+    if not missing:
+        return ()
+    shown = ", ".join(missing[:MOST_SHOWN]) + (f" and {len(missing) - MOST_SHOWN} more" if missing[MOST_SHOWN:] else "")
+    what = f"classes {shown} have" if len(missing) > 1 else f"class {shown} has"
+    return (
+        f"{what} no sample in the training split and cannot be learnt; data.split_by_classes=true leaves it its share",
+    )
+
+
+def _divide(num_samples: int, data_spec: spec.DataSection, seed: int, labels: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the indices of the training and the validation split into the source's training set, sorted. Raises
-    DataError if they leave no mini-batch."""
+    DataError if they leave no mini-batch.
+
+    Args:
+        labels: as for `_never_trained`.
+    """
     _part_sizes(num_samples, data_spec)
-    return _parts(num_samples, data_spec, seed)
+    if not data_spec.split_by_classes:
+        return _parts(num_samples, data_spec, seed)
+    if labels is None or bool((labels < 0).any()):
+        raise DataError(
+            "these samples have no classes that are known before they are read",
+            key="data.split_by_classes",
+            hint="leave it out",
+        )
+    return parts_by_classes(labels, *data_spec.split(num_samples), seed)
 
 
 def _parts(num_samples: int, data_spec: spec.DataSection, seed: int) -> tuple[Tensor, Tensor]:

@@ -10,8 +10,10 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from alray.data.picture import Picture, read_image
+from alray.data.class_labels import plain
+from alray.data.picture import BY_DEFAULT, Picture, PictureFiles, Reading, read_image
 from alray.data.source import Normalisation, Source, SplitName, TextSet, TextSource
+from alray.data.text_file import equal_line_ends
 from alray.errors import DataError, DataMissing
 
 
@@ -53,8 +55,10 @@ class HubSets:
                 key=self._where,
                 hint="give a folder of csv, json or parquet files named after their splits, such as train.csv",
             )
-        self._label_column = label_column
-        self._columns = {**columns, "label_column": (label_column,)}
+        self._label_column = plain(label_column)
+        self._columns = {
+            key: tuple(map(plain, each)) for key, each in {**columns, "label_column": (label_column,)}.items()
+        }
         self._splits = dict(splits)
         self._sets = self._load(config)
         train = self.table("train")
@@ -88,7 +92,12 @@ class HubSets:
         """The number of the class of each row."""
         numbers = {value: label for label, value in enumerate(self._values)}
         labels = []
-        for row, value in enumerate(self.table(split)[self._label_column][:]):
+        values = self.table(split)[self._label_column][:]
+        if split != "train" and set(values) <= {-1, None, ""}:
+            said = f"no row of split `{self.split_name(split)}` has a label: its publisher hides them"
+            hint = f"set data.{split}_split=null, or name a split with labels: {', '.join(self._sets)}"
+            raise self.wrong(said, key=f"data.{split}_split", hint=hint)
+        for row, value in enumerate(map(_plain_value, values)):
             if value not in numbers:
                 where = f"row {row} of split `{self.split_name(split)}`"
                 raise self.wrong(f"{where} has the label {value!r}, which is not a training class")
@@ -102,7 +111,7 @@ class HubSets:
     def _load(self, config: str | None) -> Any:
         datasets = require_hub("datasets")
         try:
-            return datasets.load_dataset(self._location, name=config)
+            loaded = datasets.load_dataset(self._location, name=config)
         except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
             cause = error.__cause__ or error
             reason = " ".join(str(cause).split())
@@ -111,8 +120,10 @@ class HubSets:
                 hint = "give a folder of complete csv, json or parquet files that are named after their splits"
             raise DataError(f"`{self._location}` cannot be read: {reason}", key=self._where, hint=hint) from error
 
+        return {name: _with_plain_names(split) for name, split in loaded.items()}
+
     def _values_of(self, train: Any) -> list[Any]:
-        values = set(train.unique(self._label_column))
+        values = set(map(_plain_value, train.unique(self._label_column)))
         for kind in (int, str):
             if values and all(isinstance(value, kind) for value in values):
                 return sorted(values)
@@ -123,12 +134,24 @@ class HubSets:
         )
 
 
+def _plain_value(value: Any) -> Any:
+    return plain(value) if isinstance(value, str) else value
+
+
+def _with_plain_names(split: Any) -> Any:
+    """A split whose columns have names as `plain` makes them, where that leaves them different."""
+    names = {name: plain(name) for name in split.column_names if plain(name) != name}
+    if len({plain(name) for name in split.column_names}) < len(split.column_names):
+        return split
+    return split.rename_columns(names) if names else split
+
+
 class HuggingFace(TextSource):
     """A text set: documents are columns of text joined by a space."""
 
     def __init__(self, sets: HubSets, text_columns: Sequence[str]) -> None:
         self._sets = sets
-        self._text_columns = tuple(text_columns)
+        self._text_columns = tuple(map(plain, text_columns))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -143,12 +166,12 @@ class HuggingFace(TextSource):
             if not all(isinstance(part, str) for part in parts):
                 where = f"row {row} of split `{self._sets.split_name(split)}`"
                 raise self._sets.wrong(f"{where} has no text in {', '.join(self._text_columns)}")
-            texts.append(" ".join(parts))
+            texts.append(equal_line_ends(" ".join(parts)))
         return TextSet(texts, self._sets.labels(split))
 
 
 @dataclass(frozen=True)
-class HubPictures:
+class HubPictures(PictureFiles):
     """Pictures that are decoded when they are read. An entry is uint8 [3, *size] and a label.
 
     Attributes:
@@ -161,19 +184,23 @@ class HubPictures:
     labels: tuple[int, ...]
     size: tuple[int, int]
     name: str
+    reading: Reading = BY_DEFAULT
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        path, content = self.encoded(index)
+        return read_image(path, (3, *self.size), content, self.reading), self.labels[index]
+
+    def encoded(self, index: int) -> tuple[Path, bytes | None]:
         cell = self.table[index][self.column]
         if cell is None:
             raise DataError(
                 f"{self.name}: row {index} has no picture in `{self.column}`", key="data", hint="remove the row"
             )
         content = cell["bytes"]
-        path = Path(cell["path"] if content is None else f"{self.name}, row {index}")
-        return read_image(path, (3, *self.size), content), self.labels[index]
+        return Path(cell["path"] if content is None else f"{self.name}, row {index}"), content
 
 
 class HubImages(Source):
@@ -181,15 +208,15 @@ class HubImages(Source):
 
     normalisation = Normalisation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
-    def __init__(self, sets: HubSets, image_column: str, size: tuple[int, int]) -> None:
+    def __init__(self, sets: HubSets, image_column: str, size: tuple[int, int], reading: Reading = BY_DEFAULT) -> None:
         """
         Args:
             size: height and width to which every picture is resized (not cropped), in pixels.
         """
         self._sets = sets
-        self._column = image_column
+        self._column = plain(image_column)
         self._size = size
-        self.picture = Picture((3, *size), size)
+        self.picture = Picture((3, *size), size, reading=reading)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -205,7 +232,8 @@ class HubImages(Source):
             kind = type(table.features[self._column]).__name__
             raise self._sets.wrong(f"the column `{self._column}` is {kind}", key="data.image_column", hint=hint)
         undecoded = table.cast_column(self._column, image(decode=False))
-        return HubPictures(undecoded, self._column, tuple(self._sets.labels(split)), self._size, self._sets.name)
+        labels = tuple(self._sets.labels(split))
+        return HubPictures(undecoded, self._column, labels, self._size, self._sets.name, self.picture.reading)
 
 
 def hub_tokenizer(name: str) -> Callable[[str], list[str]]:

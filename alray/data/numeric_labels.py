@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy
 from numpy.typing import NDArray
@@ -15,16 +17,24 @@ from alray.errors import DataError
 from alray.spec.task import OwnTask, TaskSection
 from alray.tasks.task import make_task
 
-_LARGEST = float(numpy.finfo(numpy.float32).max)
+LARGEST = float(numpy.finfo(numpy.float32).max)
 
 
-def number(text: str) -> float | None:
-    """The value of a cell that float32 can hold; None if there is none."""
+def number(text: str, decimal: str = ".") -> float | None:
+    """The value of a cell that float32 can hold; None if there is none.
+
+    Args:
+        decimal: the decimal sign, "." or ",".
+    """
+    if decimal == ",":
+        if "." in text:
+            return None
+        text = text.replace(",", ".")
     try:
         value = float(text)
     except ValueError:
         return None
-    return value if abs(value) <= _LARGEST and "_" not in text else None  # Python reads 1_000 as a number
+    return value if abs(value) <= LARGEST and "_" not in text else None  # Python reads 1_000 as a number
 
 
 def not_a_number(value: str, column: str | int, path: Path, line: int) -> DataError:
@@ -32,12 +42,19 @@ def not_a_number(value: str, column: str | int, path: Path, line: int) -> DataEr
     where = f"column `{column}`" if isinstance(column, str) else f"column {column}, counted from 0,"
     said = f"{where} has no value" if not shown.strip() else f"{where} has `{shown}`, which is not a finite number"
     hint = "correct the value, or list the columns of numbers in data.columns"
+    if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", value):
+        hint = 'if the comma is the decimal sign, set data.decimal: ","'
+    elif re.fullmatch(r"\s*[-+]?\d+\.\d+\s*", value):
+        hint = 'if the point is the decimal sign, set data.decimal: "."'
+    elif divided := re.search("[;\t|]", value):
+        shown_as = "\\t" if divided[0] == "\t" else divided[0]
+        hint = f'if this character divides the columns, set data.delimiter: "{shown_as}"'
     return damaged_record(said, path, line, hint=hint)
 
 
-def numeric_cell(text: str, column: str | int, path: Path, line: int) -> float:
+def numeric_cell(text: str, column: str | int, path: Path, line: int, decimal: str = ".") -> float:
     """The number in a cell. Raises DataError, with the line, if there is none."""
-    value = number(text)
+    value = number(text, decimal)
     if value is None:
         raise not_a_number(text, column, path, line)
     return value
@@ -56,7 +73,27 @@ def require_labels(labels: Tensor, task: TaskSection, path: Path, lines: Sequenc
         raise damaged_record(f"the labels are {shown}", path, lines[row], hint=made.wants)
 
 
-def standardisation_of(values: NDArray[numpy.float32]) -> Normalisation:
+_ROUNDED_AWAY = 1e-4
+"""Rounding by more than this part of a column's standard deviation loses what the column says."""
+
+
+def type_of(values: NDArray[numpy.float64]) -> type[numpy.float32] | type[numpy.float64]:
+    """The type in which the numbers [rows, columns] are standardised: float32, or float64 if float32 would round away a
+    part of what a column says, as with a time in seconds since 1970. The network gets float32 in both cases."""
+    for column in values.T:
+        with numpy.errstate(over="ignore"):
+            lost = numpy.abs(column - column.astype(numpy.float32)).max(initial=0.0)
+        if lost > _ROUNDED_AWAY * column.std():
+            return numpy.float64
+    return numpy.float32
+
+
+def fits_float32(mean: float, deviation: float) -> bool:
+    """Whether float32 keeps what numbers of this mean and standard deviation say, as `type_of` has it."""
+    return float(numpy.spacing(numpy.float32(abs(mean)))) / 2 <= _ROUNDED_AWAY * deviation
+
+
+def standardisation_of(values: NDArray[Any]) -> Normalisation:
     """By the mean and the standard deviation of each column of [rows, columns]."""
     deviation = values.std(axis=0, dtype=numpy.float64)
     # A column that never changes says nothing; its computed deviation may be a little above zero.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy
 import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional
@@ -41,18 +44,56 @@ _MOST_PIXELS = 50_000_000
 """A larger picture is not decoded: a file of 100 kB can stand for many gigabytes of memory."""
 _PROGRAMS = ("EPS",)
 """Formats that Pillow lets another program draw: such a file is a program itself."""
+_OF_SET = "remove the file, or replace it by a complete picture"
+_OF_INPUT = "give the path of a picture file: this network was trained on pictures"
 _MODES = {1: "L", 3: "RGB"}
 
 
-def read_image(path: Path, shape: tuple[int, ...], content: bytes | None = None) -> Tensor:
+_DEEP = 65_535
+"""White in a picture of whole numbers with more than 8 bits, unless `Reading` says otherwise."""
+_DARK = 1 / 16
+"""A set of deep pictures that uses no more of its range than this is refused: few of 256 levels would be left."""
+_LOOKED_AT = 64
+"""Pictures of a set that are decoded before a run, to tell what becomes of them."""
+_ORIENTATION = 0x0112  # of EXIF
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the values of a picture file become 0..255, where the file alone does not say it. It belongs to a data set,
+    so that a picture to predict is read as those of the training.
+
+    Attributes:
+        pixel_range: the values of black and white in pictures of more than 8 bits; what lies beyond is clipped. None: 0
+            and 65,535 for whole numbers, 0 and 1 for floating point, and a picture with values beyond is refused.
+        background: on which transparent pictures are laid.
+    """
+
+    pixel_range: tuple[float, float] | None = None
+    background: Literal["white", "black"] = "white"
+
+
+BY_DEFAULT = Reading()
+
+
+def read_image(
+    path: Path,
+    shape: tuple[int, ...],
+    content: bytes | None = None,
+    reading: Reading = BY_DEFAULT,
+    *,
+    hint: str = _OF_SET,
+) -> Tensor:
     """Read a picture file of any format that Pillow knows: decode, turn upright (EXIF), convert and resize it.
 
     Args:
         content: of the file, where it is not on a disk; `path` then names it in messages.
         shape: (channels, height, width) with 1 channel (grayscale) or 3 (RGB). Returns uint8 of that shape.
+        hint: what to do about a file that is no picture.
 
     Raises:
-        DataError: if the file is missing or damaged, or if `shape` is not the shape of a picture.
+        DataError: if the file is missing or damaged, if its values do not lie in the range of `reading`, or if `shape`
+            is not the shape of a picture.
     """
     if len(shape) != 3 or shape[0] not in _MODES:
         raise DataError(
@@ -60,11 +101,77 @@ def read_image(path: Path, shape: tuple[int, ...], content: bytes | None = None)
             file=str(path),
             hint="use a source whose samples have 1 or 3 channels, a height and a width",
         )
-    with _opened(path, content) as image:
-        upright = ImageOps.exif_transpose(_eight_bit(image)).convert(_MODES[shape[0]])
-    pixels = torch.from_numpy(numpy.array(upright, dtype=numpy.uint8))
+    with _opened(path, content, hint) as image:
+        upright = ImageOps.exif_transpose(_eight_bit(image, path, content, reading))
+        flat = _on_background(upright, reading).convert(_MODES[shape[0]])
+    pixels = torch.from_numpy(numpy.array(flat, dtype=numpy.uint8))
     channels_first = pixels.unsqueeze(0) if pixels.dim() == 2 else pixels.permute(2, 0, 1)
     return resize(channels_first.clone(memory_format=torch.contiguous_format), (shape[1], shape[2]))
+
+
+class PictureFiles(ABC):
+    """A set of pictures that are decoded when they are read."""
+
+    reading: Reading
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def encoded(self, index: int) -> tuple[Path, bytes | None]:
+        """A picture's path and, where it is not on a disk, its content, as for `read_image`."""
+
+
+def told_of(pictures: PictureFiles) -> tuple[str, ...]:
+    """What the user should know of how these pictures are read, in sentences: the range of deep ones, and that
+    transparent ones get a background. A few of the pictures, evenly spaced, are decoded for it.
+
+    Raises:
+        DataError: if the content of all deep or of all transparent ones among these would be lost.
+    """
+    reading = pictures.reading
+    deep: Path | None = None
+    transparent: Path | None = None
+    used, visible = 0.0, False
+    for index in range(0, len(pictures), max(1, len(pictures) // _LOOKED_AT)):
+        path, content = pictures.encoded(index)
+        with _opened(path, content) as image:
+            if _is_deep(image):
+                deep = deep or path
+                colours, _ = _colours(_values(image, path, content))
+                _levels(colours, path, reading)  # raises for what is beyond the range
+                black, white = _range_of(colours, reading)
+                used = max(used, float(colours.max() - black) / (white - black))
+            if (whole := _opacity(image)) is not None:
+                transparent = transparent or path
+                laid = _on_background(whole, reading).getextrema()
+                visible = visible or any(least != most for least, most in laid)
+    said = []
+    if deep is not None:
+        if reading.pixel_range is None and 0 < used <= _DARK:
+            raise DataError(
+                f"the pictures have more than 8 bits, and use only {used:.2%} of the range from {black:,g} to "
+                f"{white:,g}: almost all of them would become black",
+                file=str(deep),
+                key="data.pixel_range",
+                hint="give the values of black and white, such as [0, 4095] for 12 bits",
+            )
+        ends = "0 and 65,535 (0 and 1 in floating point)"
+        if reading.pixel_range is not None:
+            ends = " and ".join(f"{value:,g}" for value in reading.pixel_range)
+        said.append(f"{deep} has more than 8 bits for each pixel: {ends} are black and white (data.pixel_range)")
+    if transparent is not None:
+        if not visible:
+            other = "black" if reading.background == "white" else "white"
+            raise DataError(
+                f"nothing is to be seen of this picture on a {reading.background} background: it is transparent in "
+                "places, and has one colour",
+                file=str(transparent),
+                key="data.background",
+                hint=f"set data.background={other}",
+            )
+        said.append(f"{transparent} is transparent in places: it is laid on {reading.background} (data.background)")
+    return tuple(said)
 
 
 def require_pictures(paths: Iterable[Path]) -> None:
@@ -89,12 +196,13 @@ def require_pictures(paths: Iterable[Path]) -> None:
 
 
 @contextmanager
-def _opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
+def _opened(path: Path, content: bytes | None = None, hint: str = _OF_SET) -> Iterator[Image.Image]:
     """The picture in a file. Raises DataError if there is none, or if it turns out to be damaged inside."""
     if content is None:
         _require_file(path)
     try:
-        with Image.open(path if content is None else io.BytesIO(content)) as image:
+        # Pillow maps a file into memory if it knows its name, and then turns some TIFF files by the wrong size.
+        with path.open("rb") if content is None else io.BytesIO(content) as file, Image.open(file) as image:
             width, height = image.size
             if image.format in _PROGRAMS:
                 raise DataError(
@@ -113,7 +221,7 @@ def _opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
         raise DataError(
             "this is not a picture in a known format",
             file=str(path),
-            hint="remove the file, or replace it by a complete picture",
+            hint=hint,
         ) from error
     except _DAMAGED as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -121,7 +229,7 @@ def _opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
         raise DataError(
             f"damaged picture ({error})",
             file=str(path),
-            hint="remove the file, or replace it by a complete picture",
+            hint=hint,
         ) from error
 
 
@@ -132,12 +240,104 @@ def _require_file(path: Path) -> None:
         raise DataError("picture not found", file=str(path), hint="give the path of a picture file")
 
 
-def _eight_bit(image: Image.Image) -> Image.Image:
-    """Scale a grayscale picture of 16 bits to 8 bits. Pillow's own conversion would clip it to white."""
-    if not image.mode.startswith("I"):
+def _is_deep(image: Image.Image) -> bool:
+    """Whether a picture has more than 8 bits for each value. Pillow opens such colours with 8 bits, but knows what the
+    file holds."""
+    return (
+        image.mode == "F"
+        or image.mode.startswith("I")
+        or any(raw.endswith((";16B", ";16L", ";16N")) for raw in _raw_modes(image))
+    )
+
+
+def _raw_modes(image: Image.Image) -> list[str]:
+    """How the tiles of a picture that is not decoded yet lie in the file, in Pillow's words."""
+    return [
+        part
+        for tile in getattr(image, "tile", [])
+        for part in (tile.args if isinstance(tile.args, tuple) else (tile.args,))
+        if isinstance(part, str)
+    ]
+
+
+def _eight_bit(image: Image.Image, path: Path, content: bytes | None, reading: Reading) -> Image.Image:
+    """Scale a picture of more than 8 bits to 8 bits. Pillow's own conversion would clip it to white or black."""
+    if not _is_deep(image):
         return image
-    values = numpy.asarray(image).astype(numpy.int64)
-    return Image.fromarray((values.clip(0, 65535) >> 8).astype(numpy.uint8))
+    colours, opacity = _colours(_values(image, path, content))
+    levels = _levels(colours, path, reading)
+    if opacity is not None:
+        levels = numpy.concatenate([levels, (opacity >> 8).astype(numpy.uint8)], axis=2)
+    scaled = Image.fromarray(levels)
+    # Only now: decoding a TIFF file turns it upright.
+    scaled.getexif()[_ORIENTATION] = image.getexif().get(_ORIENTATION, 1)
+    return scaled
+
+
+def _values(image: Image.Image, path: Path, content: bytes | None) -> NDArray[Any]:
+    """The values of a picture of more than 8 bits, [height, width] or [height, width, channels], int64 or float64."""
+    if image.mode == "F":
+        return numpy.asarray(image).astype(numpy.float64)
+    if image.mode.startswith("I"):
+        return numpy.asarray(image).astype(numpy.int64)
+    if image.format == "PNG":  # of which Pillow would keep the upper 8 bits
+        from torchvision.io import ImageReadMode, decode_png  # takes a second
+
+        encoded = path.read_bytes() if content is None else content
+        decoded = decode_png(torch.frombuffer(bytearray(encoded), dtype=torch.uint8), ImageReadMode.UNCHANGED)
+        return decoded.permute(1, 2, 0).numpy().astype(numpy.int64)
+    # Of other formats Pillow gives only the upper 8 bits.
+    return numpy.asarray(image).astype(numpy.int64) << 8
+
+
+def _colours(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Values without and with their last channel if that is the opacity, which has no range but its own."""
+    if values.ndim == 2 or values.shape[2] in (1, 3):
+        return values, None
+    return values[..., :-1], values[..., -1:]
+
+
+def _range_of(values: NDArray[Any], reading: Reading) -> tuple[float, float]:
+    """The values of black and white."""
+    if reading.pixel_range is not None:
+        return reading.pixel_range
+    return (0, 1) if values.dtype == numpy.float64 else (0, _DEEP)
+
+
+def _levels(values: NDArray[Any], path: Path, reading: Reading) -> NDArray[numpy.uint8]:
+    """The values as levels 0..255. Of whole numbers each level has equally many: 16 bits keep their upper 8."""
+    black, white = _range_of(values, reading)
+    least, most = float(values.min()), float(values.max())
+    if not (numpy.isfinite(least) and numpy.isfinite(most)):
+        raise DataError("the picture has a value that is not finite", file=str(path), hint="replace the picture")
+    level = (white - black) / 255
+    if reading.pixel_range is None and (least < black - level or most > white + level):
+        raise DataError(
+            f"the picture has values from {least:,g} to {most:,g}, and black and white are {black:,g} and {white:,g}",
+            file=str(path),
+            key="data.pixel_range",
+            hint="give the values of black and white in all pictures",
+        )
+    if values.dtype == numpy.float64:
+        levels = numpy.rint((values - black) / level)
+    else:
+        levels = numpy.floor((values - black) * 256 / (white - black + 1))
+    return levels.clip(0, 255).astype(numpy.uint8)
+
+
+def _opacity(image: Image.Image) -> Image.Image | None:
+    """The picture with its opacity, RGBA; None if all of it is opaque."""
+    if not image.has_transparency_data:
+        return None
+    whole = image.convert("RGBA")
+    return None if whole.getextrema()[3] == (255, 255) else whole
+
+
+def _on_background(image: Image.Image, reading: Reading) -> Image.Image:
+    whole = _opacity(image)
+    if whole is None:
+        return image
+    return Image.alpha_composite(Image.new("RGBA", whole.size, reading.background), whole).convert("RGB")
 
 
 @dataclass(frozen=True)
@@ -155,13 +355,14 @@ class Picture:
     read_as: tuple[int, ...]
     size: tuple[int, ...]
     as_float: bool = False
+    reading: Reading = BY_DEFAULT
 
     def read(self, path: Path) -> Tensor:
         """Return the sample [channels, *size] before normalisation.
 
         Raises DataError if the file is missing or damaged, or if `read_as` is not the shape of a picture.
         """
-        pixels = read_image(path, self.read_as)
+        pixels = read_image(path, self.read_as, reading=self.reading, hint=_OF_INPUT)
         if self.as_float:
             pixels = pixels.to(torch.float32).div_(255.0)
         height, width = self.size

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from alray.data.picture import resize
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TextSet, TextSource
+from alray.data.text_file import equal_line_ends
 from alray.errors import DataError
 from alray.tasks.task import Label
 from alray.user_code import named
@@ -141,7 +142,7 @@ class PythonTextSource(TextSource):
                 document = samples[index]
             match document:
                 case (str(text), SupportsIndex() as label):
-                    texts.append(text)
+                    texts.append(equal_line_ends(text))
                     labels.append(operator.index(label))
                 case entry:
                     raise self._own.wrong(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from alray.data.csv_file import CsvForm
+from alray.data.picture import Reading
 from alray.data.source import Source, TextSource
 from alray.errors import DataError
 from alray.spec.own_code import OwnCode, reference_to
@@ -67,9 +69,21 @@ def _image_folder(data_spec: spec.ImageFolder, task: TaskSection) -> Source:
             size=data_spec.size,
             table=data_spec.targets,
             columns=data_spec.label_columns,
+            form=CsvForm(data_spec.delimiter, data_spec.decimal),
             task=task,
+            reading=_reading(data_spec),
         )
-    return ImageFolder(train=data_spec.train, test=data_spec.test, validation=data_spec.validation, size=data_spec.size)
+    return ImageFolder(
+        train=data_spec.train,
+        test=data_spec.test,
+        validation=data_spec.validation,
+        size=data_spec.size,
+        reading=_reading(data_spec),
+    )
+
+
+def _reading(data_spec: spec.PictureSection) -> Reading:
+    return Reading(data_spec.pixel_range, data_spec.background)
 
 
 def _torchvision(data_spec: spec.Torchvision) -> Source:
@@ -126,7 +140,7 @@ def _huggingface_images(data_spec: spec.HuggingFaceImages) -> Source:
         columns={"image_column": (data_spec.image_column,)},
     )
     assert data_spec.size is not None
-    return HubImages(sets, data_spec.image_column, data_spec.size)
+    return HubImages(sets, data_spec.image_column, data_spec.size, _reading(data_spec))
 
 
 def _text_csv(data_spec: spec.TextCsv) -> TextSource:
@@ -135,7 +149,9 @@ def _text_csv(data_spec: spec.TextCsv) -> TextSource:
     source = TextCsv(
         train=data_spec.train,
         test=data_spec.test,
-        layout=TextFileLayout(data_spec.header, data_spec.label_column, data_spec.text_columns),
+        layout=TextFileLayout(
+            data_spec.header, data_spec.label_column, data_spec.text_columns, CsvForm(data_spec.delimiter)
+        ),
         classes=data_spec.classes,
     )
     return _redivided(source, data_spec.test_fraction)
@@ -161,6 +177,7 @@ def _table(data_spec: spec.Table, task: TaskSection) -> Source:
             data_spec.label_column,
             data_spec.columns,
             None if isinstance(task, Classification) else data_spec.label_columns or (),
+            form=CsvForm(data_spec.delimiter, data_spec.decimal),
         ),
         classes=data_spec.classes,
         task=task,

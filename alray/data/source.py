@@ -45,7 +45,7 @@ class TensorSet:
 
     Attributes:
         samples: [N, ...] uint8 or floating point.
-        labels: [N] int64, class numbers; or [N, outputs] float32.
+        labels: [N] int64, class numbers; or [N, outputs] float32 or float64.
         exact: whether floating-point samples have the same bits on every machine.
     """
 
@@ -56,7 +56,7 @@ class TensorSet:
 
     def __post_init__(self) -> None:
         """Raises DataError if the labels do not fit the samples."""
-        dimensions = 1 if self.labels.dtype == torch.int64 else 2 if self.labels.dtype == torch.float32 else 0
+        dimensions = {torch.int64: 1, torch.float32: 2, torch.float64: 2}.get(self.labels.dtype, 0)
         if self.labels.ndim != dimensions or self.labels.shape[:1] != self.samples.shape[:1]:
             raise DataError(
                 f"labels of type {self.labels.dtype} and shape {list(self.labels.shape)} do not fit samples of "
@@ -86,7 +86,10 @@ class TensorSet:
 
 @dataclass(frozen=True)
 class Normalisation:
-    """(x - mean) / std for each channel. The first dimension of a sample is its channels."""
+    """(x - mean) / std for each channel. The first dimension of a sample is its channels.
+
+    What is float64 is computed in float64. So a large mean takes nothing from the numbers around it.
+    """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -119,6 +122,8 @@ class Source(ABC):
     normalisation: Normalisation | None = None
     #: By which targets of a regression are standardised; None: they are not.
     target_normalisation: Normalisation | None = None
+    #: What the user should read of these data before a run, in sentences.
+    notes: tuple[str, ...] = ()
     #: Whether a user's code reads the samples, which may draw random numbers and raise any error.
     own: bool = False
     #: How a picture file becomes a sample; None if samples are not pictures or the user's code reads them.
@@ -180,6 +185,9 @@ class TextSet:
 
 class TextSource(ABC):
     """A source of documents. `open` returns whole texts; `alray.data.text_data` turns them into word numbers."""
+
+    #: What the user should read of these data before a run, in sentences.
+    notes: tuple[str, ...] = ()
 
     @property
     @abstractmethod

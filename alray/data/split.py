@@ -109,12 +109,17 @@ class SampleSplit(Split):
         self._prepared: Tensor | None = None
         self._preparable = (
             isinstance(samples, TensorSet)
-            and samples.samples.dtype in (torch.float32, torch.uint8)
+            and samples.samples.dtype in (torch.float32, torch.float64, torch.uint8)
             and len(samples) * math.prod(self.shape) * torch.float32.itemsize <= _PREPARED_BYTES
         )
 
     def __len__(self) -> int:
         return len(self._part)
+
+    @property
+    def samples(self) -> SampleSet:
+        """The set of the source, of which this split is a part."""
+        return self._samples
 
     def take(
         self, positions: Sequence[int] | Tensor, augment: Augment | None = None, at: EpochPosition | None = None
@@ -128,7 +133,7 @@ class SampleSplit(Split):
         else:
             raw, labels = self._collate(indices, at)
         self._check_shape(tuple(raw.shape[1:]), f"sample {int(indices[0])} of split `{self._name}`")
-        samples = as_float(self._in_channels(raw), f"sample {int(indices[0])} of split `{self._name}`")
+        samples = self._floating(raw, f"sample {int(indices[0])} of split `{self._name}`")
         self._check_values(samples, labels, indices)
         if augment is not None:
             samples = torch.stack([augment(sample, row) for row, sample in enumerate(samples)])
@@ -152,22 +157,30 @@ class SampleSplit(Split):
         return self._prepared is not None
 
     def _as_the_model_gets(self, raw: Tensor) -> Tensor:
-        return self._normalise(as_float(self._in_channels(raw), f"split `{self._name}`"))
+        return self._normalise(self._floating(raw, f"split `{self._name}`"))
 
     def prepare(self, raw: Tensor, what: str) -> Tensor:
         """Prepare a sample that is not in this split in the same way. `what` names it in messages."""
         self._check_shape(tuple(raw.shape), what)
-        return self._normalise(as_float(self._in_channels(raw), what).unsqueeze(0))[0]
+        return self._normalise(self._floating(raw, what).unsqueeze(0))[0]
+
+    def _floating(self, raw: Tensor, what: str) -> Tensor:
+        """As `as_float`; but rows of float64 are rounded only when they are standardised."""
+        if raw.dtype == torch.float64 and len(self.shape) == 1 and self._normalisation is not None:
+            return raw
+        return as_float(self._in_channels(raw), what)
 
     def _in_channels(self, raw: Tensor) -> Tensor:
         """The samples with as many channels as the model gets: [..., channels, height, width]."""
         return raw if self._given == self.shape else raw.expand(*raw.shape[:-3], *self.shape)
 
     def _normalise(self, samples: Tensor) -> Tensor:
-        return samples if self._normalisation is None else self._normalisation.apply(samples)
+        return samples if self._normalisation is None else self._normalisation.apply(samples).to(torch.float32)
 
     def _standardised(self, labels: Tensor) -> Tensor:
-        return labels if self._target_normalisation is None else self._target_normalisation.apply(labels)
+        if self._target_normalisation is not None:
+            labels = self._target_normalisation.apply(labels)
+        return labels.to(torch.float32) if labels.is_floating_point() else labels
 
     def _collate(self, indices: Tensor, at: EpochPosition | None) -> tuple[Tensor, Tensor]:
         samples: list[Tensor] = []

@@ -22,9 +22,20 @@ from alray.data.class_labels import (
     damaged_record,
     labels_of,
     listed_classes,
+    named_columns,
+    plain,
+    require_distinct,
+    without_name,
 )
-from alray.data.csv_file import csv_records
-from alray.data.numeric_labels import not_a_number, number, require_labels, standardisation_of
+from alray.data.csv_file import COMMAS, CsvForm, csv_records
+from alray.data.numeric_labels import (
+    LARGEST,
+    not_a_number,
+    number,
+    require_labels,
+    standardisation_of,
+    type_of,
+)
 from alray.data.source import Source, SplitName, TensorSet
 from alray.errors import DataError, DataMissing
 from alray.spec.task import CLASSIFICATION, Regression, TaskSection
@@ -35,7 +46,7 @@ Column = str | int
 _LAYOUT = "a line is numbers and a class (data.label_column, data.columns, data.header)"
 _LABEL = "label"
 """The column that holds the classes where the spec does not say which."""
-_LARGEST_BYTES = 8 * 2**30
+_LARGEST_BYTES = 16 * 2**30
 """The most bytes that the numbers of one file may take in memory. A small Parquet file can hold far more."""
 _INPUT = "INPUT"
 """The argument of `alray predict`, as messages name it."""
@@ -50,6 +61,7 @@ class Layout:
         targets: the columns of labels or targets that are numbers, (): that of `label_column`; None: labels are
             classes.
         labelled: whether there are labels; else there may be no column of them.
+        form: of a CSV file.
     """
 
     header: bool | Literal["auto"] = "auto"
@@ -57,6 +69,7 @@ class Layout:
     columns: tuple[Column, ...] | None = None
     targets: tuple[Column, ...] | None = None
     labelled: bool = True
+    form: CsvForm = COMMAS
 
     def chosen(self, names: Sequence[str], path: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The numbers of the columns of labels, one for classes and none if they are not `labelled`, and those of the
@@ -79,7 +92,8 @@ class Layout:
                 f"there is no column `{_LABEL}`, so the spec has to say which one has the classes",
                 file=str(path),
                 key="data.label_column",
-                hint=f"give its name, or its number, counted from 0; the first line is {shown}",
+                hint=self.form.other_delimiter(names)
+                or f"give its name, or its number, counted from 0; the first line is {shown}",
             )
         if self.columns is None:
             numbers = tuple(number for number in range(len(names)) if number not in label)
@@ -89,6 +103,20 @@ class Layout:
             raise DataError("there is no column of numbers", file=str(path), key="data.columns", hint=_LAYOUT)
         return label, numbers
 
+    def named(
+        self, names: Sequence[str], path: Path, label: tuple[int, ...], numbers: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
+        """Columns that `chosen` gave, where the file names its columns: those of numbers that nobody asked for have a
+        name. Also a note about the others."""
+        notes: tuple[str, ...] = ()
+        if self.columns is None:
+            notes = without_name(names, label, path, "columns")
+            numbers = tuple(at for at in named_columns(names) if at in numbers)
+            if not numbers:
+                raise DataError("no column of numbers has a name", file=str(path), key="data.columns", hint=_LAYOUT)
+        require_distinct(names, (*label, *numbers), path)
+        return label, numbers, notes
+
     def of(self, train: _Rows) -> Layout:
         """The layout of another file, which has the same columns as the training file: by name, if they have names."""
         named = train.header
@@ -96,19 +124,20 @@ class Layout:
             tuple(train.columns[at] if named else at for at in numbers) for numbers in (train.targets, train.chosen)
         )
         header = self.header if named or self.header != "auto" else False
-        return Layout(header, labels[0], columns, None if self.targets is None else labels)
+        return Layout(header, labels[0], columns, None if self.targets is None else labels, form=self.form)
 
     def of_samples(self, train: _Rows, path: Path) -> Layout:
         """The layout of a file of samples to predict, with or without the columns of labels. Columns without names have
         the positions of the training file; where the file has as many as there are numbers, they are these."""
         if train.header:
-            return Layout(True, None, tuple(train.columns[at] for at in train.chosen), (), labelled=False)
+            columns = tuple(train.columns[at] for at in train.chosen)
+            return Layout(True, None, columns, (), labelled=False, form=self.form)
         numbers = train.chosen
         if path.suffix != ".parquet":
-            first = next(csv_records(path, _INPUT, _LAYOUT), None)
+            first = next(csv_records(path, _INPUT, _LAYOUT, self.form), None)
             if first is not None and len(first[1]) == len(numbers):
                 numbers = tuple(range(len(numbers)))
-        return Layout(False, None, numbers, (), labelled=False)
+        return Layout(False, None, numbers, (), labelled=False, form=self.form)
 
 
 @dataclass
@@ -116,23 +145,25 @@ class _Rows(Labelled):
     """The rows of one file.
 
     Attributes:
-        values: [rows, columns] float32; with numeric labels, those are the last columns.
+        values: [rows, columns] float64; with numeric labels, those are the last columns.
         chosen: the numbers of the columns without labels.
         targets: those of the labels.
         header: whether the columns have names.
+        notes: what the user should read of the file, in sentences.
     """
 
-    values: NDArray[numpy.float32]
+    values: NDArray[numpy.float64]
     chosen: tuple[int, ...]
     targets: tuple[int, ...]
     header: bool
+    notes: tuple[str, ...] = ()
 
     @property
-    def samples(self) -> NDArray[numpy.float32]:
+    def samples(self) -> NDArray[numpy.float64]:
         return self.values[:, : len(self.chosen)]
 
     @property
-    def numeric_labels(self) -> NDArray[numpy.float32]:
+    def numeric_labels(self) -> NDArray[numpy.float64]:
         return self.values[:, len(self.chosen) :]
 
     @property
@@ -144,7 +175,8 @@ class Table(Source):
     """A file for training, and optionally files for validation and for the test, with the same columns.
 
     A file that ends with `.parquet` is Parquet, any other CSV. Classes are as in `TextCsv`. Every column is normalised
-    by its mean and its standard deviation in the training file, and so are the targets of a regression.
+    by its mean and its standard deviation in the training file, and so are the targets of a regression. Where float32
+    would round away what a column says, they are kept in float64 until then (`type_of`).
     """
 
     def __init__(
@@ -165,9 +197,11 @@ class Table(Source):
         names = tuple(classes) if classes else listed_classes(listed) if listed.is_file() else None
         self._train = _read(train, "data.train", self._layout)
         self._numbers = class_numbers(self._train, names) if self._layout.targets is None else None
-        self.normalisation = standardisation_of(self._train.samples)
+        self.notes = self._train.notes
+        self._type, self._target_type = type_of(self._train.samples), type_of(self._train.numeric_labels)
+        self.normalisation = standardisation_of(self._samples_of(self._train))
         if isinstance(task, Regression):
-            self.target_normalisation = standardisation_of(self._train.numeric_labels)
+            self.target_normalisation = standardisation_of(self._labels_of(self._train))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -184,13 +218,20 @@ class Table(Source):
     def read_samples(self, path: Path) -> Iterator[tuple[str, Tensor]]:
         """The rows of a table, with or without labels. A name has the number of the line."""
         rows = _read(path, _INPUT, self._layout.of_samples(self._train, path))
-        for line, row in zip(rows.lines, torch.from_numpy(rows.samples.copy()), strict=True):
+        for line, row in zip(rows.lines, torch.from_numpy(self._samples_of(rows).copy()), strict=True):
             yield f"{path}:{line}", row
 
+    def _samples_of(self, rows: _Rows) -> NDArray[Any]:
+        # All columns are converted at once: the order in which numpy adds depends on how a matrix lies in memory.
+        return rows.values.astype(self._type)[:, : len(rows.chosen)]
+
+    def _labels_of(self, rows: _Rows) -> NDArray[Any]:
+        return rows.values.astype(self._target_type)[:, len(rows.chosen) :]
+
     def _set_of(self, rows: _Rows) -> TensorSet:
-        samples = torch.from_numpy(rows.samples)
+        samples = torch.from_numpy(self._samples_of(rows))
         if self._numbers is None:
-            targets = torch.from_numpy(rows.numeric_labels.copy())
+            targets = torch.from_numpy(self._labels_of(rows).copy())
             require_labels(targets, self._task, rows.path, rows.lines)
             return TensorSet(samples.clone(memory_format=torch.contiguous_format), targets, exact=True)
         labels = torch.tensor(labels_of(rows, self._numbers), dtype=torch.int64)
@@ -208,21 +249,31 @@ def _read(path: Path, key: str, layout: Layout) -> _Rows:
 
 
 def _read_csv(path: Path, key: str, layout: Layout) -> _Rows:
-    records = csv_records(path, key, _LAYOUT)
+    records = csv_records(path, key, _LAYOUT, layout.form)
     first = next(records, None)
     if first is None:
         raise DataError("the file has no lines", file=str(path), key=key, hint=f"give a file in which {_LAYOUT}")
-    names = tuple(cell.strip() for cell in first[1])
+    names = tuple(map(plain, first[1]))
+    decimal = layout.form.decimal
     targets, chosen = layout.chosen(names, path)
-    numeric = chosen if layout.targets is None else (*chosen, *targets)
-    label = targets[0] if targets else 0
-    header = layout.header
+    header, notes = layout.header, tuple[str, ...]()
     if header == "auto":
         columns = (layout.label_column, *(layout.columns or ()), *(layout.targets or ()))
         by_name = any(isinstance(column, str) for column in columns)
         by_label = layout.label_column is None and not layout.targets
-        header = by_name or by_label or any(number(names[at]) is None for at in numeric)
-    values = array("f")
+        cells = [(at, names[at]) for at in (chosen if layout.targets is None else (*chosen, *targets))]
+        header = by_name or by_label or any(number(cell, decimal) is None for _, cell in cells)
+        of_class = targets if layout.targets is None else ()
+        if not header and all(name == str(at) for at, name in enumerate(names) if at not in of_class):
+            header = len(names) > 2
+            taken = "taken for the numbers of the columns, and not for a row" if header else "taken for a row"
+            notes = (f"{path.name}: the first line, {','.join(names)}, is {taken}; data.header says otherwise",)
+    if header:
+        targets, chosen, more = layout.named(names, path, targets, chosen)
+        notes += more
+    numeric = chosen if layout.targets is None else (*chosen, *targets)
+    label = targets[0] if targets else 0
+    values = array("d")
     lines: list[int] = []
     labels: list[str] = []
     seen: dict[str, str] = {}
@@ -230,25 +281,27 @@ def _read_csv(path: Path, key: str, layout: Layout) -> _Rows:
         if len(record) != len(names):
             raise damaged_record(f"expected {len(names)} columns, got {len(record)}", path, line, hint=_LAYOUT)
         for at in numeric:
-            value = number(record[at])
+            value = number(record[at], decimal)
             if value is None:
                 raise not_a_number(record[at], names[at] if header else at, path, line)
             values.append(value)
         lines.append(line)
         if layout.targets is None:
-            written = record[label].strip()
-            labels.append(seen.setdefault(written, written))  # one text for each class
+            written = record[label]
+            if written not in seen:
+                seen[written] = plain(written)
+            labels.append(seen[written])  # one text for each class
         _require_room(len(values), path, key)
-    matrix = numpy.frombuffer(values, dtype=numpy.float32).reshape(-1, len(numeric)) if values else _nothing(numeric)
-    return _Rows(path, names, label, lines, labels, matrix.copy(), chosen, targets, header)
+    matrix = numpy.frombuffer(values, dtype=numpy.float64).reshape(-1, len(numeric)) if values else _nothing(numeric)
+    return _Rows(path, names, label, lines, labels, matrix.copy(), chosen, targets, header, tuple(notes))
 
 
-def _nothing(chosen: Sequence[int]) -> NDArray[numpy.float32]:
-    return numpy.empty((0, len(chosen)), dtype=numpy.float32)
+def _nothing(chosen: Sequence[int]) -> NDArray[numpy.float64]:
+    return numpy.empty((0, len(chosen)), dtype=numpy.float64)
 
 
 def _require_room(values: int, path: Path, key: str) -> None:
-    if values * 4 > _LARGEST_BYTES:
+    if values * 8 > _LARGEST_BYTES:
         raise DataError(
             f"its numbers take more than {_LARGEST_BYTES // 2**30} GiB, but they are kept in memory",
             file=str(path),
@@ -269,19 +322,20 @@ def _read_parquet(path: Path, key: str, layout: Layout) -> _Rows:
         raise DataMissing("file not found", file=str(path), key=key, hint=f"give a Parquet file in which {_LAYOUT}")
     try:
         with parquet.ParquetFile(path) as file:
-            names = tuple(file.schema_arrow.names)
-            targets, chosen = layout.chosen(names, path)
+            given = file.schema_arrow.names
+            names = tuple(map(plain, given))
+            targets, chosen, notes = layout.named(names, path, *layout.chosen(names, path))
             of_classes = layout.targets is None
             numeric = chosen if of_classes else (*chosen, *targets)
             label, rows = targets[0] if targets else 0, 0
             _require_types(file.schema_arrow, label if of_classes else None, numeric, path)
             _require_room(file.metadata.num_rows * len(numeric), path, key)
-            wanted = list(dict.fromkeys(names[at] for at in (*numeric, *targets)))
+            wanted = list(dict.fromkeys(given[at] for at in (*numeric, *targets)))
             blocks, labels = [_nothing(numeric)], list[str]()
             for batch in file.iter_batches(_BLOCK, columns=wanted):
-                blocks.append(_block(batch, [names[at] for at in numeric], path, rows))
+                blocks.append(_block(batch, [given[at] for at in numeric], path, rows))
                 if of_classes:
-                    labels += _texts(batch.column(names[label]), path, rows)
+                    labels += _texts(batch.column(given[label]), path, rows)
                 rows += batch.num_rows
                 _require_room(rows * len(numeric), path, key)
     except (pyarrow.ArrowException, OSError) as error:
@@ -292,7 +346,7 @@ def _read_parquet(path: Path, key: str, layout: Layout) -> _Rows:
             f"damaged Parquet file: {said}", file=str(path), key=key, hint="give a complete Parquet file"
         ) from error
     lines = list(range(1, rows + 1))
-    return _Rows(path, names, label, lines, labels, numpy.concatenate(blocks), chosen, targets, header=True)
+    return _Rows(path, names, label, lines, labels, numpy.concatenate(blocks), chosen, targets, True, notes)
 
 
 def _require_types(schema: Any, label: int | None, chosen: Sequence[int], path: Path) -> None:
@@ -321,18 +375,17 @@ def _require_types(schema: Any, label: int | None, chosen: Sequence[int], path: 
         raise refuse(label, "classes", "data.label_column")
 
 
-def _block(batch: Any, names: Sequence[str], path: Path, before: int) -> NDArray[numpy.float32]:
+def _block(batch: Any, names: Sequence[str], path: Path, before: int) -> NDArray[numpy.float64]:
     """Some rows as numbers.
 
     Args:
         before: the number of rows above them.
     """
-    block = numpy.empty((batch.num_rows, len(names)), dtype=numpy.float32)
+    block = numpy.empty((batch.num_rows, len(names)), dtype=numpy.float64)
     for place, name in enumerate(names):
         column = batch.column(name)
-        with numpy.errstate(over="ignore"):  # told below
-            block[:, place] = column.to_numpy(zero_copy_only=False).astype(numpy.float64)
-        wrong = ~numpy.isfinite(block[:, place])
+        block[:, place] = column.to_numpy(zero_copy_only=False).astype(numpy.float64)
+        wrong = ~(numpy.abs(block[:, place]) <= LARGEST)
         if wrong.any():
             row = int(wrong.argmax())
             value = column[row].as_py()
@@ -345,4 +398,4 @@ def _texts(column: Any, path: Path, before: int) -> list[str]:
     for row, value in enumerate(found):
         if value is None:
             raise damaged_record("the class is empty", path, before + row + 1, hint="correct it, or remove the row")
-    return [str(value).strip() for value in found]
+    return [plain(str(value)) for value in found]

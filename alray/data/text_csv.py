@@ -13,11 +13,16 @@ from alray.data.class_labels import (
     Labelled,
     class_numbers,
     column_number,
+    counts_columns,
     damaged_record,
     labels_of,
     listed_classes,
+    named_columns,
+    plain,
+    require_distinct,
+    without_name,
 )
-from alray.data.csv_file import csv_records
+from alray.data.csv_file import COMMAS, CsvForm, csv_records
 from alray.data.source import SplitName, TextSet, TextSource
 from alray.errors import DataError
 
@@ -36,6 +41,7 @@ class TextFileLayout:
     header: bool | Literal["auto"] = "auto"
     label_column: Column | None = None
     text_columns: tuple[Column, ...] | None = None
+    form: CsvForm = COMMAS
 
     @property
     def by_name(self) -> bool:
@@ -49,10 +55,12 @@ class _Table(Labelled):
 
     Attributes:
         header: whether the first line names the columns; None: not known yet.
+        notes: what the user should read of the file, in sentences.
     """
 
     texts: list[str]
     header: bool | None
+    notes: tuple[str, ...] = ()
 
 
 class TextCsv(TextSource):
@@ -81,6 +89,7 @@ class TextCsv(TextSource):
         _settle_header(self._table, names)
         self._numbers = class_numbers(self._table, names)
         self._train = self._set_of(self._table)
+        self.notes = self._table.notes
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -104,21 +113,32 @@ def _read(path: Path, key: str, layout: TextFileLayout, train: _Table | None = N
     Args:
         train: the training file, whose columns a test file has.
     """
-    rows = csv_records(path, key, _LAYOUT)
+    rows = csv_records(path, key, _LAYOUT, layout.form)
     first = next(rows, None)
     if first is None:
         raise DataError("the file has no lines", file=str(path), key=key, hint=f"give a file in which {_LAYOUT}")
-    names = tuple(cell.strip() for cell in first[1])
+    names = tuple(map(plain, first[1]))
     header = _header_from(names, layout, train)
     label, texts = _column_numbers(names, layout, header, path, train)
+    notes: tuple[str, ...] = ()
+    if header:
+        if layout.text_columns is None:
+            notes = without_name(names, [label], path, "text_columns")
+            texts = tuple(at for at in named_columns(names) if at in texts)
+        require_distinct(names, (label, *texts), path)
+    if header and layout.header == "auto" and counts_columns(names):
+        notes += (
+            f"{path.name}: the first line, {','.join(names)}, is taken for the numbers of the columns; data.header "
+            "says otherwise",
+        )
     wide = len(train.columns) if train is not None and not layout.by_name else len(names)
-    table = _Table(path, names, label, [], [], [], header)
+    table = _Table(path, names, label, [], [], [], header, notes)
     for line, row in chain([first], rows):
         if len(row) < 2 or len(row) != wide:
             expected = "at least 2" if wide < 2 else str(wide)
             raise damaged_record(f"expected {expected} columns, got {len(row)}", path, line, hint=_LAYOUT)
         table.lines.append(line)
-        table.labels.append(row[label].strip())
+        table.labels.append(plain(row[label]))
         table.texts.append(" ".join(row[number] for number in texts))
     if header:
         _drop_first(table)
@@ -133,6 +153,8 @@ def _header_from(names: tuple[str, ...], layout: TextFileLayout, train: _Table |
         return True
     if train is not None:
         return bool(train.header) and names == train.columns
+    if counts_columns(names):
+        return True
     return True if layout.label_column is None and _LABEL in map(str.lower, names) else None
 
 

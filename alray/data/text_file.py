@@ -1,4 +1,4 @@
-"""Reads text files in UTF-8. An error names the line that is not UTF-8."""
+"""Reads text files in UTF-8, with line ends that are all equal. An error names the line that is not UTF-8."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from alray.errors import DataError
 
 
 def read_text(path: Path) -> str:
-    """Return the content of a file. Raises DataError if it cannot be read or is not UTF-8."""
+    """Return the content of a file with equal line ends. Raises DataError if it cannot be read or is not UTF-8."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", file=str(path), hint="give a readable file") from error
     try:
-        return content.decode("utf-8-sig")
+        return equal_line_ends(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise _not_utf8(error, path, content.count(b"\n", 0, error.start) + 1) from error
+
+
+def equal_line_ends(text: str) -> str:
+    """The text with "\n" at the end of every line, where Windows writes "\r\n" and old files have "\r"."""
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 def decoded_lines(lines: Iterable[bytes], path: Path) -> Iterator[str]:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from alray.data import progress
 from alray.data.huggingface import load_tokenizer, require_hub
 from alray.errors import DataError
 from alray.tasks.next_token import END
 
 UNKNOWN = "\ufffd"
 """The character that stands for any other one."""
+_TYPES = (("B", numpy.uint8), ("H", numpy.uint16), ("i", numpy.int32))
+"""Types of tokens with their codes in `array`, smallest first."""
 _END_NAME = "<end of text>"
 
 
@@ -28,9 +33,13 @@ class Tokens(ABC):
     def names(self) -> tuple[str, ...]:
         """The text of each token. That of a part of a character is made up."""
 
-    @abstractmethod
     def numbers(self, text: str) -> Tensor:
         """The tokens of a text, [tokens] int64, without an end."""
+        return torch.from_numpy(self._of(text).astype(numpy.int64))
+
+    @abstractmethod
+    def _of(self, text: str) -> NDArray[Any]:
+        """The tokens of a text, [tokens] of some integer type, without an end."""
 
     def prompt(self, text: str) -> Tensor:
         """The tokens of a text to be continued, [tokens] int64. An empty one is the end of the text before it."""
@@ -40,11 +49,22 @@ class Tokens(ABC):
     def text(self, numbers: Sequence[int]) -> str:
         """The text of these tokens."""
 
-    def stream(self, documents: Iterable[str]) -> Tensor:
-        """The tokens of all documents in order, [tokens] int32, with an end after each."""
-        end = torch.tensor([END])
-        parts = [part for document in documents for part in (self.numbers(document), end)]
-        return torch.cat(parts or [end[:0]]).to(torch.int32)
+    def stream(self, documents: Sequence[str], what: str = "tokens") -> Tensor:
+        """The tokens of all documents in order, with an end after each: [tokens] of the smallest type that can hold
+        them, uint8, uint16 or int32.
+
+        Args:
+            what: of them, for the user while it takes time.
+        """
+        code, kind = next(each for each in _TYPES if len(self.names) <= numpy.iinfo(each[1]).max + 1)
+        found = array(code)
+        size, done = sum(map(len, documents)), 0
+        for document in documents:
+            found.frombytes(self._of(document).astype(kind).tobytes())
+            found.append(END)
+            done += len(document)
+            progress.tell(f"reading {what}", done, size)
+        return torch.from_numpy(numpy.frombuffer(found, dtype=kind) if found else numpy.empty(0, dtype=kind))
 
 
 class Bytes(Tokens):
@@ -54,9 +74,8 @@ class Bytes(Tokens):
     def names(self) -> tuple[str, ...]:
         return tuple(chr(byte) if 32 <= byte < 127 else f"<{byte:02x}>" for byte in range(256))
 
-    def numbers(self, text: str) -> Tensor:
-        given = numpy.frombuffer(text.encode("utf-8", "replace"), dtype=numpy.uint8)
-        return torch.from_numpy(given.astype(numpy.int64))
+    def _of(self, text: str) -> NDArray[Any]:
+        return numpy.frombuffer(text.encode("utf-8", "replace"), dtype=numpy.uint8)
 
     def text(self, numbers: Sequence[int]) -> str:
         return bytes(numbers).decode("utf-8", "replace")
@@ -68,7 +87,9 @@ class Characters(Tokens):
     def __init__(self, characters: Iterable[str]) -> None:
         known = sorted(set(characters) - {UNKNOWN, "\0"})
         self._characters = ("\0", UNKNOWN, *known)
-        self._numbers = {character: number for number, character in enumerate(self._characters)}
+        points = [*map(ord, self._characters)]
+        self._numbers = numpy.full(max(points) + 2, self._characters.index(UNKNOWN), dtype=numpy.int32)
+        self._numbers[points] = range(len(points))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,9 +100,10 @@ class Characters(Tokens):
         """The characters without those that every text has."""
         return self._characters[2:]
 
-    def numbers(self, text: str) -> Tensor:
-        unknown = self._numbers[UNKNOWN]
-        return torch.tensor([self._numbers.get(character, unknown) for character in text], dtype=torch.int64)
+    def _of(self, text: str) -> NDArray[Any]:
+        points = numpy.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+        # The last entry stands for all characters beyond.
+        return self._numbers[numpy.minimum(points, len(self._numbers) - 1)]
 
     def text(self, numbers: Sequence[int]) -> str:
         return "".join(self._characters[number] for number in numbers)
@@ -120,8 +142,8 @@ class BytePairs(Tokens):
         by_number = {number: token for token, number in known.items()}
         return (_END_NAME, *(by_number.get(number, f"<{number}>") for number in range(max(by_number) + 1)))
 
-    def numbers(self, text: str) -> Tensor:
-        return torch.tensor(self._tokenizer.encode(text, add_special_tokens=False).ids, dtype=torch.int64) + 1
+    def _of(self, text: str) -> NDArray[Any]:
+        return numpy.array(self._tokenizer.encode(text, add_special_tokens=False).ids, dtype=numpy.int64) + 1
 
     def text(self, numbers: Sequence[int]) -> str:
         decoded: str = self._tokenizer.decode([number - 1 for number in numbers if number != END])

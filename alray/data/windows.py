@@ -24,7 +24,7 @@ class WindowSplit(Split):
         """Raises DataError if the stream has no window.
 
         Args:
-            stream: [tokens] int32.
+            stream: [tokens] of any integer type.
             name: of the split, for messages.
             names: of the tokens.
             seed: of the run, for the training split; None: the offset is always 0.
@@ -79,7 +79,9 @@ def window_splits(
     def split(name: str, texts: Sequence[str], seed: int | None = None) -> WindowSplit | None:
         if not texts:
             return None
-        return WindowSplit(tokens.stream(texts), context, name=name, names=tokens.names, seed=seed)
+        return WindowSplit(
+            tokens.stream(texts, f"the tokens of the {name} split"), context, name=name, names=tokens.names, seed=seed
+        )
 
     training = split("training", [train.texts[index] for index in train_part.tolist()], seed)
     validation = split("validation", [train.texts[index] for index in validation_part.tolist()])

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
+from alray.data.numeric_labels import fits_float32
 from alray.errors import RequestError
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import HEADER, RouteHeader, TargetForm, header_of
@@ -175,7 +176,10 @@ def _traced(route: Route, header: RouteHeader) -> ExportedProgram:
 
 
 class _InUnits(nn.Module):
-    """A route whose predictions are in the units of the targets: whoever runs a graph need not know the header."""
+    """A route whose predictions are in the units of the targets: whoever runs a graph need not know the header.
+
+    They are float32, but float64 where float32 would round away a part of the spread of a target.
+    """
 
     mean: torch.Tensor
     std: torch.Tensor
@@ -183,8 +187,9 @@ class _InUnits(nn.Module):
     def __init__(self, route: Route, targets: TargetForm) -> None:
         super().__init__()
         self.route = route
-        self.register_buffer("mean", torch.tensor(targets.mean))
-        self.register_buffer("std", torch.tensor(targets.std))
+        kind = torch.float32 if all(map(fits_float32, targets.mean, targets.std)) else torch.float64
+        self.register_buffer("mean", torch.tensor(targets.mean, dtype=kind))
+        self.register_buffer("std", torch.tensor(targets.std, dtype=kind))
         self.eval()
 
     def forward(self, samples: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from alray.data.text_file import read_text
+from alray.data.text_file import equal_line_ends, read_text
 
 _FILE_NAME = re.compile(r"\S+\.txt", re.IGNORECASE)
 """One word that ends in .txt. The name of a missing file must not be classified as if it were a document."""
@@ -18,7 +18,7 @@ def document(given: str) -> str:
     """
     if _is_file(given) or _FILE_NAME.fullmatch(given):
         return read_text(Path(given))
-    return given
+    return equal_line_ends(given)
 
 
 def _is_file(given: str) -> bool:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError,
 
 from alray import __version__
 from alray.data.dataset import Dataset
-from alray.data.picture import Picture
+from alray.data.picture import BY_DEFAULT, Picture, Reading
 from alray.data.preparation import Preparation
 from alray.data.source import Normalisation, Source
 from alray.data.tokens import BytePairs, Bytes, Characters, Tokens
@@ -39,10 +39,11 @@ class PictureForm(_PartHeader):
     read_as: tuple[_Pixels, _Pixels, _Pixels]
     size: tuple[_Pixels, _Pixels]
     as_float: bool
+    reading: Reading = BY_DEFAULT
 
     @property
     def picture(self) -> Picture:
-        return Picture(self.read_as, self.size, self.as_float)
+        return Picture(self.read_as, self.size, self.as_float, self.reading)
 
 
 class SampleForm(_PartHeader):

@@ -70,10 +70,17 @@ def _resolvers() -> Resolvers:
     return resolvers
 
 
+_UNSEEN = re.compile("[\u00a0\u2007\u202f\u200b\u2060\ufeff]")
+"""No-break spaces and characters without width: YAML takes them for letters, and nobody sees them."""
+
+
 def _cautious(resolvers: Resolvers) -> Resolvers:
-    """Add the resolvers of YAML 1.1, so that text which either version reads as another type is written in quotes."""
+    """Add the resolvers of YAML 1.1, so that text which either version reads as another type is written in quotes.
+    So is text with a character that nobody sees.
+    """
     old = yaml.SafeDumper.yaml_implicit_resolvers
-    return {first: [*resolvers.get(first, []), *old.get(first, [])] for first in {*resolvers, *old}}
+    unseen: Any = {None: [(_TAG + "unseen", re.compile(f".*{_UNSEEN.pattern}", re.DOTALL))]}  # None: any first letter
+    return unseen | {first: [*resolvers.get(first, []), *old.get(first, [])] for first in {*resolvers, *old}}
 
 
 class _TooMany(Exception):
@@ -278,6 +285,9 @@ class _Builder:
             elif printable(key_node.value) != key_node.value:  # half a surrogate pair, which pydantic does not take
                 said = f"`{printable(key_node.value)}` is used as a key, but keys are text"
                 self._refuse(key_node, path, said, "write another key", within=f"line {line}")
+            elif key_node.style is None and (unseen := _UNSEEN.search(key_node.value)):
+                said, hint = _of_unseen(unseen[0])
+                self._refuse(key_node, path, said, hint, within=f"line {line}")
             elif key_node.value in own:
                 first = lines[key_node.value]
                 self._refuse(
@@ -305,6 +315,10 @@ class _Builder:
                 self._refuse(source, path, "`<<` needs a section or a list of sections", hint, within="<<")
 
     def _scalar(self, node: ScalarNode, path: Path) -> Any:
+        unseen = next((end for end in (node.value[:1], node.value[-1:]) if _UNSEEN.match(end)), None)
+        if unseen is not None and node.style is None:
+            self._refuse(node, path, *_of_unseen(unseen))
+            return _UNSEEN.sub("", node.value)
         make = _SCALARS.get(node.tag)
         if make is None:
             return self._foreign(node, path)
@@ -336,6 +350,15 @@ class _Builder:
         """The location of a value: the line of its key, if it has one, else that where it begins."""
         at = _location(self._locations.file, self._lines, (node if key is None else key).start_mark.line)
         return replace(at, key=_span(key, at.line) if key is not None else None, value=_span(node, at.line))
+
+
+def _of_unseen(character: str) -> tuple[str, str]:
+    """Message and hint about one of `_UNSEEN` in a text without quotes."""
+    kind = "a no-break space" if character.isspace() else "a character without width"
+    return (
+        f"this has {kind} (U+{ord(character):04X})",
+        "write an ordinary space, or nothing; a text in quotes may have it",
+    )
 
 
 def _span(node: Node, line: int | None) -> Span | None:

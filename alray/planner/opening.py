@@ -32,10 +32,12 @@ def open_planner(loaded: LoadedSpec, options: Options, teller: Teller, *, withou
     for line in loaded.notes:
         teller.note(line)
     teller.doing("loading torch")
+    from alray.data import progress
     from alray.planner.planning import Planner
 
     teller.doing("opening the data")
     if options.code is None and not options.allow_code:
         require_no_run_folder(loaded)
     code = options.code or UserCode(loaded.folder, allow_elsewhere=options.allow_code)
-    return Planner.open(loaded.spec, code, options, note=teller.note, without_data=without_data)
+    with progress.shown(teller.doing):
+        return Planner.open(loaded.spec, code, options, note=teller.note, without_data=without_data)

@@ -104,6 +104,8 @@ class DataSection(Section):
     validation."""
     train_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share in 0..1 of the remaining training set that is used, selected by the seed. Default: 1."""
+    split_by_classes: bool = False
+    """Whether both parts are drawn from each class in proportion, so that each class is trained. Default: false."""
     last_batch: Literal["drop", "keep"] = "drop"
     """Whether the last mini-batch of an epoch is dropped or kept if it is smaller than the others. Default: drop."""
     workers: NonNegativeInt = 0
@@ -264,7 +266,46 @@ ClassNames = Annotated[
 ]
 
 
-class ImageFolder(OwnValidationSection):
+def _require_other_sign(delimiter: str, decimal: str) -> None:
+    if delimiter == decimal:
+        raise refusal(
+            f"`{decimal}` cannot both divide columns and be the decimal sign",
+            'set delimiter too, such as delimiter: ";"',
+        )
+
+
+def _delimiter(value: Any) -> Any:
+    if not isinstance(value, str) or len(value) != 1 or value in '"\r\n':
+        raise refusal(
+            f"expected one character, got {describe(value)}",
+            'write, for example, ";", or "\\t" in double quotes for a tab',
+        )
+    return value
+
+
+Delimiter = Annotated[str, BeforeValidator(_delimiter)]
+"""The character between two columns of a CSV file."""
+
+
+class PictureSection(DataSection):
+    """The keys of a source of picture files of any kind."""
+
+    pixel_range: Annotated[tuple[float, float], Field(strict=False)] | None = None
+    """The values of black and white in pictures of more than 8 bits, such as [0, 4095] for 12 bits, here and in
+    predictions; values beyond are clipped. null: [0, 65535] for whole numbers and [0, 1] for floating point, and values
+    beyond are refused. Pictures of 8 bits have 0 to 255."""
+    background: Literal["white", "black"] = "white"
+    """On which transparent pictures are laid. Default: white."""
+
+    @field_validator("pixel_range")
+    @classmethod
+    def _rises(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and not value[0] < value[1]:
+            raise refusal("black is not below white", "give the lower value first, such as [0, 4095]")
+        return value
+
+
+class ImageFolder(PictureSection, OwnValidationSection):
     """Image files on disk, with one folder for each class; or with a table of labels or targets, for other tasks than
     classification."""
 
@@ -283,6 +324,16 @@ class ImageFolder(OwnValidationSection):
     image in the folder, and the others its labels (0 or 1) or targets. Default: metadata.csv."""
     label_columns: Columns | None = None
     """Columns of the labels or targets in that file. null: all but `file_name`."""
+    delimiter: Delimiter = ","
+    """The character between two columns of that file, such as ";". Default: ","."""
+    decimal: Literal[".", ","] = "."
+    """The decimal sign in that file. Default: "."."""
+
+    @model_validator(mode="after")
+    def _has_two_signs(self) -> Self:
+        _require_other_sign(self.delimiter, self.decimal)
+        return self
+
     image_size: ImageSize
     """Height and width to which images are resized, in pixels: one number for both, or [height, width]."""
 
@@ -430,11 +481,14 @@ class TextCsv(TextSection):
     does not depend on the seed. null: the documents of `test`."""
     header: Annotated[bool | Literal["auto"], BeforeValidator(_header)] = "auto"
     """Whether the first line names the columns. Default: auto, if a column is given by its name, if the first line has
-    the name `label`, or if its class is neither a number nor on another line."""
+    the name `label`, if its class is neither a number nor on another line, or if it counts the columns: 0, 1, 2, ..."""
+    delimiter: Delimiter = ","
+    """The character between two columns, such as ";", or "\\t" for a tab. Default: ","."""
     label_column: Column | None = None
     """Column of the class: its name, or its number, counted from 0. null: the column `label`, or else the first."""
     text_columns: Columns | None = None
-    """Columns that form a document, joined by a space: names or numbers, or one of them. null: all others."""
+    """Columns that form a document, joined by a space: names or numbers, or one of them. null: all others; if
+    columns have names, those with a name."""
     classes: ClassNames | None = None
     """Names of the classes, in the order of their numbers. null: those of `classes.txt`, or else the different classes
     of the training file."""
@@ -462,14 +516,20 @@ class Table(OwnValidationSection):
     set."""
     header: Annotated[bool | Literal["auto"], BeforeValidator(_header)] = "auto"
     """Whether the first line of a CSV file names the columns. Default: auto, if a column is given by its name or is
-    called `label`, or if the first line has something else than a number in a column of numbers."""
+    called `label`, if the first line has something else than a number in a column of numbers, or if it counts at least
+    three columns: 0, 1, 2, ..."""
+    delimiter: Delimiter = ","
+    """The character between two columns of a CSV file, such as ";", or "\\t" for a tab. Default: ","."""
+    decimal: Literal[".", ","] = "."
+    """The decimal sign in a CSV file. Default: "."."""
     label_column: Column | None = None
     """Column of the class: its name, or its number, counted from 0. null: the column `label`."""
     label_columns: Columns | None = None
     """Columns of the labels (0 or 1) or the targets, for other tasks than classification: names or numbers, or one of
     them. null: `label_column`."""
     columns: Columns | None = None
-    """Columns of numbers: names or numbers, or one of them. null: all others."""
+    """Columns of numbers: names or numbers, or one of them. null: all others; if columns have names, those with a
+    name."""
     classes: ClassNames | None = None
     """Names of the classes, in the order of their numbers. null: those of `classes.txt`, or else the different classes
     of the training file."""
@@ -480,6 +540,11 @@ class Table(OwnValidationSection):
         if value not in (None, "none"):
             raise refusal("this is for images, but the samples of this source are rows of numbers", "leave it out")
         return value
+
+    @model_validator(mode="after")
+    def _has_two_signs(self) -> Self:
+        _require_other_sign(self.delimiter, self.decimal)
+        return self
 
     @property
     def own_validation(self) -> bool:
@@ -564,6 +629,8 @@ class TokenText(DataSection):
             raise refusal(
                 "the text is one of `file`, `folder` and `docstrings`", "give one of them, such as docstrings: true"
             )
+        if self.split_by_classes:
+            raise refusal("documents of tokens have no classes to divide them by", "leave out split_by_classes")
         if self.tokens != "bpe" and (self.tokenizer is not None or self.vocabulary_size is not None):
             raise refusal(
                 f"`tokenizer` and `vocabulary_size` are for byte pairs, and the tokens are {self.tokens}",
@@ -626,7 +693,7 @@ class HuggingFace(HubSection, TextSection):
     """Columns that form a document, joined by a space. Default: [text]."""
 
 
-class HuggingFaceImages(HubSection, OwnValidationSection):
+class HuggingFaceImages(HubSection, PictureSection, OwnValidationSection):
     """A set of images of the Hugging Face hub, or a folder of parquet or image files. It needs `alray[hub]`."""
 
     source: Literal["huggingface_images"]

@@ -129,7 +129,7 @@ class Workload:
         Muon does not update, how learning rates follow updates of several mini-batches, and where replicas do not give
         the result of one process."""
         spec, encoders = self.spec, self.network.encoders
-        notes = [*self.data.notes, *self.network.notes]
+        notes = [*self.data.told(), *self.network.notes]
         if spec.optimizer.kind == "muon":
             elements = self.network.updated_elements()
             notes.append(

@@ -207,15 +207,18 @@ class VectorTask(LearningTask):
 
     def read(self, label: object) -> Tensor | None:
         try:
-            vector = torch.as_tensor(label, dtype=torch.float32)
+            # A target is rounded to float32 only when it is standardised.
+            vector = torch.as_tensor(label, dtype=label.dtype if isinstance(label, Tensor) else torch.float64)
         except (TypeError, ValueError, RuntimeError):
             return None
+        if vector.dtype != torch.float64:
+            vector = vector.to(torch.float32)
         if vector.ndim == 0 and self.width == 1:
             vector = vector.reshape(1)
         return vector if tuple(vector.shape) == self.label_shape else None
 
     def collated(self, labels: Sequence[Label]) -> Tensor:
-        return torch.stack([torch.as_tensor(label, dtype=torch.float32) for label in labels])
+        return torch.stack([torch.as_tensor(label) for label in labels])
 
     def fits(self, labels: Tensor) -> Tensor:
         if labels.shape[1:] != self.label_shape or not labels.is_floating_point():

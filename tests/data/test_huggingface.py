@@ -230,3 +230,15 @@ def test_images_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         images(folder, test_split=None, image_column="label")
     with pytest.raises(DataError, match=r"data.validation_split: .*there is no split `valid`"):
         images(folder, test_split=None, validation_split="valid")
+
+
+@pytest.mark.parametrize("hidden", [[-1, -1], [-1], [None, None]])
+def test_a_test_split_whose_labels_are_hidden(tmp_path: Path, hidden: list[Any]) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])})
+    for split, labels in (("train", [0, 1]), ("test", hidden)):
+        columns = {"text": ["a"] * len(labels), "label": labels}
+        datasets.Dataset.from_dict(columns, features=features).to_parquet(folder / f"{split}.parquet")
+    with pytest.raises(DataError, match=r"data\.test_split: .*has a label.*data\.test_split=null"):
+        source(folder).open("test")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
 import torch
 from PIL import Image
 
-from alray.data.picture import read_image
+from alray.data.image_folder import PictureSet
+from alray.data.picture import Picture, Reading, read_image, told_of
 from alray.errors import DataError
 
 
@@ -75,3 +79,108 @@ def test_a_small_file_of_a_large_picture_is_not_decoded(tmp_path: Path) -> None:
     program.write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(x) print\n%%EOF\n")
     with pytest.raises(DataError, match="EPS is a program that draws a picture, and is not run; convert it to PNG"):
         read_image(program, (3, 8, 8))
+
+
+def deep(path: Path, pixels: numpy.ndarray, colour: int) -> Path:
+    """A PNG file with 16 bits a channel, which Pillow does not write. `colour`: 2 RGB, 4 grey and alpha, 6 RGBA."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    height, width = pixels.shape[:2]
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    header = struct.pack(">IIBBBBB", width, height, 16, colour, 0, 0, 0)
+    chunks = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunks)
+    return path
+
+
+def told(*paths: Path, **reading: Any) -> tuple[str, ...]:
+    return told_of(PictureSet(paths, tuple(0 for _ in paths), (1, 3), Reading(**reading)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "pixel_range", "levels"),
+    [
+        ("float32", [0, 0.5, 1], None, [0, 128, 255]),
+        ("float32", [-1000, -300, 400], (-1000, 400), [0, 128, 255]),
+        ("float32", [-5, 50, 300], (0, 255), [0, 50, 255]),
+        ("int32", [0, 100, 255], (0, 255), [0, 100, 255]),
+        ("int32", [0, 32768, 65535], None, [0, 128, 255]),
+        ("uint16", [0, 2048, 4095], (0, 4095), [0, 128, 255]),
+    ],
+)
+def test_deep_pictures_are_scaled_by_their_range(
+    tmp_path: Path, kind: str, values: Any, pixel_range: Any, levels: list[int]
+) -> None:
+    path = write(tmp_path / "a.tif", numpy.array([values], dtype=kind))
+    assert read_image(path, (1, 1, 3), reading=Reading(pixel_range)).flatten().tolist() == levels
+    assert "more than 8 bits" in told(path, pixel_range=pixel_range)[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("uint16", [0, 100, 255]),
+        ("uint16", [0, 2000, 4095]),
+        ("float32", [0, 100, 255]),
+        ("float32", [-1, 0, 1]),
+        ("int32", [0, 1, 70_000]),
+        ("float32", [0, 0.5, float("nan")]),
+    ],
+)
+def test_deep_pictures_without_their_range_are_refused(tmp_path: Path, kind: str, values: Any) -> None:
+    with pytest.raises(DataError, match=r"pixel_range|finite"):
+        told(write(tmp_path / "a.tif", numpy.array([values], dtype=kind)))
+
+
+@pytest.mark.parametrize(("colour", "channels"), [(2, 3), (4, 2), (6, 4)])
+def test_colours_of_16_bits(tmp_path: Path, colour: int, channels: int) -> None:
+    pixels = numpy.zeros((1, 3, channels), dtype=numpy.uint16)
+    pixels[0, :, 0] = [0, 2048, 4095]
+    if colour != 2:
+        pixels[..., -1] = 65535
+    path = deep(tmp_path / "a.png", pixels, colour)
+    red = read_image(path, (3, 1, 3), reading=Reading((0, 4095)))[0]
+    assert red.flatten().tolist() == [0, 128, 255]
+    with pytest.raises(DataError, match="pixel_range"):
+        told(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending"), [("uint16", "png"), ("uint16", "tif"), ("int32", "tif"), ("float32", "tif")]
+)
+def test_a_deep_picture_is_turned_upright(tmp_path: Path, kind: str, ending: str) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter turn
+    path = write(tmp_path / f"a.{ending}", numpy.array([[0, 1, 1]], dtype=kind), exif=exif)
+    assert read_image(path, (1, 3, 1), reading=Reading((0, 1))).flatten().tolist() == [0, 255, 255]
+    exif[0x0112] = 3
+    write(path, numpy.array([[0, 1, 1]], dtype=kind), exif=exif)
+    assert read_image(path, (1, 1, 3), reading=Reading((0, 1))).flatten().tolist() == [255, 255, 0]
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_a_transparent_picture_is_laid_on_a_background(tmp_path: Path, mode: str) -> None:
+    """All its content is in its alpha channel."""
+    path = tmp_path / "a.png"
+    if mode == "P":
+        palette = Image.fromarray(numpy.array([[0, 1, 2]], dtype=numpy.uint8))
+        palette.putpalette([0] * 9)
+        palette.save(path, transparency=bytes([0, 128, 255]))
+    else:
+        pixels = numpy.zeros((1, 3, len(mode)), dtype=numpy.uint8)
+        pixels[0, :, -1] = [0, 128, 255]
+        write(path, pixels)
+    assert read_image(path, (1, 1, 3)).flatten().tolist() == [255, 127, 0]
+    assert "transparent" in told(path)[0]
+    with pytest.raises(DataError, match="background=white"):
+        told(path, background="black")
+
+
+def test_what_is_no_picture_is_not_to_be_removed_by_who_predicts(tmp_path: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("a few words")
+    with pytest.raises(DataError) as caught:
+        Picture((1, 8, 8), (8, 8)).read(words)
+    assert "remove" not in str(caught.value) and "picture" in str(caught.value.problems[0].hint)

@@ -124,7 +124,7 @@ def test_it_goes_to_loader_processes(tmp_path: Path) -> None:
     assert torch.equal(values(pickle.loads(pickle.dumps(data))), values(data))
 
 
-@pytest.mark.parametrize("limit", [15, 31])
+@pytest.mark.parametrize("limit", [31, 63])
 def test_a_small_parquet_file_of_many_rows_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
@@ -133,7 +133,7 @@ def test_a_small_parquet_file_of_many_rows_is_not_read(
     monkeypatch.setattr(alray.data.table, "_LARGEST_BYTES", limit)
     with pytest.raises(DataError, match="kept in memory"):
         opened(file)
-    monkeypatch.setattr(alray.data.table, "_LARGEST_BYTES", 32)
+    monkeypatch.setattr(alray.data.table, "_LARGEST_BYTES", 64)
     assert opened(file).num_train == 4
 
 
@@ -213,3 +213,130 @@ def test_columns_of_targets_and_labels(tmp_path: Path, kind: str) -> None:
     assert ages.in_units(standardised).flatten().tolist() == pytest.approx([10.0, 30.0, 20.0])
     with pytest.raises(DataError, match="the labels are 10"):
         of(MultiLabel(kind="multi_label"), "age")
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"), [(1_700_000_000, "csv"), (1_700_000_000, "parquet"), (10**12, "csv"), (-(2.0**40), "parquet")]
+)
+def test_large_numbers_keep_what_they_say(tmp_path: Path, start: float, kind: str) -> None:
+    """float32 would round them to steps of more than 100."""
+    numbers = [start + step for step in (0, 1, 2, 3)]
+    file = tmp_path / f"a.{kind}"
+    if kind == "csv":
+        write_csv(file, [(number, place % 2) for place, number in enumerate(numbers)], ("time", "label"))
+    else:
+        write_parquet(file, {"time": numbers, "label": [0, 1, 0, 1]})
+    data = opened(file, test=file, validation=file)
+    wanted = (torch.arange(4.0) - 1.5) / 1.25**0.5
+    for split in (data.train, data.validation, data.test):
+        assert split is not None
+        samples, _ = split.take([0, 1, 2, 3])
+        assert samples.dtype == torch.float32 and torch.allclose(samples.flatten(), wanted)
+        assert torch.allclose(split.take(range(4))[0][2], split[2][0])
+    predicted = torch.cat([sample for _, sample in data.read_samples(file)])
+    assert torch.allclose(predicted, wanted)
+
+
+def test_large_targets_keep_what_they_say(tmp_path: Path) -> None:
+    rows = [(float(step), 1.7e9 + 10 * step) for step in range(4)]
+    section = spec.Table(
+        source="table",
+        train=write_csv(tmp_path / "a.csv", rows, ("x", "y")),
+        label_columns=("y",),
+        batch_size=2,
+        validation_fraction=0.0,
+    )
+    data = open_data(section, seed=0, load=no_code, task=Regression(kind="regression"))
+    _, labels = data.train.take(range(4))
+    assert labels.dtype == torch.float32
+    assert torch.allclose(labels.flatten(), (torch.arange(4.0) - 1.5) / 1.25**0.5)
+    assert data.in_units(labels).flatten().tolist() == pytest.approx([y for _, y in rows], abs=1e-3)
+
+
+def test_other_tables_keep_their_bits(tmp_path: Path) -> None:
+    """Their numbers are rounded to float32 first, as they always were."""
+    data = opened(
+        write_csv(
+            tmp_path / "a.csv", [(0.1 + step, 1 / (step + 3), step % 2) for step in range(6)], ("a", "b", "label")
+        )
+    )
+    numbers = numpy.array([(0.1 + step, 1 / (step + 3)) for step in range(6)]).astype(numpy.float32)
+    mean, deviation = numbers.mean(0, dtype=numpy.float64), numbers.std(0, dtype=numpy.float64)
+    assert torch.equal(values(data), torch.from_numpy((numbers - mean.astype("f4")) / deviation.astype("f4")))
+
+
+@pytest.mark.parametrize(
+    ("names", "keys"),
+    [
+        (("x", "x", "label"), {}),
+        (("x", "x\u00a0", "label"), {}),
+        (("body mass", "body\u00a0mass", "label"), {}),
+        (("x", "kind", "kind"), {"label_column": "kind"}),
+    ],
+)
+def test_two_columns_of_one_name(tmp_path: Path, names: Any, keys: Any) -> None:
+    with pytest.raises(DataError, match=f":1: two columns are called `{names[1].strip().replace(chr(160), ' ')}`"):
+        opened(write_csv(tmp_path / "a.csv", [(1, 2, 0), (3, 4, 1)], names), **keys)
+
+
+@pytest.mark.parametrize("name", ["", " ", "\u00a0", "Unnamed: 0"])
+def test_a_column_without_a_name_is_no_feature(tmp_path: Path, name: str) -> None:
+    file = write_csv(tmp_path / "a.csv", [(0, 5, 0), (1, 7, 1)], (name, "x", "label"))
+    data = opened(file)
+    assert data.sample_shape == (1,)
+    assert "column 0" in data.notes[0] and "has no name" in data.notes[0]
+    assert opened(file, columns=[0, 1]).sample_shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("first", "rows", "told"),
+    [
+        ((0, 1, 2), 2, "numbers of the columns"),
+        ((0, 1, 0), 3, None),
+        ((0, 1, 2.5), 3, None),
+        ((5, 1, 2), 3, None),
+    ],
+)
+def test_numbers_as_names(tmp_path: Path, first: Any, rows: int, told: str | None) -> None:
+    label = {"label_columns": (2,)}
+    section = spec.Table(
+        source="table",
+        train=write_csv(tmp_path / "a.csv", [first, (0.5, 1, 1), (2.5, 3, 0)], None),
+        batch_size=2,
+        validation_fraction=0.0,
+        **label,
+    )
+    data = open_data(section, seed=0, load=no_code, task=Regression(kind="regression"))
+    assert data.num_train == rows
+    assert (told is None and not data.notes) or (told is not None and told in data.notes[0])
+
+
+@pytest.mark.parametrize(("delimiter", "decimal"), [(";", ","), ("\t", "."), ("\t", ","), ("|", ".")])
+def test_other_delimiters_and_decimal_signs(tmp_path: Path, delimiter: str, decimal: str) -> None:
+    same = opened(write_csv(tmp_path / "a.csv"), label_column="kind")
+    text = "".join(delimiter.join(str(cell).replace(".", decimal) for cell in row) + "\n" for row in [NAMES, *ROWS])
+    (tmp_path / "b.csv").write_text(text)
+    data = opened(tmp_path / "b.csv", label_column="kind", delimiter=delimiter, decimal=decimal)
+    assert data.identity == same.identity
+    with pytest.raises(DataError, match=r"data\.delimiter"):
+        opened(tmp_path / "b.csv", label_column="kind")
+    if decimal == ",":
+        with pytest.raises(DataError, match=r"data\.decimal"):
+            opened(tmp_path / "b.csv", label_column="kind", delimiter=delimiter)
+
+
+def test_a_class_that_is_never_trained_is_told_and_can_be_kept(tmp_path: Path) -> None:
+    rows = [(float(step), "rare" if step < 3 else "usual") for step in range(60)]
+    file = write_csv(tmp_path / "a.csv", rows, ("x", "label"))
+
+    def labels(seed: int, **keys: Any) -> tuple[Dataset, list[int]]:
+        section = spec.Table(source="table", train=file, batch_size=2, validation_fraction=0.5, **keys)
+        data = open_data(section, seed=seed, load=no_code)
+        return data, [data.train[place][1] for place in range(len(data.train))]
+
+    without = [data for seed in range(40) for data, found in [labels(seed)] if 0 not in found]
+    assert without and all("class `rare`" in data.notes[0] for data in without)
+    for seed in range(10):
+        data, found = labels(seed, split_by_classes=True)
+        assert (found.count(0), len(found), len(data.validation or ())) in {(1, 30, 30), (2, 30, 30)} and not data.notes
+        assert found == labels(seed, split_by_classes=True)[1]

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from alray.data.csv_file import CsvForm
 from alray.data.text_csv import TextCsv, TextFileLayout
+from alray.data.text_file import read_text
 from alray.errors import DataError
+from alray.inference.prediction import document
 
 # Lines of the real files: all fields quoted (AG News), class bare (DBpedia); quotes doubled, backslashes as they are.
 AG_NEWS = (
@@ -140,3 +143,34 @@ def test_texts_are_not_taken_for_classes(tmp_path: Path) -> None:
     (problem,) = caught.value.problems
     assert problem.key == "data.label_column"
     assert problem.hint == "name the column of the classes; the first line is `review`, `sentiment`"
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r", "\n"])
+def test_line_ends_are_equal(tmp_path: Path, end: str) -> None:
+    """In a file of text, in documents of a folder, in a cell of a CSV file, and in an input of a prediction."""
+    text = f"one{end}line{end}{end}two"
+    file = tmp_path / "a.txt"
+    file.write_bytes(text.encode())
+    assert read_text(file) == document(str(file)) == document(text) == "one\nline\n\ntwo"
+    (tmp_path / "a.csv").write_bytes(f'0,"{text}"\n1,b\n'.encode())
+    source = TextCsv(train=tmp_path / "a.csv", test=None)
+    assert source.open("train").texts[0] == "one\nline\n\ntwo"  # type: ignore[union-attr]
+
+
+def test_numbers_as_names_and_the_index_of_pandas(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("0,1\n0,a b\n1,c\n")
+    source = TextCsv(train=tmp_path / "a.csv", test=None)
+    assert source.open("train").texts == ["a b", "c"] and "data.header" in source.notes[0]  # type: ignore[union-attr]
+    (tmp_path / "b.csv").write_text(",label,text\n0,x,a b\n1,y,c\n")
+    source = TextCsv(train=tmp_path / "b.csv", test=None)
+    assert source.open("train").texts == ["a b", "c"] and "no name" in source.notes[0]  # type: ignore[union-attr]
+    (tmp_path / "c.csv").write_text("label;text\nx;a\ny;b\n")
+    with pytest.raises(DataError, match=r"data\.delimiter"):
+        TextCsv(train=tmp_path / "c.csv", test=None)
+    layout = TextFileLayout(form=CsvForm(";"))
+    assert TextCsv(train=tmp_path / "c.csv", test=None, layout=layout).classes == ("x", "y")
+
+
+def test_classes_that_look_equal_are_one(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("label,text\nbig cat,a\nbig\u00a0cat,b\ndog\u200b,c\n", encoding="utf-8")
+    assert TextCsv(train=tmp_path / "a.csv", test=None).classes == ("big cat", "dog")

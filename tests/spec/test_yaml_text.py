@@ -108,3 +108,15 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 def test_text_that_yaml_1_1_reads_otherwise_is_written_in_quotes() -> None:
     assert yaml.safe_load(write_yaml({"a": "on", "b": "0o7", "c": "1e3"})) == {"a": "on", "b": "0o7", "c": "1e3"}
+
+
+@pytest.mark.parametrize(
+    "text", ["a: \u00a0adam", "batch\u00a0size: 3", "a:\n \u00a0kind: 1", "a: {b: 3\u200b}", "- sgd\u202f"]
+)
+def test_a_space_that_nobody_sees_is_named(text: str) -> None:
+    with pytest.raises(SpecError, match=r"\(U\+20|\(U\+00A0\)"):
+        read_yaml(text, "x.yaml")
+
+
+def test_quotes_keep_a_no_break_space() -> None:
+    assert read_yaml('a: "\u00a0b"\nc: d\u00a0e', "x.yaml")[0] == {"a": "\u00a0b", "c": "d\u00a0e"}
