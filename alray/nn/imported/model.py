@@ -41,6 +41,8 @@ from alray.user_code import FAULTS_OF_USER_CODE, own_problem
 
 Shapes = tuple[tuple[int, ...], ...]
 """Of one sample of several tensors."""
+ADDED = "alray."
+"""How the names begin of what an export adds to the weights of a model."""
 
 
 class ImportedModel:
@@ -382,7 +384,7 @@ def _on_meta(model: nn.Module) -> nn.Module:
 
 
 def _weights_of(file: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a file by name. Nothing in it is run."""
+    """The tensors of a file by name, without what `alray export` added. Nothing in it is run."""
     try:
         if file.suffix == ".safetensors":
             loaded: dict[str, torch.Tensor] = load_file(file)
@@ -398,4 +400,4 @@ def _weights_of(file: Path) -> dict[str, torch.Tensor]:
         raise SpecError(
             f"`{file}` holds no state dict", key="model.weights", hint="save model.state_dict(), not the model itself"
         )
-    return found
+    return {name: value for name, value in found.items() if not name.startswith(ADDED)}

@@ -1,0 +1,225 @@
+"""The weights of a whole model from elsewhere for its own class, with the readouts that a method trained for it.
+
+A method with local losses trains readouts of its own and leaves the classifier of the model as it was. So the class
+with the trained weights may be no classifier. Whether it is one is not guessed from shapes: the class and the route
+compute the scores of the same samples, and these are compared.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from alray.errors import RequestError
+from alray.inference.network import TrainedNetwork
+from alray.inference.route_costs import whole_batch
+from alray.inference.route_header import HEADER, RouteHeader
+from alray.nn.component import Component
+from alray.nn.encoder import in_default_strides, run_block
+from alray.nn.imported.model import ADDED
+from alray.nn.imported.part import Part
+from alray.nn.readout import Features, Readout
+from alray.nn.route import Route
+
+_COMPARED = 16  # samples at most
+_ROUNDING = 1e-4  # of the largest value: other kernels for the same sums in float32 differ by less
+
+
+@dataclass(frozen=True)
+class TrainedReadout:
+    """What a method trained to give the scores of one depth.
+
+    Attributes:
+        names: how the names of its weights begin in the state dict.
+        reads: `output of layer4`, or `input of fc`: it takes the output, or the input, of this module of the class.
+            None: that of no module.
+        channels_last: whether these are maps `[N, H, W, C]`, in place of `[N, C, H, W]`.
+    """
+
+    depth: int
+    names: str
+    reads: str | None
+    channels_last: bool
+
+
+@dataclass(frozen=True)
+class WholeModel:
+    """The state dict of a trained model.
+
+    Attributes:
+        weights: those of the class, and others under names that begin with `alray.`.
+        class_alone: whether the class with its own weights gives the scores of the deepest route.
+        untrained: names of the parameters of the class that the route does not use. Those of a classifier that was
+            given the trained readout are not among them.
+        readouts: shallowest first. None of them is the model's own classifier.
+    """
+
+    weights: dict[str, torch.Tensor]
+    class_alone: bool
+    untrained: tuple[str, ...]
+    readouts: tuple[TrainedReadout, ...]
+
+
+def whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> WholeModel:
+    """The weights of the model that `model.from` names.
+
+    Raises RequestError if the components are blocks, or if the class has weights whose names begin with `alray.`.
+
+    Args:
+        route: the deepest one, on the CPU in float32.
+        header: of this route.
+    """
+    parts = [part for part in (*route.f, route.turn) if isinstance(part, Part)]
+    model = network.workload.network.whole_model(parts)
+    if model is None:
+        raise RequestError(
+            "a state dict has the names of a model from elsewhere, and this network is made of alray's blocks",
+            key="--format",
+            hint="export safetensors, torch_export or onnx",
+        )
+    if any(name.startswith(ADDED) for name in model.state_dict()):
+        raise RequestError(
+            f"the model has weights whose names begin with `{ADDED}`, as those that an export adds",
+            key="--format",
+            hint=f"rename its attribute `{ADDED.rstrip('.')}`, or export another format",
+        )
+    samples = whole_batch(network.workload.data).inputs(torch.device("cpu"), torch.float32)["s"][:_COMPARED]
+    untrained = _not_of(parts, model)
+    class_alone = _gives_scores_of(route, model, samples)
+    if not class_alone and _take_readout(model, untrained, route, samples):
+        class_alone, untrained = True, {}
+    places = _places(model, list(route.f), samples)
+    turns = {depth: network.components[depth - 1].turn for depth in network.depths}
+    readouts = tuple(
+        TrainedReadout(depth, _names(depth), places[depth - 1], _moves_channels(turn))
+        for depth, turn in turns.items()
+        if turn is not None and not isinstance(turn, Part)
+    )
+    weights: Any = model.state_dict()
+    # torch keeps what is known of a state dict there, and a model that loads it passes over what it does not know.
+    weights._metadata[HEADER] = header.model_dump(mode="json") | {
+        "class_alone": class_alone,
+        "readouts": [asdict(readout) for readout in readouts],
+    }
+    for component in network.components:
+        weights.update(_readout(component))
+    if header.targets is not None:
+        weights[f"{ADDED}targets.mean"] = torch.tensor(header.targets.mean)
+        weights[f"{ADDED}targets.std"] = torch.tensor(header.targets.std)
+    return WholeModel(weights, class_alone, tuple(untrained), readouts)
+
+
+def _names(depth: int) -> str:
+    return f"{ADDED}readout.{depth}."
+
+
+def _readout(component: Component) -> dict[str, torch.Tensor]:
+    """The weights of the parts that inference needs besides the encoder, in float32 on the CPU, by part and name."""
+    needed = [
+        part
+        for part in (component.turn, component.decoder, component.passage)
+        if part is not None and not isinstance(part, Part)
+    ]
+    return {
+        f"{_names(component.index + 1)}{part}.{name}": value.to("cpu", torch.float32, copy=True)
+        for part, module in component.named_children()
+        if any(module is each for each in needed)
+        for name, value in module.state_dict().items()
+    }
+
+
+def _moves_channels(turn: nn.Module) -> bool:
+    return any(isinstance(module, Features) and module.moves_channels for module in turn.modules())
+
+
+def _not_of(parts: Sequence[nn.Module], model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters of the model that are in none of its parts, under any of their names."""
+    there = {name for part in parts for name in part.state_dict()}
+    named = dict(model.named_parameters(remove_duplicate=False))
+    of_parts = {id(parameter) for name, parameter in named.items() if name in there}
+    return {name: parameter for name, parameter in model.named_parameters() if id(parameter) not in of_parts}
+
+
+@torch.no_grad()
+def _gives_scores_of(route: Route, model: nn.Module, samples: torch.Tensor) -> bool:
+    return _equal(model(samples.clone()), route(samples.clone()))
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two results of the same computation in float32 agree."""
+    if one.shape != other.shape:
+        return False
+    return bool((one - other).abs().max() <= _ROUNDING * other.abs().max())
+
+
+@torch.no_grad()
+def _take_readout(
+    model: nn.Module, untrained: dict[str, nn.Parameter], route: Route, samples: torch.Tensor
+) -> bool:
+    """Give the model's own last layer the weights of the readout, where it then computes the scores of the route.
+
+    Shapes decide nothing: a readout of tokens is a norm and a linear layer of the shape of the model's own. So only a
+    readout that is one linear layer is tried, the scores are compared, and the model is left as it was if they differ.
+    """
+    last = {name.rpartition(".")[0] for name in untrained}
+    layers = [module for module in route.turn.modules() if any(True for _ in module.parameters(recurse=False))]
+    if not (isinstance(route.turn, Readout) and len(last) == len(layers) == 1):
+        return False
+    own, trained = model.get_submodule(last.pop()), layers[0]
+    if not (isinstance(own, nn.Linear) and isinstance(trained, nn.Linear) and own.weight.shape == trained.weight.shape):
+        return False
+    if (own.bias is None) != (trained.bias is None):
+        return False
+    before = copy.deepcopy(own.state_dict())
+    own.load_state_dict(trained.state_dict())
+    if _gives_scores_of(route, model, samples):
+        return True
+    own.load_state_dict(before)
+    return False
+
+
+@torch.no_grad()
+def _places(model: nn.Module, parts: Sequence[nn.Module], samples: torch.Tensor) -> list[str | None]:
+    """Where the model computes what each of its parts gives: the output or the input of a module. None: nowhere.
+
+    They are found by value, in a run of the model, so what is named does hold what the part gives. Of several modules
+    that do, the outermost is named: a block, not its last layer. A module that is called several times is not.
+    """
+    wanted, s = [], samples
+    for part in parts:
+        s = in_default_strides(run_block(part, {"s": s.clone()}))["s"]
+        wanted.append(s)
+    ends: dict[str, list[list[str]]] = {end: [[] for _ in wanted] for end in ("output", "input")}
+    calls: dict[str, int] = {}
+
+    def look(name: str, value: Any, found: list[list[str]]) -> None:
+        for number, each in enumerate(wanted):
+            if isinstance(value, torch.Tensor) and _equal(value, each):
+                found[number].append(name)
+
+    def before(name: str, given: tuple[Any, ...]) -> None:
+        calls[name] = calls.get(name, 0) + 1
+        if given:
+            look(name, given[0], ends["input"])
+
+    handles = []
+    for name, module in model.named_modules():
+        if name:
+            handles.append(module.register_forward_pre_hook(lambda _, given, name=name: before(name, given)))
+            handles.append(module.register_forward_hook(lambda _, __, given, name=name: look(name, given, ends["output"])))
+    try:
+        model(samples.clone())
+    finally:
+        for handle in handles:
+            handle.remove()
+
+    def outermost(number: int) -> str | None:
+        once = [(end, name) for end, found in ends.items() for name in found[number] if calls[name] == 1]
+        return " of ".join(min(once, key=lambda each: each[1].count("."))) if once else None
+
+    return [outermost(number) for number in range(len(wanted))]
