@@ -238,10 +238,14 @@ class _Parts(Chain):
 
     def whole(self, parts: Sequence[nn.Module]) -> nn.Module:
         model = copy.deepcopy(self._imported.whole).float().eval()
-        # Into a module, not into a dictionary of weights: one weight may have several names, of which a part has one.
-        weights = {name: value for part in parts for name, value in part.state_dict().items()}
-        unknown = model.load_state_dict(weights, strict=False).unexpected_keys
-        assert not unknown, "the parts of a model have its names"
+        weights = model.state_dict()  # with the versions of its modules
+        of_parts = {name: value for part in parts for name, value in part.state_dict().items()}
+        assert of_parts.keys() <= weights.keys(), "the parts of a model have its names"
+        # Names that no part has are left out: they may be second names of weights that a part does have.
+        for name in weights.keys() - of_parts.keys():
+            del weights[name]
+        weights.update(of_parts)
+        model.load_state_dict(weights, strict=False)
         return model
 
     def classifier(self) -> BuildClassifier:
