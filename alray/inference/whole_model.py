@@ -25,6 +25,7 @@ from alray.nn.imported.model import ADDED
 from alray.nn.imported.part import Part
 from alray.nn.readout import Features, Readout
 from alray.nn.route import Route
+from alray.user_code import named
 
 _COMPARED = 16  # samples at most
 _ROUNDING = 1e-4  # of the largest value: other kernels for the same sums in float32 differ by less
@@ -90,10 +91,12 @@ def whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> W
         )
     samples = whole_batch(network.workload.data).inputs(torch.device("cpu"), torch.float32)["s"][:_COMPARED]
     untrained = _not_of(parts, model)
-    class_alone = _gives_scores_of(route, model, samples)
-    if not class_alone and _take_readout(model, untrained, route, samples):
-        class_alone, untrained = True, {}
-    places = _places(model, list(route.f), samples)
+    # It is the first time that the model's own forward pass is run, and not what was traced of it.
+    with named(f"`{network.workload.spec.model.source}`", "its forward pass for the export", key="model.from"):
+        class_alone = _gives_scores_of(route, model, samples)
+        if not class_alone and _take_readout(model, untrained, route, samples):
+            class_alone, untrained = True, {}
+        places = _places(model, list(route.f), samples)
     turns = {depth: network.components[depth - 1].turn for depth in network.depths}
     readouts = tuple(
         TrainedReadout(depth, _names(depth), places[depth - 1], _moves_channels(turn))
@@ -120,17 +123,18 @@ def _names(depth: int) -> str:
 
 def _readout(component: Component) -> dict[str, torch.Tensor]:
     """The weights of the parts that inference needs besides the encoder, in float32 on the CPU, by part and name."""
-    needed = [
-        part
-        for part in (component.turn, component.decoder, component.passage)
-        if part is not None and not isinstance(part, Part)
-    ]
+    paths = {module: path for path, module in component.named_modules()}
+    needed = {"turn": component.turn, "decoder": component.decoder, "passage": component.passage}
     return {
-        f"{_names(component.index + 1)}{part}.{name}": value.to("cpu", torch.float32, copy=True)
-        for part, module in component.named_children()
-        if any(module is each for each in needed)
+        f"{_names(component.index + 1)}{paths.get(module, role)}.{name}": _in_full(value)
+        for role, module in needed.items()
+        if module is not None and not isinstance(module, Part)
         for name, value in module.state_dict().items()
     }
+
+
+def _in_full(value: torch.Tensor) -> torch.Tensor:
+    return value.to("cpu", torch.float32 if value.is_floating_point() else value.dtype, copy=True)
 
 
 def _moves_channels(turn: nn.Module) -> bool:

@@ -22,7 +22,7 @@ from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
 
 from ..pairwise import first_alone
-from ..plain_readouts import PlainModel
+from benchmarks.plain_readouts import PlainModel
 from .conftest import Workshop
 from .test_language_models import METHODS as OF_TOKENS
 from .test_language_models import workshop_in as texts_in
