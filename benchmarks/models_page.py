@@ -51,12 +51,12 @@ def _exported(entries: Sequence[Figures]) -> list[str]:
     lines = [
         "## Exported, and used without alray",
         "",
-        "Measured by `make exported`. Each network trained for a short time: three epochs of `digits`, or 200 mini-batches "
-        "of docstrings. `alray evaluate` measured every depth on the test set. Then `alray export --format state_dict` "
-        "wrote its weights, a new object of the class loaded them, and `benchmarks/plain_readouts.py`, which is plain "
-        "torch, computed the same ([The weights in your own class]"
-        "(comparing.md#the-weights-in-your-own-class)). **class alone** is the class without the trained readouts, with "
-        "what the command says of it.",
+        "Measured by `make exported`. Each network trained for a short time: three epochs of `digits`, or 200 "
+        "mini-batches of docstrings. `alray evaluate` measured every depth on the test set. Then "
+        "`alray export --format state_dict` wrote its weights, a new object of the class loaded them, and "
+        "`benchmarks/plain_readouts.py`, which is plain torch, computed the same "
+        "([The weights in your own class](comparing.md#the-weights-in-your-own-class)). **class alone** is the class "
+        "without the trained readouts, with what the command says of it.",
         "",
         "| network | method | `alray evaluate`, by depth | exported, in plain torch | class alone |",
         "|---|---|---|---|---|",

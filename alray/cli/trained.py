@@ -250,7 +250,8 @@ def _say_what_the_class_is(streams: Terminal, written: Exported) -> None:
     if written.class_alone:
         streams.say("the class with these weights predicts as the route does: both gave the same scores")
     else:
-        why = f": `{written.untrained[0]}` was not trained" if written.untrained else ""
+        last = written.untrained[-1].rpartition(".")[0] if written.untrained else ""
+        why = f": its `{last}` was not trained" if last else ""
         streams.say(
             f"warning: the class alone is no trained classifier{why}. Its scores are not those of the route. "
             + ("Use the readouts in the file" if written.readouts else "Export another format, such as torch_export")

@@ -8,6 +8,7 @@ compute the scores of the same samples, and these are compared.
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -94,8 +95,10 @@ def whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> W
     # It is the first time that the model's own forward pass is run, and not what was traced of it.
     with named(f"`{network.workload.spec.model.source}`", "its forward pass for the export", key="model.from"):
         class_alone = _gives_scores_of(route, model, samples)
-        if not class_alone and _take_readout(model, untrained, route, samples):
-            class_alone, untrained = True, {}
+        taken = None if class_alone else _take_readout(model, untrained, route, samples)
+        if taken is not None:
+            class_alone = True
+            untrained = [name for name in untrained if _module(name) != taken]
         places = _places(model, list(route.f), samples)
     turns = {depth: network.components[depth - 1].turn for depth in network.depths}
     readouts = tuple(
@@ -103,8 +106,10 @@ def whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> W
         for depth, turn in turns.items()
         if turn is not None and not isinstance(turn, Part)
     )
-    weights: Any = model.state_dict()
-    # torch keeps what is known of a state dict there, and a model that loads it passes over what it does not know.
+    of_class = model.state_dict()
+    weights: Any = OrderedDict(of_class)
+    # torch keeps the versions of modules there, and a model that loads a state dict passes over what it does not know.
+    weights._metadata = dict(getattr(of_class, "_metadata", {}))
     weights._metadata[HEADER] = header.model_dump(mode="json") | {
         "class_alone": class_alone,
         "readouts": [asdict(readout) for readout in readouts],
@@ -141,12 +146,15 @@ def _moves_channels(turn: nn.Module) -> bool:
     return any(isinstance(module, Features) and module.moves_channels for module in turn.modules())
 
 
-def _not_of(parts: Sequence[nn.Module], model: nn.Module) -> dict[str, nn.Parameter]:
+def _not_of(parts: Sequence[nn.Module], model: nn.Module) -> list[str]:
     """The parameters of the model that are in none of its parts, under any of their names."""
     there = {name for part in parts for name in part.state_dict()}
-    named = dict(model.named_parameters(remove_duplicate=False))
-    of_parts = {id(parameter) for name, parameter in named.items() if name in there}
-    return {name: parameter for name, parameter in model.named_parameters() if id(parameter) not in of_parts}
+    of_parts = {id(each) for name, each in model.named_parameters(remove_duplicate=False) if name in there}
+    return [name for name, each in model.named_parameters() if id(each) not in of_parts]
+
+
+def _module(parameter: str) -> str:
+    return parameter.rpartition(".")[0]
 
 
 @torch.no_grad()
@@ -162,29 +170,31 @@ def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 @torch.no_grad()
-def _take_readout(
-    model: nn.Module, untrained: dict[str, nn.Parameter], route: Route, samples: torch.Tensor
-) -> bool:
+def _take_readout(model: nn.Module, untrained: Sequence[str], route: Route, samples: torch.Tensor) -> str | None:
     """Give the model's own last layer the weights of the readout, where it then computes the scores of the route.
+    Returns its path, or None.
 
     Shapes decide nothing: a readout of tokens is a norm and a linear layer of the shape of the model's own. So only a
-    readout that is one linear layer is tried, the scores are compared, and the model is left as it was if they differ.
+    readout that is one linear layer and all of the route after its encoders is tried. The scores are compared, and the
+    model is left as it was if they differ.
     """
-    last = {name.rpartition(".")[0] for name in untrained}
     layers = [module for module in route.turn.modules() if any(True for _ in module.parameters(recurse=False))]
-    if not (isinstance(route.turn, Readout) and len(last) == len(layers) == 1):
-        return False
-    own, trained = model.get_submodule(last.pop()), layers[0]
-    if not (isinstance(own, nn.Linear) and isinstance(trained, nn.Linear) and own.weight.shape == trained.weight.shape):
-        return False
-    if (own.bias is None) != (trained.bias is None):
-        return False
-    before = copy.deepcopy(own.state_dict())
-    own.load_state_dict(trained.state_dict())
-    if _gives_scores_of(route, model, samples):
-        return True
-    own.load_state_dict(before)
-    return False
+    if not (isinstance(route.turn, Readout) and len(layers) == 1) or route.h or route.below or route.passages:
+        return None
+    trained = layers[0].state_dict()
+    for path in dict.fromkeys(_module(name) for name in untrained):
+        own = model.get_submodule(path)
+        before = copy.deepcopy(own.state_dict())
+        if isinstance(own, nn.Linear) and _shapes(before) == _shapes(trained):
+            own.load_state_dict(trained)
+            if _gives_scores_of(route, model, samples):
+                return path
+            own.load_state_dict(before)
+    return None
+
+
+def _shapes(weights: dict[str, torch.Tensor]) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in weights.items()}
 
 
 @torch.no_grad()
@@ -215,7 +225,9 @@ def _places(model: nn.Module, parts: Sequence[nn.Module], samples: torch.Tensor)
     for name, module in model.named_modules():
         if name:
             handles.append(module.register_forward_pre_hook(lambda _, given, name=name: before(name, given)))
-            handles.append(module.register_forward_hook(lambda _, __, given, name=name: look(name, given, ends["output"])))
+            handles.append(
+                module.register_forward_hook(lambda _, __, given, name=name: look(name, given, ends["output"]))
+            )
     try:
         model(samples.clone())
     finally:

@@ -20,9 +20,9 @@ from alray.data.batches import EvaluationBatches
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
+from benchmarks.plain_readouts import PlainModel
 
 from ..pairwise import first_alone
-from benchmarks.plain_readouts import PlainModel
 from .conftest import Workshop
 from .test_language_models import METHODS as OF_TOKENS
 from .test_language_models import workshop_in as texts_in
@@ -82,7 +82,7 @@ METHODS = {
     "information": "{kind: decoupled_information, projection_dim: 6}",
     "bp, own readout": "{kind: backpropagation, head: {pool: 2, hidden: 6}}",
     "dgl, hidden": "{kind: decoupled_greedy, head: {pool: 3, hidden: 6, activation: tanh}}",
-    "al, hidden": "{kind: associated_learning, label_dim: 6, bridge: {pool: null, hidden: 5}, label_activation: sigmoid}",
+    "al, hidden": "{kind: associated_learning, label_dim: 6, bridge: {pool: null, hidden: 5}, label_activation: none}",
     "mono, last": "{kind: mono_forward, prediction: last, pool: 1}",
     "ff, activities": "{kind: forward_forward, prediction: activities}",
 }
@@ -265,9 +265,9 @@ def test_a_network_of_blocks(tmp_path: Path, one_thread: None, method: str) -> N
 
 def test_an_exported_file_is_one_of_initial_weights(tmp_path: Path, one_thread: None) -> None:
     """The readouts in it are those of another method."""
-    network, plain = own_picture_class(tmp_path, "al")
-    begins = f'{OWN[:-1]}, weights: route.pt}}'
-    Workshop.run(pictures_in(tmp_path), begins, "method=backpropagation", "optimizer.lr=1e-12", "run.steps=1", name="on")
+    _, plain = own_picture_class(tmp_path, "al")
+    keys = ("method=backpropagation", "optimizer.lr=1e-12", "run.steps=1")
+    pictures_in(tmp_path).run(f"{OWN[:-1]}, weights: route.pt}}", *keys, name="on")
     again = TrainedNetwork(tmp_path / "on", allow_code=True)
     export_route(again, None, "state_dict", tmp_path / "again.pt")
     weights = torch.load(tmp_path / "again.pt", weights_only=True)
@@ -277,7 +277,7 @@ def test_an_exported_file_is_one_of_initial_weights(tmp_path: Path, one_thread: 
 def test_the_command_says_what_the_class_is(
     tmp_path: Path, one_thread: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for method, says in (("al", "no trained classifier: `fc.weight` was not trained"), ("dgl", "predicts as the route")):
+    for method, says in (("al", "no trained classifier: its `fc` was not trained"), ("dgl", "predicts as the route")):
         folder = tmp_path / method
         folder.mkdir()
         trained(pictures_in(folder), OWN, f"method={METHODS[method]}")
