@@ -70,16 +70,16 @@ SETTING = {"num_classes": 4, "width_mult": 0.25, "inverted_residual_setting": [[
 LIBRARY = f'model={{from: "torchvision:mobilenet_v2", with: {SETTING}, components: 3}}'
 BLOCKS = "model={components: [{block: vgg, channels: [8]}, {block: vgg, channels: [8]}, {block: mlp, widths: [8]}]}"
 METHODS = {
-    "dgl": "{kind: decoupled_greedy}",
+    "dgl": "{kind: decoupled_greedy, head: {pool: 1}}",
     "al": "{kind: associated_learning, label_dim: 6}",
     "ff": "{kind: forward_forward}",
     "bp": "{kind: backpropagation}",
     "bp, every depth": "{kind: backpropagation, deep_supervision: 0.5}",
-    "scpl": "{kind: supervised_contrastive, projection_dim: 6}",
+    "scpl": "{kind: supervised_contrastive, projection_dim: 6, head: {pool: 1}}",
     "mono": "{kind: mono_forward}",
-    "predsim": "{kind: local_error_signals}",
+    "predsim": "{kind: local_error_signals, head: {pool: 1}}",
     "channels": "{kind: channel_goodness}",
-    "information": "{kind: decoupled_information, projection_dim: 6}",
+    "information": "{kind: decoupled_information, projection_dim: 6, head: {pool: 1}}",
     "bp, own readout": "{kind: backpropagation, head: {pool: 2, hidden: 6}}",
     "dgl, hidden": "{kind: decoupled_greedy, head: {pool: 3, hidden: 6, activation: tanh}}",
     "al, hidden": "{kind: associated_learning, label_dim: 6, bridge: {pool: null, hidden: 5}, label_activation: none}",
@@ -89,7 +89,7 @@ METHODS = {
 """Each method that trains a model from elsewhere, then the same ones with other keys."""
 OF_BLOCKS = {"noprop": "{kind: noprop, hidden: 6}", "auglocal": "{kind: auglocal, depth: 1}"}
 CLASS_ALONE = {"bp", "bp, every depth", "dgl", "scpl", "predsim", "information"}
-"""Whose deepest route the class with its own weights is: a linear layer after the model's own pooling."""
+"""Whose deepest route the class with its own weights is: a linear layer on one value of each map."""
 FROZEN = (f"{OWN[:-1]}, freeze: [conv, bn, layer1.bn1]}}",)
 MORE = {"frozen": FROZEN, "bf16": (OWN, "run.precision=bf16"), "multi_label": (OWN, "task={kind: multi_label}")}
 MLP = """\
@@ -295,7 +295,7 @@ def test_the_python_of_the_page_loads_what_was_exported(
     """Its last lines give the scores of depth 2."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    network, _ = own_picture_class(tmp_path, "dgl")
+    network = trained(pictures_in(tmp_path), OWN, "method=decoupled_greedy")
     (tmp_path / "my_net.py").write_text(RESNET)
     export_route(network, None, "state_dict", tmp_path / "route-3.pt")
     page = (Path(__file__).parents[2] / "docs" / "comparing.md").read_text(encoding="utf-8")
