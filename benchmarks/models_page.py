@@ -51,7 +51,7 @@ def _exported(entries: Sequence[Figures]) -> list[str]:
     lines = [
         "## Exported, and used without alray",
         "",
-        "Measured by `make exported`. Each network trained for a short time: three epochs of `digits`, or 200 "
+        "Measured by `make exported`. Each network trained for a short time: three epochs of `digits`, or 40 "
         "mini-batches of docstrings. `alray evaluate` measured every depth on the test set. Then "
         "`alray export --format state_dict` wrote its weights, a new object of the class loaded them, and "
         "`benchmarks/plain_readouts.py`, which is plain torch, computed the same "
