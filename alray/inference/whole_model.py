@@ -236,6 +236,9 @@ def _places(model: nn.Module, parts: Sequence[nn.Module], samples: torch.Tensor)
 
     def outermost(number: int) -> str | None:
         once = [(end, name) for end, found in ends.items() for name in found[number] if calls[name] == 1]
-        return " of ".join(min(once, key=lambda each: each[1].count("."))) if once else None
+        if not once:
+            return None
+        end, name = min(once, key=lambda each: each[1].count("."))
+        return f"{end} of {name}"
 
     return [outermost(number) for number in range(len(wanted))]
