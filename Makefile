@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all crash-states chaos gpu publish bench schedules all-reduce replicas accuracy models studies findings clean
+.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all crash-states chaos gpu publish bench schedules all-reduce replicas accuracy models exported studies findings clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -129,6 +129,10 @@ accuracy: $(INSTALLED)
 # Every model of torchvision, and one of each family of timm if timm is installed. Some hours; it goes on where it stopped.
 models: $(INSTALLED)
 	$(BIN)/python -m benchmarks.models
+
+# Networks of one's own and of torchvision by every method, exported and evaluated in plain torch. Some minutes.
+exported: $(INSTALLED)
+	$(BIN)/python -m benchmarks.exported
 
 # docs/findings.md and docs/predictions.md, from the reports in docs/studies.
 findings: $(INSTALLED)

@@ -54,8 +54,12 @@ where it is one of `forward`.
 """
 
 
-def page(entries: Sequence[Figures]) -> str:
-    """entries: those of `benchmarks/models.py`."""
+def page(entries: Sequence[Figures], exported: Sequence[Figures]) -> str:
+    """
+    Args:
+        entries: those of `benchmarks/models.py`.
+        exported: those of `benchmarks/exported.py`.
+    """
     lines = [
         "# Models from elsewhere",
         "",
@@ -81,7 +85,43 @@ def page(entries: Sequence[Figures]) -> str:
             (entry for entry in entries if entry["from"].startswith(f"{library}:")), key=lambda each: each["from"]
         )
         lines += _section(library, of_library) if of_library else [f"## {library}", "", "Not tried yet.", ""]
-    return "\n".join([*lines, PYTHON])
+    return "\n".join([*lines, PYTHON, *_exported(exported)])
+
+
+def _exported(entries: Sequence[Figures]) -> list[str]:
+    """What `alray evaluate` measures, and the same of the exported state dict in the model's class."""
+    lines = [
+        "## Exported, and used without alray",
+        "",
+        "Measured by `make exported`. Each network trained for a short time: three epochs of `digits`, or 40 "
+        "mini-batches of docstrings. `alray evaluate` measured every depth on the test set. Then "
+        "`alray export --format state_dict` wrote its weights, a new object of the class loaded them, and "
+        "`benchmarks/plain_readouts.py`, which is plain torch, computed the same "
+        "([The weights in your own class](comparing.md#the-weights-in-your-own-class)). **class alone** is the class "
+        "without the trained readouts, with what the command says of it. A method that is not listed for a network has "
+        "not been measured; `tests/engine/test_exported_networks.py` compares all of them.",
+        "",
+        "| network | method | `alray evaluate`, by depth | exported, in plain torch | class alone |",
+        "|---|---|---|---|---|",
+    ]
+    for entry in entries:
+        evaluated, plain = (
+            ", ".join(f"{value:.4f}" for value in entry[key].values()) for key in ("evaluated", "plain")
+        )
+        said = "predicts as the route" if entry["class_alone"] else "warned"
+        lines.append(
+            f"| {entry['network']} | {entry['method']} | {evaluated} | {plain} | {entry['class']:.4f}, {said} |"
+        )
+    largest = max(
+        abs(value - entry["plain"][depth]) for entry in entries for depth, value in entry["evaluated"].items()
+    )
+    return [
+        *lines,
+        "",
+        "Of pictures it is the accuracy, of tokens the cross-entropy in nats. The largest difference between "
+        f"`alray evaluate` and plain torch in this table is {largest:.1g}.",
+        "",
+    ]
 
 
 def works(entry: Figures) -> bool:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from alray.cli.options import AllowCode, BestWeights, DataLocations, Depth, Json, RunDir, Step
-from alray.cli.terminal import shown, terminal
+from alray.cli.terminal import Terminal, shown, terminal
 from alray.counting import counted
 from alray.errors import RequestError
 from alray.report.text import seconds
 from alray.storage.location import Location, location_of
+
+if TYPE_CHECKING:
+    from alray.inference.export import Exported
 
 _ALL = "all"
 
@@ -241,6 +244,27 @@ def export(
         streams.say(f"route of depth {written.depth}: {written.parameters:,} parameters, {size(written.bytes)}")
         streams.say(str(weights))
         streams.say(f"takes {inputs}")
+        if written.class_alone is not None:
+            _say_what_the_class_is(streams, written)
+
+
+def _say_what_the_class_is(streams: Terminal, written: Exported) -> None:
+    """Whether the class of a state dict predicts by itself, and which readouts are in the file."""
+    from alray.report.table import Table
+
+    if written.class_alone:
+        streams.say("the class with these weights predicts as the route does: both gave the same scores")
+    else:
+        last = written.untrained[-1].rpartition(".")[0] if written.untrained else ""
+        why = f": its `{last}` was not trained" if last else ""
+        streams.say(
+            f"warning: the class alone is no trained classifier{why}. Its scores are not those of the route. "
+            + ("Use the readouts in the file" if written.readouts else "Export another format, such as torch_export")
+        )
+    if written.readouts:
+        rows = [(str(each.depth), f"{each.names}*", each.reads or "no module") for each in written.readouts]
+        streams.put(streams.page.table(Table(("depth", "readout", "reads"), tuple(rows))))
+        streams.say("docs/comparing.md says how the class loads this file, and how to use a readout")
 
 
 def _require_run(folder: Location) -> None:

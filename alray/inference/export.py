@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -21,8 +20,8 @@ from alray.data.numeric_labels import fits_float32
 from alray.errors import RequestError
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import HEADER, RouteHeader, TargetForm, header_of
+from alray.inference.whole_model import TrainedReadout, WholeModel, whole_model
 from alray.nn.component import trainable
-from alray.nn.imported.part import Part
 from alray.nn.precision import restore
 from alray.nn.route import Route
 from alray.storage import disk
@@ -48,6 +47,10 @@ class Exported:
         parameters: number of trainable scalars.
         inputs: the shape of each input. A letter in a shape is a size that is free at run time (N samples, T words of a
             text).
+        class_alone: of a state dict, whether the model's own class gives the scores of the route by itself; None for
+            another format.
+        untrained: of a state dict, names of the parameters of the class that the route does not use.
+        readouts: of a state dict, those that the method trained in place of the model's own classifier.
     """
 
     file: str
@@ -56,6 +59,9 @@ class Exported:
     parameters: int
     bytes: int
     inputs: dict[str, list[int | str]]
+    class_alone: bool | None = None
+    untrained: tuple[str, ...] = ()
+    readouts: tuple[TrainedReadout, ...] = ()
 
 
 def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file: Path) -> Exported:
@@ -64,26 +70,24 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file:
     safetensors holds the weights, and in its metadata what `alray predict` needs. torch_export and onnx hold a graph,
     and the same metadata. The graph goes from prepared samples `[N, ...]`, and for text a mask `[N, T]`, to class
     scores `[N, classes]`, of a regression to predictions in the units of its targets, of a language model to
-    `[N, T, tokens]`. state_dict holds the weights of the whole model that `model.from` names, under its own names, for
-    `load_state_dict`; a classifier that was not trained has its initial weights.
+    `[N, T, tokens]`. state_dict holds the weights of the whole model that `model.from` names, under its own names, and
+    the readouts of all depths that the method trained in place of its classifier, under names that begin with `alray.`.
     Raises RequestError if the route cannot be traced, a library is not installed, or the file cannot be written.
     """
     depth = network.require_depth(depth)
     header = header_of(network, depth)
     route = copy.deepcopy(network.route(depth)).to("cpu", torch.float32)
     restore(route)
-    write: dict[Format, Callable[[Route, RouteHeader, Path], None]] = {
-        "safetensors": _write_safetensors,
-        "torch_export": _write_torch_export,
-        "onnx": _write_onnx,
-        "state_dict": partial(_write_state_dict, network),
-    }
+    whole = _whole_model(network, route, header) if kind == "state_dict" else None
     # torch checks the ending of the name, so it stays.
     unfinished = file.with_name(f".partial-{file.name}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            write[kind](route, header, unfinished)
+            if whole is not None:
+                torch.save(whole.weights, unfinished)
+            else:
+                _WRITE[kind](route, header, unfinished)
             disk.publish_written(unfinished, file)
         finally:
             unfinished.unlink(missing_ok=True)
@@ -100,31 +104,25 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file:
         parameters=trainable(route),
         bytes=file.stat().st_size,
         inputs=_inputs(route, header, kind),
+        class_alone=None if whole is None else whole.class_alone,
+        untrained=() if whole is None else whole.untrained,
+        readouts=() if whole is None else whole.readouts,
     )
+
+
+def _whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> WholeModel:
+    if header.depth != network.depths[-1]:
+        raise RequestError(
+            "a state dict holds the whole model with the readouts of all depths, not a route below its full depth",
+            key="--depth",
+            hint="leave it out, or export another format",
+        )
+    return whole_model(network, route, header)
 
 
 def _write_safetensors(route: Route, header: RouteHeader, file: Path) -> None:
     weights = {name: value.clone(memory_format=torch.contiguous_format) for name, value in route.state_dict().items()}
     save_file(weights, file, metadata={"format": "pt", HEADER: header.model_dump_json()})
-
-
-def _write_state_dict(network: TrainedNetwork, route: Route, header: RouteHeader, file: Path) -> None:
-    blueprint = network.workload.network
-    if header.depth != max(blueprint.depths):
-        raise RequestError(
-            "a state dict holds the whole model, not a route below its full depth",
-            key="--depth",
-            hint="leave it out, or export another format",
-        )
-    parts = [part for part in (*route.f, route.turn) if isinstance(part, Part)]
-    weights = blueprint.state_dict_of_model(parts)
-    if weights is None:
-        raise RequestError(
-            "a state dict has the names of a model from elsewhere, and this network is made of alray's blocks",
-            key="--format",
-            hint="export safetensors, torch_export or onnx",
-        )
-    torch.save(weights, file)
 
 
 def _write_torch_export(route: Route, header: RouteHeader, file: Path) -> None:
@@ -152,6 +150,13 @@ def _write_onnx(route: Route, header: RouteHeader, file: Path) -> None:
     assert program is not None
     program.model.metadata_props[HEADER] = header.model_dump_json()
     program.save(file)
+
+
+_WRITE: dict[Format, Callable[[Route, RouteHeader, Path], None]] = {
+    "safetensors": _write_safetensors,
+    "torch_export": _write_torch_export,
+    "onnx": _write_onnx,
+}
 
 
 def _require(library: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -62,9 +63,9 @@ class Chain(ABC):
     def as_spec(self, depth: int) -> dict[str, Any]:
         """The section `model` of a spec that builds at least the first `depth` encoders, for weights that are there."""
 
-    def state_dict(self, parts: Sequence[nn.Module]) -> dict[str, torch.Tensor] | None:
-        """The weights of the whole model under its own names, with those of these parts. None: there is no such
-        model."""
+    def whole(self, parts: Sequence[nn.Module]) -> nn.Module | None:
+        """The whole model in evaluation mode, on the CPU in float32, with the weights of these parts of it. None: there
+        is no such model."""
         return None
 
     @property
@@ -263,11 +264,17 @@ class _Parts(Chain):
     def ends(self, index: int) -> PartEnds:
         return self._parts[index]
 
-    def state_dict(self, parts: Sequence[nn.Module]) -> dict[str, torch.Tensor]:
-        whole: dict[str, torch.Tensor] = self._imported.whole.state_dict()
-        for part in parts:
-            whole.update(part.state_dict())
-        return whole
+    def whole(self, parts: Sequence[nn.Module]) -> nn.Module:
+        model = copy.deepcopy(self._imported.whole).float().eval()
+        weights = model.state_dict()  # with the versions of its modules
+        of_parts = {name: value for part in parts for name, value in part.state_dict().items()}
+        assert of_parts.keys() <= weights.keys(), "the parts of a model have its names"
+        # Names that no part has are left out: they may be second names of weights that a part does have.
+        for name in weights.keys() - of_parts.keys():
+            del weights[name]
+        weights.update(of_parts)
+        model.load_state_dict(weights, strict=False)
+        return model
 
     def classifier(self) -> BuildClassifier:
         return self._classifier

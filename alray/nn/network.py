@@ -225,10 +225,10 @@ class Network:
         """The section `model` of a spec for the routes up to this depth, whose weights are there."""
         return self._chain.as_spec(depth)
 
-    def state_dict_of_model(self, parts: Sequence[nn.Module]) -> dict[str, torch.Tensor] | None:
-        """The weights of the whole model that `model.from` names, under its own names, with those of these parts of it;
-        None where the components are blocks."""
-        return self._chain.state_dict(parts)
+    def whole_model(self, parts: Sequence[nn.Module]) -> nn.Module | None:
+        """The model that `model.from` names, in evaluation mode, on the CPU in float32, with the weights of these parts
+        of it; None where the components are blocks."""
+        return self._chain.whole(parts)
 
     def require_parts(self, names: Collection[str]) -> None:
         """Raise SpecError if `optimizer.rate_factors` names a part that no component has."""

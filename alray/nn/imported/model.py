@@ -48,6 +48,9 @@ Shapes = tuple[tuple[int, ...], ...]
 _MAPS = 4
 """Dimensions of a batch of maps."""
 
+ADDED = "alray."
+"""How the names begin of what an export adds to the weights of a model."""
+
 
 class ImportedModel:
     """A model that `model.from` names, on the CPU, with the weights that its constructor draws.
@@ -451,7 +454,7 @@ def on_meta(model: nn.Module) -> nn.Module:
 
 
 def _weights_of(file: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a file by name. Nothing in it is run."""
+    """The tensors of a file by name, without what `alray export` added. Nothing in it is run."""
     try:
         if file.suffix == ".safetensors":
             loaded: dict[str, torch.Tensor] = load_file(file)
@@ -467,4 +470,4 @@ def _weights_of(file: Path) -> dict[str, torch.Tensor]:
         raise SpecError(
             f"`{file}` holds no state dict", key="model.weights", hint="save model.state_dict(), not the model itself"
         )
-    return found
+    return {name: value for name, value in found.items() if not name.startswith(ADDED)}

@@ -1,0 +1,244 @@
+"""The weights of a whole model from elsewhere for its own class, with the readouts that a method trained for it.
+
+A method with local losses trains readouts of its own and leaves the classifier of the model as it was. So the class
+with the trained weights may be no classifier. Whether it is one is not guessed from shapes: the class and the route
+compute the scores of the same samples, and these are compared.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from alray.errors import RequestError
+from alray.inference.network import TrainedNetwork
+from alray.inference.route_costs import whole_batch
+from alray.inference.route_header import HEADER, RouteHeader
+from alray.nn.component import Component
+from alray.nn.encoder import in_default_strides, run_block
+from alray.nn.imported.model import ADDED
+from alray.nn.imported.part import Part
+from alray.nn.readout import Features, Readout
+from alray.nn.route import Route
+from alray.user_code import named
+
+_COMPARED = 16  # samples at most
+_ROUNDING = 1e-4  # of the largest value: other kernels for the same sums in float32 differ by less
+
+
+@dataclass(frozen=True)
+class TrainedReadout:
+    """What a method trained to give the scores of one depth.
+
+    Attributes:
+        names: how the names of its weights begin in the state dict.
+        reads: `output of layer4`, or `input of fc`: it takes the output, or the input, of this module of the class.
+            None: that of no module.
+        channels_last: whether these are maps `[N, H, W, C]`, in place of `[N, C, H, W]`.
+    """
+
+    depth: int
+    names: str
+    reads: str | None
+    channels_last: bool
+
+
+@dataclass(frozen=True)
+class WholeModel:
+    """The state dict of a trained model.
+
+    Attributes:
+        weights: those of the class, and others under names that begin with `alray.`.
+        class_alone: whether the class with its own weights gives the scores of the deepest route.
+        untrained: names of the parameters of the class that the route does not use. Those of a classifier that was
+            given the trained readout are not among them.
+        readouts: shallowest first. None of them is the model's own classifier.
+    """
+
+    weights: dict[str, torch.Tensor]
+    class_alone: bool
+    untrained: tuple[str, ...]
+    readouts: tuple[TrainedReadout, ...]
+
+
+def whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> WholeModel:
+    """The weights of the model that `model.from` names.
+
+    Raises RequestError if the components are blocks, or if the class has weights whose names begin with `alray.`.
+
+    Args:
+        route: the deepest one, on the CPU in float32.
+        header: of this route.
+    """
+    parts = [part for part in (*route.f, route.turn) if isinstance(part, Part)]
+    model = network.workload.network.whole_model(parts)
+    if model is None:
+        raise RequestError(
+            "a state dict has the names of a model from elsewhere, and this network is made of alray's blocks",
+            key="--format",
+            hint="export safetensors, torch_export or onnx",
+        )
+    if any(name.startswith(ADDED) for name in model.state_dict()):
+        raise RequestError(
+            f"the model has weights whose names begin with `{ADDED}`, as those that an export adds",
+            key="--format",
+            hint=f"rename its attribute `{ADDED.rstrip('.')}`, or export another format",
+        )
+    samples = whole_batch(network.workload.data).inputs(torch.device("cpu"), torch.float32)["s"][:_COMPARED]
+    untrained = _not_of(parts, model)
+    # It is the first time that the model's own forward pass is run, and not what was traced of it.
+    with named(f"`{network.workload.spec.model.source}`", "its forward pass for the export", key="model.from"):
+        class_alone = _gives_scores_of(route, model, samples)
+        taken = None if class_alone else _take_readout(model, untrained, route, samples)
+        if taken is not None:
+            class_alone = True
+            untrained = [name for name in untrained if _module(name) != taken]
+        places = _places(model, list(route.f), samples)
+    turns = {depth: network.components[depth - 1].turn for depth in network.depths}
+    readouts = tuple(
+        TrainedReadout(depth, _names(depth), places[depth - 1], _moves_channels(turn))
+        for depth, turn in turns.items()
+        if turn is not None and not isinstance(turn, Part)
+    )
+    of_class = model.state_dict()
+    weights: Any = OrderedDict(of_class)
+    # torch keeps the versions of modules there, and a model that loads a state dict passes over what it does not know.
+    weights._metadata = dict(getattr(of_class, "_metadata", {}))
+    weights._metadata[HEADER] = header.model_dump(mode="json") | {
+        "class_alone": class_alone,
+        "readouts": [asdict(readout) for readout in readouts],
+    }
+    for component in network.components:
+        weights.update(_readout(component))
+    if header.targets is not None:
+        weights[f"{ADDED}targets.mean"] = torch.tensor(header.targets.mean)
+        weights[f"{ADDED}targets.std"] = torch.tensor(header.targets.std)
+    return WholeModel(weights, class_alone, tuple(untrained), readouts)
+
+
+def _names(depth: int) -> str:
+    return f"{ADDED}readout.{depth}."
+
+
+def _readout(component: Component) -> dict[str, torch.Tensor]:
+    """The weights of the parts that inference needs besides the encoder, in float32 on the CPU, by part and name."""
+    paths = {module: path for path, module in component.named_modules()}
+    needed = {"turn": component.turn, "decoder": component.decoder, "passage": component.passage}
+    return {
+        f"{_names(component.index + 1)}{paths.get(module, role)}.{name}": _in_full(value)
+        for role, module in needed.items()
+        if module is not None and not isinstance(module, Part)
+        for name, value in module.state_dict().items()
+    }
+
+
+def _in_full(value: torch.Tensor) -> torch.Tensor:
+    return value.to("cpu", torch.float32 if value.is_floating_point() else value.dtype, copy=True)
+
+
+def _moves_channels(turn: nn.Module) -> bool:
+    return any(isinstance(module, Features) and module.moves_channels for module in turn.modules())
+
+
+def _not_of(parts: Sequence[nn.Module], model: nn.Module) -> list[str]:
+    """The parameters of the model that are in none of its parts, under any of their names."""
+    there = {name for part in parts for name in part.state_dict()}
+    of_parts = {id(each) for name, each in model.named_parameters(remove_duplicate=False) if name in there}
+    return [name for name, each in model.named_parameters() if id(each) not in of_parts]
+
+
+def _module(parameter: str) -> str:
+    return parameter.rpartition(".")[0]
+
+
+@torch.no_grad()
+def _gives_scores_of(route: Route, model: nn.Module, samples: torch.Tensor) -> bool:
+    return _equal(model(samples.clone()), route(samples.clone()))
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two results of the same computation in float32 agree."""
+    if one.shape != other.shape:
+        return False
+    return bool((one - other).abs().max() <= _ROUNDING * other.abs().max())
+
+
+@torch.no_grad()
+def _take_readout(model: nn.Module, untrained: Sequence[str], route: Route, samples: torch.Tensor) -> str | None:
+    """Give the model's own last layer the weights of the readout, where it then computes the scores of the route.
+    Returns its path, or None.
+
+    Shapes decide nothing: a readout of tokens is a norm and a linear layer of the shape of the model's own. So only a
+    readout that is one linear layer and all of the route after its encoders is tried. The scores are compared, and the
+    model is left as it was if they differ.
+    """
+    layers = [module for module in route.turn.modules() if any(True for _ in module.parameters(recurse=False))]
+    if not (isinstance(route.turn, Readout) and len(layers) == 1) or route.h or route.below or route.passages:
+        return None
+    trained = layers[0].state_dict()
+    for path in dict.fromkeys(_module(name) for name in untrained):
+        own = model.get_submodule(path)
+        before = copy.deepcopy(own.state_dict())
+        if isinstance(own, nn.Linear) and _shapes(before) == _shapes(trained):
+            own.load_state_dict(trained)
+            if _gives_scores_of(route, model, samples):
+                return path
+            own.load_state_dict(before)
+    return None
+
+
+def _shapes(weights: dict[str, torch.Tensor]) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in weights.items()}
+
+
+@torch.no_grad()
+def _places(model: nn.Module, parts: Sequence[nn.Module], samples: torch.Tensor) -> list[str | None]:
+    """Where the model computes what each of its parts gives: the output or the input of a module. None: nowhere.
+
+    They are found by value, in a run of the model, so what is named does hold what the part gives. Of several modules
+    that do, the outermost is named: a block, not its last layer. A module that is called several times is not.
+    """
+    wanted, s = [], samples
+    for part in parts:
+        s = in_default_strides(run_block(part, {"s": s.clone()}))["s"]
+        wanted.append(s)
+    ends: dict[str, list[list[str]]] = {end: [[] for _ in wanted] for end in ("output", "input")}
+    calls: dict[str, int] = {}
+
+    def look(name: str, value: Any, found: list[list[str]]) -> None:
+        for number, each in enumerate(wanted):
+            if isinstance(value, torch.Tensor) and _equal(value, each):
+                found[number].append(name)
+
+    def before(name: str, given: tuple[Any, ...]) -> None:
+        calls[name] = calls.get(name, 0) + 1
+        if given:
+            look(name, given[0], ends["input"])
+
+    handles = []
+    for name, module in model.named_modules():
+        if name:
+            handles.append(module.register_forward_pre_hook(lambda _, given, name=name: before(name, given)))
+            handles.append(
+                module.register_forward_hook(lambda _, __, given, name=name: look(name, given, ends["output"]))
+            )
+    try:
+        model(samples.clone())
+    finally:
+        for handle in handles:
+            handle.remove()
+
+    def outermost(number: int) -> str | None:
+        once = [(end, name) for end, found in ends.items() for name in found[number] if calls[name] == 1]
+        if not once:
+            return None
+        end, name = min(once, key=lambda each: each[1].count("."))
+        return f"{end} of {name}"
+
+    return [outermost(number) for number in range(len(wanted))]
