@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def compared(spec: str, overrides: dict[str, Any], new: Callable[[], nn.Module],
 
     return {
         "evaluated": evaluated,
-        "plain": {depth: of(lambda samples, depth=depth: plain.scores(samples, depth)) for depth in evaluated},
+        "plain": {depth: of(partial(plain.scores, depth=depth)) for depth in evaluated},
         "class": of(model),
         "class_alone": exported.class_alone,
     }
@@ -89,7 +90,7 @@ def compared(spec: str, overrides: dict[str, Any], new: Callable[[], nn.Module],
 
 def main() -> None:
     torch.set_num_threads(1)
-    networks: list[tuple[str, str, dict[str, Any], dict[str, dict[str, Any]], Callable[[], nn.Module], Measure]] = [
+    networks: list[tuple[str, str, dict[str, Any], Mapping[str, Any], Callable[[], nn.Module], Measure]] = [
         ("ResNet of one's own", "exported.yaml", {}, OF_PICTURES, ResNet, accuracy),
         ("GPT of one's own", "exported_tokens.yaml", {}, OF_TOKENS, Gpt, nats),
         ("mobilenet_v2", "exported.yaml", {"model": LIBRARY}, OF_PICTURES, _of_torchvision, accuracy),
@@ -110,7 +111,8 @@ def main() -> None:
 
 
 def _of_torchvision() -> nn.Module:
-    return mobilenet_v2(**SMALL)
+    model: nn.Module = mobilenet_v2(**SMALL)
+    return model
 
 
 if __name__ == "__main__":

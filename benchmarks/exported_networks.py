@@ -49,8 +49,8 @@ class Layer(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         parts = self.mix(self.ln_1(x)).chunk(3, dim=2)
-        heads = (each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in parts)
-        mixed = functional.scaled_dot_product_attention(*heads, is_causal=True)
+        query, key, value = (each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in parts)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).flatten(2))
         result: torch.Tensor = x + self.mlp(self.ln_2(x))
         return result

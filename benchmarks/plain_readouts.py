@@ -135,7 +135,8 @@ class PlainModel:
 
     def _channel_goodness(self, samples: Tensor, depth: int) -> Tensor:
         squares = self.vector(self.features(samples)[depth].square(), 1)
-        return squares.unflatten(1, (self.classes, -1)).mean(2)
+        goodness: Tensor = squares.unflatten(1, (self.classes, -1)).mean(2)
+        return goodness
 
     def _forward_forward(self, samples: Tensor, depth: int) -> Tensor:
         def of_one_length(rows: Tensor) -> Tensor:
@@ -171,8 +172,10 @@ class PlainModel:
         for layer in range(self.method["layers"]):
             path = f"phi.0.layers.{layer}"
             parts = linear(f"{path}.attention.mix", norm(f"{path}.attention_norm", s)).chunk(3, 2)
-            heads = (each.unflatten(2, (self.method["heads"], -1)).transpose(1, 2) for each in parts)
-            mixed = functional.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).flatten(2)
+            query, key, value = (each.unflatten(2, (self.method["heads"], -1)).transpose(1, 2) for each in parts)
+            mixed = (
+                functional.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2).flatten(2)
+            )
             s = s + linear(f"{path}.attention.output", mixed)
             hidden = functional.gelu(linear(f"{path}.feedforward.input", norm(f"{path}.feedforward_norm", s)))
             s = s + linear(f"{path}.feedforward.output", hidden)

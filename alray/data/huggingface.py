@@ -216,6 +216,7 @@ class HubImages(Source):
         self._sets = sets
         self._column = plain(image_column)
         self._size = size
+        self._reading = reading
         self.picture = Picture((3, *size), size, reading=reading)
 
     @property
@@ -233,7 +234,7 @@ class HubImages(Source):
             raise self._sets.wrong(f"the column `{self._column}` is {kind}", key="data.image_column", hint=hint)
         undecoded = table.cast_column(self._column, image(decode=False))
         labels = tuple(self._sets.labels(split))
-        return HubPictures(undecoded, self._column, labels, self._size, self._sets.name, self.picture.reading)
+        return HubPictures(undecoded, self._column, labels, self._size, self._sets.name, self._reading)
 
 
 def hub_tokenizer(name: str) -> Callable[[str], list[str]]:

@@ -88,6 +88,7 @@ class ImagesWithTargets(Source):
         self._form = form
         self._task = task
         self._size = size
+        self._reading = reading
         self.picture = Picture((3, *size), size, reading=reading)
         names, _, labels = self._read("train", train)
         self._names = names
@@ -110,7 +111,7 @@ class ImagesWithTargets(Source):
                 line=1,
                 hint="give both the same columns, or choose them with data.label_columns",
             )
-        return PictureSet(paths, labels, self._size, self.picture.reading)
+        return PictureSet(paths, labels, self._size, self._reading)
 
     def files(self, split: SplitName) -> Sequence[Path]:
         found = self.open(split)
@@ -178,6 +179,7 @@ class ImageFolder(Source):
         """
         self._folders: dict[SplitName, Path | None] = {"train": train, "test": test, "validation": validation}
         self._size = size
+        self._reading = reading
         self.picture = Picture((3, *size), size, reading=reading)
         self._classes = tuple(class_of(folder) for folder in _subfolders(train, "data.train"))
 
@@ -196,7 +198,7 @@ class ImageFolder(Source):
             pictures = _pictures(subfolder, f"data.{split}")
             paths.extend(pictures)
             labels.extend([label] * len(pictures))
-        return PictureSet(tuple(paths), tuple(labels), self._size, self.picture.reading)
+        return PictureSet(tuple(paths), tuple(labels), self._size, self._reading)
 
     def files(self, split: SplitName) -> Sequence[Path]:
         found = self.open(split)

@@ -144,7 +144,7 @@ def told_of(pictures: PictureFiles) -> tuple[str, ...]:
                 used = max(used, float(colours.max() - black) / (white - black))
             if (whole := _opacity(image)) is not None:
                 transparent = transparent or path
-                laid = _on_background(whole, reading).getextrema()
+                laid: Any = _on_background(whole, reading).getextrema()  # two values for each of three channels
                 visible = visible or any(least != most for least, most in laid)
     said = []
     if deep is not None:
@@ -285,7 +285,8 @@ def _values(image: Image.Image, path: Path, content: bytes | None) -> NDArray[An
 
         encoded = path.read_bytes() if content is None else content
         decoded = decode_png(torch.frombuffer(bytearray(encoded), dtype=torch.uint8), ImageReadMode.UNCHANGED)
-        return decoded.permute(1, 2, 0).numpy().astype(numpy.int64)
+        values: NDArray[Any] = decoded.permute(1, 2, 0).numpy().astype(numpy.int64)
+        return values
     # Of other formats Pillow gives only the upper 8 bits.
     return numpy.asarray(image).astype(numpy.int64) << 8
 
@@ -330,7 +331,8 @@ def _opacity(image: Image.Image) -> Image.Image | None:
     if not image.has_transparency_data:
         return None
     whole = image.convert("RGBA")
-    return None if whole.getextrema()[3] == (255, 255) else whole
+    extremes: Any = whole.getextrema()  # two values for each of four channels
+    return None if extremes[3] == (255, 255) else whole
 
 
 def _on_background(image: Image.Image, reading: Reading) -> Image.Image:

@@ -103,7 +103,8 @@ class Characters(Tokens):
     def _of(self, text: str) -> NDArray[Any]:
         points = numpy.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
         # The last entry stands for all characters beyond.
-        return self._numbers[numpy.minimum(points, len(self._numbers) - 1)]
+        numbers: NDArray[Any] = self._numbers[numpy.minimum(points, len(self._numbers) - 1)]
+        return numbers
 
     def text(self, numbers: Sequence[int]) -> str:
         return "".join(self._characters[number] for number in numbers)

@@ -80,7 +80,9 @@ def _cautious(resolvers: Resolvers) -> Resolvers:
     """
     old = yaml.SafeDumper.yaml_implicit_resolvers
     unseen: Any = {None: [(_TAG + "unseen", re.compile(f".*{_UNSEEN.pattern}", re.DOTALL))]}  # None: any first letter
-    return unseen | {first: [*resolvers.get(first, []), *old.get(first, [])] for first in {*resolvers, *old}}
+    cautious: Resolvers = {first: [*resolvers.get(first, []), *old.get(first, [])] for first in {*resolvers, *old}}
+    cautious.update(unseen)
+    return cautious
 
 
 class _TooMany(Exception):
