@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 Tensor = torch.Tensor
+NORM = ("weight", "bias", "running_mean", "running_var")
 ACTIVATIONS: dict[str | None, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
     "tanh": torch.tanh,
@@ -115,6 +116,24 @@ class PlainModel:
         head = self.method.get("head", "auto")
         head = {"pool": 4, "activation": None} if head == "auto" else head
         return self.layers(self.vector(value, head["pool"]), weights, head["activation"])
+
+    def _decoupled_information(self, samples: Tensor, depth: int) -> Tensor:
+        value = self.vector(self.features(samples)[depth], self.method["pool"])
+        if self.method["projection_dim"] is None:
+            value = value.tanh()
+        for weights in (self.part(depth, "turn.p"), self.part(depth, "turn.head")):
+            for layer in sorted({name.rpartition(".")[0] for name in weights}):
+                value = self.normalised_layer(value, {name: weights.get(f"{layer}.{name}") for name in NORM})
+        return value
+
+    @staticmethod
+    def normalised_layer(value: Tensor, named: dict[str, Tensor | None]) -> Tensor:
+        """A linear layer, or a batch normalisation with ReLU behind it."""
+        weight, bias, mean, variance = (named[name] for name in NORM)
+        assert weight is not None
+        if mean is None:
+            return functional.linear(value, weight, bias)
+        return functional.batch_norm(value, mean, variance, weight, bias).relu()
 
     def _associated_learning(self, samples: Tensor, depth: int) -> Tensor:
         value = self.vector(self.features(samples)[depth], self.method["bridge"]["pool"])

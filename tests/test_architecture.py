@@ -37,6 +37,7 @@ EXIT_CODES = {
     "SystemFault": 1,
     "DiskFault": 1,
     "ChannelError": 1,
+    "MessageError": 1,
     "ConnectionLost": 1,
     "NonFiniteLoss": 1,
 }

@@ -201,7 +201,9 @@ def test_a_study_goes_on_with_the_code_it_began_with(
     def no_trials(loaded: Any, specs: Any, folder: StudyFolder, *others: Any) -> None:
         began.append(folder.path)
 
-    monkeypatch.setattr(study_module, "connect", lambda address, bundle: nullcontext(SimpleNamespace(warnings=[])))
+    monkeypatch.setattr(
+        study_module, "connect", lambda address, bundle: nullcontext(SimpleNamespace(warnings=[], own=False))
+    )
     monkeypatch.setattr(study_module, "has_room", lambda *asked: True)
     monkeypatch.setattr(study_module, "_require_shared", lambda *asked: None)
     monkeypatch.setattr(study_module, "_run_trials", no_trials)
@@ -356,6 +358,7 @@ def test_what_a_network_says_does_not_act_on_a_terminal(
     as_json: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = Generated(prompt="a", text=f"b\n{ACTING}c", tokens=3, depth=1, exits=())
+    monkeypatch.setattr("alray.cli.trained._require_run", lambda folder: None)
     weights = SimpleNamespace(as_json=lambda: {}, __str__=lambda: "")
     monkeypatch.setattr("alray.inference.requests.generate_by_run", lambda *asked, **how: (said, weights))
     assert execute(["predict", "x", "--prompt", "a", *(["--json"] if as_json else [])]) == 0

@@ -52,8 +52,8 @@ _ACTING = ("Cc", "Cs", "Zl", "Zp")
 _TURNING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 """Unicode's classes of marks that turn the direction of text, and so could show another text than there is."""
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµ]?s|[kMGT]?B|min|h)(?!\w))")
-_OWN = re.compile(rf"(\x1b\[(?:0|{RED}|{GREEN}|{YELLOW}|{BLUE}|{BOLD})m|[\n\t]+)|([^\x1b\n\t]+|\x1b)")
-"""A style or an end of a line, or else a text between them."""
+_OWN = re.compile(r"(\x1b\[(?:0|1|3[1-7](?:;1)?|38;5;1\d\d)m|[\n\t]+)|([^\x1b\n\t]+|\x1b)")
+"""A style of alray (bold, or a colour of letters) or an end of a line, or else a text between them."""
 _MARKED = {"error:": RED, "warning:": YELLOW, "note:": BLUE}
 
 

@@ -306,7 +306,10 @@ def _range_of(values: NDArray[Any], reading: Reading) -> tuple[float, float]:
 
 
 def _levels(values: NDArray[Any], path: Path, reading: Reading) -> NDArray[numpy.uint8]:
-    """The values as levels 0..255. Of whole numbers each level has equally many: 16 bits keep their upper 8."""
+    """The values as levels 0..255.
+
+    Of whole numbers in a range of 256 and more each level has equally many: 16 bits keep their upper 8.
+    """
     black, white = _range_of(values, reading)
     least, most = float(values.min()), float(values.max())
     if not (numpy.isfinite(least) and numpy.isfinite(most)):
@@ -319,7 +322,7 @@ def _levels(values: NDArray[Any], path: Path, reading: Reading) -> NDArray[numpy
             key="data.pixel_range",
             hint="give the values of black and white in all pictures",
         )
-    if values.dtype == numpy.float64:
+    if values.dtype == numpy.float64 or level < 1:
         levels = numpy.rint((values - black) / level)
     else:
         levels = numpy.floor((values - black) * 256 / (white - black + 1))

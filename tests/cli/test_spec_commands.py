@@ -111,7 +111,7 @@ def test_validate_deep_shows_the_override_that_a_block_refuses(alray: Callable[.
     assert error["text"][error["column"] - 1 : error["end_column"] - 1] == "much"
     two = ("model.components[0].by=2", "model.components[0].of=3")
     (error,) = alray("validate", "y.yaml", "--deep", *two, "--json").json["errors"]
-    assert error["text"] == " ".join(two)
+    assert error["text"] == two[1], "the one that the error names"
     (error,) = alray(
         "validate", "y.yaml", "--deep", "model.components[2].channels=[3]", "data.shape=[4]", "--json"
     ).json["errors"]

@@ -79,7 +79,7 @@ METHODS = {
     "mono": "{kind: mono_forward}",
     "predsim": "{kind: local_error_signals, head: {pool: 1}}",
     "channels": "{kind: channel_goodness}",
-    "information": "{kind: decoupled_information, projection_dim: 6, head: {pool: 1}}",
+    "information": "{kind: decoupled_information, projection_dim: 6, pool: 1}",
     "bp, own readout": "{kind: backpropagation, head: {pool: 2, hidden: 6}}",
     "dgl, hidden": "{kind: decoupled_greedy, head: {pool: 3, hidden: 6, activation: tanh}}",
     "al, hidden": "{kind: associated_learning, label_dim: 6, bridge: {pool: null, hidden: 5}, label_activation: none}",
@@ -88,7 +88,7 @@ METHODS = {
 }
 """Each method that trains a model from elsewhere, then the same ones with other keys."""
 OF_BLOCKS = {"noprop": "{kind: noprop, hidden: 6}", "auglocal": "{kind: auglocal, depth: 1}"}
-CLASS_ALONE = {"bp", "bp, every depth", "dgl", "scpl", "predsim", "information"}
+CLASS_ALONE = {"bp", "bp, every depth", "dgl", "scpl", "predsim"}
 """Whose deepest route the class with its own weights is: a linear layer on one value of each map."""
 FROZEN = (f"{OWN[:-1]}, freeze: [conv, bn, layer1.bn1]}}",)
 MORE = {"frozen": FROZEN, "bf16": (OWN, "run.precision=bf16"), "multi_label": (OWN, "task={kind: multi_label}")}
