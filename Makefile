@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all crash-states chaos gpu publish bench schedules all-reduce replicas accuracy models exported studies findings clean
+.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all crash-states chaos gpu publish bench engines schedules all-reduce replicas accuracy models exported studies findings clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -109,6 +109,10 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.syncs
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.activation_memory
+
+# Pipelines by alray's executor and by torch.distributed.pipelining, side by side. About a quarter of an hour.
+engines: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.engines
 
 schedules: $(INSTALLED)
 	$(BIN)/python -m benchmarks.schedules

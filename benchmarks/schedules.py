@@ -44,7 +44,7 @@ def measure(*overrides: str, repeats: int, run: Runner = summary_of) -> dict[str
 
 def main() -> None:
     given = settings(__doc__, repeats=5)
-    write_results("schedules", measure(*given.overrides, repeats=given.repeats))
+    write_results("schedules", {"executor": "alray"} | measure(*given.overrides, repeats=given.repeats))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,10 @@ from typing import Any
 
 LOCAL_TARGET, PIPELINE_TARGET = 0.05, 0.10
 """How far a prediction may be from the measured median: schedules of local losses, of backpropagation."""
+EXECUTED_BY_TORCH = (
+    "torch.distributed.pipelining executed the pipelines of this table (alray 0.2). With alray's own executor they are "
+    "to be measured again."
+)
 LOCAL = ("sequential", "parallel_backward", "overlapped", "streamed")
 
 
@@ -32,9 +36,11 @@ def page(results: Path) -> str:
 def schedules(result: dict[str, Any]) -> list[str]:
     """The table of all nine schedules."""
     runs = result["runs"]
+    executed = [] if result.get("executor") == "alray" else [EXECUTED_BY_TORCH, ""]
     lines = [
         "## All schedules on one network",
         "",
+        *executed,
         f"`benchmarks/{result['spec']}`: eight Transformer components that cost the same, on two stages of one thread "
         f"each; medians of {_repeats(runs)}. The first four train by Associated Learning, the others by "
         "backpropagation. A run predicts its step before it trains. The bubble is the share of the stages' time in "
@@ -161,5 +167,33 @@ def _within(ratio: float, allowed: float) -> str:
     return f"within {100 * allowed:.0f} %: {'yes' if abs(ratio - 1.0) <= allowed else '**no**'}"
 
 
-SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {"schedules": schedules, "laws": laws, "uneven": uneven}
+def engines(result: dict[str, Any]) -> list[str]:
+    """alray's executor beside torch's."""
+    lines = [
+        "## alray's executor and that of torch.distributed.pipelining",
+        "",
+        "`make engines`: in each process of a pipeline of backpropagation both train a copy of the same components on "
+        "the same mini-batches, over edges of the same kind, in turns of six mini-batches; seven pairs. A ratio is "
+        "that of the two blocks of a pair: below 1, alray's executor is faster. Both end in the same weights, bit for "
+        "bit.",
+        "",
+        "| network, schedule, micro-batches | alray, ms | torch, ms | ratio, median | smallest | largest | bits |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, case in result.items():
+        ratios = case["ratios"]
+        lines.append(
+            f"| {name} | {1e3 * median(case['alray_s']):.1f} | {1e3 * median(case['torch_s']):.1f} "
+            f"| **{case['ratio']:.2f}** | {min(ratios):.2f} | {max(ratios):.2f} "
+            f"| {'same' if case['same_bits'] else 'others'} |"
+        )
+    return [*lines, ""]
+
+
+SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
+    "schedules": schedules,
+    "engines": engines,
+    "laws": laws,
+    "uneven": uneven,
+}
 """Each result by its file's name, in the page's order."""
