@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from alray.channel.in_process import Queue
+from alray.channel.inbox import Inbox
 from alray.device import devices
 from alray.loading.load import load_spec
 from alray.options import Options
@@ -72,8 +73,8 @@ class Training:
                 network=network,
                 device=devices.pick(assignment.device_kind),
                 ports=Ports(
-                    from_below=edges[stage - 1].receiver() if stage > 0 else None,
-                    to_above=edges[stage].sender() if stage < len(edges) else None,
+                    up_from=[Inbox(edges[stage - 1].receiver()) if stage > 0 else None],
+                    up_to=[edges[stage].sender() if stage < len(edges) else None],
                 ),
                 clock=clock(started_wall_s=assignment.started_wall_s, start_step=0),
                 control=Control(),

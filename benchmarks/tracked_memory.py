@@ -3,92 +3,117 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import torch
-import torch.distributed as dist
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed._tools.mod_tracker import ModTracker
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from alray.channel.edge import Sender, Waiting
+from alray.channel.in_process import TurnBarrier
+from alray.channel.inbox import Inbox
+from alray.channel.message import Message, MessageKind
 from alray.nn.encoder import Tensors
 from alray.nn.network import Network
 from alray.prediction.plan import Plan
-from alray.schedules.table import SCHEDULES
-from alray.stage.assemble import chain_of, stage_of
+from alray.stage.assemble import work_of
 from alray.stage.clock import Clock
 from alray.stage.ports import Ports
-from alray.stage.replication import Alone
-from alray.stage.stages.pipelined import PipelinedStage
-from alray.stage.stages.stage import MiniBatch
+from alray.stage.stage import MiniBatch, Stage
 
 _CPU = torch.device("cpu")
 _STEPS = 3  # the first makes the optimizer's state; every later one holds the most
 
 
 def tracked_peak_bytes(network: Network, plan: Plan, stage: int) -> int:
-    """The most that the tensors of one stage take over three mini-batches: everything but the buffers of alray's own
-    edges and a checkpoint's copy.
+    """The most that the tensors of one stage take over three mini-batches.
 
-    A stage of a pipeline runs in torch's own schedule, over a process group that moves nothing.
+    That is everything but the buffers of the edges and a checkpoint's copy.
     """
     own = plan.stage_plans[stage]
     components = [network.component(index, _CPU) for index in own.components]
     incoming = _mini_batch(network, plan, own.first)
-    pipelined = SCHEDULES[plan.schedule].is_pipeline and plan.stages > 1
+    actions = plan.actions(stage)
+    cut = None if network.method.local_losses else plan.micro_batches
+    runs = [len(run) for run in own.runs] if plan.stages > 1 else []
+    splits = any(action.kind == "I" for action in actions)
+    work = work_of(components, runs=runs, micro_batches=plan.micro_batches, splits=splits)
+    stepped = Stage(work, actions, micro_batches=cut)
     tracker = _tracker()
-    # What comes over an edge lies in a buffer of that edge.
     tracker.track_external(*components, *(incoming.values() if stage == 0 else ()))
-    clock = Clock(started_wall_s=time.time(), start_step=0)
-    with _group(stage, plan.stages) if pipelined else tracker:
-        if pipelined:
-            scheduled = PipelinedStage(
-                plan,
-                stage,
-                chain_of(components),
-                Alone(),
-                network=network,
-                device=_CPU,
-                batch_size=plan.costs.batch_size,
-                wires={},
-            )
-            if stage > 0:
-                del incoming["s"]
-            with tracker:
-                for step in range(1, _STEPS + 1):
-                    scheduled.train(incoming, step, clock)
-                    scheduled.update(1e-3)
-        else:
-            actions = [action for action in plan.actions(stage) if action.kind in "FLBU"]
-            stepped = stage_of(components, actions, micro_batches=plan.micro_batches)
-            for step in range(1, _STEPS + 1):
-                batch = MiniBatch(step, incoming, lr=1e-3, label_lr=1e-3, samples=plan.costs.batch_size)
-                for _ in stepped.mini_batch(batch, Ports(), clock):
-                    pass
-    return int(tracker.get_tracker_snapshot("peak")[_CPU]["Total"])
+    ports = _ports(network, plan, stage)
+    with tracker:
+        clock = Clock(started_wall_s=time.time(), start_step=0)
+        for step in range(1, _STEPS + 1):
+            batch = MiniBatch(step, 1e-3, 1e-3, plan.costs.batch_size, incoming if stage == 0 else {})
+            for _ in stepped.mini_batch(batch, ports, clock):
+                pass
+    given = [end for end in (*ports.up_from, *ports.down_from) if isinstance(end, _Giving)]
+    return int(tracker.get_tracker_snapshot("peak")[_CPU]["Total"]) - sum(end.nbytes for end in given)
 
 
-def _mini_batch(network: Network, plan: Plan, first: int) -> Tensors:
+def _ports(network: Network, plan: Plan, stage: int) -> Ports:
+    """Edges that bring arbitrary values as soon as they are wanted, and take what is sent."""
+    held = plan.held(stage)
+    first = sorted(run.start for each in plan.stage_plans for run in each.runs)  # component, by virtual stage
+    samples = plan.costs.batch_size // plan.micro_batches
+
+    def comes_up(virtual: int) -> Tensors:
+        return _mini_batch(network, plan, first[virtual], samples)
+
+    def comes_down(virtual: int) -> Tensors:
+        shapes = network.method.goes_up(network.encoders[first[virtual + 1] - 1])
+        return {name: shape.empty(samples, _CPU).normal_() for name, shape in shapes.items() if name != "mask"}
+
+    return Ports(
+        up_from=[_Giving(partial(comes_up, virtual)) if virtual > 0 else None for virtual in held],
+        up_to=[_Taking() if virtual < plan.top else None for virtual in held],
+        down_from=[_Giving(partial(comes_down, virtual)) if virtual < plan.top else None for virtual in held],
+        down_to=[_Taking() if virtual > 0 else None for virtual in held],
+        barrier=TurnBarrier(1),
+    )
+
+
+class _Giving(Inbox):
+    """What it gives lies in buffers of its edge: their bytes are not the stage's."""
+
+    def __init__(self, made: Callable[[], Tensors]) -> None:
+        self._tensors = made()
+        self.nbytes = sum(value.nbytes for value in self._tensors.values())
+
+    def take(self, kind: MessageKind, step: int, virtual: int = 0, micro_batch: int = 0) -> Waiting[Message]:
+        yield from ()
+        tensors = {name: value.detach() for name, value in self._tensors.items()}
+        return Message(kind, step, tensors, virtual=virtual, micro_batch=micro_batch)
+
+    def complete(self, message: Message) -> Waiting[None]:
+        yield from ()
+
+    def release(self, message: Message) -> None: ...
+
+
+class _Taking(Sender):
+    edge, bytes_sent = "", 0
+
+    def send(self, message: Message) -> Waiting[None]:
+        yield from ()
+
+    def flush(self) -> Waiting[None]:
+        yield from ()
+
+
+def _mini_batch(network: Network, plan: Plan, first: int, samples: int | None = None) -> Tensors:
     """An input of component `first`; where rows have lengths, those of each micro-batch differ."""
-    samples = plan.costs.batch_size
+    samples = samples or plan.costs.batch_size
     incoming = network.training_input(first, samples, _CPU)
     if "mask" in incoming:
-        incoming["mask"][:: samples // plan.micro_batches, -1] = False
+        incoming["mask"][:: max(1, samples // plan.micro_batches), -1] = False
     if incoming["s"].is_floating_point():
         incoming["s"].normal_()
     labels = (network.labels(0) | network.labels(len(network) - 1))["labels"]
     return {"labels": labels.empty(samples, _CPU).zero_()} | incoming  # those of a pipeline go to every stage
-
-
-@contextmanager
-def _group(rank: int, size: int) -> Iterator[None]:
-    dist.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
 
 
 class _NoModules:

@@ -1,27 +1,27 @@
-"""One mini-batch through a stage, action by action, for tests that look between the actions."""
+"""One mini-batch through the components of a stage, action by action, for tests that look between the actions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from alray.nn.component import LocalComponent
 from alray.nn.encoder import Tensors
-from alray.stage.stages.local_losses import LocalLossStage
-from alray.stage.stages.stage import ActionStage, MiniBatch
+from alray.stage.work.local_losses import LocalLosses
+from alray.stage.work.work import ComponentLosses, MicroBatch, Work
 
 
-def forward(stage: ActionStage, incoming: Tensors, step: int, micro_batch: int = 0) -> Tensors:
+def forward(work: Work, incoming: Tensors, step: int, micro_batch: int = 0) -> Tensors:
     """F, and L where losses are local; returns what the next stage gets."""
-    batch = MiniBatch(step, incoming, lr=0.0, label_lr=0.0, samples=len(incoming["s"]))
-    stage.forward(batch, micro_batch)
-    if isinstance(stage, LocalLossStage):
-        stage.label(batch)
+    batch = MicroBatch(step, incoming, samples=len(incoming["s"]), number=micro_batch)
+    if micro_batch == 0:
+        work.begin()
+    work.forward(batch)
+    if isinstance(work, LocalLosses):
+        work.label(batch)
     return batch.outgoing
 
 
-def backward(stage: ActionStage) -> Mapping[int, Tensors]:
+def backward(work: Work, micro_batch: int = 0) -> ComponentLosses:
     """B of what was forwarded; returns the losses by component and name."""
-    return stage.backward(MiniBatch(1, {}, lr=0.0, label_lr=0.0, samples=1))
+    return work.backward(MicroBatch(1, {}, samples=1, number=micro_batch))
 
 
 def forward_step(component: LocalComponent, incoming: Tensors, step: int) -> Tensors:

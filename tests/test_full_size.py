@@ -13,7 +13,7 @@ import torch
 from alray.data.batches import TrainBatches
 from alray.nn.component import Component
 from alray.nn.encoder import Tensors
-from alray.stage.assemble import stage_of
+from alray.stage.assemble import work_of
 from alray.stage.workload import Workload
 from alray.user_code import UserCode
 
@@ -133,7 +133,7 @@ def first_batch(workload: Workload) -> Tensors:
 
 def one_step(components: list[Component], incoming: Tensors) -> tuple[Tensors, dict[int, Tensors]]:
     """F, B and U; every gradient is looked at."""
-    stage = stage_of(components)
+    stage = work_of(components)
     outgoing = forward(stage, incoming, 1)
     losses = backward(stage)
     stage.update(1e-4, 1e-4)

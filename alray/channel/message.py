@@ -19,6 +19,7 @@ class MessageKind(IntEnum):
     EVALUATE = 3  # an evaluation batch, upwards
     ROUTE = 4  # decoded labels of an evaluation batch, downwards
     COPY = 5  # a part of the last component, from the last stage to another one
+    GRADIENT = 6  # gradients of what a training message brought, downwards
 
 
 class CutFlag(IntEnum):
@@ -35,6 +36,8 @@ class Message:
 
     `step` is the number of the mini-batch, from 1; for EVALUATE and ROUTE that of the evaluation batch, from 0;
     for COPY that of the mini-batch before it, 0 for initial weights.
+    `virtual` is the virtual stage that a message of training goes to, and `micro_batch` the number of its micro-batch,
+    both from 0.
     `tensors` are at most 8, with names of 1 to 16 ASCII characters. `count` belongs to a cut that evaluates: the
     number of evaluation batches that follow. `slot` belongs to the channel: the buffer in which the tensors lie.
     `more` means that further tensors of this message follow (`Sender.begin`). `copied` also belongs to the channel:
@@ -47,6 +50,8 @@ class Message:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     flags: int = 0
     count: int = 0
+    virtual: int = 0
+    micro_batch: int = 0
     slot: int | None = None
     more: bool = False
     copied: torch.cuda.Event | None = None
@@ -70,7 +75,8 @@ _DTYPES = (
 )
 _MAX_DIMS = 6
 _ENTRY = struct.Struct(f"{MOST_NAME_BYTES}s2i{_MAX_DIMS}q")  # name, dtype, number of dimensions, sizes
-_FIXED = struct.Struct("7qd")  # magic, kind, step, flags, count, whether there is more, number of tensors, arrival
+# Magic, kind, step, flags, count, virtual stage, micro-batch, whether there is more, number of tensors, arrival.
+_FIXED = struct.Struct("9qd")
 _MAGIC = 0x616C726179  # "alray"
 _FIRST_WORD = struct.Struct("q")
 
@@ -132,6 +138,8 @@ class Slot:
             message.step,
             message.flags,
             message.count,
+            message.virtual,
+            message.micro_batch,
             message.more,
             len(tensors),
             message.arrives_s,
@@ -157,7 +165,9 @@ class Slot:
 
         Sizes come from the header, so the remains of a longer message in the buffer are never read.
         """
-        magic, kind, step, flags, count, more, num_tensors, arrives_s = _FIXED.unpack_from(self._content)
+        magic, kind, step, flags, count, virtual, micro_batch, more, num_tensors, arrives_s = _FIXED.unpack_from(
+            self._content
+        )
         if magic != _MAGIC:
             raise ChannelError(
                 f"edge {edge}: what arrived is not an alray message",
@@ -168,7 +178,17 @@ class Slot:
             self._lay_out(layout_of(entries), entries)
         # New views each time: the receiver may change a tensor's shape, or have it require a gradient.
         tensors = {name: view.view(view.shape) for name, view in self._views.items()}
-        return Message(MessageKind(kind), step, tensors, flags=flags, count=count, more=bool(more), arrives_s=arrives_s)
+        return Message(
+            MessageKind(kind),
+            step,
+            tensors,
+            flags=flags,
+            count=count,
+            virtual=virtual,
+            micro_batch=micro_batch,
+            more=bool(more),
+            arrives_s=arrives_s,
+        )
 
     def _lay_out(self, layout: tuple[tuple[str, torch.dtype, torch.Size], ...], entries: bytes) -> None:
         self._views = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator
+from dataclasses import replace
 from datetime import timedelta
 
 import torch
@@ -52,13 +53,13 @@ class NcclSender(Sender):
 
     def begin(self, message: Message) -> Generator[None, None, None]:
         layout = self._layout(message.tensors)
-        yield from self._headers.begin(Message(message.kind, message.step, {_LAYOUT: layout}))
+        yield from self._headers.begin(replace(message, tensors={_LAYOUT: layout}))
         self._begun = (layout, frozenset(message.tensors))
         self._send_all(message.tensors)
 
     def send(self, message: Message) -> Generator[None, None, None]:
         begun, self._begun = self._begun, None
-        header = Message(message.kind, message.step, flags=message.flags, count=message.count)
+        header = replace(message, tensors={})
         rest = message.tensors
         if begun is None:
             header.tensors = {_LAYOUT: self._layout(rest)}

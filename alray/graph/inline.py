@@ -11,7 +11,9 @@ from contextlib import ExitStack, redirect_stderr, redirect_stdout
 import torch
 import torch.distributed as dist
 
+from alray.channel.edge import Sender
 from alray.channel.in_process import Queue, TurnBarrier
+from alray.channel.inbox import Inbox
 from alray.device import devices
 from alray.device.memory_used import memory_baseline
 from alray.errors import RunError
@@ -22,7 +24,7 @@ from alray.stage.assemble import ReplicaPeers, assemble_loop, clock_for, network
 from alray.stage.assignment import Assignment
 from alray.stage.leader import Control
 from alray.stage.loop import StageLoop
-from alray.stage.ports import WAITING_COPIES, Ports
+from alray.stage.ports import WAITING_COPIES, Ports, Stream
 from alray.stage.profiler import Profiler, prepare_recording, profiling
 from alray.stage.telemetry import StageStatus
 from alray.storage.appended import opened_log
@@ -163,27 +165,24 @@ def _ports(plan: Plan, *, copying: bool) -> list[Ports]:
         copying: whether copies go from the last stage to all others.
     """
     last = plan.stages - 1
-    waiting, round_waiting = plan.waiting_messages()
-    up = [Queue(f"{stage}->{stage + 1}", waiting) for stage in range(last)]
-    down = [Queue(f"{stage + 1}->{stage}", plan.in_flight) for stage in range(last)]
-    barrier = TurnBarrier(plan.stages)
-    ports = [
-        Ports(
-            from_below=up[stage - 1].receiver() if stage > 0 else None,
-            to_above=up[stage].sender() if stage < last else None,
-            from_above=down[stage].receiver() if stage < last else None,
-            to_below=down[stage - 1].sender() if stage > 0 else None,
-            barrier=barrier if last > 0 else None,
+    senders: list[dict[tuple[Stream, int], Sender]] = [{} for _ in range(plan.stages)]
+    inboxes: list[dict[tuple[Stream, int], Inbox]] = [{} for _ in range(plan.stages)]
+    for lower, upper in plan.edges_between():
+        up = Queue(f"{lower}->{upper}", plan.waiting(lower, upper, down=False))
+        senders[lower]["up", upper], inboxes[upper]["up", lower] = up.sender(), Inbox(up.receiver())
+        down = Queue(f"{upper}->{lower}", plan.waiting(upper, lower, down=True))
+        senders[upper]["down", lower], inboxes[lower]["down", upper] = down.sender(), Inbox(down.receiver())
+    barrier = TurnBarrier(plan.stages) if last > 0 else None
+    copies = [Queue(f"{last}->{stage}", WAITING_COPIES) for stage in range(last)] if copying else []
+    return [
+        Ports.of(
+            plan,
+            stage,
+            senders=senders[stage],
+            inboxes=inboxes[stage],
+            barrier=barrier,
+            copies=copies[stage].receiver() if stage < len(copies) else None,
+            copies_below=[queue.sender() for queue in copies] if stage == last else (),
         )
         for stage in range(plan.stages)
     ]
-    if plan.virtual_stages > 1 and last > 0:
-        round_up, round_down = Queue(f"{last}->0", round_waiting), Queue(f"0->{last}", plan.in_flight)
-        ports[last].to_first, ports[0].from_last = round_up.sender(), round_up.receiver()
-        ports[0].to_last, ports[last].from_first = round_down.sender(), round_down.receiver()
-    if copying:
-        copies = [Queue(f"{last}->{stage}", WAITING_COPIES) for stage in range(last)]
-        ports[last].copies_below = [queue.sender() for queue in copies]
-        for stage, queue in enumerate(copies):
-            ports[stage].copies = queue.receiver()
-    return ports

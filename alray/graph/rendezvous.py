@@ -23,25 +23,21 @@ from alray.channel.all_reduce.backend import Backend
 from alray.channel.edge import Barrier, Receiver, Sender
 from alray.channel.edge_kind import EdgeKind, Seat, edge_kind, host_kind, sum_kind
 from alray.channel.host_barrier import HostBarrier, Pipes
+from alray.channel.inbox import Inbox
 from alray.channel.nccl import HEADER_CAPACITY, NcclReceiver, NcclSender
 from alray.channel.point_to_point import GroupBarrier, PointToPointReceiver, PointToPointSender
 from alray.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender, SlotRing
 from alray.channel.slow_link import SlowLink
-from alray.channel.wire import Wire
 from alray.data.worker_names import OWNER
 from alray.nn.network import Network
 from alray.stage.assignment import Assignment
-from alray.stage.ports import WAITING_COPIES, MessageSizes, Ports
+from alray.stage.ports import WAITING_COPIES, MessageSizes, Ports, Stream
 
 _HOST = torch.device("cpu")
-# Tags: a stream of messages each way, those that torch's pipelines order, and a stream each way between the last stage
-# and the first, and copies from the last stage to every other one.
+# Tags: the two streams between virtual stages, and copies from the last stage to every other one.
 _UP = 1
 _DOWN = 2
-_ROUND = 3
-_WIRE = 4
-_ROUND_DOWN = 5
-_COPY = 6
+_COPY = 3
 
 
 @dataclass(frozen=True)
@@ -226,47 +222,39 @@ def ports_of(
     """
     plan, stage = assignment.plan, assignment.stage
     sizes = MessageSizes(assignment, network)
-    below, above, last = stage - 1, stage + 1, plan.stages - 1
-    closes_ring = plan.virtual_stages > 1
-    waiting, round_waiting = plan.waiting_messages()
+    last = plan.stages - 1
     ends = _Ends(assignment, device, group, store, seats, timeout_s)
-    ports = Ports(barrier=_barrier(assignment, store, point, timeout_s))
+    barrier = _barrier(assignment, store, point, timeout_s)
+    senders: dict[tuple[Stream, int], Sender] = {}
+    inboxes: dict[tuple[Stream, int], Inbox] = {}
     # Senders first: a shared memory is made by its sender and waited for by its receiver.
-    if stage > 0:
-        ports.to_below = ends.sender(below, _DOWN, sizes.down(stage))
-    if stage < last:
-        ports.to_above = ends.sender(above, _UP, sizes.up(stage), rest_bytes=sizes.labels_up(stage), waiting=waiting)
-    if closes_ring and stage == last:
-        rest_bytes = sizes.labels_up(last)
-        ports.to_first = ends.sender(0, _ROUND, sizes.up(last), rest_bytes=rest_bytes, waiting=round_waiting)
-    if closes_ring and stage == 0 and not assignment.pipelined:
-        ports.to_last = ends.sender(last, _ROUND_DOWN, sizes.down(0))
+    for lower, upper in plan.edges_between():
+        if stage == upper:
+            waiting = plan.waiting(upper, lower, down=True)
+            senders["down", lower] = ends.sender(lower, _DOWN, sizes.down(upper), waiting=waiting)
+        if stage == lower:
+            nbytes, rest_bytes = sizes.up(lower), sizes.labels_up(lower)
+            waiting = plan.waiting(lower, upper, down=False)
+            senders["up", upper] = ends.sender(upper, _UP, nbytes, rest_bytes=rest_bytes, waiting=waiting)
     copying = network.method.copy_every is not None
+    copies_below: list[Sender] = []
     if copying and stage == last:
-        ports.copies_below = [ends.sender(peer, _COPY, sizes.copy(), waiting=WAITING_COPIES) for peer in range(last)]
-    # Over gloo torch's pipelines send by themselves.
-    peers = plan.pipeline_peers(stage) if assignment.pipelined else []
-    wired = [peer for peer in peers if ends.kind(peer) is not EdgeKind.GLOO]
-    nbytes, messages = sizes.wire() if wired else (0, 0)
-    wire_senders = {peer: ends.sender(peer, _WIRE, nbytes, waiting=messages) for peer in wired}
-    if stage > 0:
-        rest_bytes = sizes.labels_up(below)
-        ports.from_below = ends.receiver(below, _UP, sizes.up(below), rest_bytes=rest_bytes, waiting=waiting)
-    if stage < last:
-        ports.from_above = ends.receiver(above, _DOWN, sizes.down(above))
-    if closes_ring and stage == 0:
-        rest_bytes = sizes.labels_up(last)
-        ports.from_last = ends.receiver(last, _ROUND, sizes.up(last), rest_bytes=rest_bytes, waiting=round_waiting)
-    if closes_ring and stage == last and not assignment.pipelined:
-        ports.from_first = ends.receiver(0, _ROUND_DOWN, sizes.down(0))
+        copies_below = [ends.sender(peer, _COPY, sizes.copy(), waiting=WAITING_COPIES) for peer in range(last)]
+    for lower, upper in plan.edges_between():
+        if stage == upper:
+            nbytes, rest_bytes = sizes.up(lower), sizes.labels_up(lower)
+            waiting = plan.waiting(lower, upper, down=False)
+            inboxes["up", lower] = Inbox(ends.receiver(lower, _UP, nbytes, rest_bytes=rest_bytes, waiting=waiting))
+        if stage == lower:
+            waiting = plan.waiting(upper, lower, down=True)
+            inboxes["down", upper] = Inbox(ends.receiver(upper, _DOWN, sizes.down(upper), waiting=waiting))
+    copies = None
     if copying and stage < last:
-        ports.copies = ends.receiver(last, _COPY, sizes.copy(), waiting=WAITING_COPIES)
-    ports.wires = {
-        peer: Wire(sender, ends.receiver(peer, _WIRE, nbytes, waiting=messages))
-        for peer, sender in wire_senders.items()
-    }
+        copies = ends.receiver(last, _COPY, sizes.copy(), waiting=WAITING_COPIES)
     ends.connect()
-    return ports
+    return Ports.of(
+        plan, stage, senders=senders, inboxes=inboxes, barrier=barrier, copies=copies, copies_below=copies_below
+    )
 
 
 def _barrier(assignment: Assignment, store: dist.Store, point: MeetingPoint, timeout_s: float) -> Barrier:
@@ -309,14 +297,12 @@ class _Ends:
         """The kind of the edges to and from stage `peer`."""
         return edge_kind(self._seats[self._assignment.stage], self._seats[peer])
 
-    def sender(
-        self, peer: int, tag: int, capacity_bytes: int, *, rest_bytes: int = 0, waiting: int | None = None
-    ) -> Sender:
+    def sender(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int, rest_bytes: int = 0) -> Sender:
         """
         Args:
             capacity_bytes: of the largest message.
             rest_bytes: of the largest second part; 0: messages have one part.
-            waiting: messages that may wait on this edge; None: as many as `in_flight` of the plan.
+            waiting: messages that may wait on this edge.
         """
         edge = f"{self._assignment.stage}->{peer}"
         if self.kind(peer) is not EdgeKind.NCCL:
@@ -333,9 +319,7 @@ class _Ends:
         self._on_gpus[edge, tag] = sender
         return sender
 
-    def receiver(
-        self, peer: int, tag: int, capacity_bytes: int, *, rest_bytes: int = 0, waiting: int | None = None
-    ) -> Receiver:
+    def receiver(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int, rest_bytes: int = 0) -> Receiver:
         """
         Args:
             capacity_bytes, rest_bytes, waiting: as for the sender.
@@ -366,7 +350,7 @@ class _Ends:
         capacity_bytes: int,
         rest_bytes: int,
         device: torch.device,
-        waiting: int | None,
+        waiting: int,
     ) -> Sender:
         """
         Args:
@@ -386,7 +370,7 @@ class _Ends:
         sender = SharedMemorySender(
             edge=edge,
             capacity_bytes=capacity_bytes,
-            in_flight=self._assignment.plan.in_flight if waiting is None else waiting,
+            in_flight=waiting,
             timeout_s=self._timeout_s,
             device=device,
             link=self._slow_link(peer),
@@ -412,7 +396,7 @@ class _Ends:
         capacity_bytes: int,
         rest_bytes: int,
         device: torch.device,
-        waiting: int | None,
+        waiting: int,
     ) -> Receiver:
         """
         Args:
@@ -424,7 +408,7 @@ class _Ends:
                 peer=peer,
                 tag=tag,
                 capacity_bytes=capacity_bytes,
-                in_flight=self._assignment.plan.in_flight if waiting is None else waiting,
+                in_flight=waiting,
                 device=device,
                 group=self._group,
                 timeout_s=self._timeout_s,

@@ -22,11 +22,11 @@ from alray.run_folder.data_identity import OF_WEIGHTS
 from alray.run_folder.records import DepthScores
 from alray.run_folder.store import data_of, require_run_dir
 from alray.spec.models import Spec
-from alray.stage.assemble import stage_of
+from alray.stage.assemble import work_of
 from alray.stage.assignment import start_from
 from alray.stage.checkpoint import load_component
 from alray.stage.evaluation import Evaluator
-from alray.stage.stages.stage import Stage
+from alray.stage.work.work import Work
 from alray.stage.workload import Workload
 from alray.storage.location import Location
 from alray.tasks.task import Prediction
@@ -75,8 +75,8 @@ class TrainedNetwork:
         ]
         self._load(run_dir, manifest, requested)
         self.step = self.weights.step
-        self._stage: Stage = stage_of(self.components)
-        self._stage.evaluation_mode(True)
+        self._work: Work = work_of(self.components)
+        self._work.evaluation_mode(True)
 
     def _load(self, run_dir: Location, manifest: dict[str, Any], requested: RequestedWeights) -> None:
         """Load the weights, which are found again if a run in progress has deleted them meanwhile."""
@@ -103,7 +103,7 @@ class TrainedNetwork:
     def scores(self, batch: Batch, number: int) -> list[torch.Tensor]:
         """Scores `[N, outputs]` of every route, for batch `number` of an evaluation."""
         tensors = batch.inputs(self.device, self.workload.network.dtype)
-        _, routes = self._stage.infer_up(tensors, self.step, number)
+        _, routes = self._work.infer_up(tensors, self.step, number)
         return routes
 
     def evaluate(self, splits: Sequence[str]) -> list[DepthScores]:

@@ -209,9 +209,11 @@ class Exercise(ABC):
     After F and L, `passed_on` holds what the next component gets.
     """
 
-    input: torch.Tensor | None = None
     output: torch.Tensor | None = None
-    """Where gradients travel between components: the ends of the graph that F leaves. None elsewhere."""
+    """Where gradients travel between components: the end of the graph that F leaves. None elsewhere."""
+
+    around_forward: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """Makes what F runs within, where gradients travel between components."""
 
     def __init__(self, component: Component, incoming: Tensors) -> None:
         self.component = component

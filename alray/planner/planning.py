@@ -19,6 +19,7 @@ from alray.device import devices
 from alray.errors import MessageError, NodesLost, PlanError
 from alray.nn.network import Network
 from alray.options import Options
+from alray.planner.action_overhead import time_action_overhead
 from alray.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
 from alray.planner.memory import machine_memory_bytes, require_memory, stage_memories, stage_memory_limits
 from alray.planner.micro_batches import with_micro_batches
@@ -154,6 +155,8 @@ class Planner:
             self._batches() as batches,
         ):
             costs = probe_costs(self.workload.network, next(batches), surroundings, wait_until_quiet=wait_until_quiet)
+            if surroundings.pipeline:
+                costs = replace(costs, action_overhead_s=time_action_overhead())
             return replace(costs, data_s=self._data_s(batches))
 
     def plan(self, costs: Costs, *, one_process: bool = False, note: Note = lambda line: None) -> Plan:
@@ -161,8 +164,6 @@ class Planner:
         spec = self.workload.spec
         for line in _plan_notes(spec, costs, one_process=one_process):
             note(line)
-        if one_process and SCHEDULES[spec.schedule].is_pipeline:
-            return self._plan(costs, 1, "auto", spec.replicas.count, one_process=True)
         return self._plan(
             costs, spec.pipeline.stages, spec.pipeline.partition, spec.replicas.count, one_process=one_process
         )
@@ -210,7 +211,7 @@ class Planner:
     def surroundings(self, *, one_process: bool) -> Surroundings:
         """The load of this machine while a component computes, so that the probe can imitate it."""
         spec, threads = self.workload.spec, self.workload.spec.resources.threads
-        several = not one_process and spec.pipeline.stages > 1
+        several = spec.pipeline.stages > 1
         cores = self._cores(one_process)
         stages = 1 if one_process else spec.pipeline.stages * spec.replicas.count
         return Surroundings(
@@ -346,11 +347,6 @@ def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]
             "in one process no message is delayed: `pipeline.links` has no effect"
             if one_process
             else f"messages between stages are delayed as over links of {links}"
-        )
-    if one_process and SCHEDULES[spec.schedule].is_pipeline and spec.pipeline.stages > 1:
-        yield (
-            f"in one process `{spec.schedule}` is no pipeline: the gradients of its {spec.micro_batches} "
-            f"micro-batches are added up one after another, on one stage instead of {spec.pipeline.stages}"
         )
 
 

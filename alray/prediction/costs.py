@@ -94,7 +94,7 @@ class Costs:
     data_s: float = 0.0  # stage 0 takes this to get a mini-batch ready
     edge_latency_s: float = 2.0e-4  # of one message
     edge_s_per_byte: float = 5.0e-10  # packing, moving and unpacking
-    action_overhead_s: float = 2.0e-4  # of torch's pipelines, for each computation on a micro-batch, whatever its size
+    action_overhead_s: float = 1.0e-4  # of a pipeline's stage, for each computation on a micro-batch, whatever its size
     split_backward: float = 1.0  # the two halves of a split backward together, relative to a whole backward
     input_gradient_share: float = 0.5  # of a split backward, the share of I, which the stage below waits for
     contention: float = 1.0  # relative duration of a computation while all other processors compute too

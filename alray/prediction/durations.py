@@ -51,8 +51,8 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
 
     With several replicas an update includes averaging their gradients. A micro-batch takes the fixed time of its
     component plus its share of the rest of the mini-batch's time. A gradient has as many bytes as the output it belongs
-    to, without its mask. On the first virtual stage torch does not split the backward: no stage waits for I there, and
-    G does it all.
+    to, without its mask. On the first virtual stage a backward is not split: no stage waits for I there, and G does
+    it all.
     A pipeline has no L: the loss belongs to F.
     """
     costs, speed = setting.costs, setting.stage_speed
@@ -78,7 +78,6 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
             for all_s, own in zip(seconds, fixed_s, strict=True)
         ]
 
-    # On one stage the micro-batches are computed one after another, without torch's pipelines.
     overhead = costs.action_overhead_s if setting.stages > 1 else 0.0
     forward = parts(whole.forward_s, lambda component: component.forward_fixed_s)
     with_loss = [b + label for b, label in zip(whole.backward_s, whole.labels_s, strict=True)]
@@ -88,9 +87,9 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
     of_weights = [backward[0]] + [(1.0 - costs.input_gradient_share) * seconds for seconds in split[1:]]
     message = costs.edge_s_per_byte * share if setting.stages > 1 else 0.0
     up = [end.output_bytes * message for end in lower]
-    down = [(end.output_bytes - end.mask_bytes) * message for end in lower]
+    down = [(end.output_bytes - end.label_bytes - end.mask_bytes) * message for end in lower]
     sizes = [end.output_bytes * share for end in lower]
-    gradients = [(end.output_bytes - end.mask_bytes) * share for end in lower]
+    gradients = [(end.output_bytes - end.label_bytes - end.mask_bytes) * share for end in lower]
     return replace(
         _over_links(whole, setting.links, up=sizes, labels=[], down=gradients),
         label_s=(),

@@ -170,7 +170,7 @@ def _edges(setting: StepSetting, counts: tuple[int, ...]) -> tuple[EdgePlan, ...
         end = setting.costs.components[own.stop - 1]
         moved[lower, upper] = moved.get((lower, upper), 0) + end.output_bytes
         if SCHEDULES[setting.schedule].is_pipeline:
-            moved[upper, lower] = moved.get((upper, lower), 0) + end.output_bytes - end.mask_bytes
+            moved[upper, lower] = moved.get((upper, lower), 0) + end.output_bytes - end.label_bytes - end.mask_bytes
     if stages == 1:  # virtual stages of one stage need no messages
         return ()
     return tuple(EdgePlan(f"{source}->{goal}", total) for (source, goal), total in moved.items())

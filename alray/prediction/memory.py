@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alray.prediction.partition import Matrix, interval_sums
 from alray.prediction.peaks import Moment, local_moments, pipeline_moments, price, run_peaks, turn_moments
 from alray.prediction.plan import Memory
 from alray.prediction.setting import StepSetting
+from alray.schedules.room import most_in_use
 from alray.schedules.table import SCHEDULES
 
 
@@ -121,36 +120,21 @@ def _edge_copies(setting: StepSetting, stage: int, index: int = 0) -> tuple[floa
     """How many copies of a whole mini-batch's message are held on the edges below and above a virtual stage.
 
     Local losses: a ring holds `in_flight` messages that wait, and one that is being worked on or sent; of both,
-    `Setting.memory` says what is in this memory. Pipelines: what
-    was received of each micro-batch between its forward and its backward, and one gradient on its way down. What was
-    sent up is counted as activations, and a gradient that arrives belongs to the peak of a backward.
+    `Setting.memory` says what is in this memory. Pipelines: a slot of the ring for each micro-batch that has come and
+    whose backward is not done, and one gradient on its way down. A gradient that arrives belongs to the peak of a
+    backward.
     """
     if setting.stages == 1:
         return 0.0, 0.0
     if not SCHEDULES[setting.schedule].is_pipeline:
         memory, ring = setting.memory(stage), setting.in_flight + 1.0
         return ring if memory.waiting else 1.0, ring if memory.sent else 0.0
-    parts = setting.micro_batches
-    counts = held_micro_batches(setting.schedule, stage, setting.stages, parts, setting.virtual_stages)
-    return (int(counts[:, index].max()) + 1) / parts, 0.0
-
-
-@lru_cache(maxsize=256)
-def held_micro_batches(
-    schedule: str, stage: int, stages: int, micro_batches: int, virtual_stages: int = 1
-) -> NDArray[np.int64]:
-    """[computations, virtual stages of the stage]: how many micro-batches have activations after each computation.
-
-    That is the number of finished forwards minus the number of finished backwards. A split backward is finished when
-    its second half is.
-    """
-    order = SCHEDULES[schedule].computations(stage, stages, micro_batches, virtual_stages)
-    change = np.zeros((len(order), virtual_stages), dtype=np.int64)
-    for index, (kind, own, _) in enumerate(order):
-        change[index, own // stages] = {"F": 1, "I": 0}.get(kind, -1)
-    held: NDArray[np.int64] = np.cumsum(change, axis=0)
-    held.flags.writeable = False  # the cache returns the same array again
-    return held
+    if stage == 0 and index == 0:
+        return 0.0, 0.0
+    below, parts = (stage - 1) % setting.stages, setting.micro_batches
+    slots = most_in_use(setting.schedule, below, stage, setting.stages, parts, setting.virtual_stages, down=False)
+    sharing = setting.virtual_stages - (stage == 0)  # virtual stages of the stage, which get their input over this ring
+    return (slots / sharing + 1) / parts, 0.0
 
 
 def stage_ranges(partition: Sequence[int]) -> list[range]:

@@ -108,11 +108,11 @@ def local_moments(schedule: str, stage: int, stages: int, virtual_stages: int) -
 
 def turn_moments(micro_batches: int) -> tuple[Moment, ...]:
     """The moments of backpropagation on one stage: each micro-batch goes forward and back before the next one."""
-    adding = (Moment("adding", 0, (1,), (True,)),) if micro_batches > 1 else ()
+    further = (Moment("forward", 0, (0,), (True,)), Moment("adding", 0, (1,), (True,))) if micro_batches > 1 else ()
     return (
-        Moment("forward", 0, (0,), (True,)),
+        Moment("forward", 0, (0,), (False,)),
         Moment("backward", 0, (1,), (False,)),
-        *adding,
+        *further,
         Moment("update", 0, (0,), (True,)),
     )
 

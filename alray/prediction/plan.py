@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from alray.prediction.costs import Costs, Link
 from alray.schedules.actions import Action
+from alray.schedules.room import most_in_use
 from alray.schedules.table import SCHEDULES
 
 if TYPE_CHECKING:
@@ -156,19 +157,37 @@ class Plan:
         virtual_stages = self.virtual_stages if self.stages > 1 else 1
         return SCHEDULES[self.schedule].actions(stage, self.stages, 0, self.micro_batches, virtual_stages)
 
-    def pipeline_peers(self, stage: int) -> list[int]:
-        """The stages that exchange outputs and gradients with `stage`, in a pipeline of backpropagation."""
-        peers = {stage - 1, stage + 1}
-        if self.virtual_stages > 1:  # the last stage's outputs continue to the first one
-            peers = {peer % self.stages for peer in peers}
-        return sorted(peer for peer in peers if 0 <= peer < self.stages and peer != stage)
+    @property
+    def top(self) -> int:
+        """The last virtual stage, counted from 0. On one stage virtual stages are run as one."""
+        return self.stages * self.virtual_stages - 1 if self.stages > 1 else 0
 
-    def waiting_messages(self) -> tuple[int, int]:
-        """How many training messages may wait on an edge from a stage to the next one, and on the edge that goes from
-        the last stage to the first where stages hold several virtual stages: those of `in_flight` mini-batches."""
-        if SCHEDULES[self.schedule].is_pipeline:  # these edges carry the labels, once for all virtual stages
-            return self.in_flight, self.in_flight
-        return self.in_flight * self.virtual_stages, self.in_flight * (self.virtual_stages - 1)
+    def stage_of(self, virtual: int) -> int:
+        """The stage that holds a virtual stage."""
+        return virtual % self.stages
+
+    def held(self, stage: int) -> list[int]:
+        """The virtual stages that a stage holds, the lowest first."""
+        return [virtual for virtual in range(self.top + 1) if self.stage_of(virtual) == stage]
+
+    def edges_between(self) -> list[tuple[int, int]]:
+        """The stages between which outputs go up; gradients and routes go down the other way."""
+        pairs = [(self.stage_of(virtual), self.stage_of(virtual + 1)) for virtual in range(self.top)]
+        return list(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))
+
+    def waiting(self, source: int, goal: int, *, down: bool) -> int:
+        """How many messages may wait on the edge from one stage to another while the receiver works on one more.
+
+        With local losses those of `in_flight` mini-batches; in a pipeline as many as its lists ever have on the way.
+        """
+        if SCHEDULES[self.schedule].is_pipeline:
+            parts = self.micro_batches, self.virtual_stages
+            return max(1, most_in_use(self.schedule, source, goal, self.stages, *parts, down=down) - 1)
+        if down:
+            return self.in_flight
+        return self.in_flight * sum(
+            self.stage_of(virtual + 1) == goal for virtual in self.held(source) if virtual < self.top
+        )
 
     def as_json(self) -> dict[str, Any]:
         value = asdict(self)

@@ -46,7 +46,7 @@ class Surroundings:
     threads: int  # of each stage
     deterministic: bool
     tf32: devices.Tf32 = "convolutions"
-    pipeline: bool = False  # whether the schedule is one of torch's pipelines
+    pipeline: bool = False  # whether gradients travel between stages
     micro_batches: int = 1  # equal parts of a mini-batch
     others: int = 0  # number of other stages that compute on this machine at the same time
 

@@ -1,8 +1,8 @@
 """The costs that a pipeline of backpropagation adds to a component: micro-batches and split backward passes.
 
 A micro-batch does not take its share of the time of a mini-batch: each operation has an overhead, and smaller tensors
-stay in the processor's caches. A split backward pass (Qi et al. 2023, "Zero Bubble Pipeline Parallelism", section 2)
-goes through the graph twice. So both are measured, at the size of the spec's micro-batches.
+stay in the processor's caches. A split backward pass (`alray.nn.split_backward`) has an overhead of its own. So both
+are measured, at the size of the spec's micro-batches.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from functools import partial
 from statistics import mean
 from typing import Any
 
-import torch
-
 from alray.nn.component import Exercise
+from alray.nn.split_backward import LaterWeights, SplitBackward
 from alray.probe.neighbours import Neighbours
 from alray.probe.timing import Timed, TimedAction, Timing, time_actions
 
@@ -58,7 +57,7 @@ def time_micro_batches(
     # The first component of the network has no gradient for its input.
     above = Neighbours({index: each for index, each in exercises.items() if index > 0})
     if splits and above.exercises:
-        split = {index: SplitBackward(each) for index, each in above.exercises.items()}
+        split = {index: HalvedBackward(each) for index, each in above.exercises.items()}
         inputs = [TimedAction(index, "input_gradient_s", each.input_gradient) for index, each in split.items()]
         weights = [TimedAction(index, "weight_gradients_s", each.weight_gradients) for index, each in split.items()]
         halves = time_actions([*above.up("forward_s"), *inputs[::-1], *weights[::-1]], timing, blaming)
@@ -76,30 +75,24 @@ def time_micro_batches(
     }
 
 
-class SplitBackward:
-    """B of a micro-batch in torch's two parts, in place of `Exercise.backward`."""
+class HalvedBackward:
+    """B of a micro-batch in two parts, in place of `Exercise.backward`."""
 
     def __init__(self, exercise: Exercise) -> None:
         self._exercise = exercise
-        self._groups: list[dict[str, Any]] = []
+        self._split = SplitBackward()
+        self._later = LaterWeights()
+        exercise.around_forward = self._noting
+
+    def _noting(self) -> AbstractContextManager[Any]:
+        self._later = LaterWeights()
+        return self._split.noting(self._later)
 
     def input_gradient(self) -> None:
-        """The gradient for the component below."""
-        # Imported where it is needed: this takes two seconds.
-        from torch.distributed.pipelining._backward import stage_backward_input
-
-        start, end = self._exercise.input, self._exercise.output
-        assert start is not None and end is not None, "B before F"
-        if end._is_view():  # torch detaches it in place, which it refuses for a view; a stage copies it too
-            end = end.clone()
-        _, self._groups = stage_backward_input(
-            (end,), [torch.ones_like(end)], [start], self._exercise.component.parameters()
-        )
+        """The gradient for the component below, and those of small weights."""
+        with self._split.deferring(self._later):
+            self._exercise.backward(add=True)
 
     def weight_gradients(self) -> None:
-        """The gradients of the component's own parameters."""
-        from torch.distributed.pipelining._backward import stage_backward_weight
-
-        stage_backward_weight(self._exercise.component.parameters(), self._groups)
-        self._groups = []
-        self._exercise.input = self._exercise.output = None
+        """The gradients of large weights."""
+        self._later.compute()

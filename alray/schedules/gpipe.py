@@ -29,6 +29,5 @@ SCHEDULE = Schedule(
     bound=two_phases_bound,
     formula="sum(f+b)+(M-1)*(max(f)+max(b))+U",
     limited_by=IDLE,
-    torch_class="ScheduleGPipe",
     demand=any_number,
 )

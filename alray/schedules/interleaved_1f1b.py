@@ -64,7 +64,6 @@ SCHEDULE = Schedule(
     bound=way_bound(),
     formula="max(f_0+b_0+..+f_s-1+b_s-1+F_s+B_s)+U",
     limited_by=IDLE,
-    torch_class="ScheduleInterleaved1F1B",
     demand=whole_rounds("interleaved_1f1b"),
     fewest_virtual_stages=2,
 )

@@ -22,5 +22,4 @@ SCHEDULE = Schedule(
     bound=two_phases_bound,
     formula="sum(F+B)+U",
     limited_by="one stage works at a time",
-    torch_class="ScheduleGPipe",
 )

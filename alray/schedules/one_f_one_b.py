@@ -46,6 +46,5 @@ SCHEDULE = Schedule(
     formula="max(f_0+b_0+..+f_s-1+b_s-1+F_s+B_s)+U",
     limited_by=IDLE,
     default_on=("several stages",),
-    torch_class="Schedule1F1B",
     demand=demand,
 )

@@ -2,9 +2,8 @@
 
 Forwards go up, gradients come down, and all micro-batches of a mini-batch end in one update.
 
-torch.distributed.pipelining runs them; the order of a stage's computations is the one its class makes, and a test
-compares the two. torch adds up the gradients of all micro-batches before the update, so each virtual stage has one U,
-at the end of its stage's list.
+The gradients of all micro-batches are added up before the update, so each virtual stage has one U, at the end of its
+stage's list.
 """
 
 from __future__ import annotations

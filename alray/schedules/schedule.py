@@ -61,8 +61,6 @@ class Schedule:
     other schedules have to be simulated."""
     one_stage: bool = False
     """Whether it runs on one stage only."""
-    torch_class: str | None = None
-    """Name of the class in torch.distributed.pipelining.schedules that runs it, for pipelines of backpropagation."""
     demand: Demand | None = None
     """Its check of the number of micro-batches. None: it does not cut mini-batches."""
     fewest_virtual_stages: int | None = None
@@ -74,8 +72,6 @@ class Schedule:
                 self, part.name
             ):
                 raise ValueError(f"the schedule `{self.name}` has no {part.name}")
-        if self.is_pipeline != (self.torch_class is not None):
-            raise ValueError(f"the schedule `{self.name}` needs a torch_class if it is a pipeline, and only then")
         if not self.is_pipeline and self.cuts_mini_batches:
             raise ValueError(f"the schedule `{self.name}` is no pipeline, so it has no micro-batches")
         if self.one_stage and self.has_virtual_stages:

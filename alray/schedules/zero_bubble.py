@@ -25,7 +25,6 @@ SCHEDULE = Schedule(
     bound=way_bound(split_backward=True),
     formula="max(f_0+i_0+..+f_s-1+i_s-1+F_s+I_s)+U",
     limited_by=IDLE,
-    torch_class="ScheduleInterleavedZeroBubble",
     demand=whole_rounds("zero_bubble"),
     fewest_virtual_stages=1,
 )

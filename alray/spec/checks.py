@@ -185,20 +185,6 @@ def micro_batches_leave_norms_alone(spec: Spec) -> Iterator[Finding]:
             return
 
 
-def pipelines_carry_no_state(spec: Spec) -> Iterator[Finding]:
-    """The stages of backpropagation give each other one tensor, and its gradient back."""
-    if not is_pipeline(spec) or spec.pipeline.stages == 1:
-        return
-    for index, entry in enumerate(spec.model.blocks):
-        if isinstance(entry, Lstm) and entry.hand_on_state:
-            yield (
-                ("model", "components", index, "hand_on_state"),
-                f"the stages of `{spec.schedule}` pass on one tensor, and a final state is further ones",
-                "leave it at false, or train on one stage or by local losses",
-            )
-            return
-
-
 def label_rate_has_a_label_chain(spec: Spec) -> Iterator[Finding]:
     """A rate for label encoders needs a method that has them."""
     if not spec.method.has_label_chain and spec.optimizer.label_lr is not None:
@@ -597,7 +583,6 @@ CHECKS: tuple[Check, ...] = (
     micro_batches_divide_the_batch,
     pipelines_drop_the_last_batch,
     micro_batches_leave_norms_alone,
-    pipelines_carry_no_state,
     label_rate_has_a_label_chain,
     smoothed_labels_have_a_cross_entropy,
     mixed_labels_are_shares_of_classes,

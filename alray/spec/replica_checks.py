@@ -88,7 +88,7 @@ def dynamic_shares_suit_the_schedule(spec: Spec) -> Iterator[Finding]:
     if spec.replicas.balance == "dynamic_batch_size" and is_pipeline(spec):
         yield (
             ("replicas", "balance"),
-            f"torch's pipelines hold the shapes of their tensors, so the shares of `{spec.schedule}` cannot change",
+            f"the micro-batches of `{spec.schedule}` are equal parts of a share, so its shares cannot change",
             f"leave it at fixed, or train by local losses or the schedule {_ONE_DEVICE}",
         )
 

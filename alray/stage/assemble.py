@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +18,7 @@ from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.nn.network import Network
 from alray.nn.precision import require_precision
 from alray.nn.replica_norm import ReplicaSums, share_norms
-from alray.schedules.actions import Action
+from alray.prediction.plan import Plan
 from alray.spec.own_code import OwnCode
 from alray.stage.assignment import Assignment
 from alray.stage.checkpoint import load_component
@@ -35,10 +35,11 @@ from alray.stage.profiler import Profiler
 from alray.stage.reduction import ReducedReplication
 from alray.stage.replica_state import load_replica_state
 from alray.stage.replication import Alone, Replication
-from alray.stage.stages.backpropagation import BackpropagationStage
-from alray.stage.stages.local_losses import LocalLossStage
-from alray.stage.stages.stage import ActionStage, Stage
+from alray.stage.stage import Stage
 from alray.stage.telemetry import Telemetry
+from alray.stage.work.backpropagation import Backpropagation
+from alray.stage.work.local_losses import LocalLosses
+from alray.stage.work.work import Work
 from alray.stage.workload import network_of, open_training_data
 
 
@@ -65,10 +66,8 @@ def network_for(assignment: Assignment) -> Network:
 
 def load_code(assignment: Assignment) -> None:
     """Import what only some stages need, before the memory of this one is measured."""
-    if assignment.pipelined:
-        import alray.stage.stages.pipelined
     if assignment.data_parallel:
-        import alray.stage.stages.data_parallel  # noqa: F401
+        import alray.stage.work.data_parallel  # noqa: F401
 
 
 def assemble_loop(
@@ -86,7 +85,7 @@ def assemble_loop(
 ) -> StageLoop:
     """The loop of one stage, with the weights of the checkpoint that the run starts from.
 
-    A pipelined stage needs the default process group of its replica, and a data-parallel one that of all replicas.
+    A data-parallel stage needs the default process group of all replicas.
 
     Args:
         emit: takes what the driver is to hear, from this thread and from the one that writes checkpoints.
@@ -100,7 +99,7 @@ def assemble_loop(
     if assignment.start.folder is not None:
         for component in components:
             load_replica_state(component, replication, assignment.start.folder, dict(assignment.start.hashes))
-    stage = _stage(assignment, components, replication, network=network, device=device, ports=ports)
+    stage = _stage(assignment, components, replication, network)
 
     def inputs(batch: Batch) -> Tensors:
         return batch.inputs(device, network.dtype)
@@ -184,7 +183,7 @@ def _replication(assignment: Assignment, components: list[Component], replicas: 
     if replicas is None:
         return Alone(spec.data.batch_size)
     if assignment.data_parallel:
-        from alray.stage.stages.data_parallel import DataParallelReplication
+        from alray.stage.work.data_parallel import DataParallelReplication
 
         return DataParallelReplication(
             spec, plan, replica=assignment.replica, shares=assignment.shares, store=replicas.store
@@ -204,69 +203,68 @@ def _replication(assignment: Assignment, components: list[Component], replicas: 
     )
 
 
-def _stage(
-    assignment: Assignment,
-    components: list[Component],
-    replication: Replication,
-    *,
-    network: Network,
-    device: torch.device,
-    ports: Ports,
-) -> Stage:
+def _stage(assignment: Assignment, components: list[Component], replication: Replication, network: Network) -> Stage:
     spec, plan = assignment.spec, assignment.plan
     slowdown = None
     if spec.replicas.disturbance is not None:
         slowdown = Slowdown(spec, assignment.replica, steps_per_epoch=assignment.data.steps_per_epoch)
-    if assignment.pipelined:
-        from alray.stage.stages.pipelined import PipelinedStage
-
-        return PipelinedStage(
-            plan,
-            assignment.stage,
-            chain_of(components),
-            replication,
-            slowdown,
-            network=network,
-            device=device,
-            batch_size=assignment.shares[assignment.replica],
-            wires=ports.wires,
-            recompute=spec.pipeline.activation_checkpointing,
-        )
     actions = plan.actions(assignment.stage)
+    micro_batches = None if network.method.local_losses else plan.micro_batches
     if assignment.data_parallel:
-        from alray.stage.stages.data_parallel import DataParallelReplication, DataParallelStage
+        from alray.stage.work.data_parallel import DataParallel, DataParallelReplication
 
         assert isinstance(replication, DataParallelReplication)
-        return DataParallelStage(chain_of(components), actions, replication, slowdown)
-    # On one stage virtual stages are run as one.
-    runs = [len(run) for run in plan.stage_plans[assignment.stage].runs] if plan.stages > 1 else []
-    return stage_of(components, actions, replication, slowdown, micro_batches=plan.micro_batches, runs=runs)
+        work: Work = DataParallel(chain_of(components), replication)
+    else:
+        work = work_of(
+            components,
+            replication,
+            # On one stage virtual stages are run as one.
+            runs=[len(run) for run in plan.stage_plans[assignment.stage].runs] if plan.stages > 1 else [],
+            averages_early=slowdown is None,
+            micro_batches=plan.micro_batches,
+            splits=any(action.kind == "I" for action in actions) and not spec.run.compile,
+            recompute=spec.pipeline.activation_checkpointing and plan.stages > 1,
+            most_elements={facts_index: network.encoders[facts_index].output.elements for facts_index in _ends(plan)},
+        )
+    return Stage(work, actions, micro_batches=micro_batches, slowdown=slowdown)
 
 
-def stage_of(
+def _ends(plan: Plan) -> list[int]:
+    """The last component of every virtual stage that another one follows."""
+    ends = sorted(run[-1] for stage in plan.stage_plans for run in stage.runs)
+    return ends[:-1] if plan.stages > 1 else []
+
+
+def work_of(
     components: Sequence[Component],
-    actions: Sequence[Action] = (),
     replication: Replication | None = None,
-    slowdown: Slowdown | None = None,
     *,
-    micro_batches: int = 1,
     runs: Sequence[int] = (),
-) -> ActionStage:
-    """The stage that trains these components by a list of actions. Without a list it serves for inference.
+    averages_early: bool = True,
+    micro_batches: int = 1,
+    splits: bool = False,
+    recompute: bool = False,
+    most_elements: Mapping[int, int] | None = None,
+) -> LocalLosses | Backpropagation:
+    """What computes with these components. All but `runs` and `averages_early` is for backpropagation alone.
 
     Args:
-        runs: how many components each of its virtual stages has, in order; (): there is one.
+        runs: how many components each virtual stage has, in order; (): there is one.
+        averages_early, micro_batches, splits, recompute, most_elements: as `Backpropagation` takes them.
     """
-    replication = replication or Alone()
     local = [component for component in components if isinstance(component, LocalComponent)]
     if len(local) == len(components):
-        return LocalLossStage(local, actions, replication, slowdown, runs=runs)
-    return BackpropagationStage(
+        return LocalLosses(local, replication, runs=runs, averages_early=averages_early)
+    return Backpropagation(
         chain_of(components),
-        actions,
         replication,
-        slowdown,
+        runs=runs,
+        averages_early=averages_early,
         micro_batches=micro_batches,
+        splits=splits,
+        recompute=recompute,
+        most_elements=most_elements,
     )
 
 

@@ -102,10 +102,7 @@ class Clock:
         self._window_began = self._last_step = time.perf_counter()
         self._pause_in_step = 0.0
         self._in_pause = False
-        self._measured_s = 0.0  # of what was measured, the part after `_between_began`
-        self._between_began = 0.0
         self._by_samples_before_s = 0.0  # until this window
-        self._between: str | None = None
         self._done: set[str] = set()  # kinds of measurements
         self._familiar: set[str] = set()  # of these, the ones before the mini-batch or evaluation under way
         self.progress = 0
@@ -138,7 +135,7 @@ class Clock:
         ended = time.perf_counter()
         self.progress += 1
         self._done.add(kind)
-        self.activity = self._between or "between"
+        self.activity = "between"
         self.activity_since = ended
         if self._gpu is None:
             self._count(kind, text, step, self._in_pause, began, ended)
@@ -146,7 +143,6 @@ class Clock:
             self._gpu.end(MeasuredAction(kind, text, step, self._in_pause), began, ended)
 
     def _count(self, kind: str, text: str, step: int, in_pause: bool, began: float, ended: float) -> None:
-        self._measured_s += max(0.0, ended - max(began, self._between_began))
         self._add(kind, ended - began, in_pause)
         if self.traced(step) and (ended - began > 2e-5 or kind in TRAINING_ACTIONS):
             self._window.spans.append((text, began, ended))
@@ -160,24 +156,6 @@ class Clock:
         if self._gpu is not None:
             for what, began, ended in self._gpu.passed(wait=wait):
                 self._count(what.kind, what.text, what.step, what.in_pause, began, ended)
-
-    @contextmanager
-    def between(self, kind: str) -> Iterator[None]:
-        """Count all time inside as `kind`, except what a `measure` inside takes.
-
-        That is the time that a schedule of another library waits between its computations.
-        """
-        self._count_passed(wait=False)
-        # A GPU may still compute what it was given before.
-        began = self._between_began = time.perf_counter()
-        self._measured_s = 0.0
-        self.activity = kind
-        self.activity_since = began
-        self._between = kind
-        yield
-        self._between = None
-        self._count_passed(wait=True)
-        self._add(kind, time.perf_counter() - began - self._measured_s, self._in_pause)
 
     def _add(self, kind: str, seconds: float, in_pause: bool) -> None:
         if in_pause:

@@ -27,7 +27,7 @@ from alray.stage.inference import Inference
 from alray.stage.leader import Control, Leader
 from alray.stage.ports import Ports
 from alray.stage.replication import Replication, holding, trained
-from alray.stage.stages.stage import Stage
+from alray.stage.stage import Stage
 from alray.stage.telemetry import Telemetry
 from alray.tasks.task import Measured
 
@@ -123,8 +123,9 @@ class Cuts:
 
     def _make(self, cut: Message, evaluator: Evaluator | None) -> Waiting[None]:
         """Send the cut on, then do this stage's part of it."""
-        if self._ports.to_above is not None:
-            yield from self._ports.to_above.send(Message(MessageKind.CUT, cut.step, flags=cut.flags, count=cut.count))
+        above = self._ports.up_to[0]
+        if above is not None and self._assignment.stage < self._assignment.plan.stages - 1:
+            yield from above.send(Message(MessageKind.CUT, cut.step, flags=cut.flags, count=cut.count))
         components = self._stage.components
         with self._clock.pause("all_reduce"):
             means = yield from self._replication.mean_weights(cut.step)

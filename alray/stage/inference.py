@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from alray.channel.edge import Receiver, Sender, Waiting
+from alray.channel.edge import Waiting
 from alray.channel.message import Message, MessageKind
 from alray.data.batches import Batch
 from alray.nn.encoder import Tensors
@@ -19,7 +19,7 @@ from alray.schedules.evaluation import evaluation_actions
 from alray.stage.clock import Clock
 from alray.stage.evaluation import Evaluator
 from alray.stage.ports import Ports
-from alray.stage.stages.stage import Stage
+from alray.stage.stage import Stage
 from alray.tasks.task import Measured
 
 
@@ -46,60 +46,53 @@ class Inference:
 
     def run(self, stage: Stage) -> Waiting[None]:
         """All batches, in evaluation mode."""
-        stage.evaluation_mode(True)
+        stage.work.evaluation_mode(True)
         if stage.virtual_stages > 1:
             yield from self._in_rounds(stage)
         else:
             yield from self._by_actions(stage)
-        stage.evaluation_mode(False)
+        stage.work.evaluation_mode(False)
 
     def _by_actions(self, stage: Stage) -> Waiting[None]:
         """One stage holds one run of components: follow the list of actions E and D."""
-        ports, clock = self.ports, self.clock
         source = iter(self.evaluator) if self.evaluator is not None else None
         received: Message | None = None
+        above: list[torch.Tensor] = []
         passed_up: Tensors = {}
-        routes: dict[int, list[torch.Tensor]] = {}
+        routes: _Routes = {}
         for action in evaluation_actions(self.number, self.stages, self.count):
             batch, text = action.batch, str(action)
-            if action.kind == "R":
-                end = ports.from_above if action.down else ports.from_below
-                assert end is not None
-                with clock.measure("receive_wait", "receive_wait", self.step):
-                    received = yield from end.receive()
-            elif action.kind == "E":
-                with clock.measure("E", text, self.step):
-                    if source is not None:
-                        incoming = self._given(next(source))
-                    else:
-                        assert received is not None
-                        incoming = received.tensors
-                    passed_up, routes[batch] = self._up(stage, incoming, batch)
-                    del incoming
-                if received is not None and ports.from_below is not None and ports.to_above is None:
-                    ports.from_below.release(received)
-                    received = None
-            elif action.kind == "D":
-                with clock.measure("D", text, self.step):
-                    if received is not None and ports.from_above is not None:
-                        above = [route.clone() for route in received.tensors["route"].unbind(0)]
-                        ports.from_above.release(received)
+            match action.kind:
+                case "R" if action.down:
+                    above = yield from self._receive_routes(0, self.number, batch)
+                case "R":
+                    received = yield from self._receive(0, self.number, batch)
+                case "E":
+                    with self.clock.measure("E", text, self.step):
+                        incoming = self._incoming(source, received)
+                        passed_up, routes[0, batch] = self._up(stage, incoming, batch)
+                        del incoming
+                    if self.ports.up_to[0] is None:
+                        self._release(0, received)
                         received = None
-                        routes[batch] += stage.infer_down(above)
-                    if self.evaluator is not None:
-                        self.evaluator.take(batch, routes.pop(batch))
-            elif action.down:
-                assert ports.to_below is not None
-                message = Message(MessageKind.ROUTE, batch, {"route": torch.stack(routes.pop(batch))})
-                with clock.measure("send_wait", "send_wait", self.step):
-                    yield from ports.to_below.send(message)
-            else:
-                assert ports.to_above is not None
-                with clock.measure("send_wait", "send_wait", self.step):
-                    yield from ports.to_above.send(Message(MessageKind.EVALUATE, batch, passed_up))
-                if received is not None and ports.from_below is not None:
-                    ports.from_below.release(received)
+                case "D":
+                    with self.clock.measure("D", text, self.step):
+                        routes[0, batch] += stage.work.infer_down(above)
+                        above = []
+                        if self.evaluator is not None:
+                            self.evaluator.take(batch, routes.pop((0, batch)))
+                case "S" if action.down:
+                    yield from self._send_routes(0, self.number, batch, routes.pop((0, batch)))
+                case "S":
+                    yield from self._send(0, self.number, batch, passed_up)
+                    self._release(0, received)
                     received = None
+
+    def _incoming(self, source: Iterator[Batch] | None, received: Message | None) -> Tensors:
+        if source is not None:
+            return self._given(next(source))
+        assert received is not None, "E before R"
+        return received.tensors
 
     def _given(self, batch: Batch) -> Tensors:
         """A batch as the first component takes it, with its labels where these go up."""
@@ -109,18 +102,17 @@ class Inference:
     def _up(self, stage: Stage, incoming: Tensors, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
         """E of a virtual stage: what goes up, and what comes down of each route that turns here."""
         if self.measured is None:
-            return stage.infer_up(incoming, self.step, batch, own)
+            return stage.work.infer_up(incoming, self.step, batch, own)
         labels = incoming["labels"]
         without = {name: value for name, value in incoming.items() if name != "labels"}
-        outgoing, routes = stage.infer_up(without, self.step, batch, own)
+        outgoing, routes = stage.work.infer_up(without, self.step, batch, own)
         return outgoing | {"labels": labels}, [self.measured(scores, labels) for scores in routes]
 
     def _in_rounds(self, stage: Stage) -> Waiting[None]:
         """With virtual stages: as many batches as there are stages go round the ring of stages together.
 
         Each stage runs E of its first virtual stage for all of them, then of its next one, and so on. Then routes come
-        down in the same way, from the last virtual stage to the first; where they need no decoding, the scores go
-        straight from the last stage to the first.
+        down in the same way, from the last virtual stage to the first.
 
         No two stages can wait for each other for ever. All stages would have to wait for room, because a stage that
         waits for a message waits for one that waits for room. Then every edge of the ring would hold a batch and every
@@ -130,76 +122,75 @@ class Inference:
         for begin in range(0, self.count, self.stages):
             together = range(begin, min(begin + self.stages, self.count))
             routes = yield from self._round_up(stage, together, source)
-            if stage.routes_come_down:
-                yield from self._round_down(stage, together, routes)
-            else:
-                yield from self._straight_down(stage, together, routes)
+            yield from self._round_down(stage, together, routes)
 
     def _round_up(self, stage: Stage, together: range, source: Iterator[Batch] | None) -> Waiting[_Routes]:
         """E of these batches. Returns the routes that turn here, by virtual stage and batch."""
-        ports = self.ports
         routes: _Routes = {}
         for own in range(stage.virtual_stages):
-            ends = self._is_end(stage, own)
+            virtual = own * self.stages + self.number
             for batch in together:
                 received = None
-                if source is not None and own == 0:
-                    incoming = self._given(next(source))
-                else:
-                    received = yield from self._receive(ports.previous)
-                    incoming = received.tensors
-                with self.clock.measure("E", f"{own * self.stages + self.number}E{batch}", self.step):
+                if source is None or own > 0:
+                    received = yield from self._receive(own, virtual, batch)
+                incoming = self._incoming(source if own == 0 else None, received)
+                with self.clock.measure("E", f"{virtual}E{batch}", self.step):
                     outgoing, routes[own, batch] = self._up(stage, incoming, batch, own)
-                if not ends:
-                    yield from self._send(ports.next, Message(MessageKind.EVALUATE, batch, outgoing))
+                if self.ports.up_to[own] is not None:
+                    yield from self._send(own, virtual, batch, outgoing)
                 del incoming, outgoing
-                if received is not None and ports.previous is not None:
-                    ports.previous.release(received)
+                self._release(own, received)
         return routes
 
     def _round_down(self, stage: Stage, together: range, routes: _Routes) -> Waiting[None]:
         """D of these batches."""
-        from_above, to_below = self.ports.from_above or self.ports.from_first, self.ports.to_below or self.ports.to_last
         for own in reversed(range(stage.virtual_stages)):
+            virtual = own * self.stages + self.number
             for batch in together:
                 above: list[torch.Tensor] = []
-                if not self._is_end(stage, own):
-                    received = yield from self._receive(from_above)
-                    above = [route.clone() for route in received.tensors["route"].unbind(0)]
-                    if from_above is not None:
-                        from_above.release(received)
-                with self.clock.measure("D", f"{own * self.stages + self.number}D{batch}", self.step):
-                    found = routes.pop((own, batch)) + stage.infer_down(above, own)
+                if self.ports.down_from[own] is not None:
+                    above = yield from self._receive_routes(own, virtual, batch)
+                with self.clock.measure("D", f"{virtual}D{batch}", self.step):
+                    found = routes.pop((own, batch)) + stage.work.infer_down(above, own)
                     if self.evaluator is not None and own == 0:
                         self.evaluator.take(batch, found)
-                if self.number > 0 or own > 0:
-                    message = Message(MessageKind.ROUTE, batch, {"route": torch.stack(found)})
-                    yield from self._send(to_below, message)
+                if self.ports.down_to[own] is not None:
+                    yield from self._send_routes(own, virtual, batch, found)
 
-    def _straight_down(self, stage: Stage, together: range, routes: _Routes) -> Waiting[None]:
-        """The class scores of these batches go from the last stage to the first."""
-        for batch in together:
-            if self._is_end(stage, stage.virtual_stages - 1):
-                (scores,) = routes[stage.virtual_stages - 1, batch]
-                yield from self._send(self.ports.to_first, Message(MessageKind.EVALUATE, batch, {"s": scores}))
-            elif self.evaluator is not None and self.ports.from_last is not None:
-                received = yield from self._receive(self.ports.from_last)
-                self.evaluator.take(batch, [received.tensors["s"].clone()])
-                self.ports.from_last.release(received)
-
-    def _is_end(self, stage: Stage, own: int) -> bool:
-        """Whether the stage's virtual stage `own` is the last one of all."""
-        return self.number == self.stages - 1 and own == stage.virtual_stages - 1
-
-    def _receive(self, end: Receiver | None) -> Waiting[Message]:
-        assert end is not None, "a ring has more than one stage"
+    def _receive(self, own: int, virtual: int, batch: int) -> Waiting[Message]:
+        """The input of a virtual stage for an evaluation batch."""
+        inbox = self.ports.up_from[own]
+        assert inbox is not None, "the first virtual stage reads the data"
         with self.clock.measure("receive_wait", "receive_wait", self.step):
-            return (yield from end.receive())
+            return (yield from inbox.take(MessageKind.EVALUATE, batch, virtual))
 
-    def _send(self, end: Sender | None, message: Message) -> Waiting[None]:
-        assert end is not None, "a ring has more than one stage"
+    def _release(self, own: int, received: Message | None) -> None:
+        inbox = self.ports.up_from[own]
+        if received is not None and inbox is not None:
+            inbox.release(received)
+
+    def _send(self, own: int, virtual: int, batch: int, outgoing: Tensors) -> Waiting[None]:
+        outlet = self.ports.up_to[own]
+        assert outlet is not None, "the last virtual stage sends nothing up"
         with self.clock.measure("send_wait", "send_wait", self.step):
-            yield from end.send(message)
+            yield from outlet.send(Message(MessageKind.EVALUATE, batch, outgoing, virtual=virtual + 1))
+
+    def _receive_routes(self, own: int, virtual: int, batch: int) -> Waiting[list[torch.Tensor]]:
+        """What comes down of an evaluation batch, a tensor for each route."""
+        inbox = self.ports.down_from[own]
+        assert inbox is not None, "nothing is above the last virtual stage"
+        with self.clock.measure("receive_wait", "receive_wait", self.step):
+            received = yield from inbox.take(MessageKind.ROUTE, batch, virtual)
+        routes = [route.clone() for route in received.tensors["route"].unbind(0)]
+        inbox.release(received)
+        return routes
+
+    def _send_routes(self, own: int, virtual: int, batch: int, routes: list[torch.Tensor]) -> Waiting[None]:
+        outlet = self.ports.down_to[own]
+        assert outlet is not None, "nothing is below the first virtual stage"
+        message = Message(MessageKind.ROUTE, batch, {"route": torch.stack(routes)}, virtual=virtual - 1)
+        with self.clock.measure("send_wait", "send_wait", self.step):
+            yield from outlet.send(message)
 
 
 _Routes = dict[tuple[int, int], list[torch.Tensor]]

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 import torch
 
 from alray.channel.edge import Waiting
-from alray.channel.message import Message, MessageKind
+from alray.channel.message import MessageKind
 from alray.data.batches import Batch, TrainBatches
 from alray.data.dataset import Dataset
 from alray.nn.encoder import Tensors
@@ -24,7 +24,7 @@ from alray.stage.learning_rate import rates
 from alray.stage.ports import Ports
 from alray.stage.profiler import Profiler
 from alray.stage.replication import Replication
-from alray.stage.stages.stage import MiniBatch, Stage
+from alray.stage.stage import MiniBatch, Stage
 from alray.stage.telemetry import Losses, Telemetry
 
 
@@ -114,7 +114,7 @@ class StageLoop:
                     with self.clock.measure("data", f"data {self.step}", self.step + 1):
                         batch, tensors = next(fed)
                     decided = self._cuts.decided(batch.step + 1)
-                    yield from self._train(batch.step + 1, tensors, None)
+                    yield from self._train(batch.step + 1, tensors)
                     stopped = yield from self._cut(decided, data)
 
     def _cut(self, decided: Waiting[int], data: Dataset) -> Waiting[bool]:
@@ -130,29 +130,30 @@ class StageLoop:
         return min(total, (self.step // per_epoch + 1) * per_epoch)
 
     def _follow(self) -> Waiting[None]:
-        """Every other stage does what comes, in the order it comes: this is the action R."""
-        below = self._ports.from_below
+        """Every other stage does what comes, in the order it comes."""
+        below = self._ports.up_from[0]
         assert below is not None, "every stage but the first has one below"
         stopped = False
         while not stopped:
             with self.clock.measure("receive_wait", "receive_wait", self.step + 1):
-                message = yield from below.receive()
+                message = yield from below.first()
             if message.kind is MessageKind.TRAIN:
-                yield from self._train(message.step, message.tensors, message)
+                yield from self._train(message.step, {})
             else:
+                message = yield from below.take(message.kind, message.step)
                 below.release(message)
                 stopped = yield from self._cuts.follow(message)
 
-    def _train(self, step: int, tensors: Tensors, message: Message | None) -> Waiting[None]:
+    def _train(self, step: int, tensors: Tensors) -> Waiting[None]:
         """One mini-batch.
 
         Args:
-            message: what brought `tensors`, None on stage 0.
+            tensors: the input of the first component on stage 0, nothing on the others.
         """
         assignment, profiler = self._assignment, self._profiler
         lr, label_lr = rates(assignment.spec, step, data=assignment.data, total_steps=assignment.total_steps)
         samples = assignment.samples(step)
-        batch = MiniBatch(step, tensors, lr, label_lr, samples, message)
+        batch = MiniBatch(step, lr, label_lr, samples, tensors)
         traced = profiler.mini_batch(step, self._stage.components, self.clock) if profiler else nullcontext()
         with traced:
             losses = yield from self._stage.mini_batch(batch, self._ports, self.clock)
@@ -190,10 +191,7 @@ class StageLoop:
 
     def _bytes_sent(self) -> dict[str, int]:
         """By edge, since this attempt was started."""
-        sent = self._ports.bytes_sent()
-        for edge, count in self._stage.bytes_sent().items():
-            sent[edge] = sent.get(edge, 0) + count
-        return sent
+        return self._ports.bytes_sent()
 
     def _close_window(self) -> None:
         """Emit the record of the mini-batches since the last one."""
@@ -208,6 +206,7 @@ class StageLoop:
         )
         if self._assignment.stage < self._assignment.plan.stages - 1:
             record.step_times_s = []  # a mini-batch is completed on the last stage
-        if self._ports.from_below is not None and not self._assignment.pipelined:
-            record.queued_messages = self._ports.from_below.waiting()
+        below = self._ports.up_from[0]
+        if below is not None and not self._assignment.pipelined:
+            record.queued_messages = below.waiting()
         self._emit(record)

@@ -53,7 +53,7 @@ def run_script() -> Callable[[str, Path], None]:
 
 
 FORKED = multiprocessing.get_context("forkserver")  # which loads torch once, for all processes of the tests
-FORKED.set_forkserver_preload(["alray.channel.host_barrier", "alray.channel.shared_memory", "alray.channel.wire"])
+FORKED.set_forkserver_preload(["alray.channel.host_barrier", "alray.channel.shared_memory"])
 
 
 @dataclass

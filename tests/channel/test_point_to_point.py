@@ -56,7 +56,7 @@ def test_messages_up_and_down_do_not_get_in_each_others_way(found):
 
 def test_what_cannot_be_sent_is_refused_where_it_would_be_sent(found):
     assert found["too large"][SENT] == [
-        "edge 0->1: train 2 (s (40, 40), t (2,)) is 7104 bytes, the edge was laid out for 4096; "
+        "edge 0->1: train 2 (s (40, 40), t (2,)) is 7168 bytes, the edge was laid out for 4096; "
         "a block gave a larger output than it did on the meta device; its output shape must be fixed",
         "edge 0->1: `s` has 7 dimensions, an edge carries at most 6; have the block flatten some of them",
         "edge 0->1: `s` has values of torch.complex64, which no edge carries; "

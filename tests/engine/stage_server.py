@@ -15,9 +15,7 @@ import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import torch._inductor.config  # with all of torch._dynamo, which every optimizer loads
 import torch.distributed as dist
-import torch.distributed.pipelining  # noqa: F401 - what a pipeline's stage loads
 
 from alray.graph.actor import StageActor
 from alray.stage.assignment import Assignment

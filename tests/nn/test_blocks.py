@@ -11,7 +11,7 @@ from torch import nn
 from alray.errors import SpecError
 from alray.nn.blocks import registered
 from alray.spec.grammar import spot
-from alray.stage.assemble import stage_of
+from alray.stage.assemble import work_of
 
 from ..mini_batches import backward, forward
 
@@ -116,7 +116,7 @@ def test_a_users_block_in_each_of_its_forms(make_network, form):
 def test_a_block_without_parameters_trains_by_both_methods(make_network, block, method):
     two = block.replace("}]", "}, {block: vgg, channels: [3]}]")
     network = make_network(two, method, "optimizer.clip_norm=1.0", code=FORMS)
-    stage = stage_of([network.component(index, "cpu") for index in range(2)])
+    stage = work_of([network.component(index, "cpu") for index in range(2)])
     assert list(stage.components[0].f.parameters()) == []
     batch = {"s": torch.randn(8, 2, 8, 8), "labels": torch.arange(8) % 4}
     found = []

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from alray.nn.encoder import default_strides, pass_on, row_major
-from alray.stage.assemble import stage_of
+from alray.stage.assemble import work_of
 
 from ..mini_batches import backward, forward, forward_step
 
@@ -90,7 +90,7 @@ def test_a_neighbour_that_writes_on_its_input_leaves_the_loss_before_it_right(ma
             code=BLOCKS,
         )
         assert [link.writes_input for link in network.encoders] == [False, inplace == "true"]
-        stage = stage_of([network.component(index, "cpu") for index in range(2)])
+        stage = work_of([network.component(index, "cpu") for index in range(2)])
         numbers = torch.Generator().manual_seed(0)
         losses = []
         for step in range(1, 4):
@@ -113,7 +113,7 @@ def test_backpropagation_too_is_right_behind_a_block_that_writes_on_its_input(ma
             "method={kind: backpropagation}",
             code=BLOCKS,
         )
-        stage = stage_of([network.component(index, "cpu") for index in range(2)])
+        stage = work_of([network.component(index, "cpu") for index in range(2)])
         s, labels = torch.randn(8, 2, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 4
         forward(stage, {"s": s, "labels": labels}, 1)
         backward(stage)

@@ -14,8 +14,8 @@ from alray.nn.methods.contrastive import (
 )
 from alray.nn.network import Network
 from alray.nn.shape import Shape
-from alray.stage.assemble import stage_of
-from alray.stage.stages.local_losses import LocalLossStage
+from alray.stage.assemble import work_of
+from alray.stage.work.local_losses import LocalLosses
 
 from ..mini_batches import forward_step
 
@@ -159,8 +159,8 @@ def test_the_one_route_is_all_encoders_and_the_classifier(make_network, partitio
         by_hand = components[-1].head(s)
     stages, first = [], 0
     for count in partition:
-        stages.append(stage_of([network.component(first + place, "cpu") for place in range(count)]))
-        assert isinstance(stages[-1], LocalLossStage)
+        stages.append(work_of([network.component(first + place, "cpu") for place in range(count)]))
+        assert isinstance(stages[-1], LocalLosses)
         stages[-1].evaluation_mode(True)
         first += count
     passed, found = {"s": samples}, []

@@ -19,7 +19,7 @@ from alray.data.dataset import open_data
 from alray.nn.network import Network
 from alray.nn.shape import Shape
 from alray.spec.method import BUILT_IN, METHODS
-from alray.stage.assemble import stage_of
+from alray.stage.assemble import work_of
 
 from ..mini_batches import backward, forward
 
@@ -104,7 +104,7 @@ def labels_of(network: Network) -> torch.Tensor:
 
 def require_wide(network: Network, sample: Shape) -> None:
     """Two mini-batches of training, and an evaluation, on one stage."""
-    stage = stage_of([network.component(index, "cpu") for index in range(len(network))])
+    stage = work_of([network.component(index, "cpu") for index in range(len(network))])
     labels = labels_of(network)
     batch = Batch(0, samples_of(sample), labels)
     learning = network.method.task.learning

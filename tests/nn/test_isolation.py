@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from alray.stage.assemble import stage_of
+from alray.stage.assemble import work_of
 
 from ..mini_batches import backward, forward, forward_step
 
@@ -109,8 +109,8 @@ def test_what_is_passed_on_was_computed_before_the_update(make_network):
 def test_a_stage_updates_after_it_passed_on_whatever_the_cut(make_network):
     """Two stages of one component each, run one after the other, equal one stage of two."""
     network = make_network()
-    together = stage_of([network.component(0, "cpu"), network.component(1, "cpu")])
-    apart = [stage_of([network.component(index, "cpu")]) for index in range(2)]
+    together = work_of([network.component(0, "cpu"), network.component(1, "cpu")])
+    apart = [work_of([network.component(index, "cpu")]) for index in range(2)]
     for step in range(1, 4):
         forward(together, batch(step), step)
         backward(together)

@@ -19,7 +19,7 @@ from torch.nn import functional
 from alray.nn.component import Component
 from alray.nn.methods.auglocal import above
 from alray.randomness.seeds import derive_seed
-from alray.stage.assemble import stage_of
+from alray.stage.assemble import work_of
 
 from ..mini_batches import backward, forward
 
@@ -203,7 +203,7 @@ def test_ten_mini_batches_of_the_equations(make_network, case: str) -> None:
     plain = [plain_twin(component, index, build) for index, component in enumerate(components)]
     optimizers = [optimizer_of(parts, sgd=case in BY_SGD) for parts in plain]
     before = weights_of(component.weights() for component in components)
-    stage = stage_of(components)
+    stage = work_of(components)
     for step in range(1, 11):
         samples, y = batch(step)
         forward(stage, {"s": samples, "labels": y}, step)
@@ -228,7 +228,7 @@ def test_ten_mini_batches_of_deep_supervision(make_network) -> None:
     plain = [plain_twin(component, index, {"head": linear}) for index, component in enumerate(components)]
     optimizers = [optimizer_of(parts) for parts in plain]
     before = weights_of(component.weights() for component in components)
-    stage = stage_of(components)
+    stage = work_of(components)
     for step in range(1, 11):
         samples, y = batch(step)
         forward(stage, {"s": samples, "labels": y}, step)
@@ -291,7 +291,7 @@ def test_ten_mini_batches_of_forward_forward(make_network, prediction: str, symb
     plain = [plain_twin(component, index, heads | {"peers": Means}) for index, component in enumerate(components)]
     optimizers = [optimizer_of(parts) for parts in plain]
     before = weights_of(component.weights() for component in components)
-    stage = stage_of(components)
+    stage = work_of(components)
     for step in range(1, 11):
         samples, y = batch(step)
         forward(stage, {"s": samples, "labels": y}, step)
@@ -389,7 +389,7 @@ def test_ten_mini_batches_of_noprop(make_network) -> None:
     ]
     optimizers = [optimizer_of(parts) for parts in plain]
     before = weights_of(component.weights() for component in components)
-    stage = stage_of(components)
+    stage = work_of(components)
     alphas, products = noise_schedule()
 
     def drawn(u: torch.Tensor, t: int, step: int, name: str, index: int) -> torch.Tensor:
@@ -444,7 +444,7 @@ def test_ten_mini_batches_of_auglocal(make_network) -> None:
     ]
     optimizers = [optimizer_of(parts) for parts in plain]
     before = weights_of(component.weights() for component in components)
-    stage = stage_of(components)
+    stage = work_of(components)
     for step in range(1, 11):
         samples, y = batch(step)
         forward(stage, {"s": samples, "labels": y}, step)

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from alray.nn.blocks.unpacked_lstm import run_unpacked
 from alray.nn.route import route_of
 from alray.probe.estimate import estimate_costs
-from alray.stage.assemble import stage_of
+from alray.stage.assemble import work_of
 
 OWN = """\
 import torch
@@ -61,7 +61,7 @@ NO_AFFILIATES = ("backpropagation", "mono_forward", "forward_forward", "noprop")
 def test_a_route_gives_the_bits_of_an_evaluation(make_network: Callable[..., Any], method: str) -> None:
     network = make_network(f"method={method}", text=CHAIN, code=OWN)
     components = [network.component(index, "cpu") for index in range(3)]
-    stage = stage_of(components)
+    stage = work_of(components)
     stage.evaluation_mode(True)
     samples = torch.randn(6, 2, 8, 8)
     before = samples.clone()

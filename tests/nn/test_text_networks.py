@@ -8,8 +8,8 @@ import torch
 from alray.errors import SpecError
 from alray.nn.encoder import Tensors
 from alray.nn.shape import Shape
-from alray.stage.assemble import stage_of
-from alray.stage.stages.stage import ActionStage
+from alray.stage.assemble import work_of
+from alray.stage.work.work import Work
 
 from ..mini_batches import backward, forward
 from ..pairwise import first_alone
@@ -68,10 +68,10 @@ class Means(Flattens):
 
 @pytest.fixture
 def trained(make_network):
-    def train(chain: str, method: str, steps: int = 10) -> ActionStage:
+    def train(chain: str, method: str, steps: int = 10) -> Work:
         """After a few steps nothing is zero any more that only begins so."""
         network = make_network(f"model.components=[{{block: embedding, dim: 6}}{CHAINS[chain]}]", method, sample=TEXT)
-        stage = stage_of([network.component(index, "cpu") for index in range(len(network))])
+        stage = work_of([network.component(index, "cpu") for index in range(len(network))])
         for step in range(1, steps + 1):
             forward(stage, text(*LENGTHS, positions=12), step)
             backward(stage)

@@ -124,10 +124,11 @@ def test_memory_of_held_micro_batches(make_costs: Make) -> None:
         plan = plan_of(costs, schedule=schedule, partition=[2, 2], **changes)
         return [(own.memory.activations_bytes, own.memory.channel_bytes) for own in plan.stage_plans]
 
-    # Activations 30,000 and 70,000 of a mini-batch; the message between holds 2,000. A stage keeps what it received
-    # of each micro-batch held, and one gradient on its way down. What it sent is among its activations.
+    # Activations 30,000 and 70,000 of a mini-batch; the message between holds 2,000. A stage has a slot for each
+    # micro-batch that comes before the first backward, and one gradient on its way down. What it sent is among its
+    # activations.
     assert memory("gpipe") == [(30_000, 0), (70_000, 2_500)]
-    assert memory("1f1b") == [(15_000, 0), (17_500, 1_000)]
+    assert memory("1f1b") == [(15_000, 0), (17_500, 1_500)]
     assert memory("naive", micro_batches=1) == [(30_000, 0), (70_000, 4_000)]
     # On one stage each micro-batch goes forward and back before the next one.
     (alone,) = plan_of(costs, schedule="gpipe", stages=1).stage_plans

@@ -110,13 +110,12 @@ def test_local_losses_in_virtual_stages(costs: Costs, schedule: str) -> None:
 def test_micro_batches_in_turn(costs: Costs, parts: int) -> None:
     for own in runs():
         held = [costs.components[index] for index in own]
-        gradients = made = sum(component.gradient_bytes for component in held)  # of the mini-batch before
-        totals, kept = [], 0.0
+        gradients = sum(component.gradient_bytes for component in held)
+        totals, kept, made = [], 0.0, 0.0  # those of the mini-batch before are gone from the start
         for part in range(parts):
             for component in held:
                 totals.append(made + kept + forward(component, parts))
                 kept += component.activation_bytes / parts
-            made = 0 if part == 0 else gradients
             for component in reversed(held):
                 kept -= component.activation_bytes / parts
                 if part == 0:
@@ -157,9 +156,12 @@ def test_pipelines(costs: Costs, schedule: str, parts: int, virtual_stages: int,
 
 
 def test_uncounted_costs_hold_what_forwards_leave(make_costs: Make) -> None:
-    """Costs without peaks: gradients and activations, nothing that comes and goes."""
+    """Costs without peaks: gradients and activations, nothing that comes and goes.
+
+    On one stage the gradients of the mini-batch before are gone when the forward begins.
+    """
     costs = make_costs()
     gradients = sum(component.gradient_bytes for component in costs.components)
     activations = sum(component.activation_bytes for component in costs.components)
     assert most(local_moments("streamed", 1, 3, 1), costs, 1, range(4)) == gradients + activations
-    assert most(turn_moments(1), costs, 1, range(4)) == gradients + activations
+    assert most(turn_moments(1), costs, 1, range(4)) == max(gradients, activations)

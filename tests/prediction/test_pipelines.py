@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alray.errors import PlanError
-from alray.prediction.memory import held_micro_batches
 from alray.prediction.program import Program
 from alray.prediction.simulate import simulate
 from alray.prediction.timeline import Timeline
@@ -88,21 +87,6 @@ def test_uneven_gpipe_in_its_own_words() -> None:
     assert run("gpipe", 3, 3, durations).step_time_s == (6 + 6) + (8 + 8) + 5
     # With a long update on stage 2, it cannot start the next mini-batch before: 2 * 3 + 4 * 3 + 40.
     assert run("gpipe", 3, 3, Durations([1, 3, 2], [2, 2, 4], [5, 1, 40]), batches=12).step_time_s == 58
-
-
-@pytest.mark.parametrize("stages", [1, 2, 4, 8])
-def test_micro_batches_held(stages: int) -> None:
-    for stage in range(stages):
-        assert held_micro_batches("gpipe", stage, stages, 8).max() == (8 if stages > 1 else 1)
-        assert held_micro_batches("naive", stage, stages, 1).max() == 1
-        assert held_micro_batches("1f1b", stage, stages, 8).max() == min(8, stages - stage)
-        # What a split backward keeps for the weights' gradients makes all stages hold as many.
-        assert held_micro_batches("zero_bubble", stage, stages, 8).max() == min(8, stages)
-
-
-def test_virtual_stages_hold_more() -> None:
-    # Stage 0 of 2, two virtual stages, two micro-batches: four forwards come before the first backward.
-    assert held_micro_batches("interleaved_1f1b", 0, 2, 2, 2).sum(axis=1).tolist() == [1, 2, 3, 4, 3, 2, 1, 0]
 
 
 @pytest.mark.parametrize(("schedule", "virtual_stages"), SHAPES)

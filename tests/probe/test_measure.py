@@ -26,7 +26,7 @@ from alray.probe.all_reduce import time_reduction
 from alray.probe.contention import Companions, companions, measure_contention
 from alray.probe.estimate import estimate_costs
 from alray.probe.measure import Surroundings, probe_costs
-from alray.probe.micro_batch import SplitBackward, time_micro_batches
+from alray.probe.micro_batch import HalvedBackward, time_micro_batches
 from alray.probe.neighbours import Neighbours, divide
 from alray.probe.other_programs import OtherPrograms
 from alray.probe.timing import MOST_REPEATS, WARM_UPS, Timed, TimedAction, Timing, time_actions
@@ -125,7 +125,7 @@ def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch)
 def test_the_backward_pass_of_a_compiled_component_is_not_split(make_workload, monkeypatch):
     """What torch.compile makes of it goes through its graph once, and may overwrite what it has read."""
     monkeypatch.setattr("alray.nn.network.compile_part", lambda part: None)
-    monkeypatch.setattr("alray.probe.micro_batch.SplitBackward", None)
+    monkeypatch.setattr("alray.probe.micro_batch.HalvedBackward", None)
     costs = probe(make_workload(*BACKPROPAGATION, "run.compile=true"), pipeline=True, micro_batches=4)
     assert (costs.split_backward, costs.input_gradient_share) == (1.0, 0.5)
 
@@ -179,7 +179,7 @@ def test_a_split_backward_gives_the_gradients_of_a_whole_one(make_workload):
     batch = incoming(workload, 1, 4)
     whole, split = (workload.network.component(1, "cpu") for _ in range(2))
     one, two = exercise_of(whole, batch), exercise_of(split, batch)
-    halves = SplitBackward(two)
+    halves = HalvedBackward(two)
     one.forward()
     one.backward()
     two.forward()
@@ -187,7 +187,7 @@ def test_a_split_backward_gives_the_gradients_of_a_whole_one(make_workload):
     assert any(parameter.grad is None for parameter in split.parameters())
     halves.weight_gradients()
     for expected, found in zip(whole.parameters(), split.parameters(), strict=True):
-        torch.testing.assert_close(found.grad, expected.grad)
+        assert torch.equal(found.grad, expected.grad)
 
 
 def recorded_exercises(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:

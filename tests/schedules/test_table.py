@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from torch.distributed.pipelining import schedules as torch_schedules
 
 import alray
 from alray import schedules
@@ -73,8 +72,6 @@ def test_a_schedule_with_an_empty_part_is_refused(part: str) -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("gpipe", {"torch_class": None}, "`gpipe` needs a torch_class if it is a pipeline"),
-        ("streamed", {"torch_class": "ScheduleGPipe"}, "`streamed` needs a torch_class if it is a pipeline, and only"),
         ("single", {"fewest_virtual_stages": 1}, "`single` runs on one stage, so it has no virtual stages"),
         ("single", {"demand": SCHEDULES["gpipe"].demand}, "`single` is no pipeline, so it has no micro-batches"),
     ],
@@ -110,13 +107,6 @@ def test_every_schedule_suits_one_family() -> None:
     both = [*schedules_for(local_losses=True), *schedules_for(local_losses=False)]
     assert {schedule.name for schedule in both} == set(SCHEDULES)
     assert len(both) == len(SCHEDULES)
-
-
-@pytest.mark.parametrize("schedule", [schedule for schedule in SCHEDULES.values() if schedule.is_pipeline])
-def test_torch_has_the_class_of_a_pipeline(schedule: Schedule) -> None:
-    torch_class = getattr(torch_schedules, str(schedule.torch_class))
-    assert issubclass(torch_class, torch_schedules._PipelineSchedule)
-    assert schedule.has_virtual_stages == issubclass(torch_class, torch_schedules.PipelineScheduleMulti)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES.values())

@@ -1,4 +1,4 @@
-"""Each pipeline's order of computations is the one of the torch class that executes it."""
+"""Each pipeline's order of computations is the one of the torch class that does the same."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from torch.distributed.pipelining import schedules as torch_schedules
 
 from alray.schedules.table import SCHEDULES
 
+CLASSES = {
+    "gpipe": "ScheduleGPipe",
+    "1f1b": "Schedule1F1B",
+    "interleaved_1f1b": "ScheduleInterleaved1F1B",
+    "zero_bubble": "ScheduleInterleavedZeroBubble",
+}
 KINDS = {"F": "F", "B": "B", "I": "I", "W": "G"}  # torch's W is our G: here W is a barrier
 
 
@@ -29,7 +35,7 @@ def torch_order(
         for chunk in range(virtual_stages)
     ]
     asked = SCHEDULES[schedule]
-    torch_class = getattr(torch_schedules, str(asked.torch_class))
+    torch_class = getattr(torch_schedules, CLASSES[schedule])
     orders = torch_class(held if asked.has_virtual_stages else held[0], micro_batches).pipeline_order
     found = []
     for stage in range(stages):

@@ -170,30 +170,6 @@ def test_progress_grows_with_every_action(hands):
     assert clock.now_s() == pytest.approx(2.37)
 
 
-def test_what_is_between_computations_is_waiting(hands) -> None:
-    clock = Clock(started_wall_s=50.0, start_step=0)
-    with clock.between("receive_wait"):
-        hands.pass_by(0.5)
-        assert clock.activity == "receive_wait"
-        with clock.measure("F", "1F0", 1):
-            hands.pass_by(0.1)
-            assert clock.activity == "compute"
-        hands.pass_by(0.25)
-        assert (clock.activity, clock.activity_since) == ("receive_wait", pytest.approx(100.6))
-        with clock.measure("B", "1I0", 1):
-            hands.pass_by(0.2)
-    with clock.measure("U", "1U0", 1):
-        hands.pass_by(0.05)
-        assert clock.activity == "compute"
-    assert clock.activity == "between"
-    clock.step_done()
-    record = closed(clock, 1)
-    assert record.receive_wait_s == pytest.approx(0.75)
-    assert (record.forward_s, record.backward_s, record.update_s) == pytest.approx((0.1, 0.2, 0.05))
-    assert record.idle_s == pytest.approx(0.0)
-    assert [span.action for span in record.spans] == ["1F0", "1I0", "1U0"]
-
-
 class Gpu:
     """A GPU that works off what it is given, in order, while the host goes on."""
 
@@ -252,38 +228,6 @@ def test_a_gpu_is_timed_by_its_own_events(hands, monkeypatch):
     assert [span.action for span in record.spans if span.action[0] == "1"] == ["1F0", "1B0", "1U0", "1F1", "1B1", "1U1"]
     begins = [span.start_s for span in record.spans]
     assert begins == sorted(begins)
-
-
-def test_what_a_pipeline_waits_for_is_not_what_its_gpu_computes(hands, monkeypatch):
-    monkeypatch.setattr(gpu_times, "time", module.time)
-    gpu = Gpu(hands)
-    clock = Clock(started_wall_s=50.0, start_step=0, gpu=GpuTimes(gpu.event))
-    with clock.between("receive_wait"):
-        with clock.measure("F", "0F0.0", 1):
-            gpu.compute(0.1)
-        gpu.event().synchronize()
-        hands.pass_by(0.04)
-    clock.step_done()
-    record = closed(clock, 1)
-    assert record.forward_s == pytest.approx(0.1, abs=0.005)
-    assert record.receive_wait_s == pytest.approx(0.04, abs=0.005)
-
-
-def test_what_its_gpu_began_before_a_pipeline_is_not_taken_from_its_waiting(hands, monkeypatch):
-    monkeypatch.setattr(gpu_times, "time", module.time)
-    gpu = Gpu(hands)
-    clock = Clock(started_wall_s=50.0, start_step=0, gpu=GpuTimes(gpu.event))
-    with clock.measure("U", "0U0", 1):
-        gpu.compute(0.5)
-    hands.pass_by(0.4)
-    with clock.between("receive_wait"):  # U goes on for 0.1 s
-        with clock.measure("F", "0F1.0", 2):
-            gpu.compute(0.1)
-        gpu.event().synchronize()
-        hands.pass_by(0.04)
-    record = closed(clock, 2)
-    assert record.update_s == pytest.approx(0.5, abs=0.005)
-    assert record.receive_wait_s == pytest.approx(0.04, abs=0.005)
 
 
 def test_an_action_is_familiar_once_a_mini_batch_or_an_evaluation_with_it_is_done(hands):

@@ -65,7 +65,7 @@ def test_nothing_measured_is_no_accuracy(make_workload):
 @pytest.mark.parametrize("partition", [(2,), (1, 1)])
 def test_routes_are_the_same_for_every_cut(make_workload, partition):
     """Inference by hand: f up to a depth, its bridge, then every label decoder down."""
-    from alray.stage.assemble import stage_of
+    from alray.stage.assemble import work_of
 
     network = make_workload().network
     components = [network.component(index, "cpu").eval() for index in range(2)]
@@ -80,7 +80,7 @@ def test_routes_are_the_same_for_every_cut(make_workload, partition):
             by_hand.append(t)
     stages, first = [], 0
     for count in partition:
-        stages.append(stage_of([network.component(first + place, "cpu") for place in range(count)]))
+        stages.append(work_of([network.component(first + place, "cpu") for place in range(count)]))
         stages[-1].evaluation_mode(True)
         first += count
     routes: list[list[torch.Tensor]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from alray.stage.stages.backpropagation import GradientsReady
+from alray.stage.work.backpropagation import GradientsReady
 
 
 class Part(nn.Module):

@@ -12,12 +12,13 @@ import pytest
 import torch
 
 from alray.nn.component import LocalComponent
-from alray.stage.assemble import stage_of
+from alray.stage.assemble import work_of
 from alray.stage.clock import Clock
 from alray.stage.ports import Ports
 from alray.stage.profiler import Profiler, profiling
-from alray.stage.stages.stage import ActionStage, MiniBatch
+from alray.stage.stage import MiniBatch, Stage
 
+from ..mini_batches import forward
 from ..programs import parse_program
 
 CPU = torch.device("cpu")
@@ -30,15 +31,16 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def make_stages(make_network: Callable[..., Any]) -> Callable[..., list[ActionStage]]:
+def make_stages(make_network: Callable[..., Any]) -> Callable[..., list[Stage]]:
     """Stages of one component each, or one of both."""
 
-    def make(*overrides: str, together: bool = False) -> list[ActionStage]:
+    def make(*overrides: str, together: bool = False) -> list[Stage]:
         network = make_network(*overrides)
         components = [network.component(index, CPU) for index in range(2)]
         actions = [each for each in ACTIONS if each.kind != "L" or isinstance(components[0], LocalComponent)]
         cut = [components] if together else [[component] for component in components]
-        return [stage_of(part, actions) for part in cut]
+        cuts = None if isinstance(components[0], LocalComponent) else 1
+        return [Stage(work_of(part), actions, micro_batches=cuts) for part in cut]
 
     return make
 
@@ -46,12 +48,11 @@ def make_stages(make_network: Callable[..., Any]) -> Callable[..., list[ActionSt
 ACTIONS = parse_program("0F0 0L0 0B0 0U0")[0]
 
 
-def train(stage: ActionStage, clock: Clock, step: int, incoming: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    batch = MiniBatch(step, incoming, lr=0.01, label_lr=0.01, samples=8)
+def train(stage: Stage, clock: Clock, step: int, incoming: dict[str, torch.Tensor]) -> None:
+    batch = MiniBatch(step, lr=0.01, label_lr=0.01, samples=8, incoming=incoming)
     for _ in stage.mini_batch(batch, Ports(), clock):
         pass
     clock.step_done()
-    return batch.outgoing
 
 
 def samples() -> dict[str, torch.Tensor]:
@@ -147,14 +148,14 @@ def test_stages_of_one_process_are_recorded_until_the_last_has_ended(
     stages = make_stages()
     clocks = [clock, Clock(started_wall_s=time.time(), start_step=0)]
     profiler = Profiler([range(1, 2), range(3, 4)], tmp_path / "t.json", stages=2, device=CPU)
-    passed = []
+    passed = forward(stages[0].work, samples(), 1)
     for step in (1, 2, 3):
         with profiler.mini_batch(step, stages[0].components, clocks[0]):
-            passed.append(train(stages[0], clocks[0], step, samples()))
+            train(stages[0], clocks[0], step, samples())
     assert not (tmp_path / "t.json").exists()
     for step in (1, 2, 3):
         with profiler.mini_batch(step, stages[1].components, clocks[1]):
-            train(stages[1], clocks[1], step, passed[step - 1])
+            train(stages[1], clocks[1], step, passed)
     forwards = [name for name, *_ in named(tmp_path / "t.json") if name.startswith("forward")]
     assert forwards == ["forward component 0"] * 2 + ["forward component 1"] * 2
 

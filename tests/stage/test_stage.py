@@ -11,10 +11,10 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from alray.errors import NonFiniteLoss
-from alray.stage.assemble import stage_of
-from alray.stage.stages.backpropagation import BackpropagationStage
-from alray.stage.stages.local_losses import LocalLossStage
-from alray.stage.stages.stage import all_finite, finite_values
+from alray.stage.assemble import work_of
+from alray.stage.losses import all_finite, finite_values
+from alray.stage.work.backpropagation import Backpropagation
+from alray.stage.work.local_losses import LocalLosses
 
 from ..mini_batches import backward, forward
 
@@ -54,8 +54,8 @@ def plain(stage, network) -> nn.Sequential:
 )
 def test_backpropagation_equals_a_plain_loop(make_network, optimizer, make):
     network = make_network(BP, f"optimizer={optimizer}", "method.label_smoothing=0.1")
-    stage = stage_of([network.component(index, "cpu") for index in range(2)])
-    assert isinstance(stage, BackpropagationStage)
+    stage = work_of([network.component(index, "cpu") for index in range(2)])
+    assert isinstance(stage, Backpropagation)
     model = plain(stage, network)
     plain_optimizer = make(model.parameters())
     rate = plain_optimizer.param_groups[0]["lr"]
@@ -80,7 +80,7 @@ def test_backpropagation_equals_a_plain_loop(make_network, optimizer, make):
 
 def test_the_rate_of_label_chains_is_nothing_to_backpropagation(make_network):
     network = make_network(BP)
-    stages = [stage_of([network.component(index, "cpu") for index in range(2)]) for _ in range(2)]
+    stages = [work_of([network.component(index, "cpu") for index in range(2)]) for _ in range(2)]
     for stage, label_lr in zip(stages, (0.0, 7.0), strict=True):
         s, labels = batch(1)
         forward(stage, {"s": s, "labels": labels}, 1)
@@ -92,9 +92,9 @@ def test_the_rate_of_label_chains_is_nothing_to_backpropagation(make_network):
 
 def test_losses_are_named_by_component_and_loss(make_network):
     network = make_network("model.components=[{block: vgg, channels: [4], repeat: 3}]")
-    stage = stage_of([network.component(index, "cpu") for index in (1, 2)])
-    assert isinstance(stage, LocalLossStage)
-    below = stage_of([network.component(0, "cpu")])
+    stage = work_of([network.component(index, "cpu") for index in (1, 2)])
+    assert isinstance(stage, LocalLosses)
+    below = work_of([network.component(0, "cpu")])
     s, labels = batch(1)
     forward(stage, forward(below, {"s": s, "labels": labels}, 1), 1)
     losses = backward(stage)
@@ -107,7 +107,7 @@ def test_losses_are_named_by_component_and_loss(make_network):
 @pytest.mark.parametrize("method", ["method.label_dim=5", BP])
 def test_evaluation_mode_is_of_every_module_and_can_be_left(make_network, method):
     network = make_network(method)
-    stage = stage_of([network.component(index, "cpu") for index in range(2)])
+    stage = work_of([network.component(index, "cpu") for index in range(2)])
     assert all(module.training for component in stage.components for module in component.modules())
     stage.evaluation_mode(True)
     assert not any(module.training for component in stage.components for module in component.modules())
@@ -123,7 +123,7 @@ def test_an_evaluation_between_mini_batches_does_not_change_the_training(make_ne
     network = make_network()
     ends = []
     for evaluates in (False, True):
-        stage = stage_of([network.component(index, "cpu") for index in range(2)])
+        stage = work_of([network.component(index, "cpu") for index in range(2)])
         for step in range(1, 4):
             s, labels = batch(step)
             forward(stage, {"s": s, "labels": labels}, step)
@@ -139,7 +139,7 @@ def test_an_evaluation_between_mini_batches_does_not_change_the_training(make_ne
 
 def test_float64_runs_in_float64(make_network):
     network = make_network("run.precision=float64")
-    stage = stage_of([network.component(index, "cpu") for index in range(2)])
+    stage = work_of([network.component(index, "cpu") for index in range(2)])
     s, labels = batch(1)
     passed_on = forward(stage, {"s": s.double(), "labels": labels}, 1)
     assert {value.dtype for value in passed_on.values()} == {torch.float64}

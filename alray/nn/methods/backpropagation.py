@@ -80,8 +80,8 @@ class Backpropagation(Method):
         return self.given_labels if self.ends_route(index) else {}
 
     def labels_out(self, index: int) -> dict[str, Shape]:
-        """None: the labels go to the last component apart from what its neighbour passes on."""
-        return {}
+        """The labels as they are, up to the last component, which has the loss."""
+        return {} if self._is_last(index) else self.given_labels
 
 
 class BackpropagationComponent(Component):
@@ -145,12 +145,12 @@ class _BackpropagationExercise(Exercise):
         s = self.incoming["s"].detach()
         if s.is_floating_point() and self._component.index > 0:
             s.requires_grad_()  # the gradient for the component below is part of the cost
-        outgoing = in_default_strides(self._component.f.run({**self.incoming, "s": s}, 0))
-        self.input = s
-        self.output = outgoing["s"]
-        self.passed_on = stopped(outgoing)
-        if self._component.head is not None:
-            self.output = self._component.loss(read(self._component.head, outgoing), self.incoming["labels"])
+        with self.around_forward():
+            outgoing = in_default_strides(self._component.f.run({**self.incoming, "s": s}, 0))
+            self.output = outgoing["s"]
+            self.passed_on = stopped(outgoing)
+            if self._component.head is not None:
+                self.output = self._component.loss(read(self._component.head, outgoing), self.incoming["labels"])
 
     def label(self) -> None:
         """Nothing: the only loss belongs to F of the last component."""
@@ -161,9 +161,7 @@ class _BackpropagationExercise(Exercise):
             for optimizer in self._component.optimizers().values():
                 optimizer.zero_grad()
         output = self.output
-        # In a chain only the next component holds the output, for as long as it needs it.
-        self.input = None
-        self.output = None
+        self.output = None  # in a chain only the next component holds it, for as long as it needs it
         self.passed_on = {}
         if output.requires_grad:
             edge = get_gradient_edge(output)

@@ -1,45 +1,43 @@
-"""A stage of components with local losses: nothing travels backwards."""
+"""Components with local losses: nothing travels backwards."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from alray.channel.edge import Waiting
 from alray.nn.component import ComparingComponent, LocalComponent, Span
 from alray.nn.encoder import Tensors
-from alray.schedules.actions import Action
 from alray.stage.clock import Clock
-from alray.stage.disturbance import Slowdown
+from alray.stage.losses import all_finite
 from alray.stage.replication import Replication
-from alray.stage.stages.stage import ActionStage, MiniBatch, all_finite
+from alray.stage.work.work import ComponentLosses, MicroBatch, Work
 
 
-class LocalLossStage(ActionStage):
+class LocalLosses(Work):
     """Every component trains by its own losses; what it passes on is computed before its own update."""
 
     def __init__(
         self,
         components: Sequence[LocalComponent],
-        actions: Sequence[Action],
-        replication: Replication,
-        slowdown: Slowdown | None = None,
+        replication: Replication | None = None,
         *,
         runs: Sequence[int] = (),
+        averages_early: bool = True,
     ) -> None:
-        super().__init__(components, actions, replication, slowdown, runs=runs)
-        self._local = [list(components[run]) for run in self._runs]
+        super().__init__(components, replication, runs=runs, averages_early=averages_early)
+        self._local = [list(components[run]) for run in self.runs]
 
-    def forward(self, batch: MiniBatch, micro_batch: int = 0) -> None:
+    def forward(self, batch: MicroBatch) -> None:
         tensors = batch.incoming
-        span = Span(self._replication.first_sample(batch.samples), batch.samples)
+        span = Span(self.replication.first_sample(batch.samples), batch.samples)
         for component in self._local[batch.own]:
             tensors = component.encoder_step(tensors, batch.step, span)
         batch.outgoing.update(tensors)
 
-    def gather(self, batch: MiniBatch, clock: Clock, text: str) -> Waiting[None]:
-        replication = self._replication
+    def gather(self, batch: MicroBatch, clock: Clock, text: str) -> Waiting[None]:
+        replication = self.replication
         comparing = [component for component in self._local[batch.own] if isinstance(component, ComparingComponent)]
         gathering = [component for component in comparing if component.gathers]
         if replication.count == 1 or not gathering:
@@ -52,18 +50,18 @@ class LocalLossStage(ActionStage):
         for component in gathering:
             component.take_gathered(gathered[component.index], replication.first_sample(batch.samples))
 
-    def label(self, batch: MiniBatch) -> None:
+    def label(self, batch: MicroBatch) -> None:
         tensors = batch.incoming
         for component in self._local[batch.own]:
             tensors = component.label_step(tensors)
         batch.outgoing.update(tensors)
 
-    def backward(self, batch: MiniBatch) -> Mapping[int, Tensors]:
+    def backward(self, batch: MicroBatch) -> ComponentLosses:
         losses = {}
         for component in self._local[batch.own]:
             own = losses[component.index] = component.backward_step()
-            if self._averages_in_backward and all_finite(own.values()):
-                self._replication.start(component, batch.samples)
+            if self._averages_early and all_finite(own.values()):
+                self.replication.start(component, batch.samples)
         return losses
 
     def update(self, lr: float, label_lr: float, own: int = 0) -> None:

@@ -6,7 +6,7 @@ same weight. It does not report how long it communicated or waited: that time is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -23,20 +23,12 @@ from alray.nn.encoder import Tensors
 from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.prediction.plan import Plan
 from alray.randomness.seeds import derive_seed
-from alray.schedules.actions import Action
 from alray.spec.models import Spec
 from alray.spec.replicas import PowerSgd
 from alray.stage.clock import AmongReplicas
-from alray.stage.disturbance import Slowdown
 from alray.stage.replication import SeveralReplicas
-from alray.stage.stages.backpropagation import (
-    WholeNetworkStage,
-    losses_of,
-    scores_of_depths,
-    total_of,
-    zero_gradients,
-)
-from alray.stage.stages.stage import MiniBatch
+from alray.stage.work.backpropagation import Chain, Losses, losses_of, through, total_of
+from alray.stage.work.work import ComponentLosses, MicroBatch
 
 _HALVES = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 _HALF_BYTES = 2
@@ -100,41 +92,39 @@ class DataParallelReplication(SeveralReplicas):
         return 2 * (self.count - 1) * elements * element_bytes // self.count
 
 
-class DataParallelStage(WholeNetworkStage):
+class DataParallel(Chain):
     """All components of the network on one replica, in one DDP.
 
     Inference runs the components themselves, without DDP: replica 0 evaluates alone.
     """
 
-    def __init__(
-        self,
-        components: Sequence[BackpropagationComponent],
-        actions: Sequence[Action],
-        replication: DataParallelReplication,
-        slowdown: Slowdown | None = None,
-    ) -> None:
+    def __init__(self, components: Sequence[BackpropagationComponent], replication: DataParallelReplication) -> None:
         """Collective: all replicas call it, in processes whose default process group they form."""
-        super().__init__(components, actions, replication, slowdown)
+        super().__init__(components, replication)
         self._network = DistributedDataParallel(
             _WholeNetwork(components), find_unused_parameters=replication.may_lack_gradients
         )
         self._by_ddp = replication
+        self._pending: Losses | None = None  # between F and B
         replication.register(self._network)
 
-    def forward(self, batch: MiniBatch, micro_batch: int = 0) -> None:
+    def begin(self) -> None:
+        self.zero_gradients()
+
+    def forward(self, batch: MicroBatch) -> None:
         with _lost_replicas():
             scores = self._network(batch.incoming, batch.step)
-        self._pending = losses_of(self._chain, scores, batch.incoming["labels"])
+        self._pending = losses_of(self.chains[0], scores, batch.incoming["labels"])
 
-    def backward(self, batch: MiniBatch) -> Mapping[int, Tensors]:
+    def backward(self, batch: MicroBatch) -> ComponentLosses:
         """B, within which DDP averages the gradients."""
         assert self._pending is not None, "B before F"
         losses, self._pending = self._pending, None
-        zero_gradients(self._chain)
-        with backward_of(self._chain), _lost_replicas():
-            total_of(self._chain, losses).backward()
+        chain = self.chains[0]
+        with backward_of(chain), _lost_replicas():
+            total_of(chain, losses).backward()
         self._by_ddp.sent()
-        return {index: {self._chain[-1].loss_name: loss.detach()} for index, loss in losses.items()}
+        return {index: {chain[-1].loss_name: loss.detach()} for index, loss in losses.items()}
 
 
 class _WholeNetwork(nn.Module):
@@ -146,7 +136,7 @@ class _WholeNetwork(nn.Module):
         self._chain = components
 
     def forward(self, incoming: Tensors, step: int) -> dict[int, torch.Tensor]:
-        return scores_of_depths(self._chain, incoming, step)
+        return through(self._chain, incoming, step)[1]
 
 
 @contextmanager

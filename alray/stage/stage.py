@@ -1,0 +1,272 @@
+"""A device stage: it executes its schedule's list of actions for one mini-batch after another, and knows no method.
+
+Every action is one of four: take a message from an inbox, compute, send, or wait at the barrier. What is computed is
+the business of `alray.stage.work`. Messages are taken by mini-batch, virtual stage and micro-batch, so their order on
+an edge does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from alray.channel.edge import Waiting
+from alray.channel.message import Message, MessageKind
+from alray.nn.component import Component
+from alray.nn.encoder import Tensors
+from alray.schedules.actions import LABELS, Action
+from alray.stage.clock import Clock
+from alray.stage.disturbance import Slowdown
+from alray.stage.losses import LossValues, finite_values
+from alray.stage.ports import Ports
+from alray.stage.work.work import MicroBatch, Work
+
+
+@dataclass(frozen=True)
+class MiniBatch:
+    """One mini-batch, as a stage begins it."""
+
+    step: int
+    """Its number in the run, counted from 1."""
+    lr: float
+    label_lr: float
+    """Learning rates of this mini-batch: of the encoders, and of the label chain."""
+    samples: int
+    """Samples over all replicas."""
+    incoming: Tensors = field(default_factory=dict)
+    """The input of the first component, by name, on stage 0. Other stages get theirs in messages."""
+
+
+class Stage:
+    """Executes a list of actions."""
+
+    def __init__(
+        self,
+        work: Work,
+        actions: Sequence[Action] = (),
+        *,
+        micro_batches: int | None = None,
+        slowdown: Slowdown | None = None,
+    ) -> None:
+        """
+        Args:
+            actions: those of mini-batch 0 on this stage; every other mini-batch has the same.
+            micro_batches: of a mini-batch; None: it is not cut, and the numbers of messages mean samples and labels.
+            slowdown: slows this replica on purpose; None for none.
+        """
+        self.work = work
+        self.virtual_stages = len(work.runs)
+        self._micro_batches = micro_batches
+        self._slowdown = slowdown
+        self._listed = _listed(actions, cut=micro_batches is not None)
+
+    @property
+    def components(self) -> list[Component]:
+        """All components of the stage, in the order of the network."""
+        return self.work.components
+
+    def mini_batch(self, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[LossValues]:
+        """Train on one mini-batch and return its losses.
+
+        Yields where it has to wait (see `alray.channel.edge`). Raises NonFiniteLoss before any weight is updated.
+        """
+        began_s, step, work = clock.by_samples_s, batch.step, self.work
+        losses: LossValues = {}
+        given = self._parts(batch.incoming)
+        samples = work.replication.own_samples(batch.samples)
+        under_way: dict[tuple[int, int], MicroBatch] = {}
+        work.begin()
+        for listed in self._listed:
+            action, own, key = listed.action, listed.own, listed.key
+            text = f"{listed.before}{step - 1}{listed.behind}"
+            match action.kind:
+                case "R" if action.down:
+                    yield from _receive_gradients(under_way[key], action, ports, clock)
+                case "R" if listed.labels:
+                    yield from _receive_labels(under_way[key], ports, clock)
+                case "R":
+                    message = yield from _receive(action, listed, step, ports, clock)
+                    under_way[key] = MicroBatch(step, message.tensors, batch.samples, *key, message=message)
+                case "F":
+                    if key not in under_way:
+                        under_way[key] = MicroBatch(step, given[listed.part], batch.samples, *key)
+                    with clock.measure("F", text, step):
+                        work.forward(under_way[key])
+                case "L":
+                    yield from work.gather(under_way[key], clock, text)
+                    with clock.measure("L", text, step):
+                        work.label(under_way[key])
+                case "B":
+                    with clock.measure("B", text, step):
+                        losses |= finite_values(work.backward(under_way[key]), step, samples)
+                case "I":
+                    with clock.measure("B", text, step):
+                        losses |= finite_values(work.input_gradient(under_way[key]), step)
+                case "G":
+                    with clock.measure("B", text, step):
+                        work.weight_gradients(under_way[key])
+                case "U":
+                    components = work.components[work.runs[own]]
+                    yield from self._average_gradients(components, batch, clock, began_s, last=listed.ends)
+                    with clock.measure("U", text, step):
+                        work.update(batch.lr, batch.label_lr, own)
+                case "S" if action.down:
+                    yield from _send_gradients(under_way[key], action, ports, clock)
+                case "S":
+                    yield from _send(under_way[key], action, listed, ports, clock)
+                case "W":
+                    yield from _wait(listed.ends, ports, clock, step)
+            if listed.last:
+                message_of_part = under_way.pop(key).message
+                inbox = ports.up_from[own]
+                if message_of_part is not None and inbox is not None:
+                    inbox.release(message_of_part)  # autograd and the sends are done with its buffer
+        return losses
+
+    def _parts(self, incoming: Tensors) -> list[Tensors]:
+        """The micro-batches of a mini-batch."""
+        count = self._micro_batches or 1
+        if count == 1:
+            return [incoming]
+        parts = {name: value.chunk(count) for name, value in incoming.items()}
+        return [{name: values[number] for name, values in parts.items()} for number in range(count)]
+
+    def _average_gradients(
+        self, components: Sequence[Component], batch: MiniBatch, clock: Clock, began_s: float, *, last: bool
+    ) -> Waiting[None]:
+        """Before U of these components: slow this replica where the spec says so, and wait for the gradients of all
+        replicas.
+
+        Args:
+            began_s: `clock.by_samples_s` when the mini-batch began.
+            last: whether these are the last components of the mini-batch on this stage, before whose U a replica is
+                slowed.
+        """
+        if self._slowdown is not None and last:
+            with clock.measure("B", "disturbance", batch.step):
+                yield from self._slowdown.wait(batch.step, clock.by_samples_s - began_s)
+        replication = self.work.replication
+        if replication.averages_gradients:
+            self.work.start_averaging(components, batch.samples)
+            with clock.measure("all_reduce", f"all_reduce {batch.step - 1}", batch.step):
+                yield from replication.finish(components)
+
+
+class _Listed(NamedTuple):
+    """An action of a stage's list, with what stands before and after the mini-batch's number in its text.
+
+    Attributes:
+        own: the virtual stage, of those that the stage holds.
+        part: the micro-batch.
+        labels: whether it receives the labels of a message in two parts.
+        completes: whether it sends a whole message, or the second part of one.
+        last: whether no other action of its micro-batch in its virtual stage comes after, barriers excepted.
+        ends: whether it ends the list.
+    """
+
+    action: Action
+    before: str
+    behind: str
+    own: int
+    part: int
+    labels: bool
+    completes: bool
+    last: bool
+    ends: bool
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.own, self.part
+
+
+def _listed(actions: Sequence[Action], *, cut: bool) -> list[_Listed]:
+    """
+    Args:
+        cut: whether mini-batches are cut into micro-batches, whose gradients travel.
+    """
+    virtual = sorted({action.stage for action in actions})
+    keys = [(action.stage, action.number if cut else 0) for action in actions]
+    after: dict[tuple[int, int], int] = {}
+    for place, action in enumerate(actions):
+        # An update is of a whole mini-batch; only where that is not cut, it still holds its micro-batch.
+        if action.kind != "W" and not (cut and action.kind == "U"):
+            after[keys[place]] = place
+    listed = []
+    for place, action in enumerate(actions):
+        before, behind = str(action).split(f"{action.kind}0", 1)
+        listed.append(
+            _Listed(
+                action,
+                f"{before}{action.kind}",
+                behind,
+                virtual.index(action.stage),
+                part=keys[place][1],
+                labels=not cut and action.kind == "R" and action.number == LABELS,
+                completes=cut or action.number == LABELS,
+                last=after.get(keys[place]) == place,
+                ends=place == len(actions) - 1,
+            )
+        )
+    return listed
+
+
+def _receive(action: Action, listed: _Listed, step: int, ports: Ports, clock: Clock) -> Waiting[Message]:
+    """R: wait for the input of a micro-batch."""
+    inbox = ports.up_from[listed.own]
+    assert inbox is not None, "the first virtual stage receives nothing"
+    with clock.measure("receive_wait", "receive_wait", step):
+        return (yield from inbox.take(MessageKind.TRAIN, step, action.stage, listed.part))
+
+
+def _receive_labels(part: MicroBatch, ports: Ports, clock: Clock) -> Waiting[None]:
+    """R.1: wait for the labels that follow the samples."""
+    inbox = ports.up_from[part.own]
+    assert inbox is not None and part.message is not None, "the first virtual stage receives nothing"
+    with clock.measure("receive_wait", "receive_wait", part.step):
+        yield from inbox.complete(part.message)
+
+
+def _receive_gradients(part: MicroBatch, action: Action, ports: Ports, clock: Clock) -> Waiting[None]:
+    """R down: wait for the gradients of what was sent up.
+
+    They are copied out of their buffer: the gradient of a weight may be a view of them.
+    """
+    inbox = ports.down_from[part.own]
+    assert inbox is not None, "the last virtual stage receives no gradient"
+    with clock.measure("receive_wait", "receive_wait", part.step):
+        message = yield from inbox.take(MessageKind.GRADIENT, part.step, action.stage, part.number)
+        part.from_above = {name: value.clone() for name, value in message.tensors.items()}
+        inbox.release(message)
+
+
+def _send(part: MicroBatch, action: Action, listed: _Listed, ports: Ports, clock: Clock) -> Waiting[None]:
+    """S: what was computed goes up, so that the stage above can begin. S.1: the labels follow, which completes it."""
+    outlet = ports.up_to[part.own]
+    assert outlet is not None, "the last virtual stage sends nothing"
+    message = Message(MessageKind.TRAIN, part.step, part.outgoing, virtual=action.stage + 1, micro_batch=listed.part)
+    with clock.measure("send_wait", "send_wait", part.step):
+        yield from outlet.send(message) if listed.completes else outlet.begin(message)
+    if listed.completes:
+        part.outgoing = {}  # its memory is free, but for what the backward pass needs
+
+
+def _send_gradients(part: MicroBatch, action: Action, ports: Ports, clock: Clock) -> Waiting[None]:
+    """S down: the gradients of what came in go down."""
+    outlet = ports.down_to[part.own]
+    assert outlet is not None, "the first virtual stage sends no gradient"
+    message = Message(MessageKind.GRADIENT, part.step, part.to_below, virtual=action.stage - 1, micro_batch=part.number)
+    with clock.measure("send_wait", "send_wait", part.step):
+        yield from outlet.send(message)
+    part.to_below = {}
+
+
+def _wait(ends: bool, ports: Ports, clock: Clock, step: int) -> Waiting[None]:
+    """W: wait at the barrier.
+
+    After its last action a stage waits for its next message anyway, and stage 0 is the first to continue: stage 0 alone
+    has to wait.
+    """
+    assert ports.barrier is not None, "a stage alone waits for nobody"
+    with clock.measure("barrier", "receive_wait", step):
+        yield from ports.barrier.gather() if ends else ports.barrier.wait()
