@@ -24,4 +24,7 @@ class Utilisation:
         if record.step_times_s:
             self._step_s[record.replica] = fmean(record.counted_times_s)
         step_s = self._step_s.get(record.replica)
-        return record.compute_s / record.steps / step_s if step_s else None
+        if not step_s:
+            return None
+        # Both are means, over mini-batches that are not quite the same.
+        return min(1.0, record.compute_s / record.steps / step_s)

@@ -182,12 +182,11 @@ def test_replicas_that_wait_for_an_evaluation_do_not_train_meanwhile(given: Modu
 
 def test_utilisation_while_a_run_continues_is_that_of_all_stages(given: ModuleType, hands: Hands) -> None:
     utilisation_now = Utilisation()
-    shares = {
-        record.stage: share
-        for record in recorded(given, hands, (0.06, 0.18), 2)
-        if isinstance(record, StageRecord) and (share := utilisation_now.take(record)) is not None
-    }
+    records = [record for record in recorded(given, hands, (0.06, 0.18), 2) if isinstance(record, StageRecord)]
+    shares = {record.stage: share for record in records if (share := utilisation_now.take(record)) is not None}
     assert shares == pytest.approx({0: 1 / 3, 1: 1.0})
+    slower = records[-1].model_copy(update={"step_times_s": [], "compute_s": 4 * records[-1].compute_s})
+    assert utilisation_now.take(slower) == 1.0, "no stage computes for more than all of the time"
 
 
 def test_what_no_time_can_be_is_said(given: ModuleType, hands: Hands) -> None:
