@@ -50,14 +50,17 @@ def find_dependencies(program: Program, in_flight: int) -> Dependencies:
             raise PlanError(f"stages 0 and {stage} have different barriers", hint="give all stages the same W actions")
         waits = np.flatnonzero(sorts(codes) == sort_of("W"))
         on[offsets[stage] + waits] = FIRST_BARRIER - np.arange(len(waits))
-        for number in range(stage, virtual, program.stages):  # of the stage's virtual stages
+        for number in program.held(stage):
             for down, other in ((False, number + 1), (True, number - 1)):
                 if not 0 <= other < virtual:
                     continue
-                peer = other % program.stages
+                peer = program.stage_of(other)
                 sends = _positions(codes, sort_of("S", down), number, program)
                 receives = _positions(program.codes[peer], sort_of("R", down), other, program)
                 _check_messages(program, stage, sends, peer, receives)
+                if peer == stage:
+                    _check_order(program, stage, sends, receives)
+                    continue
                 on[offsets[peer] + receives] = offsets[stage] + sends
                 sends, receives = _first_parts(codes, sends), _first_parts(program.codes[peer], receives)
                 on[offsets[stage] + sends[in_flight:]] = offsets[peer] + receives[:-in_flight]
@@ -83,7 +86,7 @@ def _check_edges(program: Program, stage: int, virtual: int) -> None:
     codes = program.codes[stage]
     absent = np.zeros(len(codes), dtype=bool)
     for number, down in ((0, False), (virtual - 1, True)):  # nothing below the first, nothing above the last
-        if number % program.stages == stage:
+        if program.stage_of(number) == stage:
             uses = np.isin(sorts(codes), [sort_of("R", down), sort_of("S", not down)])
             absent |= uses & (chunks(codes) == number // program.stages)
     for index in np.flatnonzero(absent):
@@ -122,6 +125,17 @@ def _check_messages(program: Program, stage: int, sends: Positions, peer: int, r
         )
 
 
+def _check_order(program: Program, stage: int, sends: Positions, receives: Positions) -> None:
+    """Raises PlanError where a stage wants what it hands over to itself before it has it."""
+    for index in np.flatnonzero(receives < sends):
+        early = program.action(stage, int(receives[index]))
+        raise PlanError(
+            f"deadlock: stage {stage} waits for itself: `{early}` comes before "
+            f"`{program.action(stage, int(sends[index]))}`",
+            hint=_HINT,
+        )
+
+
 def deadlock(program: Program, stuck: dict[int, int], in_flight: int) -> PlanError:
     """The error for stages that wait for each other.
 
@@ -137,10 +151,10 @@ def deadlock(program: Program, stuck: dict[int, int], in_flight: int) -> PlanErr
             stage = min(s for s, index in stuck.items() if program.action(s, index).kind != "W")
             chain.append(f"waits at the barrier of batch {action.batch} (`{action}`) for stage {stage}")
         elif action.kind == "R":
-            stage = action.peer % program.stages
+            stage = program.stage_of(action.peer)
             chain.append(f"waits for batch {action.batch} from stage {stage} (`{action}`)")
         else:
-            stage = action.peer % program.stages
+            stage = program.stage_of(action.peer)
             chain.append(
                 f"waits to send batch {action.batch} to stage {stage} (`{action}`; "
                 f"mini-batches the edge holds: {in_flight})"

@@ -9,12 +9,15 @@ from alray.prediction.costs import ComponentCosts, Costs, Link
 from alray.prediction.memory import stage_ranges
 from alray.prediction.setting import StepSetting
 from alray.schedules.durations import Durations
+from alray.schedules.placement import Place, round_robin
 from alray.schedules.table import SCHEDULES
 
 _LEAST_SHARE = 0.5  # of the time of a sample in a mini-batch, the least that it takes in a micro-batch
 
 
-def stage_durations(costs: Costs, partition: Sequence[int], stage_speed: Sequence[float] = ()) -> Durations:
+def stage_durations(
+    costs: Costs, partition: Sequence[int], stage_speed: Sequence[float] = (), place: Place = round_robin
+) -> Durations:
     """The durations of one whole mini-batch on each (virtual) stage, and of the messages between stages.
 
     Computations are divided by the speed of the stage's device. The first forward includes getting the mini-batch
@@ -22,10 +25,10 @@ def stage_durations(costs: Costs, partition: Sequence[int], stage_speed: Sequenc
     """
     ranges = stage_ranges(partition)
     components = costs.components
-    speeds = tuple(stage_speed) or (1.0,)
+    speeds = _speeds(len(partition), stage_speed, place)
 
     def total(seconds: Callable[[ComponentCosts], float]) -> list[float]:
-        return _totals(costs, partition, stage_speed, seconds)
+        return _totals(costs, partition, speeds, seconds)
 
     route = [component.route_s * _num_routes(components[index:]) for index, component in enumerate(components)]
     ends = [components[own.stop - 1] for own in ranges[:-1]]
@@ -37,7 +40,7 @@ def stage_durations(costs: Costs, partition: Sequence[int], stage_speed: Sequenc
         backward_s=total(lambda component: component.backward_s - component.label_s),
         update_s=total(lambda component: component.update_s),
         infer_s=total(lambda component: component.infer_s),
-        route_s=[sum(route[own.start : own.stop]) / speeds[index % len(speeds)] for index, own in enumerate(ranges)],
+        route_s=[sum(route[own.start : own.stop]) / speed for own, speed in zip(ranges, speeds, strict=True)],
         up_s=up,
         down_s=[0.0 for _ in up],
         latency_s=costs.edge_latency_s,
@@ -55,16 +58,17 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
     it all.
     A pipeline has no L: the loss belongs to F.
     """
-    costs, speed = setting.costs, setting.stage_speed
-    whole = stage_durations(costs, partition, speed)
+    costs = setting.costs
+    whole = stage_durations(costs, partition, setting.stage_speed, setting.place)
+    speeds = _speeds(len(partition), setting.stage_speed, setting.place)
     if setting.replicas > 1:
-        reduce = _totals(costs, partition, (), lambda component: component.reduce_s)
+        reduce = _totals(costs, partition, [1.0] * len(partition), lambda component: component.reduce_s)
         whole = replace(whole, update_s=[u + r for u, r in zip(whole.update_s, reduce, strict=True)])
     lower = [costs.components[own.stop - 1] for own in stage_ranges(partition)[:-1]]
     if not SCHEDULES[setting.schedule].is_pipeline:
         return _over_links(
             whole,
-            setting.links,
+            setting,
             up=[end.output_bytes - end.label_bytes for end in lower],
             labels=[end.label_bytes for end in lower],
             down=[0] * len(lower),
@@ -72,7 +76,7 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
     share = 1.0 / setting.micro_batches
 
     def parts(seconds: Sequence[float], fixed: Callable[[ComponentCosts], float]) -> list[float]:
-        fixed_s = _totals(costs, partition, speed, fixed)
+        fixed_s = _totals(costs, partition, speeds, fixed)
         return [
             max(own + (all_s - own) * share, _LEAST_SHARE * all_s * share)
             for all_s, own in zip(seconds, fixed_s, strict=True)
@@ -85,21 +89,18 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
     split = [seconds * costs.split_backward for seconds in backward]
     of_input = [0.0] + [costs.input_gradient_share * seconds for seconds in split[1:]]
     of_weights = [backward[0]] + [(1.0 - costs.input_gradient_share) * seconds for seconds in split[1:]]
-    message = costs.edge_s_per_byte * share if setting.stages > 1 else 0.0
-    up = [end.output_bytes * message for end in lower]
-    down = [(end.output_bytes - end.label_bytes - end.mask_bytes) * message for end in lower]
-    sizes = [end.output_bytes * share for end in lower]
-    gradients = [(end.output_bytes - end.label_bytes - end.mask_bytes) * share for end in lower]
+    sizes = _sent(setting, [share * end.output_bytes for end in lower])
+    gradients = _sent(setting, [share * (end.output_bytes - end.label_bytes - end.mask_bytes) for end in lower])
     return replace(
-        _over_links(whole, setting.links, up=sizes, labels=[], down=gradients),
+        _over_links(whole, setting, up=sizes, labels=[], down=gradients),
         label_s=(),
         labels_up_s=(),
         forward_s=[seconds + overhead for seconds in forward],
         backward_s=[seconds + overhead for seconds in backward],
         input_gradient_s=[seconds + overhead for seconds in of_input],
         weight_gradient_s=[seconds + overhead for seconds in of_weights],
-        up_s=up,
-        down_s=down,
+        up_s=[nbytes * costs.edge_s_per_byte for nbytes in sizes],
+        down_s=[nbytes * costs.edge_s_per_byte for nbytes in gradients],
     )
 
 
@@ -108,25 +109,31 @@ def computing_s(setting: StepSetting, durations: Durations) -> list[float]:
     return SCHEDULES[setting.schedule].computing_s(durations, setting.stages, setting.micro_batches)
 
 
-def evaluation_durations(
-    costs: Costs, partition: Sequence[int], stage_speed: Sequence[float] = (), links: Sequence[Link | None] = ()
-) -> Durations:
+def evaluation_durations(setting: StepSetting, partition: Sequence[int]) -> Durations:
     """`stage_durations` with the messages of an evaluation: outputs go up, answers of all routes above come down."""
+    costs = setting.costs
     components = costs.components
     lower = [own.stop - 1 for own in stage_ranges(partition)[:-1]]
-    up = [components[i].infer_bytes for i in lower]
-    down = [components[i + 1].route_bytes * _num_routes(components[i + 1 :]) for i in lower]
+    up = _sent(setting, [components[i].infer_bytes for i in lower])
+    down = _sent(setting, [components[i + 1].route_bytes * _num_routes(components[i + 1 :]) for i in lower])
+    whole = stage_durations(costs, partition, setting.stage_speed, setting.place)
     return replace(
-        _over_links(stage_durations(costs, partition, stage_speed), links, up=up, labels=[], down=down),
+        _over_links(whole, setting, up=up, labels=[], down=down),
         up_s=[nbytes * costs.edge_s_per_byte for nbytes in up],
         labels_up_s=(),
         down_s=[nbytes * costs.edge_s_per_byte for nbytes in down],
     )
 
 
+def _sent(setting: StepSetting, sizes: Sequence[float]) -> list[float]:
+    """The bytes that leave their stage, of messages between each virtual stage and the next one."""
+    stages = [setting.place(virtual, setting.stages) for virtual in range(len(sizes) + 1)]
+    return [nbytes if stages[index] != stages[index + 1] else 0.0 for index, nbytes in enumerate(sizes)]
+
+
 def _over_links(
     durations: Durations,
-    links: Sequence[Link | None],
+    setting: StepSetting,
     *,
     up: Sequence[float],
     labels: Sequence[float],
@@ -135,13 +142,11 @@ def _over_links(
     """The durations with the seconds that each message takes the link to the next (virtual) stage.
 
     Args:
-        links: as in `StepSetting`.
         up, labels, down: bytes of each message.
     """
-    if not any(links):
+    if not any(setting.links):
         return durations
-    free = Link(0.0, 0.0, 0.0)
-    own = [links[index % len(links)] or free for index in range(len(up))]
+    own = [_link_above(setting, virtual) for virtual in range(len(up))]
     return replace(
         durations,
         up_link_s=[link.up_s_per_byte * nbytes for link, nbytes in zip(own, up, strict=True)],
@@ -152,17 +157,33 @@ def _over_links(
     )
 
 
+def _link_above(setting: StepSetting, virtual: int) -> Link:
+    """The link from a virtual stage to the next one. Neighbours share a link both ways; the last stage and the first
+    one have their own."""
+    lower, upper = setting.place(virtual, setting.stages), setting.place(virtual + 1, setting.stages)
+    number = min(lower, upper) if abs(lower - upper) == 1 else setting.stages - 1
+    link = setting.links[number] if lower != upper else None
+    if link is None:
+        return Link(0.0, 0.0, 0.0)
+    turned = upper == lower - 1
+    return replace(link, up_s_per_byte=link.down_s_per_byte, down_s_per_byte=link.up_s_per_byte) if turned else link
+
+
 def _num_routes(components: Sequence[ComponentCosts]) -> int:
     """How many routes of inference end at these components."""
     return sum(component.ends_route for component in components)
 
 
+def _speeds(parts: int, stage_speed: Sequence[float], place: Place) -> list[float]:
+    """The speed of the device of each (virtual) stage."""
+    return [stage_speed[place(virtual, len(stage_speed))] if stage_speed else 1.0 for virtual in range(parts)]
+
+
 def _totals(
-    costs: Costs, partition: Sequence[int], stage_speed: Sequence[float], seconds: Callable[[ComponentCosts], float]
+    costs: Costs, partition: Sequence[int], speeds: Sequence[float], seconds: Callable[[ComponentCosts], float]
 ) -> list[float]:
-    """The seconds of all components of each (virtual) stage, on its device."""
-    speeds = tuple(stage_speed) or (1.0,)
+    """The seconds of all components of each (virtual) stage, on a device of its speed."""
     return [
-        sum(seconds(costs.components[i]) for i in own) / speeds[index % len(speeds)]
-        for index, own in enumerate(stage_ranges(partition))
+        sum(seconds(costs.components[i]) for i in own) / speed
+        for own, speed in zip(stage_ranges(partition), speeds, strict=True)
     ]

@@ -11,7 +11,7 @@ from alray.prediction.predict import StepPrediction, predict_step
 from alray.prediction.search import step_of
 from alray.prediction.setting import StepSetting
 from alray.schedules.durations import Durations
-from alray.schedules.local import of_stages
+from alray.schedules.placement import of_stages
 from alray.schedules.table import SCHEDULES
 
 _WORTH_TELLING = 1.01  # a measurement cannot show a gain of less than 1 %
@@ -67,7 +67,7 @@ def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPred
     schedule, stages = SCHEDULES[setting.schedule], setting.stages
     reason = schedule.limited_by.format(
         slowest=_slowest(computing, ""),
-        slowest_backward=_slowest(of_stages(durations.after_forward_s, stages), " in backward"),
+        slowest_backward=_slowest(of_stages(durations.after_forward_s, stages, schedule.place), " in backward"),
         forwards=f"{sum(durations.forward_s) * 1e3:.3g} ms",
         micro_batches=_count(setting.micro_batches, "micro-batch", "micro-batches"),
         idle=f"{(prediction.bubble or 0.0) * 100:.3g} %",
@@ -92,7 +92,7 @@ def _busiest_link(setting: StepSetting, durations: Durations) -> tuple[float, in
         *((each, index, index + 1) for index, each in enumerate(up)),
         *((setting.micro_batches * each, index + 1, index) for index, each in enumerate(durations.down_link_s)),
     ]:
-        way = first % setting.stages, last % setting.stages
+        way = setting.place(first, setting.stages), setting.place(last, setting.stages)
         busy[way] = busy.get(way, 0.0) + seconds
     return max(((seconds, min(way), max(way)) for way, seconds in busy.items()), default=None)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.prediction.program import NUM_SORTS, Codes, Floats, Program, chunks, looked_up, sort_of, sorts
+from alray.prediction.program import NUM_SORTS, Codes, Floats, Program, looked_up, sort_of, sorts
 from alray.schedules.durations import Durations
 
 _NONE = -1
@@ -27,7 +27,7 @@ def seconds_on_links(every: Sequence[Durations], program: Program) -> Floats | N
         return None
     tables = [_table(durations, program) for durations in every]
     table = tables[0] if len(tables) == 1 else np.stack(tables, axis=-1)
-    return np.concatenate([looked_up(table, codes, stage, program.stages) for stage, codes in enumerate(program.codes)])
+    return np.concatenate([looked_up(table, program, stage) for stage in range(program.stages)])
 
 
 def is_on_link(seconds: Floats) -> NDArray[np.bool_]:
@@ -79,11 +79,10 @@ class LinkEvents:
         """
         over = is_on_link(seconds)
         codes = np.concatenate(program.codes)[positions]
-        lower = np.concatenate([_lower(own, stage, program.stages) for stage, own in enumerate(program.codes)])[
-            positions
-        ]
+        lower = np.concatenate([_lower(program, stage) for stage in range(program.stages)])[positions]
         goes_down = sorts(codes) == sort_of("S", True)
-        source, target = (lower + goes_down) % program.stages, (lower + ~goes_down) % program.stages
+        stages = np.array([program.stage_of(virtual) for virtual in range(int(lower.max()) + 2)])
+        source, target = stages[lower + goes_down], stages[lower + ~goes_down]
         ways = np.where(over, source * program.stages + target, _NONE)
         before = np.full(len(positions), _NONE)
         for way in np.unique(ways[over]):
@@ -108,8 +107,8 @@ class LinkEvents:
         return latency_s
 
 
-def _lower(codes: Codes, stage: int, stages: int) -> Codes:
+def _lower(program: Program, stage: int) -> Codes:
     """The lower (virtual) stage of the edge that each send or receive of a stage uses."""
-    is_lower = np.isin(sorts(codes), [sort_of("S"), sort_of("R", True)])
-    lower: Codes = chunks(codes) * stages + stage - ~is_lower
+    is_lower = np.isin(sorts(program.codes[stage]), [sort_of("S"), sort_of("R", True)])
+    lower: Codes = program.virtual(stage) - ~is_lower
     return lower

@@ -135,7 +135,7 @@ def _plan_in(
 
 def _deadline_s(setting: StepSetting, counts: tuple[int, ...], prediction: StepPrediction) -> float:
     """A stage may have to wait while a mini-batch goes through all other stages, in training or in evaluation."""
-    inference = evaluation_durations(setting.costs, counts, setting.stage_speed, setting.links)
+    inference = evaluation_durations(setting, counts)
     messages_s = sum(inference.up_link_s) + sum(inference.down_link_s)
     longest_wait_s = max(
         prediction.step_time_s, prediction.first_step_s, sum(inference.infer_s) + sum(inference.route_s) + messages_s
@@ -144,18 +144,19 @@ def _deadline_s(setting: StepSetting, counts: tuple[int, ...], prediction: StepP
 
 
 def _stage_plan(setting: StepSetting, counts: tuple[int, ...], stage: int) -> StagePlan:
-    runs = stage_ranges(counts)[stage :: setting.stages]
-    durations = stage_durations(setting.costs, counts, setting.stage_speed)
+    held = setting.held(stage)
+    ranges = stage_ranges(counts)
+    runs = [ranges[virtual] for virtual in held]
+    durations = stage_durations(setting.costs, counts, setting.stage_speed, setting.place)
     data_s = setting.costs.data_s if stage == 0 else 0.0
     return StagePlan(
         stage=stage,
         first=runs[0].start,
         last=runs[0].stop - 1,
         data_s=data_s,
-        forward_s=sum(durations.forward_s[stage :: setting.stages]) - data_s,
-        backward_s=sum(durations.backward_s[stage :: setting.stages])
-        + sum(durations.labels_s[stage :: setting.stages]),
-        update_s=sum(durations.update_s[stage :: setting.stages]),
+        forward_s=sum(durations.forward_s[virtual] for virtual in held) - data_s,
+        backward_s=sum(durations.backward_s[virtual] + durations.labels_s[virtual] for virtual in held),
+        update_s=sum(durations.update_s[virtual] for virtual in held),
         memory=memory_of(setting, counts, stage),
         chunks=tuple((run.start, run.stop - 1) for run in runs) if setting.virtual_stages > 1 else (),
     )
@@ -166,11 +167,11 @@ def _edges(setting: StepSetting, counts: tuple[int, ...]) -> tuple[EdgePlan, ...
     moved: dict[tuple[int, int], int] = {}
     stages = setting.stages
     for index, own in enumerate(stage_ranges(counts)[:-1]):
-        lower, upper = index % stages, (index + 1) % stages
+        lower, upper = setting.place(index, stages), setting.place(index + 1, stages)
+        if lower == upper:  # handed over within the stage
+            continue
         end = setting.costs.components[own.stop - 1]
         moved[lower, upper] = moved.get((lower, upper), 0) + end.output_bytes
         if SCHEDULES[setting.schedule].is_pipeline:
             moved[upper, lower] = moved.get((upper, lower), 0) + end.output_bytes - end.label_bytes - end.mask_bytes
-    if stages == 1:  # virtual stages of one stage need no messages
-        return ()
     return tuple(EdgePlan(f"{source}->{goal}", total) for (source, goal), total in moved.items())

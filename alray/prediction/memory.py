@@ -21,7 +21,8 @@ def memory_of(setting: StepSetting, partition: Sequence[int], stage: int) -> Mem
     It is the memory of the stage's device. A checkpoint is written from a copy of weights, buffers and optimizer state.
     """
     components = setting.costs.components
-    runs = stage_ranges(partition)[stage :: setting.stages]
+    ranges = stage_ranges(partition)
+    runs = [ranges[virtual] for virtual in setting.held(stage)]
     if setting.stages == 1:  # a micro-batch goes through all virtual stages and back before the next one
         runs = [range(len(components))]
     held = [components[index] for own in runs for index in own]
@@ -129,12 +130,13 @@ def _edge_copies(setting: StepSetting, stage: int, index: int = 0) -> tuple[floa
     if not SCHEDULES[setting.schedule].is_pipeline:
         memory, ring = setting.memory(stage), setting.in_flight + 1.0
         return ring if memory.waiting else 1.0, ring if memory.sent else 0.0
-    if stage == 0 and index == 0:
+    # For each virtual stage of the stage, the stage that its input comes from.
+    sources = [setting.place(virtual - 1, setting.stages) if virtual else None for virtual in setting.held(stage)]
+    below, parts = sources[index], setting.micro_batches
+    if below is None:
         return 0.0, 0.0
-    below, parts = (stage - 1) % setting.stages, setting.micro_batches
     slots = most_in_use(setting.schedule, below, stage, setting.stages, parts, setting.virtual_stages, down=False)
-    sharing = setting.virtual_stages - (stage == 0)  # virtual stages of the stage, which get their input over this ring
-    return (slots / sharing + 1) / parts, 0.0
+    return (slots / sources.count(below) + 1) / parts, 0.0
 
 
 def stage_ranges(partition: Sequence[int]) -> list[range]:

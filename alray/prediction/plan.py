@@ -164,11 +164,11 @@ class Plan:
 
     def stage_of(self, virtual: int) -> int:
         """The stage that holds a virtual stage."""
-        return virtual % self.stages
+        return SCHEDULES[self.schedule].place(virtual, self.stages)
 
     def held(self, stage: int) -> list[int]:
         """The virtual stages that a stage holds, the lowest first."""
-        return [virtual for virtual in range(self.top + 1) if self.stage_of(virtual) == stage]
+        return SCHEDULES[self.schedule].held(stage, self.stages, (self.top + 1) // self.stages)
 
     def edges_between(self) -> list[tuple[int, int]]:
         """The stages between which outputs go up; gradients and routes go down the other way."""

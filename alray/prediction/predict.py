@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from alray.prediction.costs import Costs, Link
 from alray.prediction.durations import action_durations, computing_s, evaluation_durations
@@ -126,7 +127,9 @@ def _slower(setting: StepSetting, timeline: Timeline) -> list[float]:
     assert setting.cores is not None, "there is no contention where each stage has a device of its own"
     others = min(setting.stages * setting.replicas, setting.cores) - 1
     more = (setting.costs.contention - 1.0) * setting.costs.processor_share
-    return [1.0 + more * share for share in timeline.crowding(others)] * setting.virtual_stages
+    crowding = timeline.crowding(others)
+    stages = (setting.place(virtual, setting.stages) for virtual in range(setting.num_parts))
+    return [1.0 + more * crowding[stage] for stage in stages]
 
 
 def predict_evaluation(setting: StepSetting, partition: Sequence[int], num_batches: int) -> float:
@@ -136,10 +139,12 @@ def predict_evaluation(setting: StepSetting, partition: Sequence[int], num_batch
     """
     if num_batches == 0:
         return 0.0
-    durations = evaluation_durations(setting.costs, partition, setting.stage_speed, setting.links)
+    durations = evaluation_durations(setting, partition)
     work = sum(durations.infer_s) + sum(durations.route_s) + sum(durations.up_s) + sum(durations.down_s)
     if setting.virtual_stages > 1:
-        messages = 2 * (setting.num_parts - 1) * durations.latency_s + 2 * sum(durations.link_latency_s)
+        stages = [setting.place(virtual, setting.stages) for virtual in range(setting.num_parts)]
+        between = sum(lower != upper for lower, upper in pairwise(stages))
+        messages = 2 * between * durations.latency_s + 2 * sum(durations.link_latency_s)
         messages += sum(durations.up_link_s) + sum(durations.down_link_s)
         seconds = num_batches * (work + messages)
     else:

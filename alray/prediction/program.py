@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from alray.schedules.actions import KINDS, LABELS, Action, ActionKind
 from alray.schedules.evaluation import evaluation_actions
+from alray.schedules.placement import Place, held, round_robin
 from alray.schedules.table import schedule_named
 
 _KINDS = tuple(KINDS)
@@ -44,13 +45,14 @@ def chunks(codes: Codes) -> Codes:
     return (codes >> _KIND_BITS) & ((1 << _CHUNK_BITS) - 1)
 
 
-def looked_up(table: NDArray[np.float64], codes: Codes, stage: int, stages: int) -> NDArray[np.float64]:
+def looked_up(table: NDArray[np.float64], program: Program, stage: int) -> NDArray[np.float64]:
     """Return the entry for each action of a stage from a table of shape [virtual stages, 2 * NUM_SORTS, ...].
 
     The second half of the sorts is for the parts of messages with labels.
     """
+    codes = program.codes[stage]
     kinds = sorts(codes) + NUM_SORTS * (is_labels(codes, "S") | is_labels(codes, "R"))
-    found: NDArray[np.float64] = table[chunks(codes) * stages + stage, kinds]
+    found: NDArray[np.float64] = table[program.virtual(stage), kinds]
     return found
 
 
@@ -80,13 +82,13 @@ class Program:
     """The action lists of all stages; `codes[stage]` is an int64 array with one element per action."""
 
     codes: tuple[Codes, ...]
+    place: Place = round_robin
 
     @classmethod
-    def of(cls, lists: Iterable[Sequence[Action]]) -> Program:
+    def of(cls, lists: Iterable[Sequence[Action]], place: Place = round_robin) -> Program:
         every = list(lists)
-        return cls(
-            tuple(np.array([_code(action, len(every)) for action in actions], dtype=np.int64) for actions in every)
-        )
+        codes = (np.array([_code(action, len(every)) for action in actions], dtype=np.int64) for actions in every)
+        return cls(tuple(codes), place)
 
     @classmethod
     def of_schedule(
@@ -99,8 +101,9 @@ class Program:
         found = schedule_named(schedule)
         found.check(stages, micro_batches, virtual_stages)
         later = np.arange(num_batches, dtype=np.int64)[:, None] * _BATCH
-        steps = cls.of(found.actions(stage, stages, 0, micro_batches, virtual_stages) for stage in range(stages))
-        return cls(tuple((codes[None, :] + later).ravel() for codes in steps.codes))
+        lists = (found.actions(stage, stages, 0, micro_batches, virtual_stages) for stage in range(stages))
+        steps = cls.of(lists, found.place)
+        return cls(tuple((codes[None, :] + later).ravel() for codes in steps.codes), found.place)
 
     @classmethod
     def of_evaluation(cls, stages: int, num_batches: int) -> Program:
@@ -121,13 +124,26 @@ class Program:
         """The largest number of virtual stages on one stage."""
         return 1 + max((int(chunks(codes).max()) for codes in self.codes if len(codes)), default=0)
 
+    def stage_of(self, virtual: int) -> int:
+        """The stage that holds a virtual stage."""
+        return self.place(virtual, self.stages)
+
+    def held(self, stage: int) -> list[int]:
+        """The virtual stages that a stage holds, the lowest first."""
+        return held(self.place, stage, self.stages, self.virtual_stages)
+
+    def virtual(self, stage: int) -> Codes:
+        """The virtual stage that each action of a stage names."""
+        named: Codes = np.array(self.held(stage), dtype=np.int64)[chunks(self.codes[stage])]
+        return named
+
     def action(self, stage: int, index: int) -> Action:
         """The action at index `index` in the list of `stage`."""
         code = int(self.codes[stage][index])
         batch, rest = divmod(code, _BATCH)
         number, rest = divmod(rest, _NUMBER)
         chunk, sort = divmod(rest, 1 << _KIND_BITS)
-        return Action(chunk * self.stages + stage, _KINDS[sort // 2], batch, number, bool(sort % 2))
+        return Action(self.held(stage)[chunk], _KINDS[sort // 2], batch, number, bool(sort % 2))
 
     def actions(self, stage: int) -> tuple[Action, ...]:
         """The whole list of `stage`."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from alray.errors import PlanError
 from alray.prediction.costs import Costs, Link
 from alray.schedules.micro_batches import batch_size_fault
+from alray.schedules.placement import Place
 from alray.schedules.table import schedule_named
 
 
@@ -71,6 +72,15 @@ class StepSetting:
     def num_parts(self) -> int:
         """How many parts the components are cut into: one per virtual stage."""
         return self.stages * self.virtual_stages
+
+    @property
+    def place(self) -> Place:
+        """Which stage holds which virtual stage."""
+        return schedule_named(self.schedule).place
+
+    def held(self, stage: int) -> list[int]:
+        """The virtual stages that a stage holds, the lowest first."""
+        return schedule_named(self.schedule).held(stage, self.stages, self.virtual_stages)
 
     def memory(self, stage: int) -> StageMemory:
         """The parts of `stage` that lie in the memory of its device."""

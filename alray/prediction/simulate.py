@@ -82,9 +82,7 @@ def _work(program: Program, seconds: Floats) -> _Work:
     Args:
         seconds: as `_seconds` gives them, with one more dimension for several durations at once.
     """
-    spent = []
-    for stage, codes in enumerate(program.codes):
-        spent.append(looked_up(seconds, codes, stage, program.stages))
+    spent = [looked_up(seconds, program, stage) for stage in range(program.stages)]
     return _Work(spent, [np.cumsum(own, axis=0) - own for own in spent])
 
 

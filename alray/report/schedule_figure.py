@@ -102,8 +102,8 @@ def _described(bar: TimedAction, plan: Plan) -> dict[str, Any]:
         return described
     described["mini_batch"] = action.batch
     if sign == ">":
-        return {**described, "peer": action.peer % plan.stages if action.kind in "SR" else None}
-    runs = plan.stage_plans[action.stage % plan.stages].runs
+        return {**described, "peer": plan.stage_of(action.peer) if action.kind in "SR" else None}
+    runs = plan.stage_plans[plan.stage_of(action.stage)].runs
     own = runs[min(action.stage // plan.stages, len(runs) - 1)] if plan.stages > 1 else range(sum(map(len, runs)))
     names = [f"{index} {plan.costs.components[index].name}" for index in own]
     micro_batch = action.number if plan.micro_batches > 1 else None

@@ -316,7 +316,8 @@ class RayEngine(ClusterEngine):
         except StageError:
             return None  # nodes were lost: the graph asks for the same room, reports the loss and is made again
         cores = None if resources.resolved_device == "cuda" else placement.cores
-        links, replica_link = links_of(placement.nodes, plan.stages, note, ring=plan.virtual_stages > 1)
+        ring = (plan.stages - 1, 0) in plan.edges_between()
+        links, replica_link = links_of(placement.nodes, plan.stages, note, ring=ring)
         found = StageDevices(cores=cores, nodes=placement.hosts, links=links, replica_link=replica_link)
         if resources.stage_speed != "auto" or spec.pipeline.costs is not None:
             return found

@@ -19,6 +19,7 @@ from itertools import accumulate
 
 from alray.schedules.actions import Action, parse
 from alray.schedules.durations import Durations
+from alray.schedules.placement import held, of_stages, round_robin
 from alray.schedules.schedule import Actions
 
 
@@ -39,7 +40,7 @@ def in_order(text: str) -> Actions:
         last = stages * virtual_stages - 1
         found = []
         for number, phase in enumerate(phases):
-            for own in range(stage, last + 1, stages):
+            for own in held(round_robin, stage, stages, virtual_stages):
                 absent = {"R": own == 0 or stages == 1, "S": own == last or stages == 1}
                 found += [Action(own, each.kind, batch, each.number) for each in phase if not absent.get(each.kind)]
             if number < len(barriers) and stages > 1:
@@ -47,11 +48,6 @@ def in_order(text: str) -> Actions:
         return tuple(found)
 
     return actions
-
-
-def of_stages(seconds: Sequence[float], stages: int) -> list[float]:
-    """The seconds of each stage, over all its virtual stages."""
-    return [sum(seconds[stage::stages]) for stage in range(stages)]
 
 
 def latest_s(durations: Durations, after_forward_s: Sequence[float], stages: int) -> float:

@@ -12,7 +12,8 @@ Published as the `ALM` mode of Associated Learning.
 from __future__ import annotations
 
 from alray.schedules.durations import Durations
-from alray.schedules.local import in_order, latest_s, of_stages
+from alray.schedules.local import in_order, latest_s
+from alray.schedules.placement import of_stages
 from alray.schedules.schedule import Schedule
 
 

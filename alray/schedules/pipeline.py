@@ -8,10 +8,12 @@ stage's list.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
-from alray.schedules.actions import Action
+from alray.schedules.actions import Action, ActionKind
 from alray.schedules.durations import Durations
+from alray.schedules.placement import Place, of_stages, round_robin
 from alray.schedules.schedule import Actions, Bound, Computation
 
 Order = Callable[[int, int, int, int], Iterable[Computation]]
@@ -32,8 +34,9 @@ def with_messages(order: Order) -> Actions:
             listed = [Action(own, kind, batch, part) for kind, own, part in _alone(micro_batches, virtual_stages)]
             return (*listed, *(Action(own, "U", batch) for own in range(virtual_stages)))
         last = stages * virtual_stages - 1
-        listed = []
+        listed, held = [], set()
         for kind, own, part in order(stage, stages, micro_batches, virtual_stages):
+            held.add(own)
             down = kind != "F"
             source, goal = (last, 0) if down else (0, last)
             if own != source and kind != "G":
@@ -41,9 +44,19 @@ def with_messages(order: Order) -> Actions:
             listed.append(Action(own, kind, batch, part))
             if own != goal and kind != "G":
                 listed.append(Action(own, "S", batch, part, down))
-        return (*listed, *(Action(own, "U", batch) for own in range(stage, last + 1, stages)))
+        return (*listed, *(Action(own, "U", batch) for own in sorted(held)))
 
     return actions
+
+
+def numbered(steps: Iterable[tuple[ActionKind, int]]) -> list[Computation]:
+    """Computations of these kinds and virtual stages, each with the next micro-batch in turn. B counts as I and G."""
+    done: Counter[tuple[ActionKind, int]] = Counter()
+    listed: list[Computation] = []
+    for kind, own in steps:
+        listed.append((kind, own, done["I" if kind == "B" else kind, own]))
+        done.update([("I", own), ("G", own)] if kind == "B" else [(kind, own)])
+    return listed
 
 
 def _alone(micro_batches: int, virtual_stages: int) -> Iterable[Computation]:
@@ -62,7 +75,7 @@ def two_phases_bound(durations: Durations, stages: int, micro_batches: int) -> f
     so the bound is the largest over the pipelines that begin at a stage r.
     """
     forward, backward = durations.forward_s, durations.backward_s
-    update = [sum(durations.update_s[stage::stages]) for stage in range(stages)]
+    update = durations.update_s
     return max(
         sum(forward[first:])
         + sum(backward[first:])
@@ -72,7 +85,7 @@ def two_phases_bound(durations: Durations, stages: int, micro_batches: int) -> f
     )
 
 
-def way_bound(*, split_backward: bool = False) -> Bound:
+def way_bound(*, split_backward: bool = False, place: Place = round_robin) -> Bound:
     """The bound where forwards and backwards take turns.
 
     One micro-batch goes up to stage s, stage s does all its work, and the last micro-batch comes back down; with
@@ -82,18 +95,20 @@ def way_bound(*, split_backward: bool = False) -> Bound:
     Args:
         split_backward: only I, the gradient of the input, is on the way; G is not. Then F + I + G + U of one stage may
             be longer than the way.
+        place: of virtual stages. The way leads up through the first one of each stage, and down through it.
     """
 
     def bound(durations: Durations, stages: int, micro_batches: int) -> float:
         split = split_backward and stages > 1
         down = durations.input_gradient_s if split else durations.backward_s
-        update = [sum(durations.update_s[stage::stages]) for stage in range(stages)]
+        update = of_stages(durations.update_s, stages, place)
         way = [up + back for up, back in zip(durations.forward_s, down, strict=True)]
-        work = [micro_batches * sum(way[stage::stages]) for stage in range(stages)]
+        work = [micro_batches * seconds for seconds in of_stages(way, stages, place)]
         rest = durations.weight_gradient_s if split else [0.0] * len(way)
+        all_rest = of_stages(rest, stages, place)
         longest = 0.0
         for first in range(stages):
-            own = work[first] + micro_batches * sum(rest[first::stages]) + update[first]
+            own = work[first] + micro_batches * all_rest[first] + update[first]
             longest = max(longest, own)
             passed = 0.0
             for stage in range(first, stages):

@@ -25,20 +25,20 @@ def most_in_use(
     schedule: str, source: int, goal: int, stages: int, micro_batches: int, virtual_stages: int, *, down: bool
 ) -> int:
     """The most slots that are ever in use on the edge from stage `source` to stage `goal`, if nothing but the two hold
-    each other up. With so many, no send waits.
+    each other up. With so many, no send waits. From a stage to itself: the most messages that it hands over and uses.
 
     Args:
         down: whether the edge carries gradients.
     """
-    lists = [
-        [
+    lists = {
+        stage: [
             action
             for batch in range(_MINI_BATCHES)
             for action in SCHEDULES[schedule].actions(stage, stages, batch, micro_batches, virtual_stages)
         ]
         for stage in (source, goal)
-    ]
-    return slots_in_use(*lists, down=down)
+    }
+    return slots_in_use(lists[source], lists[goal], down=down)
 
 
 def slots_in_use(sender: Sequence[Action], receiver: Sequence[Action], *, down: bool) -> int:
@@ -49,7 +49,10 @@ def slots_in_use(sender: Sequence[Action], receiver: Sequence[Action], *, down: 
     Raises:
         PlanError: where the two wait for each other for ever.
     """
-    coming = {_sent(action) for action in sender if action.kind == "S" and action.down == down}
+    taken = {_received(action) for action in receiver if action.kind == "R"}
+    if sender is receiver:
+        return _handed_over(receiver, down=down)
+    coming = {_sent(action) for action in sender if action.kind == "S" and action.down == down} & taken
     returning = {_sent(action) for action in receiver if action.kind == "S"}
     frees = _frees(receiver, coming, down=down)
     sent: set[_Message] = set()  # by the receiver, which the sender may wait for
@@ -74,6 +77,19 @@ def slots_in_use(sender: Sequence[Action], receiver: Sequence[Action], *, down: 
             sent.add(_sent(action))
         in_use -= frees.get(position, 0)
         position += 1
+
+
+def _handed_over(own: Sequence[Action], *, down: bool) -> int:
+    """The most messages in use that a stage with this list hands over to itself."""
+    coming = {_sent(action) for action in own if action.kind == "S" and action.down == down}
+    coming &= {_received(action) for action in own if action.kind == "R"}
+    frees = _frees(own, coming, down=down)
+    in_use, most = 0, 0
+    for position, action in enumerate(own):
+        in_use += action.kind == "S" and _sent(action) in coming
+        most = max(most, in_use)
+        in_use -= frees.get(position, 0)
+    return most
 
 
 def _sent(action: Action) -> _Message:

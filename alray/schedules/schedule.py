@@ -6,11 +6,13 @@ the plan, the stages and the reports ask that value; none of them knows a schedu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
+from alray.counting import counted
 from alray.errors import PlanError
 from alray.schedules.actions import COMPUTE, Action, ActionKind
 from alray.schedules.durations import Durations
@@ -22,6 +24,7 @@ from alray.schedules.micro_batches import (
     Demand,
     Fault,
 )
+from alray.schedules.placement import Place, held, of_stages, round_robin
 
 Methods = Literal["local losses", "backpropagation"]
 Bound = Callable[[Durations, int, int], float]
@@ -35,6 +38,13 @@ class Actions(Protocol):
     def __call__(
         self, stage: int, stages: int, batch: int, micro_batches: int, virtual_stages: int
     ) -> tuple[Action, ...]: ...
+
+
+class Layout(NamedTuple):
+    """How many stages and micro-batches there are."""
+
+    stages: int
+    micro_batches: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +75,12 @@ class Schedule:
     """Its check of the number of micro-batches. None: it does not cut mini-batches."""
     fewest_virtual_stages: int | None = None
     """Fewest virtual stages on each stage, and their number by default. None: it has no virtual stages."""
+    most_virtual_stages: int = MOST_VIRTUAL_STAGES
+    """Most virtual stages on each stage."""
+    place: Place = round_robin
+    """Which stage holds which virtual stage."""
+    only_layout: Layout | None = None
+    """The only stages and micro-batches that it is for. None: it is for any number that it does not refuse."""
 
     def __post_init__(self) -> None:
         for part in fields(self):
@@ -108,6 +124,8 @@ class Schedule:
         Two per stage if that is possible. Otherwise the next larger number that is, up to four per stage, or else the
         next smaller one. If there is none, two per stage: the spec is refused.
         """
+        if self.only_layout is not None:
+            return self.only_layout.micro_batches
         usual = PER_STAGE * stages if self.cuts_mini_batches else 1
         if batch_size is None or not self.cuts_mini_batches:
             return usual
@@ -118,7 +136,13 @@ class Schedule:
 
     def kinds(self, stages: int) -> frozenset[ActionKind]:
         """The kinds of its actions on so many stages."""
+        if self.only_layout is not None:
+            return _kinds(self, self.only_layout.stages)
         return _kinds(self, min(stages, 2))  # further stages do what these two do
+
+    def held(self, stage: int, stages: int, virtual_stages: int) -> list[int]:
+        """The virtual stages that a stage holds, the lowest first."""
+        return held(self.place, stage, stages, virtual_stages)
 
     def has_barrier(self, stages: int) -> bool:
         """Whether stages wait for each other at a barrier."""
@@ -136,13 +160,18 @@ class Schedule:
 
     def computing_s(self, durations: Durations, stages: int, micro_batches: int) -> list[float]:
         """Seconds that each stage computes for one mini-batch, over all its micro-batches and virtual stages."""
-        kinds = self.kinds(stages)
         total = [0.0] * len(durations.forward_s)
-        for kind, seconds in durations.computations.items():
-            if kind in kinds and kind in COMPUTE and len(seconds):
-                times = 1 if kind == "U" else micro_batches
-                total = [before + times * own for before, own in zip(total, seconds, strict=True)]
-        return [sum(total[stage::stages]) for stage in range(stages)]
+        for (kind, virtual), times in _times(self, stages, micro_batches, len(total) // stages).items():
+            seconds = durations.computations[kind]
+            total[virtual] += times * seconds[virtual] if len(seconds) else 0.0
+        return of_stages(total, stages, self.place)
+
+    def stages_fault(self, stages: int) -> Fault | None:
+        """Why it cannot run on so many stages; None where it can."""
+        if self.only_layout is None or stages == self.only_layout.stages:
+            return None
+        own = counted(self.only_layout.stages, "stage")
+        return f"`{self.name}` is for {own}, got {stages}", "leave it out, or choose another schedule"
 
     def micro_batches_fault(self, stages: int, micro_batches: int) -> Fault | None:
         """Why it cannot run so many micro-batches on so many stages; None where it can."""
@@ -150,6 +179,12 @@ class Schedule:
             if micro_batches == 1:
                 return None
             return f"`{self.name}` does not cut mini-batches, got {micro_batches}", "leave it out"
+        if self.only_layout is not None and micro_batches != self.only_layout.micro_batches:
+            return (
+                f"`{self.name}` is for {counted(self.only_layout.micro_batches, 'micro-batch', 'micro-batches')}, "
+                f"got {micro_batches}",
+                "leave it out, or give another file",
+            )
         if not 1 <= micro_batches <= MOST_MICRO_BATCHES:
             return f"{micro_batches} micro-batches", f"use 1 to {MOST_MICRO_BATCHES}"
         return self.demand(stages, micro_batches)
@@ -163,10 +198,13 @@ class Schedule:
                 f"`{self.name}` has one virtual stage on each stage, got {virtual_stages}",
                 "leave it out, or choose a schedule with virtual stages",
             )
-        fewest = self.fewest_virtual_stages
-        if not fewest <= virtual_stages <= MOST_VIRTUAL_STAGES:
+        fewest, most = self.fewest_virtual_stages, self.most_virtual_stages
+        if fewest == most != virtual_stages:
+            each = counted(most, "virtual stage")
+            return f"`{self.name}` has {each} on each stage, got {virtual_stages}", "leave it out"
+        if not fewest <= virtual_stages <= most:
             return (
-                f"`{self.name}` has {fewest} to {MOST_VIRTUAL_STAGES} virtual stages per stage, got {virtual_stages}",
+                f"`{self.name}` has {fewest} to {most} virtual stages per stage, got {virtual_stages}",
                 "use a number in that range, or choose another schedule",
             )
         return None
@@ -180,6 +218,7 @@ class Schedule:
                 key="pipeline.schedule",
             )
         faults = {
+            "stages": self.stages_fault(stages),
             "micro_batches": self.micro_batches_fault(stages, micro_batches),
             "virtual_stages": self.virtual_stages_fault(virtual_stages),
         }
@@ -202,4 +241,18 @@ class Schedule:
 @cache
 def _kinds(schedule: Schedule, stages: int) -> frozenset[ActionKind]:
     parts = schedule.default_micro_batches(stages), schedule.default_virtual_stages
-    return frozenset(action.kind for stage in {0, stages - 1} for action in schedule.actions(stage, stages, 0, *parts))
+    asked = range(stages) if schedule.only_layout is not None else {0, stages - 1}
+    return frozenset(action.kind for stage in asked for action in schedule.actions(stage, stages, 0, *parts))
+
+
+@cache
+def _times(
+    schedule: Schedule, stages: int, micro_batches: int, virtual_stages: int
+) -> dict[tuple[ActionKind, int], int]:
+    """How often each virtual stage does each computation for one mini-batch."""
+    return Counter(
+        (action.kind, action.stage)
+        for stage in range(stages)
+        for action in schedule.actions(stage, stages, 0, micro_batches, virtual_stages)
+        if action.kind in COMPUTE
+    )

@@ -15,7 +15,8 @@ shorter than the forwards of the other stages, the stage waits for it.
 from __future__ import annotations
 
 from alray.schedules.durations import Durations
-from alray.schedules.local import in_order, of_stages
+from alray.schedules.local import in_order
+from alray.schedules.placement import of_stages
 from alray.schedules.schedule import Schedule
 
 

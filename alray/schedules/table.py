@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alray.errors import PlanError
 from alray.schedules import (
+    dualpipe_v,
     gpipe,
     interleaved_1f1b,
     naive,
@@ -13,6 +14,7 @@ from alray.schedules import (
     sequential,
     single,
     streamed,
+    zb_v,
     zero_bubble,
 )
 from alray.schedules.schedule import Schedule
@@ -46,6 +48,8 @@ SCHEDULES: dict[str, Schedule] = table(
     one_f_one_b.SCHEDULE,
     interleaved_1f1b.SCHEDULE,
     zero_bubble.SCHEDULE,
+    zb_v.SCHEDULE,
+    dualpipe_v.SCHEDULE,
 )
 """Every schedule by its name."""
 

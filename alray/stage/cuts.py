@@ -156,6 +156,7 @@ class Cuts:
         inference = Inference(
             self._assignment.stage,
             self._assignment.plan.stages,
+            self._assignment.plan.held(self._assignment.stage),
             ports=self._ports,
             clock=self._clock,
             evaluator=evaluator,

@@ -6,7 +6,7 @@ action only, because another stage of the same process may train between two act
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +25,7 @@ from alray.tasks.task import Measured
 
 @dataclass(frozen=True)
 class Inference:
-    """One evaluation on stage `number` of `stages`, of the weights after `step` mini-batches.
+    """One evaluation on stage `number` of `stages`, which holds the virtual stages `held`, of the weights after `step` mini-batches.
 
     Attributes:
         evaluator: gives the batches and takes the class scores; on stage 0 alone.
@@ -36,6 +36,7 @@ class Inference:
 
     number: int
     stages: int
+    held: Sequence[int]
     ports: Ports
     clock: Clock
     evaluator: Evaluator | None
@@ -109,14 +110,15 @@ class Inference:
         return outgoing | {"labels": labels}, [self.measured(scores, labels) for scores in routes]
 
     def _in_rounds(self, stage: Stage) -> Waiting[None]:
-        """With virtual stages: as many batches as there are stages go round the ring of stages together.
+        """With virtual stages: as many batches as there are stages go through all of them together.
 
         Each stage runs E of its first virtual stage for all of them, then of its next one, and so on. Then routes come
         down in the same way, from the last virtual stage to the first.
 
         No two stages can wait for each other for ever. All stages would have to wait for room, because a stage that
         waits for a message waits for one that waits for room. Then every edge of the ring would hold a batch and every
-        stage another one, which are more batches than go round at once.
+        stage another one, which are more batches than go round at once. Where a stage hands batches over to itself,
+        there is always room, so it never waits for any.
         """
         source = iter(self.evaluator) if self.evaluator is not None else None
         for begin in range(0, self.count, self.stages):
@@ -128,7 +130,7 @@ class Inference:
         """E of these batches. Returns the routes that turn here, by virtual stage and batch."""
         routes: _Routes = {}
         for own in range(stage.virtual_stages):
-            virtual = own * self.stages + self.number
+            virtual = self.held[own]
             for batch in together:
                 received = None
                 if source is None or own > 0:
@@ -145,7 +147,7 @@ class Inference:
     def _round_down(self, stage: Stage, together: range, routes: _Routes) -> Waiting[None]:
         """D of these batches."""
         for own in reversed(range(stage.virtual_stages)):
-            virtual = own * self.stages + self.number
+            virtual = self.held[own]
             for batch in together:
                 above: list[torch.Tensor] = []
                 if self.ports.down_from[own] is not None:

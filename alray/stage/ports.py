@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from alray.channel.edge import Barrier, Receiver, Sender
+from alray.channel.in_process import Queue
 from alray.channel.inbox import Inbox
 from alray.channel.message import packed_bytes
 from alray.nn.network import Network
@@ -20,6 +22,9 @@ have received all but the one before it, even if there is one after every mini-b
 
 Stream = Literal["up", "down"]
 """What goes over an edge: the outputs of a virtual stage to the next one, or gradients and routes to the one before."""
+STREAMS: tuple[Stream, ...] = ("up", "down")
+WITHIN = "within the stage"
+"""In place of the name of an edge: two virtual stages that follow each other lie on one stage."""
 
 
 @dataclass
@@ -60,6 +65,11 @@ class Ports:
             inboxes: the same.
         """
         held = plan.held(stage)
+        senders, inboxes = dict(senders), dict(inboxes)
+        if any(plan.stage_of(virtual + 1) == stage for virtual in held if virtual < plan.top):
+            for stream in STREAMS:  # what a stage hands over to itself stays where it is
+                queue = Queue(WITHIN, sys.maxsize)
+                senders[stream, stage], inboxes[stream, stage] = queue.sender(), Inbox(queue.receiver())
         return cls(
             up_from=[inboxes.get(("up", plan.stage_of(virtual - 1))) if virtual > 0 else None for virtual in held],
             up_to=[senders.get(("up", plan.stage_of(virtual + 1))) if virtual < plan.top else None for virtual in held],
@@ -85,9 +95,11 @@ class Ports:
                 end.close()
 
     def bytes_sent(self) -> dict[str, int]:
-        """Bytes handed over so far, by edge."""
+        """Bytes sent to other stages so far, by edge."""
         total: dict[str, int] = {}
         for end in self.senders:
+            if end.edge == WITHIN:
+                continue
             total[end.edge] = total.get(end.edge, 0) + end.bytes_sent
         return total
 

@@ -61,6 +61,8 @@ SHAPES = [
     ("interleaved_1f1b", 2, 2, 2),
     ("zero_bubble", 4, 1, 2),
     ("zero_bubble", 2, 2, 2),
+    ("zb_v", 2, 2, 2),
+    ("dualpipe_v", 4, 2, 2),
 ]
 """Schedule, micro-batches, virtual stages, stages."""
 

@@ -138,7 +138,7 @@ def test_without_a_label_chain_one_route_comes_down(make_costs: Make) -> None:
     *lower, last = costs.components
     costs = replace(costs, components=(*(replace(entry, ends_route=False) for entry in lower), last))
     assert plan_of(costs, stages=1, evaluation_batches=1).evaluation_s == pytest.approx(12e-3)
-    durations = evaluation_durations(costs, [2, 2])
+    durations = evaluation_durations(StepSetting(schedule="streamed", costs=costs, stages=2, in_flight=1), [2, 2])
     assert list(durations.down_s) == pytest.approx([4e-3])
     assert list(durations.route_s) == pytest.approx([2e-3, 2e-3])
 

@@ -44,7 +44,11 @@ def test_no_order_of_events_needs_more(schedule: str, stages: int, rounds: int, 
     """Stages that do their lists in any order of time never have more on an edge, and all of them come to the end."""
     asked = SCHEDULES[schedule]
     micro_batches = 1 if schedule == "naive" else stages * rounds
-    virtual = max(virtual, asked.default_virtual_stages) if asked.has_virtual_stages else 1
+    if asked.micro_batches_fault(stages, micro_batches) is not None:
+        micro_batches *= 2
+    virtual = (
+        min(max(virtual, asked.default_virtual_stages), asked.most_virtual_stages) if asked.has_virtual_stages else 1
+    )
     lists = [
         [action for batch in range(3) for action in asked.actions(stage, stages, batch, micro_batches, virtual)]
         for stage in range(stages)
@@ -62,12 +66,12 @@ def test_no_order_of_events_needs_more(schedule: str, stages: int, rounds: int, 
         action = lists[stage][positions[stage]]
         if action.kind == "S":
             arrived.add((action.batch, action.peer, action.number, action.down))
-            edge = (stage, action.peer % stages, action.down)
+            edge = (stage, asked.place(action.peer, stages), action.down)
             in_use[edge] = in_use.get(edge, 0) + 1
             most = most_in_use(schedule, edge[0], edge[1], stages, micro_batches, virtual, down=action.down)
             assert in_use[edge] <= most
         for edge in last[stage].get(positions[stage], ()):
-            in_use[edge[0] % stages, stage, edge[1]] -= 1
+            in_use[asked.place(edge[0], stages), stage, edge[1]] -= 1
         positions[stage] += 1
 
 

@@ -15,6 +15,8 @@ CLASSES = {
     "1f1b": "Schedule1F1B",
     "interleaved_1f1b": "ScheduleInterleaved1F1B",
     "zero_bubble": "ScheduleInterleavedZeroBubble",
+    "zb_v": "ScheduleZBVZeroBubble",
+    "dualpipe_v": "ScheduleDualPipeV",
 }
 KINDS = {"F": "F", "B": "B", "I": "I", "W": "G"}  # torch's W is our G: here W is a barrier
 
@@ -30,6 +32,8 @@ def torch_order(
             group_size=stages,
             num_stages=stages * virtual_stages,
             submod=None,
+            is_first=chunk == 0,
+            is_last=chunk == virtual_stages - 1,
             has_backward=False,
         )
         for chunk in range(virtual_stages)
@@ -39,7 +43,8 @@ def torch_order(
     orders = torch_class(held if asked.has_virtual_stages else held[0], micro_batches).pipeline_order
     found = []
     for stage in range(stages):
-        texts = [re.fullmatch(r"(\d+)([FBIW])(\d+)", str(action)) for action in orders[stage] if action is not None]
+        parts = [part for action in orders[stage] if action is not None for part in action.sub_actions or (action,)]
+        texts = [re.fullmatch(r"(\d+)([FBIW])(\d+)", str(part)) for part in parts]
         own = [(KINDS[text[2]], int(text[1]), int(text[3])) for text in texts if text is not None]
         if schedule == "1f1b" and stage == stages - 1:
             # torch's list for its display counts the last stage's forwards from 1; what it runs counts from 0.
@@ -57,6 +62,8 @@ def torch_order(
         ("interleaved_1f1b", 3),
         ("zero_bubble", 1),
         ("zero_bubble", 2),
+        ("zb_v", 2),
+        ("dualpipe_v", 2),
     ],
 )
 def test_the_order_is_torchs(schedule: str, virtual_stages: int) -> None:
@@ -64,7 +71,7 @@ def test_the_order_is_torchs(schedule: str, virtual_stages: int) -> None:
     for stages in range(2, 7):
         for micro_batches in range(1, 14):
             if SCHEDULES[schedule].micro_batches_fault(stages, micro_batches) is not None:
-                with pytest.raises(ValueError, match=r"(?i)number of microbatches"):
+                with pytest.raises(ValueError, match=r"(?i)number of microbatches|at least as many microbatches"):
                     torch_order(schedule, stages, micro_batches, virtual_stages)
                 continue
             expected = torch_order(schedule, stages, micro_batches, virtual_stages)
