@@ -170,6 +170,8 @@ class Backpropagation(Chain):
         if ready is not None:
             ready.begin()
         losses = self._gradients(graph, batch)
+        if graph.later is not None:  # the list splits the backwards of other micro-batches
+            graph.later.compute()
         if ready is not None:
             ready.finish()
         self._gradients_done(batch)
