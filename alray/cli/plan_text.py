@@ -54,7 +54,7 @@ def plan_text(plan: Plan, view: View, *, name: str, page: Page) -> str:
     Args:
         view: the predicted actions of its first mini-batches.
     """
-    heading = page.heading(f"{name}: {plan.method}, {plan.schedule}, {_stages(plan)}")
+    heading = page.heading(f"{name}: {plan.method}, {plan.schedule_name}, {_stages(plan)}")
     tables = (page.table(_times(plan)), page.table(_memory(plan)))
     return "\n\n".join([f"{heading}\n{_basis(plan, page)}", *tables, _chart(view, page), page.fields(_figures(plan))])
 

@@ -191,7 +191,7 @@ def _checked(
     said = {
         "file": str(path),
         "method": spec.method.kind,
-        "schedule": spec.schedule,
+        "schedule": spec.schedule_name,
         "components": spec.model.num_components,
         "stages": spec.pipeline.stages,
     }

@@ -187,7 +187,7 @@ def plan_line(plan: Plan) -> str:
     """The plan in one line."""
     bubble = "no bubble, for they take turns" if plan.in_turns else f"bubble {share(plan.predicted_bubble)}"
     return (
-        f"{counted(plan.stages, 'stage')} {list(plan.partition)}, {plan.schedule}: predicted "
+        f"{counted(plan.stages, 'stage')} {list(plan.partition)}, {plan.schedule_name}: predicted "
         f"{seconds(plan.predicted_step_time_s)} a mini-batch, {bubble}"
     )
 

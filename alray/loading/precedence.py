@@ -13,6 +13,7 @@ from typing import Any
 from alray.counting import counted
 from alray.loading.messages import meant_kind
 from alray.loading.source_locations import SourceLocations
+from alray.schedules.listed import is_listed
 from alray.schedules.table import SCHEDULES, schedules_for
 from alray.spec.grammar import spot
 from alray.spec.method import DEFAULT, METHODS
@@ -85,9 +86,13 @@ def _method(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
     section = METHODS[kind]
     schedule = _value(document, "pipeline", "schedule")
     known = [each.name for each in schedules_for(local_losses=section.local_losses)]
+    if is_listed(schedule):
+        known = [schedule] if not section.local_losses else known
     if schedule not in (None, "auto", *known):
         yield ("pipeline", "schedule"), f"it is not one for {kind}"
-    pipelined = schedule in known and SCHEDULES[schedule].is_pipeline  # whoever asked for that wants the stages
+    pipelined = schedule in known and (
+        is_listed(schedule) or SCHEDULES[schedule].is_pipeline
+    )  # whoever asked for that wants the stages
     if not section.local_losses and not pipelined:
         if _value(document, "pipeline", "stages") not in (None, 1):
             yield ("pipeline", "stages"), f"{kind} runs on one stage"

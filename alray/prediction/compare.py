@@ -37,7 +37,7 @@ class Alternative:
     def of_plan(cls, plan: Plan) -> Alternative:
         """The row with the figures of a plan."""
         return cls(
-            schedule=plan.schedule,
+            schedule=plan.schedule_name,
             stages=plan.stages,
             micro_batches=plan.micro_batches,
             virtual_stages=plan.virtual_stages,

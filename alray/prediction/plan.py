@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from alray.errors import PlanError
 from alray.prediction.costs import Costs, Link
 from alray.schedules.actions import Action
 from alray.schedules.room import most_in_use
@@ -122,8 +123,10 @@ class Plan:
         least = (self.stages, self.replicas, self.in_flight, self.steps_per_epoch, self.micro_batches)
         if min(*least, self.virtual_stages, *self.partition, *self.shares) < 1:
             raise ValueError("a number of the plan is below 1")
-        if self.schedule not in SCHEDULES:
-            raise ValueError(f"there is no schedule `{self.schedule}`")
+        try:
+            SCHEDULES[self.schedule].check(self.stages, self.micro_batches, self.virtual_stages)
+        except PlanError as error:
+            raise ValueError(error.problems[0].message) from error
         counts = {
             "partition": (sum(self.partition), len(self.costs.components)),
             "shares": (len(self.shares) or self.replicas, self.replicas),
@@ -148,6 +151,11 @@ class Plan:
         if any(run.start < 0 or run.stop > count for run in runs):  # first: a run may be of any length
             return False
         return sorted(index for run in runs for index in run) == list(range(count))
+
+    @property
+    def schedule_name(self) -> str:
+        """The name of the schedule as it is shown; of a file, its name."""
+        return SCHEDULES[self.schedule].name
 
     def actions(self, stage: int) -> tuple[Action, ...]:
         """The actions of `stage` for mini-batch 0; every mini-batch has the same list.

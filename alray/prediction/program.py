@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from alray.schedules.actions import KINDS, LABELS, Action, ActionKind
 from alray.schedules.evaluation import evaluation_actions
 from alray.schedules.placement import Place, held, round_robin
-from alray.schedules.table import schedule_named
+from alray.schedules.table import SCHEDULES
 
 _KINDS = tuple(KINDS)
 _KIND_BITS, _CHUNK_BITS, _NUMBER_BITS = 8, 8, 16  # kind and direction, then chunk, then number, then mini-batch
@@ -98,7 +98,7 @@ class Program:
 
         Raises PlanError where there is no such schedule, or where it cannot run with these numbers.
         """
-        found = schedule_named(schedule)
+        found = SCHEDULES[schedule]
         found.check(stages, micro_batches, virtual_stages)
         later = np.arange(num_batches, dtype=np.int64)[:, None] * _BATCH
         lists = (found.actions(stage, stages, 0, micro_batches, virtual_stages) for stage in range(stages))

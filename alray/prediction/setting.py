@@ -9,7 +9,7 @@ from alray.errors import PlanError
 from alray.prediction.costs import Costs, Link
 from alray.schedules.micro_batches import batch_size_fault
 from alray.schedules.placement import Place
-from alray.schedules.table import schedule_named
+from alray.schedules.table import SCHEDULES
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class StepSetting:
     links: tuple[Link | None, ...] = ()
 
     def __post_init__(self) -> None:
-        schedule_named(self.schedule).check(self.stages, self.micro_batches, self.virtual_stages)
+        SCHEDULES[self.schedule].check(self.stages, self.micro_batches, self.virtual_stages)
         fault = batch_size_fault(self.costs.batch_size, self.micro_batches)
         if fault is not None:
             raise PlanError(fault[0], hint=fault[1], key="pipeline.micro_batches")
@@ -76,11 +76,11 @@ class StepSetting:
     @property
     def place(self) -> Place:
         """Which stage holds which virtual stage."""
-        return schedule_named(self.schedule).place
+        return SCHEDULES[self.schedule].place
 
     def held(self, stage: int) -> list[int]:
         """The virtual stages that a stage holds, the lowest first."""
-        return schedule_named(self.schedule).held(stage, self.stages, self.virtual_stages)
+        return SCHEDULES[self.schedule].held(stage, self.stages, self.virtual_stages)
 
     def memory(self, stage: int) -> StageMemory:
         """The parts of `stage` that lie in the memory of its device."""

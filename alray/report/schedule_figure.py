@@ -65,7 +65,7 @@ def schedule_figure(views: Mapping[str, View], plan: Plan, shown_s: float | None
     return Figure(
         "schedule",
         f"Schedule, {described}",
-        f"What each of {plan.stages} stages does over time, {described}: {plan.schedule}.",
+        f"What each of {plan.stages} stages does over time, {described}: {plan.schedule_name}.",
         rows,
         _drawing(order, series, end_ms, shown),
         series,

@@ -128,7 +128,7 @@ def single_step(effective_records: Sequence[Record], plan: Plan) -> SingleStep:
     known = [parts for parts in measured if parts is not None]
     whole = _mean(known) if len(known) == plan.stages else None
     rows = [StepRow(stage, predicted[stage], measured[stage]) for stage in range(plan.stages)]
-    return SingleStep(plan.method, plan.schedule, (*rows, StepRow(None, _mean(predicted), whole)))
+    return SingleStep(plan.method, plan.schedule_name, (*rows, StepRow(None, _mean(predicted), whole)))
 
 
 def cells(parts: StepParts | None) -> list[str]:

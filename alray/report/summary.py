@@ -185,7 +185,7 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
     scores, per_depth = _scores(final), list(final.per_depth) if final else []
     return Figures(
         method=plan.method,
-        schedule=plan.schedule,
+        schedule=plan.schedule_name,
         stages=plan.stages,
         replicas=plan.replicas,
         partition=list(plan.partition),
@@ -245,7 +245,7 @@ def _attempt(attempt: Attempt, batch_size: float) -> AttemptSummary:
         began_after=attempt.records[0].step,
         ended_after=max(record.step for record in attempt.stage_records),
         engine=attempt.engine,
-        schedule=plan.schedule,
+        schedule=plan.schedule_name,
         stages=plan.stages,
         replicas=plan.replicas,
         partition=list(plan.partition),

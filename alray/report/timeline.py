@@ -100,7 +100,7 @@ def write_timeline(run: RunFolder, path: Location) -> Location:
         events += _process(1 + number, name, lanes, start_s=began[name], position=number)
     trace = {
         "displayTimeUnit": "ms",
-        "otherData": {"name": run.name, "schedule": run.plan.schedule, "began_s": began},
+        "otherData": {"name": run.name, "schedule": run.plan.schedule_name, "began_s": began},
         "traceEvents": events,
     }
     replace_file(path, json.dumps(trace, separators=(",", ":")) + "\n")

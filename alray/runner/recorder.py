@@ -113,7 +113,9 @@ class Recorder:
         if again:
             self.event("resumed", f"continuing from mini-batch {start.step}", step=start.step)
         else:
-            self.event("started", f"{plan.method}, {plan.schedule}, partition {list(plan.partition)}", step=start.step)
+            self.event(
+                "started", f"{plan.method}, {plan.schedule_name}, partition {list(plan.partition)}", step=start.step
+            )
 
     def begin(self, plan: Plan, step: int) -> None:
         """Begin an attempt with this plan after `step` mini-batches. Incomplete parts of earlier ones are dropped."""

@@ -3,6 +3,7 @@ what it writes, and never what it computes."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -302,7 +303,7 @@ def _length(spec: Spec) -> tuple[str, int]:
 
 def _layout(spec: Spec, partition: Sequence[int]) -> str:
     """Schedule and partition. On one stage every schedule does the same: it goes through the micro-batches in turn."""
-    return f"`{spec.schedule}`, partition {list(partition)}" if len(partition) > 1 else "one stage"
+    return f"`{spec.schedule_name}`, partition {list(partition)}" if len(partition) > 1 else "one stage"
 
 
 def _with_overrides(file: Location, overrides: list[str], before: Spec) -> LoadedSpec:
@@ -315,7 +316,7 @@ def _with_overrides(file: Location, overrides: list[str], before: Spec) -> Loade
     requested = {override.partition("=")[0].strip() for override in overrides}
     if not SCHEDULES[before.schedule].cuts_mini_batches or requested & {"pipeline", _MICRO_BATCHES}:
         return load(overrides)
-    same_schedule = [] if _SCHEDULE in requested else [f"{_SCHEDULE}={before.schedule}"]
+    same_schedule = [] if _SCHEDULE in requested else [f"{_SCHEDULE}={json.dumps(before.schedule)}"]
     try:
         return load([*same_schedule, f"{_MICRO_BATCHES}={before.micro_batches}", *overrides])
     except SpecError as error:
@@ -351,7 +352,8 @@ def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
     """The changes of `pipeline` that change the mathematics: how mini-batches are cut, and how wide text is padded.
 
     Partition, stages, virtual stages and the order of work do not: random numbers are drawn from seed, component, step
-    and micro-batch, and every component takes the micro-batches in order and adds up their gradients in that order.
+    and micro-batch, and every component takes the micro-batches in order and adds up their gradients in that order,
+    unless a file lists them otherwise.
     """
     changes = []
     # What `auto` comes to is known only after planning, and may be another number.
@@ -361,8 +363,12 @@ def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
         why = "sums are rounded otherwise, and each micro-batch has its own random numbers and batch statistics"
         changes.append(f"{change} ({why})")
     if (SCHEDULES[before.schedule].is_pipeline) != (SCHEDULES[after.schedule].is_pipeline) and _has_text(after):
-        change = _change(_SCHEDULE, before.schedule, after.schedule)
+        change = _change(_SCHEDULE, before.schedule_name, after.schedule_name)
         changes.append(f"{change} (a pipeline pads text to `max_tokens`, so random numbers fall on other words)")
+    in_order = all(SCHEDULES[spec.schedule].sums_in_order for spec in (before, after))
+    if before.schedule != after.schedule and not in_order:
+        change = _change(_SCHEDULE, before.schedule_name, after.schedule_name)
+        changes.append(f"{change} (gradients of micro-batches are added up in another order)")
     return changes
 
 

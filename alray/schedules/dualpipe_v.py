@@ -16,7 +16,7 @@ communicates; here one comes after the other. On one stage backwards are not spl
 
 from __future__ import annotations
 
-from alray.schedules.list_bound import list_bound
+from alray.schedules.unhindered import list_bound
 from alray.schedules.micro_batches import Fault
 from alray.schedules.pipeline import IDLE, numbered, with_messages
 from alray.schedules.placement import v_shaped

@@ -81,6 +81,9 @@ class Schedule:
     """Which stage holds which virtual stage."""
     only_layout: Layout | None = None
     """The only stages and micro-batches that it is for. None: it is for any number that it does not refuse."""
+    sums_in_order: bool = True
+    """Whether gradients of micro-batches are added up in the order of their numbers, as on one stage. Other orders
+    give other bits."""
 
     def __post_init__(self) -> None:
         for part in fields(self):
@@ -231,9 +234,10 @@ class Schedule:
 
         There is at least one micro-batch per stage, so that every stage has something to do.
         """
+        first = stages if self.only_layout is None else self.only_layout.micro_batches
         return [
             number
-            for number in range(stages, min(batch_size, MOST_MICRO_BATCHES) + 1)
+            for number in range(first, min(batch_size, MOST_MICRO_BATCHES) + 1)
             if batch_size % number == 0 and self.micro_batches_fault(stages, number) is None
         ]
 

@@ -17,6 +17,7 @@ from alray.schedules import (
     zb_v,
     zero_bubble,
 )
+from alray.schedules.listed import is_listed, listed
 from alray.schedules.schedule import Schedule
 
 
@@ -37,30 +38,33 @@ def table(*schedules: Schedule) -> dict[str, Schedule]:
     return names
 
 
-SCHEDULES: dict[str, Schedule] = table(
-    streamed.SCHEDULE,
-    sequential.SCHEDULE,
-    parallel_backward.SCHEDULE,
-    overlapped.SCHEDULE,
-    single.SCHEDULE,
-    naive.SCHEDULE,
-    gpipe.SCHEDULE,
-    one_f_one_b.SCHEDULE,
-    interleaved_1f1b.SCHEDULE,
-    zero_bubble.SCHEDULE,
-    zb_v.SCHEDULE,
-    dualpipe_v.SCHEDULE,
+class Table(dict[str, Schedule]):
+    """Schedules by name. The schedule of a file is no entry, and is found by the text that stands for the file."""
+
+    def __missing__(self, name: str) -> Schedule:
+        """Raises PlanError where there is no schedule of this name."""
+        if is_listed(name):
+            return listed(name)
+        raise PlanError(f"unknown schedule `{name}`", hint=f"choose one of {', '.join(self)}", key="pipeline.schedule")
+
+
+SCHEDULES = Table(
+    table(
+        streamed.SCHEDULE,
+        sequential.SCHEDULE,
+        parallel_backward.SCHEDULE,
+        overlapped.SCHEDULE,
+        single.SCHEDULE,
+        naive.SCHEDULE,
+        gpipe.SCHEDULE,
+        one_f_one_b.SCHEDULE,
+        interleaved_1f1b.SCHEDULE,
+        zero_bubble.SCHEDULE,
+        zb_v.SCHEDULE,
+        dualpipe_v.SCHEDULE,
+    )
 )
-"""Every schedule by its name."""
-
-
-def schedule_named(name: str) -> Schedule:
-    """The schedule of this name. Raises PlanError where there is none."""
-    if name not in SCHEDULES:
-        raise PlanError(
-            f"unknown schedule `{name}`", hint=f"choose one of {', '.join(SCHEDULES)}", key="pipeline.schedule"
-        )
-    return SCHEDULES[name]
+"""Every schedule by its name, and those of files by their text."""
 
 
 def schedules_for(*, local_losses: bool) -> tuple[Schedule, ...]:

@@ -93,7 +93,7 @@ def schedule_suits_method(spec: Spec) -> Iterator[Finding]:
         known = schedules_for(local_losses=spec.method.local_losses)
         yield (
             ("pipeline", "schedule"),
-            f"`{spec.schedule}` is not a schedule for {spec.method.kind}",
+            f"`{spec.schedule_name}` is not a schedule for {spec.method.kind}",
             f"choose {listed(['auto', *(schedule.name for schedule in known)])}",
         )
 
@@ -114,7 +114,7 @@ def one_stage_schedules_have_one_stage(spec: Spec) -> Iterator[Finding]:
         others = schedules_for(local_losses=spec.method.local_losses)
         yield (
             ("pipeline", "stages"),
-            f"the schedule `{spec.schedule}` runs on one stage, got {spec.pipeline.stages}",
+            f"the schedule `{spec.schedule_name}` runs on one stage, got {spec.pipeline.stages}",
             "set pipeline.stages to 1, or choose the schedule "
             f"{listed([schedule.name for schedule in others if not schedule.one_stage])}",
         )
@@ -125,6 +125,7 @@ def micro_batches_suit_schedule(spec: Spec) -> Iterator[Finding]:
     if not _suits(spec):
         return
     faults = {
+        "stages": SCHEDULES[spec.schedule].stages_fault(spec.pipeline.stages),
         "micro_batches": _micro_batches_fault(spec),
         "virtual_stages": SCHEDULES[spec.schedule].virtual_stages_fault(spec.virtual_stages),
     }
@@ -142,11 +143,11 @@ def _micro_batches_fault(spec: Spec) -> Fault | None:
     if spec.pipeline.micro_batches != "auto":
         return schedule.micro_batches_fault(stages, spec.micro_batches)
     if not schedule.cuts_mini_batches:
-        return f"`{spec.schedule}` does not cut mini-batches, got auto", "leave it out"
+        return f"`{spec.schedule_name}` does not cut mini-batches, got auto", "leave it out"
     if schedule.possible_micro_batches(stages, batch_size):
         return None
     return (
-        f"`{spec.schedule}` on {counted(stages, 'stage')} cannot cut a mini-batch of {batch_size} samples into equal "
+        f"`{spec.schedule_name}` on {counted(stages, 'stage')} cannot cut a mini-batch of {batch_size} samples into equal "
         "micro-batches, one per stage or more",
         "use a data.batch_size that is a multiple of the stages, or fewer stages",
     )
@@ -169,7 +170,7 @@ def pipelines_drop_the_last_batch(spec: Spec) -> Iterator[Finding]:
     if is_pipeline(spec) and spec.data.last_batch == "keep":
         yield (
             ("data", "last_batch"),
-            f"the schedule `{spec.schedule}` needs mini-batches of one size, and an epoch's last one may be smaller",
+            f"the schedule `{spec.schedule_name}` needs mini-batches of one size, and an epoch's last one may be smaller",
             f"leave it at drop, or choose the schedule {default_schedule(local_losses=False, stages=1).name}",
         )
 
@@ -356,7 +357,7 @@ def only_whole_backwards_are_compiled_or_recomputed(spec: Spec) -> Iterator[Find
         if getattr(getattr(spec, section), key):
             yield (
                 (section, key),
-                f"the schedule `{spec.schedule}` splits each backward pass in two, which is not possible with it",
+                f"the schedule `{spec.schedule_name}` splits each backward pass in two, which is not possible with it",
                 "set it to false, or choose another schedule",
             )
 
@@ -366,7 +367,7 @@ def pipelines_recompute(spec: Spec) -> Iterator[Finding]:
     if spec.pipeline.activation_checkpointing and _suits(spec) and not is_pipeline(spec):
         yield (
             ("pipeline", "activation_checkpointing"),
-            f"the schedule `{spec.schedule}` is no pipeline of backpropagation, and keeps one mini-batch at a time",
+            f"the schedule `{spec.schedule_name}` is no pipeline of backpropagation, and keeps one mini-batch at a time",
             "leave it out",
         )
 
@@ -376,7 +377,7 @@ def deep_supervision_is_on_one_device(spec: Spec) -> Iterator[Finding]:
     if getattr(spec.method, "deep_supervision", 0.0) and is_pipeline(spec):
         yield (
             ("method", "deep_supervision"),
-            f"the schedule `{spec.schedule}` takes the loss of the last component alone",
+            f"the schedule `{spec.schedule_name}` takes the loss of the last component alone",
             "choose pipeline.schedule=single, or set it to 0",
         )
 

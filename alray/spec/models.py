@@ -183,8 +183,16 @@ class Spec(Section):
 
     @property
     def schedule(self) -> str:
-        """The name of the pipeline's schedule, with `auto` resolved."""
+        """The pipeline's schedule, with `auto` resolved, as `alray.schedules.table.SCHEDULES` knows it: by its name, or
+        by the text that stands for a file."""
+        if self.pipeline.schedule != "auto":
+            return self.pipeline.schedule
         return self.pipeline.resolved_schedule(local_losses=self.method.local_losses).name
+
+    @property
+    def schedule_name(self) -> str:
+        """The name of the schedule as it is shown; of a file, its name."""
+        return SCHEDULES[self.schedule].name
 
     @property
     def micro_batches(self) -> int:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationInfo
 
+from alray.errors import PlanError
+from alray.schedules.listed import ENDING, LARGEST_BYTES, is_listed, listed, text_of
 from alray.schedules.schedule import Schedule
 from alray.schedules.table import SCHEDULES, default_schedule
 from alray.spec.choice import ByShape
 from alray.spec.link import LinkSection
 from alray.spec.section import (
     Counts,
+    Input,
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
     Section,
     describe,
+    located,
     refusal,
 )
 
@@ -24,6 +30,40 @@ if TYPE_CHECKING:
     ScheduleName = str
 else:
     ScheduleName = Literal[("auto", *SCHEDULES)]
+
+
+@dataclass(frozen=True)
+class _ByFile(ByShape):
+    """The discriminator of a schedule: whether a file lists it, or it has a name."""
+
+    def __call__(self, value: Any) -> str:
+        return self.tag if is_listed(value) else self.otherwise
+
+
+def _listed(value: str, info: ValidationInfo) -> str:
+    """The text that stands for a file that lists a schedule. The spec holds what the file says, not where it lies: a
+    run folder needs no other file."""
+    text = value if "\n" in value else _read(located(value, info))
+    try:
+        listed(text)
+    except PlanError as error:
+        (problem,) = error.problems
+        raise refusal(problem.message, problem.hint or "correct the file") from error
+    return text
+
+
+def _read(file: Path) -> str:
+    """Raises refusal where there is no such file, or none that can be read."""
+    try:
+        if not file.is_file():
+            raise refusal(f"there is no file `{file}`", "a relative path is taken from the folder of the spec")
+        if file.stat().st_size > LARGEST_BYTES:
+            raise refusal(f"`{file}` has more than {LARGEST_BYTES:,} bytes", "list fewer micro-batches")
+        return text_of(file.name, file.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise refusal(f"`{file}` cannot be read: {error.strerror}", "give a readable file") from error
+    except UnicodeDecodeError as error:
+        raise refusal(f"`{file}` is not UTF-8 text", "give a file of actions as text") from error
 
 
 class Cost(Section):
@@ -59,18 +99,26 @@ def _stages(given: dict[str, Any]) -> int:
         given: the keys of the section before it.
     """
     partition, schedule = given["partition"], given["schedule"]
+    layout = None if schedule == "auto" else SCHEDULES[schedule].only_layout
+    if layout is not None:
+        return layout.stages
     if isinstance(partition, str):
         return 1
-    default = SCHEDULES[schedule].default_virtual_stages if schedule in SCHEDULES else 1
+    default = 1 if schedule == "auto" else SCHEDULES[schedule].default_virtual_stages
     return max(1, len(partition) // (given["virtual_stages"] or default))
 
 
 class Pipeline(Section):
     """Schedule, stages and partition."""
 
-    schedule: ScheduleName = "auto"
+    schedule: Annotated[
+        Annotated[ScheduleName, Tag("name")] | Annotated[str, BeforeValidator(_listed), Tag("file")],
+        Discriminator(_ByFile(str, "file", "name")),
+        Input("file", ending=ENDING),
+    ] = "auto"
     """Order of work. `auto`: `streamed` for local losses; for backpropagation `single` on one stage, `1f1b` on
-    several."""
+    several. The path of a .csv file: a pipeline of backpropagation that the file lists, a row for each stage with cells
+    such as 0F0 (virtual stage, kind, micro-batch)."""
     partition: Annotated[
         Annotated[Counts, Tag("list")] | Annotated[Literal["auto", "uniform", "parameters", "cyclic"], Tag("name")],
         Discriminator(ByShape((list, tuple), "list", "name")),
@@ -82,11 +130,12 @@ class Pipeline(Section):
     virtual_stages: PositiveInt | None = None
     """Runs of components on each stage that do not follow each other, so that components lie on the stages round-robin
     (cyclic placement): stage s of S holds virtual stages s, s + S, and so on. All schedules of local losses have them,
-    and of backpropagation interleaved_1f1b and zero_bubble. null: 2 for interleaved_1f1b, otherwise 1; with
-    `partition: cyclic` as many as each stage has components."""
+    and of backpropagation interleaved_1f1b and zero_bubble. zb_v and dualpipe_v have two in the shape of a V: stage s
+    holds s and 2S - 1 - s. null: 2 for interleaved_1f1b, zb_v and dualpipe_v, those of the file for a schedule that a
+    file lists, otherwise 1; with `partition: cyclic` as many as each stage has components."""
     stages: PositiveInt = Field(default_factory=_stages, json_schema_extra={"default": 1})
     """Number of device stages. Left out with a `partition` that is a list: the length of that list, over the
-    virtual stages of each stage."""
+    virtual stages of each stage. Left out with a schedule that a file lists: the rows of the file."""
     in_flight: Annotated[int, Field(ge=1, le=1024)] = 4
     """Mini-batches that may wait on an edge between two stages. Pipelines of backpropagation ignore it: they have room
     for every micro-batch."""
@@ -134,8 +183,10 @@ class Pipeline(Section):
         Args:
             samples: of a mini-batch on one replica.
         """
-        if self.micro_batches == "auto":
+        if self.micro_batches == "auto" and schedule.only_layout is None:
             return self.stages
+        if self.micro_batches == "auto":
+            return schedule.default_micro_batches(self.stages)
         return self.micro_batches or schedule.default_micro_batches(self.stages, samples)
 
     def resolved_virtual_stages(self, schedule: Schedule, components: int | None) -> int:

@@ -88,7 +88,7 @@ def dynamic_shares_suit_the_schedule(spec: Spec) -> Iterator[Finding]:
     if spec.replicas.balance == "dynamic_batch_size" and is_pipeline(spec):
         yield (
             ("replicas", "balance"),
-            f"the micro-batches of `{spec.schedule}` are equal parts of a share, so its shares cannot change",
+            f"the micro-batches of `{spec.schedule_name}` are equal parts of a share, so its shares cannot change",
             f"leave it at fixed, or train by local losses or the schedule {_ONE_DEVICE}",
         )
 
@@ -98,7 +98,7 @@ def unequal_shares_suit_the_rest(spec: Spec) -> Iterator[Finding]:
     if _equal_shares(spec):
         return
     if is_pipeline(spec):
-        need = f"the micro-batches of `{spec.schedule}` are the same on all replicas"
+        need = f"the micro-batches of `{spec.schedule_name}` are the same on all replicas"
     elif spec.replicas.engine == "ray_train":
         need = "DDP gives every replica the same weight"
     else:
