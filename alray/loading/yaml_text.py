@@ -122,7 +122,12 @@ def _represent_list(dumper: _Dumper, items: list[Any]) -> Node:
     return dumper.represent_sequence(_TAG + "seq", items, flow_style=in_one_line)
 
 
+def _represent_text(dumper: _Dumper, text: str) -> Node:
+    return dumper.represent_scalar(_TAG + "str", text, style="|" if "\n" in text else None)
+
+
 _Dumper.add_representer(list, _represent_list)
+_Dumper.add_representer(str, _represent_text)
 
 
 @dataclass(frozen=True)

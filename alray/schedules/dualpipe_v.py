@@ -1,26 +1,26 @@
 """dualpipe_v: two virtual stages on each stage in the shape of a V; forwards of one meet backwards of the other.
 
-Four micro-batches on two stages with two virtual stages each, F = I = G = 1 s and B = 2 s; updates and messages take no
-time:
+Four micro-batches on two stages with two virtual stages each, F = I = G = 1 s and B = 2 s; updates and messages take
+no time:
 
     stage 0   FFFFIGFFBBFBBBBF.BBBBIGIG
     stage 1   .FFFFFBBFBBFBBFBBBBBBIIGG
 
 Whole backwards in the middle, where a stage has a forward to do in between; split ones at both ends, where another
 stage waits for their first half. DualPipe (DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437, section 3.2.1)
-feeds micro-batches from both ends and holds two copies of the weights; this half of it, cut by Sea AI Lab
-("DualPipe could be better without the Dual", 2025), holds one. The order is that of DeepSeek's DualPipeV and of
+feeds micro-batches from both ends and holds two copies of the weights. This half of it, cut by Sea AI Lab ("DualPipe
+could be better without the Dual", 2025), holds one. The order is that of DeepSeek's DualPipeV and of
 torch's ScheduleDualPipeV. Those run a forward and a backward at the same time, so that one computes while the other
 communicates; here one comes after the other. On one stage backwards are not split.
 """
 
 from __future__ import annotations
 
-from alray.schedules.unhindered import list_bound
 from alray.schedules.micro_batches import Fault
-from alray.schedules.pipeline import IDLE, numbered, with_messages
+from alray.schedules.pipeline import IDLE, Step, numbered, with_messages
 from alray.schedules.placement import v_shaped
 from alray.schedules.schedule import Computation, Schedule
+from alray.schedules.unhindered import list_bound
 
 
 def order(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> list[Computation]:
@@ -29,19 +29,17 @@ def order(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> l
     last_in = [high, low] * (stage + 1)
     whole, split = last_in[: stage + 1], last_in[stage + 1 :]
     later = [*split, *[low] * above]  # G of these is still to be done, the oldest first
-    return numbered(
-        [
-            *[("F", low)] * (2 * above),
-            *[("F", low), ("F", high)] * (stage + 1),
-            *[("I", high), ("G", high), ("F", high)] * above,
-            *[("F", low), ("B", high), ("F", high), ("B", low)] * (micro_batches - 2 * stages + stage + 1),
-            *[("B", high), ("F", high), ("B", low)] * above,
-            *[("B", own) for own in whole],
-            *[("I", own) for own in split],
-            *[computation for own in later[:above] for computation in (("G", own), ("I", low))],
-            *[("G", own) for own in later[above:]],
-        ]
-    )
+    steps: list[Step] = [("F", low)] * (2 * above)
+    steps += [("F", low), ("F", high)] * (stage + 1)
+    steps += [("I", high), ("G", high), ("F", high)] * above
+    steps += [("F", low), ("B", high), ("F", high), ("B", low)] * (micro_batches - 2 * stages + stage + 1)
+    steps += [("B", high), ("F", high), ("B", low)] * above
+    steps += [("B", own) for own in whole]
+    steps += [("I", own) for own in split]
+    for own in later[:above]:
+        steps += [("G", own), ("I", low)]
+    steps += [("G", own) for own in later[above:]]
+    return numbered(steps)
 
 
 def demand(stages: int, micro_batches: int) -> Fault | None:

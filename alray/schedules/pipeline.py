@@ -16,6 +16,8 @@ from alray.schedules.durations import Durations
 from alray.schedules.placement import Place, of_stages, round_robin
 from alray.schedules.schedule import Actions, Bound, Computation
 
+Step = tuple[ActionKind, int]
+"""Kind and virtual stage of a computation."""
 Order = Callable[[int, int, int, int], Iterable[Computation]]
 """Takes stage, stages, micro-batches and virtual stages. Returns the computations of a mini-batch without updates."""
 
@@ -49,9 +51,9 @@ def with_messages(order: Order) -> Actions:
     return actions
 
 
-def numbered(steps: Iterable[tuple[ActionKind, int]]) -> list[Computation]:
+def numbered(steps: Iterable[Step]) -> list[Computation]:
     """Computations of these kinds and virtual stages, each with the next micro-batch in turn. B counts as I and G."""
-    done: Counter[tuple[ActionKind, int]] = Counter()
+    done: Counter[Step] = Counter()
     listed: list[Computation] = []
     for kind, own in steps:
         listed.append((kind, own, done["I" if kind == "B" else kind, own]))

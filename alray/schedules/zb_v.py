@@ -18,7 +18,7 @@ torch's ScheduleZBVZeroBubble. On one stage backwards are not split.
 from __future__ import annotations
 
 from alray.schedules.micro_batches import any_number
-from alray.schedules.pipeline import IDLE, numbered, way_bound, with_messages
+from alray.schedules.pipeline import IDLE, Step, numbered, way_bound, with_messages
 from alray.schedules.placement import v_shaped
 from alray.schedules.schedule import Computation, Schedule
 
@@ -27,21 +27,19 @@ def order(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> l
     """The order for 2S - 1 micro-batches or more; with fewer, those that are not there are left out."""
     low, high = stage, 2 * stages - 1 - stage
     most = max(micro_batches, 2 * stages - 1)
-    down_low, down_high = [("I", low), ("G", low)], [("F", high), ("I", high), ("G", high)]
-    listed = numbered(
-        [
-            *[("F", low)] * (2 * (stages - stage) - 1),
-            *[("F", high), ("F", low)] * stage,
-            *down_high * (stages - stage),
-            *[("F", low), *down_low, *down_high] * (most - (2 * stages - 1 - stage)),
-            *[*down_low, *down_high] * (stages - 1 - stage),
-            *[("I", low), ("I", high)] * stage,
-            *down_low * (stages - stage),
-            *[("G", high)] * stage,
-            *[("G", low)] * stage,
-        ]
-    )
-    return [computation for computation in listed if computation[2] < micro_batches]
+    steps: list[Step] = [("F", low)] * (2 * (stages - stage) - 1)
+    steps += [("F", high), ("F", low)] * stage
+    steps += [("F", high), ("I", high), ("G", high)] * (stages - stage)
+    steps += [
+        *(("F", low), ("I", low), ("G", low)),
+        *(("F", high), ("I", high), ("G", high)),
+    ] * (most - (2 * stages - 1 - stage))
+    steps += [("I", low), ("G", low), ("F", high), ("I", high), ("G", high)] * (stages - 1 - stage)
+    steps += [("I", low), ("I", high)] * stage
+    steps += [("I", low), ("G", low)] * (stages - stage)
+    steps += [("G", high)] * stage
+    steps += [("G", low)] * stage
+    return [computation for computation in numbered(steps) if computation[2] < micro_batches]
 
 
 SCHEDULE = Schedule(

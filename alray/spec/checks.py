@@ -147,8 +147,8 @@ def _micro_batches_fault(spec: Spec) -> Fault | None:
     if schedule.possible_micro_batches(stages, batch_size):
         return None
     return (
-        f"`{spec.schedule_name}` on {counted(stages, 'stage')} cannot cut a mini-batch of {batch_size} samples into equal "
-        "micro-batches, one per stage or more",
+        f"`{spec.schedule_name}` on {counted(stages, 'stage')} cannot cut a mini-batch of {batch_size} samples into "
+        "equal micro-batches, one per stage or more",
         "use a data.batch_size that is a multiple of the stages, or fewer stages",
     )
 
@@ -170,7 +170,8 @@ def pipelines_drop_the_last_batch(spec: Spec) -> Iterator[Finding]:
     if is_pipeline(spec) and spec.data.last_batch == "keep":
         yield (
             ("data", "last_batch"),
-            f"the schedule `{spec.schedule_name}` needs mini-batches of one size, and an epoch's last one may be smaller",
+            f"the schedule `{spec.schedule_name}` needs mini-batches of one size, and an epoch's last one may be "
+            "smaller",
             f"leave it at drop, or choose the schedule {default_schedule(local_losses=False, stages=1).name}",
         )
 
@@ -367,7 +368,8 @@ def pipelines_recompute(spec: Spec) -> Iterator[Finding]:
     if spec.pipeline.activation_checkpointing and _suits(spec) and not is_pipeline(spec):
         yield (
             ("pipeline", "activation_checkpointing"),
-            f"the schedule `{spec.schedule_name}` is no pipeline of backpropagation, and keeps one mini-batch at a time",
+            f"the schedule `{spec.schedule_name}` is no pipeline of backpropagation, and keeps one mini-batch at a "
+            "time",
             "leave it out",
         )
 

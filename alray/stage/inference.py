@@ -25,9 +25,10 @@ from alray.tasks.task import Measured
 
 @dataclass(frozen=True)
 class Inference:
-    """One evaluation on stage `number` of `stages`, which holds the virtual stages `held`, of the weights after `step` mini-batches.
+    """One evaluation on stage `number` of `stages`, of the weights after `step` mini-batches.
 
     Attributes:
+        held: the virtual stages of the stage, the lowest first.
         evaluator: gives the batches and takes the class scores; on stage 0 alone.
         inputs: a batch as the first component takes it, without labels.
         measured: takes scores and labels to what comes down in place of scores, and labels go up; None: scores do.

@@ -22,6 +22,7 @@ from alray.loading.own_files import own_files
 from alray.loading.study.checks import classes_exist
 from alray.loading.study.load import is_study, load_study
 from alray.report.text import size
+from alray.schedules.listed import is_listed
 from alray.spec.grammar import marked
 from alray.spec.models import Spec, Torchvision
 from alray.spec.own_code import OwnClass
@@ -114,6 +115,9 @@ def _named(loaded: LoadedSpec, folder: Path, *, allow_code: bool) -> Iterator[Pa
     if faults:
         raise SpecError.of(tuple(problem(loaded.locations, *fault) for fault in faults))
     yield from own_files(references.values(), folder)
+    schedule = loaded.given.get("pipeline", {}).get("schedule")  # the spec holds what this file says
+    if is_listed(schedule) and "\n" not in schedule and _is_relative(loaded.given, ("pipeline", "schedule")):
+        yield folder / schedule
     for value in here.values():
         yield from _all_files(Path(os.path.normpath(value)))
     data = spec.data
