@@ -82,6 +82,7 @@ def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
     from alray.planner.planning import stage_links
     from alray.planner.stage_devices import StageDevices
     from alray.prediction.compare import compare_plans
+    from alray.schedules.listed import is_listed
 
     most = min(len(planned.costs.components), _MOST_COMPARED)
     rows = compare_plans(
@@ -96,6 +97,7 @@ def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
         cores=planned.cores,
         stage_speed=None if spec.resources.stage_speed == "auto" else spec.resources.stage_speed,
         links_of=lambda stages: stage_links(spec, stages, StageDevices()),
+        listed=planned.schedule if is_listed(planned.schedule) else None,
     )
     if streams.as_json:
         streams.answer({"comparisons": [row.as_json() for row in rows]})

@@ -22,6 +22,7 @@ from alray.prediction.recompute import recomputing
 from alray.prediction.setting import StepSetting
 from alray.schedules.micro_batches import MOST_PER_STAGE
 from alray.schedules.schedule import Schedule
+from alray.schedules.table import SCHEDULES
 
 if TYPE_CHECKING:
     from alray.planner.planning import Planner
@@ -203,7 +204,10 @@ class _Search:
         schedules = schedules_on(stages, local_losses=spec.method.local_losses)
         if "pipeline.schedule" in self.free:
             return schedules
-        return [each for each in schedules if each.name == spec.schedule] or schedules[:1]
+        own = SCHEDULES[spec.schedule]
+        if own.only_layout is not None:
+            return [own] if own.only_layout.stages == stages else []
+        return [each for each in schedules if each is own] or schedules[:1]
 
     def _best(self, schedule: Schedule, stages: int) -> Fit:
         """The best number of micro-batches. More than `MOST_PER_STAGE` for each stage are tried only while nothing

@@ -11,7 +11,7 @@ from alray.prediction.costs import Costs, Link
 from alray.prediction.make import make_plan
 from alray.prediction.plan import Plan
 from alray.schedules.schedule import Schedule
-from alray.schedules.table import default_schedule, schedules_for
+from alray.schedules.table import SCHEDULES, default_schedule, schedules_for
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ def compare_plans(
     stage_speed: Sequence[float] | None = None,
     memory_limits: Sequence[int] | None = None,
     links_of: Callable[[int], Sequence[Link | None]] = lambda stages: (),
+    listed: str | None = None,
 ) -> tuple[Alternative, ...]:
     """A row for each schedule of the method on each number of stages, sorted by step time; what cannot run comes last.
 
@@ -83,24 +84,28 @@ def compare_plans(
         stage_speed, memory_limits: of the devices in order; a row takes the first ones, and cannot run where there are
             too few.
         links_of: the links between so many stages, as `make_plan` takes them.
+        listed: a schedule that a file lists, which is compared too on the stages that it is for.
     """
     rows = []
     for count in stages:
+        names = [schedule.name for schedule in schedules_on(count, local_losses=local_losses)]
+        if listed is not None and SCHEDULES[listed].stages_fault(count) is None:
+            names.append(listed)
         layouts = [
-            (schedule, virtual)
-            for schedule in schedules_on(count, local_losses=local_losses)
+            (name, SCHEDULES[name], virtual)
+            for name in names
             for virtual in _virtual_stages(
-                schedule, virtual_stages, most=len(costs.components) // count if count > 1 else 1
+                SCHEDULES[name], virtual_stages, most=len(costs.components) // count if count > 1 else 1
             )
         ]
-        for schedule, virtual in layouts:
+        for name, schedule, virtual in layouts:
             parts = schedule.default_micro_batches(count, costs.batch_size)
             if micro_batches is not None and schedule.cuts_mini_batches:
                 parts = micro_batches
             try:
                 plan = make_plan(
                     method=method,
-                    schedule=schedule.name,
+                    schedule=name,
                     stages=count,
                     replicas=replicas,
                     partition="auto",

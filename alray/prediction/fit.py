@@ -9,6 +9,7 @@ from alray.prediction.best import best_cut, check_parts, fullest_stage, nearest_
 from alray.prediction.memory import memory_of
 from alray.prediction.predict import predict_step
 from alray.prediction.setting import StepSetting
+from alray.schedules.table import SCHEDULES
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def fit_of(setting: StepSetting) -> Fit:
     needed = tuple(memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages))
     prediction = predict_step(setting, cut)
     return Fit(
-        schedule=setting.schedule,
+        schedule=SCHEDULES[setting.schedule].name,
         stages=setting.stages,
         micro_batches=setting.micro_batches,
         virtual_stages=setting.virtual_stages,

@@ -66,7 +66,7 @@ def _texts(spec: dict[str, Any]) -> dict[str, str]:
 def _text(key: str, value: Any) -> str:
     if key.rpartition(".")[2] == "components" and isinstance(value, list):
         return " ".join(_component(entry) for entry in value)
-    return value if isinstance(value, str) else json.dumps(value)
+    return " ".join(value.splitlines()) if isinstance(value, str) else json.dumps(value)
 
 
 def _component(entry: dict[str, Any]) -> str:

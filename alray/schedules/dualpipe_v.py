@@ -6,11 +6,11 @@ no time:
     stage 0   FFFFIGFFBBFBBBBF.BBBBIGIG
     stage 1   .FFFFFBBFBBFBBFBBBBBBIIGG
 
-Whole backwards in the middle, where a stage has a forward to do in between; split ones at both ends, where another
-stage waits for their first half. DualPipe (DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437, section 3.2.1)
-feeds micro-batches from both ends and holds two copies of the weights. This half of it, cut by Sea AI Lab ("DualPipe
-could be better without the Dual", 2025), holds one. The order is that of DeepSeek's DualPipeV and of
-torch's ScheduleDualPipeV. Those run a forward and a backward at the same time, so that one computes while the other
+Backwards are whole in the middle, where a stage has a forward to do in between, and split at both ends, where another
+stage waits for their first half. DualPipe (DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437, section
+3.2.1) feeds micro-batches from both ends and holds two copies of the weights. This half of it, cut by Sea AI Lab
+("DualPipe could be better without the Dual", 2025), holds one. The order is that of DeepSeek's DualPipeV and of torch's
+ScheduleDualPipeV. Those run a forward and a backward at the same time, so that one computes while the other
 communicates; here one comes after the other. On one stage backwards are not split.
 """
 

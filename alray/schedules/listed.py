@@ -179,7 +179,7 @@ def _require_order(where: str, row: Row) -> None:
         if before + kind not in ("F", "FB", "FI", "FIG"):
             wanted = {"": "F", "F": "B or I", "FI": "W"}.get(before)
             raise _fault(
-                f"{where}: `{own}{kind}{part}` comes {_after(before, own, part)}",
+                f"{where}: `{own}{_letter(kind)}{part}` comes {_after(before, own, part)}",
                 f"there, {wanted} of it comes next" if wanted else "list each computation once",
             )
         kinds[own, part] = before + kind
@@ -190,7 +190,12 @@ def _require_order(where: str, row: Row) -> None:
 
 
 def _after(before: str, own: int, part: int) -> str:
-    return f"after `{own}{before[-1].replace('G', 'W')}{part}`" if before else f"before `{own}F{part}`"
+    return f"after `{own}{_letter(before[-1])}{part}`" if before else f"before `{own}F{part}`"
+
+
+def _letter(kind: str) -> str:
+    """The letter of a kind in files."""
+    return "W" if kind == "G" else kind
 
 
 def _sums_in_order(row: Row) -> bool:

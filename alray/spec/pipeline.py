@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationInfo
+from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationInfo, WithJsonSchema
 
 from alray.errors import PlanError
 from alray.schedules.listed import ENDING, LARGEST_BYTES, is_listed, listed, text_of
@@ -38,6 +38,9 @@ class _ByFile(ByShape):
 
     def __call__(self, value: Any) -> str:
         return self.tag if is_listed(value) else self.otherwise
+
+
+_FILE = WithJsonSchema({"type": "string", "pattern": r"\.csv$|\n"})
 
 
 def _listed(value: str, info: ValidationInfo) -> str:
@@ -112,7 +115,7 @@ class Pipeline(Section):
     """Schedule, stages and partition."""
 
     schedule: Annotated[
-        Annotated[ScheduleName, Tag("name")] | Annotated[str, BeforeValidator(_listed), Tag("file")],
+        Annotated[ScheduleName, Tag("name")] | Annotated[str, BeforeValidator(_listed), _FILE, Tag("file")],
         Discriminator(_ByFile(str, "file", "name")),
         Input("file", ending=ENDING),
     ] = "auto"
