@@ -29,6 +29,8 @@ from .conftest import LONG, Watching, Workshop
 from .test_data_parallel import DDP
 from .test_memory import COSTS, components, ended_without_memory, hungry
 from .test_pipelines import MORE, pipeline, unbroken
+from .test_placement import on, one_device, placed
+from .test_placement import same as same_as_one_device
 from .test_profile import profiled, ranges
 from .test_replicas import BP, SGD, SLOW, distance, replicas, replicated
 from .test_resume import stop_at, stopping
@@ -88,6 +90,14 @@ class Striking(Watching):
 def test_same_bits(workshop, reference_of, local_ray, partition, family, method) -> None:
     run = of_family(workshop, family).run(*METHODS[method], f"pipeline.partition={partition}", inline=False)
     same(run, reference_of(family, method))
+    assert run.summary.engine == "ray"
+
+
+@pytest.mark.full  # test_placement.py has them between processes without Ray
+@pytest.mark.parametrize(("schedule", "stages"), [("zb_v", 3), ("dualpipe_v", 2), ("mine.csv", 2)])
+def test_virtual_stages_in_a_v(placed, one_device, local_ray, schedule, stages) -> None:
+    run = placed.run(*on(schedule, stages), inline=False)
+    same_as_one_device(run, one_device)
     assert run.summary.engine == "ray"
 
 
