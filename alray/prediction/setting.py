@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from alray.errors import PlanError
 from alray.prediction.costs import Costs, Link
 from alray.schedules.micro_batches import batch_size_fault
-from alray.schedules.table import schedule_named
+from alray.schedules.recomputation import scheduled
+from alray.schedules.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,12 @@ class StepSetting:
     replicas: int = 1
     cores: int | None = None  # processors that all stages and replicas share; None where each has its own
     in_turns: bool = False  # whether all stages and replicas take turns in one process
+    recomputes: bool = False  # whether stages of a pipeline keep inputs only, and compute forwards again
     # Between each stage and the next one, after the last one the first; None on one node; (): all on one node.
     links: tuple[Link | None, ...] = ()
 
     def __post_init__(self) -> None:
-        schedule_named(self.schedule).check(self.stages, self.micro_batches, self.virtual_stages)
+        self.scheduled.check(self.stages, self.micro_batches, self.virtual_stages)
         fault = batch_size_fault(self.costs.batch_size, self.micro_batches)
         if fault is not None:
             raise PlanError(fault[0], hint=fault[1], key="pipeline.micro_batches")
@@ -66,6 +68,11 @@ class StepSetting:
                 raise PlanError(f"{len(values)} values of {name} for {self.stages} stages", hint="give one per stage")
             if not all(math.isfinite(value) and value > 0 for value in values):
                 raise PlanError(f"a stage's {name} is not a finite number above 0: {list(values)}")
+
+    @property
+    def scheduled(self) -> Schedule:
+        """The schedule itself."""
+        return scheduled(self.schedule, recomputes=self.recomputes)
 
     @property
     def num_parts(self) -> int:

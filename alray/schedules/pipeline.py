@@ -62,11 +62,12 @@ def two_phases_bound(durations: Durations, stages: int, micro_batches: int) -> f
     so the bound is the largest over the pipelines that begin at a stage r.
     """
     forward, backward = durations.forward_s, durations.backward_s
+    backwards = [down + again for down, again in zip(backward, _recomputed(durations), strict=True)]
     update = [sum(durations.update_s[stage::stages]) for stage in range(stages)]
     return max(
         sum(forward[first:])
         + sum(backward[first:])
-        + (micro_batches - 1) * (max(forward[first:]) + max(backward[first:]))
+        + (micro_batches - 1) * (max(forward[first:]) + max(backwards[first:]))
         + update[first]
         for first in range(stages)
     )
@@ -89,7 +90,8 @@ def way_bound(*, split_backward: bool = False) -> Bound:
         down = durations.input_gradient_s if split else durations.backward_s
         update = [sum(durations.update_s[stage::stages]) for stage in range(stages)]
         way = [up + back for up, back in zip(durations.forward_s, down, strict=True)]
-        work = [micro_batches * sum(way[stage::stages]) for stage in range(stages)]
+        every = [both + again for both, again in zip(way, _recomputed(durations), strict=True)]
+        work = [micro_batches * sum(every[stage::stages]) for stage in range(stages)]
         rest = durations.weight_gradient_s if split else [0.0] * len(way)
         longest = 0.0
         for first in range(stages):
@@ -102,6 +104,11 @@ def way_bound(*, split_backward: bool = False) -> Bound:
         return longest
 
     return bound
+
+
+def _recomputed(durations: Durations) -> list[float]:
+    """Seconds of C of one micro-batch. It is not on the way of the first micro-batch: it needs no gradient."""
+    return list(durations.recompute_s) or [0.0] * len(durations.forward_s)
 
 
 IDLE = "with {micro_batches} the stages idle for {idle} of the step, and {slowest}"

@@ -6,7 +6,8 @@ the plan, the stages and the reports ask that value; none of them knows a schedu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Literal, Protocol
@@ -131,18 +132,21 @@ class Schedule:
         return [
             (action.kind, action.stage, action.number)
             for action in self.actions(stage, stages, 0, micro_batches, virtual_stages)
-            if action.kind in ("F", "B", "I", "G")
+            if action.kind in ("F", "B", "I", "G", "C")
         ]
 
     def computing_s(self, durations: Durations, stages: int, micro_batches: int) -> list[float]:
         """Seconds that each stage computes for one mini-batch, over all its micro-batches and virtual stages."""
-        kinds = self.kinds(stages)
+        seconds = durations.computations
         total = [0.0] * len(durations.forward_s)
-        for kind, seconds in durations.computations.items():
-            if kind in kinds and kind in COMPUTE and len(seconds):
-                times = 1 if kind == "U" else micro_batches
-                total = [before + times * own for before, own in zip(total, seconds, strict=True)]
+        for (kind, virtual), count in self.counts(stages, micro_batches, len(total) // stages).items():
+            if seconds[kind]:
+                total[virtual] += count * seconds[kind][virtual]
         return [sum(total[stage::stages]) for stage in range(stages)]
+
+    def counts(self, stages: int, micro_batches: int, virtual_stages: int) -> Mapping[tuple[ActionKind, int], int]:
+        """How many computations of each kind each virtual stage does for one mini-batch."""
+        return _counts(self, stages, micro_batches, virtual_stages)
 
     def micro_batches_fault(self, stages: int, micro_batches: int) -> Fault | None:
         """Why it cannot run so many micro-batches on so many stages; None where it can."""
@@ -203,3 +207,15 @@ class Schedule:
 def _kinds(schedule: Schedule, stages: int) -> frozenset[ActionKind]:
     parts = schedule.default_micro_batches(stages), schedule.default_virtual_stages
     return frozenset(action.kind for stage in {0, stages - 1} for action in schedule.actions(stage, stages, 0, *parts))
+
+
+@cache
+def _counts(
+    schedule: Schedule, stages: int, micro_batches: int, virtual_stages: int
+) -> Mapping[tuple[ActionKind, int], int]:
+    return Counter(
+        (action.kind, action.stage)
+        for stage in range(stages)
+        for action in schedule.actions(stage, stages, 0, micro_batches, virtual_stages)
+        if action.kind in COMPUTE
+    )
