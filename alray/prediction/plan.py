@@ -49,7 +49,8 @@ class StagePlan:
 
     A stage with several virtual stages holds one run of components for each. `chunks` then has the first and last
     component of every run; `first` and `last` are those of the lowest run. Seconds are those of a whole mini-batch,
-    over all runs; `forward_s` includes forwards that are computed again, `backward_s` label chain and losses. `data_s`, on stage 0, is reading the mini-batch.
+    over all runs; `forward_s` includes forwards that are computed again, `backward_s` label chain and losses. `data_s`,
+    on stage 0, is reading the mini-batch.
     """
 
     stage: int

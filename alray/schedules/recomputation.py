@@ -1,12 +1,12 @@
 """Recomputation: a stage keeps the inputs of micro-batches, and computes a forward again before its backward.
 
-A micro-batch that waits for its gradient then takes the memory of its input alone. Chen et al., "Training Deep Nets with
-Sublinear Memory Cost" (arXiv 1604.06174), with a virtual stage as the segment. Four micro-batches by 1f1b on three
+A micro-batch that waits for its gradient then takes the memory of its input alone. Chen et al., "Training Deep Nets
+with Sublinear Memory Cost" (arXiv 1604.06174), with a virtual stage as the segment. Four micro-batches by 1f1b on three
 stages with F = C = 1 s and B = 2 s; updates and messages take no time:
 
-    stage 0   FFFC...BBCFBBCBBCBB
-    stage 1   .FFC.BBFCBBFCBBCBB.
-    stage 2   ..FBBFBBFBBFBB.....
+    stage 0   FFFC...BBFCBBC.BBCBB
+    stage 1   .FFC.BBFCBBFCBBCBB..
+    stage 2   ..FBBFBBFBB.FBB.....
 
 C, the second forward, needs no gradient. It stands right before the receive of it, so a stage that has to wait computes
 meanwhile. It could begin earlier where a stage is idle earlier, but the stage would then hold the graphs of two
