@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alray.schedules.actions import COMPUTE, Action, parse
+from alray.schedules.actions import COMPUTE, Action
 from alray.schedules.recomputation import scheduled, with_recomputation
 from alray.schedules.room import slots_in_use
 from alray.schedules.table import SCHEDULES
+
+from ..programs import parse_program
 
 PIPELINES = [schedule.name for schedule in SCHEDULES.values() if schedule.is_pipeline]
 
@@ -45,7 +47,7 @@ def test_a_backward_that_waits_for_no_gradient() -> None:
 
 def test_a_list_of_ones_own() -> None:
     """Only what waits while another micro-batch is computed is computed again, whatever is received meanwhile."""
-    plain = [parse(text) for text in "2R0 2F0 2S0 2R0v 2I0 2S0v 2R0.1 2F0.1 2S0.1 2G0 2R0.1v 2I0.1 2G0.1 2U0".split()]
+    (plain,) = parse_program("2R0 2F0 2S0 2R0v 2I0 2S0v 2R0.1 2F0.1 2S0.1 2G0 2R0.1v 2I0.1 2G0.1 2U0")
     again = with_recomputation(plain)
     assert [str(action) for action in again if action not in plain] == ["2C0.1"]
     assert str(again[list(map(str, again)).index("2C0.1") + 1]) == "2R0.1v"
