@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,10 +12,10 @@ from alray.errors import PlanError
 from alray.prediction.program import Program
 from alray.prediction.simulate import simulate
 from alray.prediction.timeline import Timeline
-from alray.schedules.actions import Action
 from alray.schedules.durations import Durations
 from alray.schedules.recomputation import scheduled
 from alray.schedules.table import SCHEDULES
+from benchmarks.recomputation import after_the_gradient
 
 from ..programs import parse_program, print_program
 
@@ -108,7 +107,7 @@ def test_recomputing_before_the_gradient_is_never_slower(
     early = Program.of_schedule(
         schedule, stages, 4, micro_batches=micro_batches, virtual_stages=virtual_stages, recomputes=True
     )
-    late = [_after_the_gradient(early.actions(stage)) for stage in range(stages)]
+    late = [after_the_gradient(early.actions(stage)) for stage in range(stages)]
     drawn = [data.draw(st.lists(seconds, min_size=parts, max_size=parts)) for _ in range(3)]
     forward, backward, weight = drawn
     zero = [0.0] * parts
@@ -120,15 +119,6 @@ def test_recomputing_before_the_gradient_is_never_slower(
     alike = replace(even(parts, 1, 2), recompute_s=[1.0] * parts)
     steps = [simulate(program, alike, in_flight=micro_batches).step_time_s for program in (early, late)]
     assert steps[0] < steps[1]
-
-
-def _after_the_gradient(actions: Sequence[Action]) -> list[Action]:
-    """The list in which C follows the receive of the gradient."""
-    listed = list(actions)
-    for place in range(len(listed) - 1):
-        if listed[place].kind == "C" and listed[place + 1].kind == "R":
-            listed[place], listed[place + 1] = listed[place + 1], listed[place]
-    return listed
 
 
 def test_uneven_gpipe_in_its_own_words() -> None:
