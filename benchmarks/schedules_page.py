@@ -195,10 +195,10 @@ def recomputation(result: dict[str, Any]) -> list[str]:
     lines = [
         "## Recomputation before the gradient arrives",
         "",
-        "`make recomputation`: pipelines with `activation_checkpointing` by the lists of their schedules, where C stands "
-        "before the receive of the gradient, and by lists where it stands behind it, in the same processes, in turns of "
-        "six mini-batches; seven pairs. A ratio is that of the two blocks of a pair: below 1, C before the gradient is "
-        "faster. Both end in the same weights, bit for bit.",
+        "`make recomputation`: pipelines with `activation_checkpointing` by the lists of their schedules, where C "
+        "stands before the receive of the gradient, and by lists where it stands behind it, in the same processes, in "
+        "turns of six mini-batches; seven pairs. A ratio is that of the two blocks of a pair: below 1, C before the "
+        "gradient is faster. Both end in the same weights, bit for bit.",
         "",
         "| network, schedule, micro-batches | before, ms | after, ms | ratio, median | smallest | largest | bits |",
         "|---|---|---|---|---|---|---|",
