@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all crash-states chaos gpu publish bench engines schedules all-reduce replicas accuracy models exported studies findings clean
+.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all crash-states chaos gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported studies findings clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -113,6 +113,10 @@ bench: $(INSTALLED)
 # Pipelines by alray's executor and by torch.distributed.pipelining, side by side. About a quarter of an hour.
 engines: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.engines
+
+# Recomputation before the gradient arrives, and after it. About a quarter of an hour.
+recomputation: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.recomputation
 
 schedules: $(INSTALLED)
 	$(BIN)/python -m benchmarks.schedules

@@ -106,8 +106,8 @@ def _stage(rank: int, spec: str, overrides: list[str], folder: str) -> None:
     indices = plan.stage_plans[rank].components
     mine, theirs = ([network.component(index, "cpu") for index in indices] for _ in range(2))
     sizes = MessageSizes(assignment, network)
-    edges = _Edges(store, rank)
-    ports = _ports(plan, rank, sizes, edges)
+    edges = Edges(store, rank)
+    ports = ports_of(plan, rank, sizes, edges)
     actions = plan.actions(rank)
     work = work_of(
         mine,
@@ -168,7 +168,7 @@ def _stage(rank: int, spec: str, overrides: list[str], folder: str) -> None:
     dist.destroy_process_group()
 
 
-class _Edges:
+class Edges:
     """Opens edges of shared memory, sender by sender."""
 
     def __init__(self, store: dist.Store, rank: int) -> None:
@@ -188,7 +188,7 @@ class _Edges:
         return SharedMemoryReceiver(edge=edge, ring=ring, device=torch.device("cpu"), timeout_s=120.0)
 
 
-def _ports(plan: Plan, rank: int, sizes: MessageSizes, edges: _Edges) -> Ports:
+def ports_of(plan: Plan, rank: int, sizes: MessageSizes, edges: Edges) -> Ports:
     senders: dict[tuple[Stream, int], Any] = {}
     inboxes: dict[tuple[Stream, int], Inbox] = {}
     between = plan.edges_between()
@@ -207,7 +207,7 @@ def _ports(plan: Plan, rank: int, sizes: MessageSizes, edges: _Edges) -> Ports:
     return Ports.of(plan, rank, senders=senders, inboxes=inboxes, barrier=None)
 
 
-def _wires(plan: Plan, rank: int, sizes: MessageSizes, edges: _Edges) -> dict[int, Wire]:
+def _wires(plan: Plan, rank: int, sizes: MessageSizes, edges: Edges) -> dict[int, Wire]:
     """Edges with room for every micro-batch, both ways, as torch's schedules want them."""
     peers = sorted({other for pair in plan.edges_between() for other in pair if rank in pair} - {rank})
     largest = max(encoder.output.sample_bytes for encoder in sizes.network.encoders)

@@ -45,11 +45,13 @@ class Way:
     schedule: str
     partition: tuple[int, ...]
     micro_batches: int = 1
+    recomputes: bool = False
 
     @property
     def name(self) -> str:
         cut = f" in {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
-        return f"{self.method}, {self.schedule} {list(self.partition)}{cut}"
+        again = ", forwards again" if self.recomputes else ""
+        return f"{self.method}, {self.schedule} {list(self.partition)}{cut}{again}"
 
 
 WAYS = (
@@ -133,6 +135,7 @@ def plan_of(way: Way, costs: Costs) -> Plan:
         total_steps=1,
         evaluation_batches=0,
         micro_batches=way.micro_batches,
+        recomputes=way.recomputes,
     )
 
 

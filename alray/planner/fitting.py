@@ -18,7 +18,6 @@ from alray.planner.stage_devices import StageDevices
 from alray.prediction.compare import schedules_on
 from alray.prediction.costs import Costs
 from alray.prediction.fit import Fit, fit_of
-from alray.prediction.recompute import recomputing
 from alray.prediction.setting import StepSetting
 from alray.schedules.micro_batches import MOST_PER_STAGE
 from alray.schedules.schedule import Schedule
@@ -243,7 +242,7 @@ class _Search:
         replicas = spec.replicas.count
         return StepSetting(
             schedule=spec.schedule,
-            costs=recomputing(self.costs, spec.pipeline.activation_checkpointing, stages),
+            costs=self.costs,
             stages=stages,
             in_flight=spec.pipeline.in_flight,
             micro_batches=spec.micro_batches,
@@ -254,4 +253,5 @@ class _Search:
             replicas=replicas,
             stage_speed=stage_speeds(spec, stages, StageDevices()),
             links=stage_links(spec, stages, StageDevices()),
+            recomputes=spec.pipeline.activation_checkpointing,
         )

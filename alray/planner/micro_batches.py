@@ -6,7 +6,6 @@ from alray.device import devices
 from alray.nn.network import Network
 from alray.planner.memory import stage_memories, stage_memory_limits
 from alray.prediction.micro_batches import fewest_micro_batches
-from alray.prediction.recompute import recomputing
 from alray.prediction.setting import StepSetting
 from alray.prediction.shares import first_shares
 from alray.probe.estimate import estimate_costs
@@ -26,7 +25,6 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
     device = devices.at_hand(spec.resources.resolved_device)
     samples = max(first_shares(replicas, spec.data.batch_size, spec.replicas.shares))
     costs = estimate_costs(network, batch_size=samples, device=device, threads=spec.resources.threads)
-    costs = recomputing(costs, spec.pipeline.activation_checkpointing, stages)
     candidates = SCHEDULES[spec.schedule].possible_micro_batches(stages, samples)
     setting = StepSetting(
         schedule=spec.schedule,
@@ -37,6 +35,7 @@ def with_micro_batches(spec: Spec, network: Network) -> Spec:
         virtual_stages=spec.virtual_stages,
         memory_limits=stage_memory_limits(spec, stages, replicas, device),
         memories=stage_memories(spec, stages, replicas),
+        recomputes=spec.pipeline.activation_checkpointing,
     )
     number = fewest_micro_batches(setting, spec.pipeline.partition, candidates)
     return spec.model_copy(update={"pipeline": spec.pipeline.model_copy(update={"micro_batches": number})})

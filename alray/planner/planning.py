@@ -29,7 +29,6 @@ from alray.prediction.all_reduce import LinkCost, averaged_over
 from alray.prediction.costs import Costs, Link
 from alray.prediction.make import make_plan
 from alray.prediction.plan import Plan
-from alray.prediction.recompute import recomputing
 from alray.prediction.shares import first_shares, shares_of_part
 from alray.probe.device_speed import SpeedTest
 from alray.probe.estimate import estimate_costs, given_costs
@@ -283,7 +282,6 @@ class Planner:
         found: StageDevices | None = None,
     ) -> Plan:
         spec, found = self.workload.spec, found or StageDevices()
-        costs = recomputing(costs, spec.pipeline.activation_checkpointing, stages)
         costs = _averaged(costs, spec, replicas, found.replica_link)
         plan = make_plan(
             method=spec.method.kind,
@@ -306,6 +304,7 @@ class Planner:
             memories=stage_memories(spec, stages, replicas, one_process=one_process),
             links=() if one_process else stage_links(spec, stages, found),
             nodes=found.nodes,
+            recomputes=spec.pipeline.activation_checkpointing,
         )
         plan = replace(plan, assumed=self.workload.data.assumed)
         return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))

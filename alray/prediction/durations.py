@@ -10,7 +10,6 @@ from alray.prediction.memory import stage_ranges
 from alray.prediction.setting import StepSetting
 from alray.schedules.durations import Durations
 from alray.schedules.placement import Place, round_robin
-from alray.schedules.table import SCHEDULES
 
 _LEAST_SHARE = 0.5  # of the time of a sample in a mini-batch, the least that it takes in a micro-batch
 
@@ -56,7 +55,7 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
     component plus its share of the rest of the mini-batch's time. A gradient has as many bytes as the output it belongs
     to, without its mask. On the first virtual stage a backward is not split: no stage waits for I there, and G does
     it all.
-    A pipeline has no L: the loss belongs to F.
+    A pipeline has no L: the loss belongs to F. A forward that is computed again needs no new mini-batch.
     """
     costs = setting.costs
     whole = stage_durations(costs, partition, setting.stage_speed, setting.place)
@@ -65,7 +64,7 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
         reduce = _totals(costs, partition, [1.0] * len(partition), lambda component: component.reduce_s)
         whole = replace(whole, update_s=[u + r for u, r in zip(whole.update_s, reduce, strict=True)])
     lower = [costs.components[own.stop - 1] for own in stage_ranges(partition)[:-1]]
-    if not SCHEDULES[setting.schedule].is_pipeline:
+    if not setting.scheduled.is_pipeline:
         return _over_links(
             whole,
             setting,
@@ -83,6 +82,7 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
         ]
 
     overhead = costs.action_overhead_s if setting.stages > 1 else 0.0
+    again = parts(_totals(costs, partition, speeds, lambda each: each.forward_s), lambda each: each.forward_fixed_s)
     forward = parts(whole.forward_s, lambda component: component.forward_fixed_s)
     with_loss = [b + label for b, label in zip(whole.backward_s, whole.labels_s, strict=True)]
     backward = parts(with_loss, lambda component: component.backward_fixed_s)
@@ -99,6 +99,7 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
         backward_s=[seconds + overhead for seconds in backward],
         input_gradient_s=[seconds + overhead for seconds in of_input],
         weight_gradient_s=[seconds + overhead for seconds in of_weights],
+        recompute_s=[seconds + overhead for seconds in again] if setting.recomputes else (),
         up_s=[nbytes * costs.edge_s_per_byte for nbytes in sizes],
         down_s=[nbytes * costs.edge_s_per_byte for nbytes in gradients],
     )
@@ -106,7 +107,7 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
 
 def computing_s(setting: StepSetting, durations: Durations) -> list[float]:
     """Seconds that each stage computes for one mini-batch, over all its actions and virtual stages."""
-    return SCHEDULES[setting.schedule].computing_s(durations, setting.stages, setting.micro_batches)
+    return setting.scheduled.computing_s(durations, setting.stages, setting.micro_batches)
 
 
 def evaluation_durations(setting: StepSetting, partition: Sequence[int]) -> Durations:

@@ -12,7 +12,6 @@ from alray.prediction.search import step_of
 from alray.prediction.setting import StepSetting
 from alray.schedules.durations import Durations
 from alray.schedules.placement import of_stages
-from alray.schedules.table import SCHEDULES
 
 _WORTH_TELLING = 1.01  # a measurement cannot show a gain of less than 1 %
 _EQUAL = 1e-6  # sums are rounded
@@ -64,7 +63,7 @@ def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPred
     computing = computing_s(setting, durations)
     if (busy := _busiest_link(setting, durations)) is not None and busy[0] > max(computing):
         return f"the link between stages {busy[1]} and {busy[2]} takes {busy[0] * 1e3:.3g} ms for a mini-batch"
-    schedule, stages = SCHEDULES[setting.schedule], setting.stages
+    schedule, stages = setting.scheduled, setting.stages
     reason = schedule.limited_by.format(
         slowest=_slowest(computing, ""),
         slowest_backward=_slowest(of_stages(durations.after_forward_s, stages, schedule.place), " in backward"),

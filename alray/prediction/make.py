@@ -41,6 +41,7 @@ def make_plan(
     in_turns: bool = False,
     links: Sequence[Link | None] = (),
     nodes: Sequence[str] = (),
+    recomputes: bool = False,
 ) -> Plan:
     """The plan of a run.
 
@@ -53,7 +54,7 @@ def make_plan(
         stage_speed: of each stage's device, relative to the device of the costs; None: all the same.
         memory_limits: bytes that each stage may hold. `auto` keeps within them. Any other partition is taken as it is,
             because the memory is an estimate.
-        memories, links, in_turns: as in `StepSetting`.
+        memories, links, in_turns, recomputes: as in `StepSetting`.
         nodes: as in `Plan`.
         shares: samples of a mini-batch for each replica; the costs are those of the largest share.
 
@@ -74,6 +75,7 @@ def make_plan(
         cores=cores,
         in_turns=in_turns,
         links=tuple(links),
+        recomputes=recomputes,
     )
     return _plan_in(
         setting,
@@ -130,6 +132,7 @@ def _plan_in(
         in_turns=setting.in_turns,
         links=setting.links,
         nodes=nodes,
+        recomputes=setting.recomputes,
     )
 
 
@@ -149,12 +152,16 @@ def _stage_plan(setting: StepSetting, counts: tuple[int, ...], stage: int) -> St
     runs = [ranges[virtual] for virtual in held]
     durations = stage_durations(setting.costs, counts, setting.stage_speed, setting.place)
     data_s = setting.costs.data_s if stage == 0 else 0.0
+    forward_s = list(durations.forward_s)
+    forward_s[0] -= setting.costs.data_s
+    computed = setting.scheduled.counts(setting.stages, setting.micro_batches, setting.virtual_stages)
+    again = [computed.get(("C", virtual), 0) / setting.micro_batches for virtual in range(len(forward_s))]
     return StagePlan(
         stage=stage,
         first=runs[0].start,
         last=runs[0].stop - 1,
         data_s=data_s,
-        forward_s=sum(durations.forward_s[virtual] for virtual in held) - data_s,
+        forward_s=sum((1 + again[virtual]) * forward_s[virtual] for virtual in held),
         backward_s=sum(durations.backward_s[virtual] + durations.labels_s[virtual] for virtual in held),
         update_s=sum(durations.update_s[virtual] for virtual in held),
         memory=memory_of(setting, counts, stage),

@@ -75,7 +75,8 @@ def _moments(setting: StepSetting, stage: int) -> tuple[Moment, ...]:
         )
     if setting.stages == 1:
         return turn_moments(setting.micro_batches)
-    return pipeline_moments(setting.schedule, stage, setting.stages, setting.micro_batches, setting.virtual_stages)
+    parts = setting.micro_batches, setting.virtual_stages
+    return pipeline_moments(setting.schedule, stage, setting.stages, *parts, recomputes=setting.recomputes)
 
 
 def _channel_bytes(setting: StepSetting, stage: int, runs: Sequence[range]) -> int:

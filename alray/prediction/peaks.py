@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from alray.prediction.costs import Costs
 from alray.schedules.actions import ActionKind
+from alray.schedules.recomputation import scheduled
 from alray.schedules.table import SCHEDULES
 
 Values = NDArray[np.float64]
@@ -119,21 +120,27 @@ def turn_moments(micro_batches: int) -> tuple[Moment, ...]:
 
 @lru_cache(maxsize=256)
 def pipeline_moments(
-    schedule: str, stage: int, stages: int, micro_batches: int, virtual_stages: int
+    schedule: str, stage: int, stages: int, micro_batches: int, virtual_stages: int, *, recomputes: bool = False
 ) -> tuple[Moment, ...]:
     """The moments of a stage of a pipeline, each of them once. The stage begins a mini-batch without gradients.
 
-    A split backward has two moments: what its forward left is held until the second half ends.
+    A split backward has two moments: what its forward left is held until the second half ends. A forward that is
+    computed again leaves nothing the first time.
+
+    Args:
+        recomputes: as in `StepSetting`.
     """
+    order = scheduled(schedule, recomputes=recomputes).computations(stage, stages, micro_batches, virtual_stages)
+    again = {(number, part) for kind, number, part in order if kind == "C"}
     held = [0] * virtual_stages
     has = [False] * virtual_stages
     moments: dict[Moment, None] = {}
-    for kind, number, _ in SCHEDULES[schedule].computations(stage, stages, micro_batches, virtual_stages):
+    for kind, number, part in order:
         own = number // stages
         backward: Doing = "adding" if has[own] else "backward"
-        moments[Moment("forward" if kind == "F" else backward, own, tuple(held), tuple(has))] = None
-        if kind == "F":
-            held[own] += 1
+        moments[Moment("forward" if kind in ("F", "C") else backward, own, tuple(held), tuple(has))] = None
+        if kind in ("F", "C"):
+            held[own] += kind == "C" or (number, part) not in again
         elif kind != "I":
             held[own] -= 1
             has[own] = True

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from alray.errors import PlanError
 from alray.prediction.costs import Costs, Link
 from alray.schedules.actions import Action
+from alray.schedules.recomputation import scheduled
 from alray.schedules.room import most_in_use
 from alray.schedules.table import SCHEDULES
 
@@ -49,7 +50,8 @@ class StagePlan:
 
     A stage with several virtual stages holds one run of components for each. `chunks` then has the first and last
     component of every run; `first` and `last` are those of the lowest run. Seconds are those of a whole mini-batch,
-    over all runs; `backward_s` includes label chain and losses. `data_s`, on stage 0, is reading the mini-batch.
+    over all runs; `forward_s` includes forwards that are computed again, `backward_s` label chain and losses. `data_s`,
+    on stage 0, is reading the mini-batch.
     """
 
     stage: int
@@ -114,6 +116,7 @@ class Plan:
     stage_speed: tuple[float, ...] = ()  # of each stage's device, relative to the device of the costs; (): all alike
     shares: tuple[int, ...] = ()  # samples of a mini-batch each replica takes at first
     in_turns: bool = False  # whether all stages and replicas take turns in one process
+    recomputes: bool = False  # whether stages of a pipeline keep inputs only, and compute forwards again
     links: tuple[Link | None, ...] = ()  # between nodes, as in `alray.prediction.setting.StepSetting`
     nodes: tuple[str, ...] = ()  # of each stage, replica by replica; (): all on one
     assumed: str | None = None  # a sentence: what was taken for data that are not there; None: they were opened
@@ -163,7 +166,8 @@ class Plan:
         On one stage virtual stages are run as one, so there is one F and one B for all components.
         """
         virtual_stages = self.virtual_stages if self.stages > 1 else 1
-        return SCHEDULES[self.schedule].actions(stage, self.stages, 0, self.micro_batches, virtual_stages)
+        schedule = scheduled(self.schedule, recomputes=self.recomputes)
+        return schedule.actions(stage, self.stages, 0, self.micro_batches, virtual_stages)
 
     @property
     def top(self) -> int:

@@ -12,7 +12,6 @@ from alray.prediction.program import Program
 from alray.prediction.setting import StepSetting
 from alray.prediction.simulate import simulate
 from alray.prediction.timeline import Timeline
-from alray.schedules.table import SCHEDULES
 
 NUM_BATCHES = 64  # simulated mini-batches: enough to reach the steady state
 NUM_DRAINED_BATCHES = 8  # pipelines and barriers drain the stages after each mini-batch: a steady state at once
@@ -41,6 +40,7 @@ def predicted_timeline(
     virtual_stages: int = 1,
     stage_speed: Sequence[float] = (),
     links: Sequence[Link | None] = (),
+    recomputes: bool = False,
 ) -> Timeline:
     """The predicted timeline of a run's first mini-batches, with a device for each stage."""
     setting = StepSetting(
@@ -52,6 +52,7 @@ def predicted_timeline(
         virtual_stages=virtual_stages,
         stage_speed=tuple(stage_speed),
         links=tuple(links),
+        recomputes=recomputes,
     )
     return timeline_of(setting, partition, num_batches)
 
@@ -63,7 +64,7 @@ def program_of(setting: StepSetting, num_batches: int | None = None) -> Program:
         num_batches: mini-batches to simulate; None: enough for the steady state.
     """
     if num_batches is None:
-        schedule = SCHEDULES[setting.schedule]
+        schedule = setting.scheduled
         drains = schedule.is_pipeline or schedule.has_barrier(setting.stages)
         num_batches = NUM_DRAINED_BATCHES if drains else NUM_BATCHES
     return Program.of_schedule(
@@ -72,6 +73,7 @@ def program_of(setting: StepSetting, num_batches: int | None = None) -> Program:
         num_batches,
         micro_batches=setting.micro_batches,
         virtual_stages=setting.virtual_stages,
+        recomputes=setting.recomputes,
     )
 
 
@@ -89,7 +91,7 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
     """
     costs = setting.costs
     cores = setting.cores
-    schedule = SCHEDULES[setting.schedule]
+    schedule = setting.scheduled
     durations = action_durations(setting, partition)
     if setting.in_turns:
         work_s = setting.replicas * sum(computing_s(setting, durations))

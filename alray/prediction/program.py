@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from alray.schedules.actions import KINDS, LABELS, Action, ActionKind
 from alray.schedules.evaluation import evaluation_actions
 from alray.schedules.placement import Place, held, round_robin
-from alray.schedules.table import SCHEDULES
+from alray.schedules.recomputation import scheduled
 
 _KINDS = tuple(KINDS)
 _KIND_BITS, _CHUNK_BITS, _NUMBER_BITS = 8, 8, 16  # kind and direction, then chunk, then number, then mini-batch
@@ -92,13 +92,23 @@ class Program:
 
     @classmethod
     def of_schedule(
-        cls, schedule: str, stages: int, num_batches: int, *, micro_batches: int = 1, virtual_stages: int = 1
+        cls,
+        schedule: str,
+        stages: int,
+        num_batches: int,
+        *,
+        micro_batches: int = 1,
+        virtual_stages: int = 1,
+        recomputes: bool = False,
     ) -> Program:
         """The actions of a schedule for mini-batches 0 to `num_batches` - 1.
 
+        Args:
+            recomputes: as in `StepSetting`.
+
         Raises PlanError where there is no such schedule, or where it cannot run with these numbers.
         """
-        found = SCHEDULES[schedule]
+        found = scheduled(schedule, recomputes=recomputes)
         found.check(stages, micro_batches, virtual_stages)
         later = np.arange(num_batches, dtype=np.int64)[:, None] * _BATCH
         lists = (found.actions(stage, stages, 0, micro_batches, virtual_stages) for stage in range(stages))

@@ -21,7 +21,6 @@ from alray.prediction.predict import program_of
 from alray.prediction.program import Floats
 from alray.prediction.setting import StepSetting
 from alray.prediction.simulate import step_times
-from alray.schedules.table import SCHEDULES
 
 MOST_CUTS = 8_000
 """The most cuts that one search simulates; they take about a second."""
@@ -140,7 +139,7 @@ class _SimulatedSteps:
     def _rank(self, cut: Cut) -> tuple[float, float, Cut]:
         setting = self._setting
         durations = action_durations(setting, cut)
-        bound = SCHEDULES[setting.schedule].bound(durations, setting.stages, setting.micro_batches)
+        bound = setting.scheduled.bound(durations, setting.stages, setting.micro_batches)
         squares = sum(seconds**2 for seconds in computing_s(setting, durations))
         return _rounded(bound), _rounded(squares), cut
 

@@ -9,7 +9,8 @@ from alray.errors import PlanError
 from alray.prediction.costs import Costs, Link
 from alray.schedules.micro_batches import batch_size_fault
 from alray.schedules.placement import Place
-from alray.schedules.table import SCHEDULES
+from alray.schedules.recomputation import scheduled
+from alray.schedules.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,12 @@ class StepSetting:
     replicas: int = 1
     cores: int | None = None  # processors that all stages and replicas share; None where each has its own
     in_turns: bool = False  # whether all stages and replicas take turns in one process
+    recomputes: bool = False  # whether stages of a pipeline keep inputs only, and compute forwards again
     # Between each stage and the next one, after the last one the first; None on one node; (): all on one node.
     links: tuple[Link | None, ...] = ()
 
     def __post_init__(self) -> None:
-        SCHEDULES[self.schedule].check(self.stages, self.micro_batches, self.virtual_stages)
+        self.scheduled.check(self.stages, self.micro_batches, self.virtual_stages)
         fault = batch_size_fault(self.costs.batch_size, self.micro_batches)
         if fault is not None:
             raise PlanError(fault[0], hint=fault[1], key="pipeline.micro_batches")
@@ -69,6 +71,11 @@ class StepSetting:
                 raise PlanError(f"a stage's {name} is not a finite number above 0: {list(values)}")
 
     @property
+    def scheduled(self) -> Schedule:
+        """The schedule itself."""
+        return scheduled(self.schedule, recomputes=self.recomputes)
+
+    @property
     def num_parts(self) -> int:
         """How many parts the components are cut into: one per virtual stage."""
         return self.stages * self.virtual_stages
@@ -76,11 +83,11 @@ class StepSetting:
     @property
     def place(self) -> Place:
         """Which stage holds which virtual stage."""
-        return SCHEDULES[self.schedule].place
+        return self.scheduled.place
 
     def held(self, stage: int) -> list[int]:
         """The virtual stages that a stage holds, the lowest first."""
-        return SCHEDULES[self.schedule].held(stage, self.stages, self.virtual_stages)
+        return self.scheduled.held(stage, self.stages, self.virtual_stages)
 
     def memory(self, stage: int) -> StageMemory:
         """The parts of `stage` that lie in the memory of its device."""

@@ -17,7 +17,7 @@ DATA = "data"
 DISTURBANCE = "disturbance"
 """A replica computes for longer, on purpose (`replicas.disturbance`)."""
 
-_TRAINING = ("F", "L", "B", "I", "G", "U")  # kinds of actions that train
+_TRAINING = ("F", "C", "L", "B", "I", "G", "U")  # kinds of actions that train
 
 
 @dataclass(frozen=True)

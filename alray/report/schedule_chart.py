@@ -8,6 +8,7 @@ from alray.report.lanes import DATA, DISTURBANCE, View, action_of, batch_of, cat
 NAMES = {
     "d": "data",
     "F": "forward",
+    "C": "forward again",
     "L": "labels and losses",
     "B": "backward",
     "I": "input gradient",

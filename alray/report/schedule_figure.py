@@ -16,6 +16,7 @@ WAITING = NAMES["."]
 _COLOURS = {
     "d": "--data",
     "F": "--forward",
+    "C": "--again",
     "L": "--losses",
     "B": "--backward",
     "I": "--input",

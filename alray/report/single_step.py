@@ -21,6 +21,7 @@ from alray.schedules.actions import ActionKind, parse
 
 _PART: dict[ActionKind, str] = {
     "F": "forward_s",
+    "C": "forward_s",
     "L": "backward_s",
     "B": "backward_s",
     "I": "backward_s",

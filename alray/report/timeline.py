@@ -118,6 +118,7 @@ def _timeline(plan: Plan, num_batches: int | None) -> Timeline:
         virtual_stages=plan.virtual_stages,
         stage_speed=plan.stage_speed,
         links=plan.links,
+        recomputes=plan.recomputes,
     )
 
 

@@ -200,7 +200,7 @@ class StageRecord(_Record):
     data_s: Seconds = 0.0
     """Stage 0 reads the mini-batch and prepares its samples. It is no part of forward."""
     forward_s: Seconds
-    """The forward pass of the stage's components."""
+    """The forward pass of the stage's components, and where it is computed again also that."""
     backward_s: Seconds
     """Gradients of the stage's components; of local losses also the losses and the label chain."""
     update_s: Seconds

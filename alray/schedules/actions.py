@@ -23,7 +23,7 @@ from typing import Literal, cast
 
 from alray.errors import PlanError
 
-ActionKind = Literal["F", "L", "B", "U", "S", "R", "E", "D", "W", "I", "G"]
+ActionKind = Literal["F", "L", "B", "U", "S", "R", "E", "D", "W", "I", "G", "C"]
 
 KINDS: dict[ActionKind, str] = {
     "F": "forward: the encoders",
@@ -37,8 +37,9 @@ KINDS: dict[ActionKind, str] = {
     "W": "wait: a barrier that all stages reach before any continues",
     "I": "first half of a split backward: the gradient of the input, which the stage below waits for",
     "G": "second half of a split backward: the gradients of the weights, which no stage waits for",
+    "C": "compute again: the forward of a micro-batch of which only the input was kept, before its backward",
 }
-COMPUTE: tuple[ActionKind, ...] = ("F", "L", "B", "U", "E", "D", "I", "G")
+COMPUTE: tuple[ActionKind, ...] = ("F", "L", "B", "U", "E", "D", "I", "G", "C")
 """Kinds that keep the device busy."""
 MESSAGES: tuple[ActionKind, ...] = ("S", "R")
 """Kinds that use an edge."""

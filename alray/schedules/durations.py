@@ -35,6 +35,7 @@ class Durations:
     latency_s: float = 0.0
     input_gradient_s: Sequence[float] = ()
     weight_gradient_s: Sequence[float] = ()
+    recompute_s: Sequence[float] = ()  # a forward once more
     label_s: Sequence[float] = ()
     labels_up_s: Sequence[float] = ()  # the part of a message upwards that holds the labels
     up_link_s: Sequence[float] = ()  # on the link between stage i and i + 1, of what `up_s` is about
@@ -55,6 +56,7 @@ class Durations:
             "D": self.route_s,
             "I": self.input_gradient_s,
             "G": self.weight_gradient_s,
+            "C": self.recompute_s,
         }
 
     @property
@@ -88,4 +90,5 @@ class Durations:
             route_s=longer(self.route_s),
             input_gradient_s=longer(self.input_gradient_s),
             weight_gradient_s=longer(self.weight_gradient_s),
+            recompute_s=longer(self.recompute_s),
         )

@@ -7,7 +7,7 @@ the plan, the stages and the reports ask that value; none of them knows a schedu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Literal, NamedTuple, Protocol
@@ -158,15 +158,16 @@ class Schedule:
         return [
             (action.kind, action.stage, action.number)
             for action in self.actions(stage, stages, 0, micro_batches, virtual_stages)
-            if action.kind in ("F", "B", "I", "G")
+            if action.kind in ("F", "B", "I", "G", "C")
         ]
 
     def computing_s(self, durations: Durations, stages: int, micro_batches: int) -> list[float]:
         """Seconds that each stage computes for one mini-batch, over all its micro-batches and virtual stages."""
+        seconds = durations.computations
         total = [0.0] * len(durations.forward_s)
-        for (kind, virtual), times in _times(self, stages, micro_batches, len(total) // stages).items():
-            seconds = durations.computations[kind]
-            total[virtual] += times * seconds[virtual] if len(seconds) else 0.0
+        for (kind, virtual), count in self.counts(stages, micro_batches, len(total) // stages).items():
+            if seconds[kind]:
+                total[virtual] += count * seconds[kind][virtual]
         return of_stages(total, stages, self.place)
 
     def stages_fault(self, stages: int) -> Fault | None:
@@ -175,6 +176,10 @@ class Schedule:
             return None
         own = counted(self.only_layout.stages, "stage")
         return f"`{self.name}` is for {own}, got {stages}", "leave it out, or choose another schedule"
+
+    def counts(self, stages: int, micro_batches: int, virtual_stages: int) -> Mapping[tuple[ActionKind, int], int]:
+        """How many computations of each kind each virtual stage does for one mini-batch."""
+        return _counts(self, stages, micro_batches, virtual_stages)
 
     def micro_batches_fault(self, stages: int, micro_batches: int) -> Fault | None:
         """Why it cannot run so many micro-batches on so many stages; None where it can."""
@@ -250,10 +255,9 @@ def _kinds(schedule: Schedule, stages: int) -> frozenset[ActionKind]:
 
 
 @cache
-def _times(
+def _counts(
     schedule: Schedule, stages: int, micro_batches: int, virtual_stages: int
-) -> dict[tuple[ActionKind, int], int]:
-    """How often each virtual stage does each computation for one mini-batch."""
+) -> Mapping[tuple[ActionKind, int], int]:
     return Counter(
         (action.kind, action.stage)
         for stage in range(stages)

@@ -350,26 +350,22 @@ def cuda_stages_have_a_gpu(spec: Spec) -> Iterator[Finding]:
             return
 
 
-def only_whole_backwards_are_compiled_or_recomputed(spec: Spec) -> Iterator[Finding]:
-    """A schedule that splits backwards in two walks through their graph, in which these two are one piece."""
-    if not _suits(spec) or "I" not in SCHEDULES[spec.schedule].kinds(spec.pipeline.stages):
-        return
-    for section, key in (("run", "compile"), ("pipeline", "activation_checkpointing")):
-        if getattr(getattr(spec, section), key):
-            yield (
-                (section, key),
-                f"the schedule `{spec.schedule_name}` splits each backward pass in two, which is not possible with it",
-                "set it to false, or choose another schedule",
-            )
+def only_whole_backwards_are_compiled(spec: Spec) -> Iterator[Finding]:
+    """A schedule that splits backwards needs the layers, of which a compiled block is one piece."""
+    if spec.run.compile and _suits(spec) and "I" in SCHEDULES[spec.schedule].kinds(spec.pipeline.stages):
+        yield (
+            ("run", "compile"),
+            f"the schedule `{spec.schedule_name}` splits each backward pass in two, which is not possible with it",
+            "set it to false, or choose another schedule",
+        )
 
 
 def pipelines_recompute(spec: Spec) -> Iterator[Finding]:
-    """Only pipelines of backpropagation keep what several forwards left."""
-    if spec.pipeline.activation_checkpointing and _suits(spec) and not is_pipeline(spec):
+    """Only where mini-batches are cut does a stage keep what several forwards left."""
+    if spec.pipeline.activation_checkpointing and _suits(spec) and not SCHEDULES[spec.schedule].cuts_mini_batches:
         yield (
             ("pipeline", "activation_checkpointing"),
-            f"the schedule `{spec.schedule_name}` is no pipeline of backpropagation, and keeps one mini-batch at a "
-            "time",
+            f"the schedule `{spec.schedule_name}` does not cut mini-batches, so a stage keeps one of them at a time",
             "leave it out",
         )
 
@@ -598,7 +594,7 @@ CHECKS: tuple[Check, ...] = (
     one_bundle_per_stage,
     one_speed_per_stage,
     cuda_stages_have_a_gpu,
-    only_whole_backwards_are_compiled_or_recomputed,
+    only_whole_backwards_are_compiled,
     pipelines_recompute,
     deep_supervision_is_on_one_device,
     sampled_tokens_are_tokens,

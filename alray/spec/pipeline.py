@@ -157,9 +157,9 @@ class Pipeline(Section):
     micro_batch_norm: Literal["refuse", "accept"] = "refuse"
     """Batch normalisation with micro-batches, each of which is then normalised by itself. Default: refuse."""
     activation_checkpointing: bool = False
-    """Whether the stages of a pipeline of backpropagation keep only the inputs of their components between forward and
-    backward, and run each component's forward once more before its backward. It takes less memory and more time, and
-    gives the same bits. Default: false."""
+    """Whether the stages of a pipeline of backpropagation keep only the inputs of micro-batches that wait for their
+    backward, and compute these forwards again, before the gradient arrives. It takes less memory and more time, and
+    gives the same bits. On one stage it changes nothing. Default: false."""
     costs: Annotated[tuple[Cost, ...], Field(strict=False, min_length=1)] | None = None
     """Costs of the components, one entry each. null: measured."""
     links: Annotated[tuple[LinkSection, ...], Field(strict=False)] = ()

@@ -224,7 +224,6 @@ def _stage(assignment: Assignment, components: list[Component], replication: Rep
             averages_early=slowdown is None,
             micro_batches=plan.micro_batches,
             splits=any(action.kind == "I" for action in actions) and not spec.run.compile,
-            recompute=spec.pipeline.activation_checkpointing and plan.stages > 1,
             most_elements={facts_index: network.encoders[facts_index].output.elements for facts_index in _ends(plan)},
         )
     return Stage(work, actions, micro_batches=micro_batches, slowdown=slowdown)
@@ -244,14 +243,13 @@ def work_of(
     averages_early: bool = True,
     micro_batches: int = 1,
     splits: bool = False,
-    recompute: bool = False,
     most_elements: Mapping[int, int] | None = None,
 ) -> LocalLosses | Backpropagation:
     """What computes with these components. All but `runs` and `averages_early` is for backpropagation alone.
 
     Args:
         runs: how many components each virtual stage has, in order; (): there is one.
-        averages_early, micro_batches, splits, recompute, most_elements: as `Backpropagation` takes them.
+        averages_early, micro_batches, splits, most_elements: as `Backpropagation` takes them.
     """
     local = [component for component in components if isinstance(component, LocalComponent)]
     if len(local) == len(components):
@@ -263,7 +261,6 @@ def work_of(
         averages_early=averages_early,
         micro_batches=micro_batches,
         splits=splits,
-        recompute=recompute,
         most_elements=most_elements,
     )
 

@@ -92,7 +92,10 @@ class Stage:
                     if key not in under_way:
                         under_way[key] = MicroBatch(step, given[listed.part], batch.samples, *key)
                     with clock.measure("F", text, step):
-                        work.forward(under_way[key])
+                        (work.forward_alone if listed.again else work.forward)(under_way[key])
+                case "C":
+                    with clock.measure("F", text, step):
+                        work.recompute(under_way[key])
                 case "L":
                     yield from work.gather(under_way[key], clock, text)
                     with clock.measure("L", text, step):
@@ -159,6 +162,7 @@ class _Listed(NamedTuple):
     Attributes:
         own: the virtual stage, of those that the stage holds.
         part: the micro-batch.
+        again: whether C computes the same micro-batch again.
         labels: whether it receives the labels of a message in two parts.
         completes: whether it sends a whole message, or the second part of one.
         last: whether no other action of its micro-batch in its virtual stage comes after, barriers excepted.
@@ -170,6 +174,7 @@ class _Listed(NamedTuple):
     behind: str
     own: int
     part: int
+    again: bool
     labels: bool
     completes: bool
     last: bool
@@ -192,6 +197,7 @@ def _listed(actions: Sequence[Action], *, cut: bool) -> list[_Listed]:
         # An update is of a whole mini-batch; only where that is not cut, it still holds its micro-batch.
         if action.kind != "W" and not (cut and action.kind == "U"):
             after[keys[place]] = place
+    again = {key for key, action in zip(keys, actions, strict=True) if action.kind == "C"}
     listed = []
     for place, action in enumerate(actions):
         before, behind = str(action).split(f"{action.kind}0", 1)
@@ -202,6 +208,7 @@ def _listed(actions: Sequence[Action], *, cut: bool) -> list[_Listed]:
                 behind,
                 virtual.index(action.stage),
                 part=keys[place][1],
+                again=keys[place] in again,
                 labels=not cut and action.kind == "R" and action.number == LABELS,
                 completes=cut or action.number == LABELS,
                 last=after.get(keys[place]) == place,

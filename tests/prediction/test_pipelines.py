@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,9 @@ from alray.prediction.program import Program
 from alray.prediction.simulate import simulate
 from alray.prediction.timeline import Timeline
 from alray.schedules.durations import Durations
+from alray.schedules.recomputation import scheduled
 from alray.schedules.table import SCHEDULES
+from benchmarks.recomputation import after_the_gradient
 
 from ..programs import parse_program, print_program
 
@@ -74,9 +78,11 @@ def test_zero_bubble_waits_less(stages: int, micro_batches: int) -> None:
     assert zero_twice < zero < interleaved < one
 
 
-@given(st.sampled_from(SHAPES), sizes, st.data())
-@settings(max_examples=120, deadline=None)
-def test_no_step_is_under_the_bound(shape: tuple[str, int], size: tuple[int, int], data: st.DataObject) -> None:
+@given(st.sampled_from(SHAPES), sizes, st.booleans(), st.data())
+@settings(max_examples=160, deadline=None)
+def test_no_step_is_under_the_bound(
+    shape: tuple[str, int], size: tuple[int, int], recomputes: bool, data: st.DataObject
+) -> None:
     schedule, virtual_stages = shape
     stages = size[0]
     micro_batches = 1 if schedule == "naive" else stages * size[1]
@@ -84,12 +90,46 @@ def test_no_step_is_under_the_bound(shape: tuple[str, int], size: tuple[int, int
         micro_batches *= 2
     parts = stages * virtual_stages
     forward, backward, update, weight = (data.draw(st.lists(seconds, min_size=parts, max_size=parts)) for _ in range(4))
-    durations = Durations(forward, backward, update, input_gradient_s=backward, weight_gradient_s=weight)
-    timeline = run(schedule, stages, micro_batches, durations, virtual_stages=virtual_stages, batches=8)
-    bound = SCHEDULES[schedule].bound(durations, stages, micro_batches)
-    assert timeline.step_time_s >= bound - 1e-9
-    if schedule in ("naive", "gpipe"):
-        assert timeline.step_time_s == pytest.approx(bound)
+    again = data.draw(st.lists(seconds, min_size=parts, max_size=parts)) if recomputes else ()
+    durations = Durations(
+        forward, backward, update, input_gradient_s=backward, weight_gradient_s=weight, recompute_s=again
+    )
+    asked = scheduled(schedule, recomputes=recomputes)
+    program = Program.of_schedule(
+        schedule, stages, 8, micro_batches=micro_batches, virtual_stages=virtual_stages, recomputes=recomputes
+    )
+    step_time_s = simulate(program, durations, in_flight=micro_batches).step_time_s
+    bound = asked.bound(durations, stages, micro_batches)
+    assert step_time_s >= bound - 1e-9
+    assert step_time_s >= max(asked.computing_s(durations, stages, micro_batches)) - 1e-9
+    if schedule in ("naive", "gpipe") and not recomputes:
+        assert step_time_s == pytest.approx(bound)
+
+
+@given(st.sampled_from(SHAPES[1:]), st.tuples(st.integers(2, 5), st.integers(1, 4)), st.data())
+@settings(max_examples=60, deadline=None)
+def test_recomputing_before_the_gradient_is_never_slower(
+    shape: tuple[str, int], size: tuple[int, int], data: st.DataObject
+) -> None:
+    """Than recomputing once it is there. Where all stages are alike, it is faster by one C of each stage that waits."""
+    schedule, virtual_stages = shape
+    stages, micro_batches = size[0], size[0] * size[1]
+    parts = stages * virtual_stages
+    early = Program.of_schedule(
+        schedule, stages, 4, micro_batches=micro_batches, virtual_stages=virtual_stages, recomputes=True
+    )
+    late = [after_the_gradient(early.actions(stage)) for stage in range(stages)]
+    drawn = [data.draw(st.lists(seconds, min_size=parts, max_size=parts)) for _ in range(3)]
+    forward, backward, weight = drawn
+    zero = [0.0] * parts
+    durations = Durations(
+        forward, backward, zero, input_gradient_s=backward, weight_gradient_s=weight, recompute_s=forward
+    )
+    steps = [simulate(program, durations, in_flight=micro_batches).step_time_s for program in (early, late)]
+    assert steps[0] <= steps[1] + 1e-9
+    alike = replace(even(parts, 1, 2), recompute_s=[1.0] * parts)
+    steps = [simulate(program, alike, in_flight=micro_batches).step_time_s for program in (early, late)]
+    assert steps[0] < steps[1]
 
 
 def test_uneven_gpipe_in_its_own_words() -> None:

@@ -207,6 +207,13 @@ BAD_SPECS = (
     bad("10 run.trackers", run="{epochs: 1, trackers: [wandb, mlflow, wandb]}"),
     bad("9 pipeline.activation_checkpointing", pipeline="{stages: 2, activation_checkpointing: true}"),
     bad(
+        "9 pipeline.activation_checkpointing",
+        first="{block: linear, width: 4}",
+        second="{block: linear, width: 4}",
+        method="{kind: backpropagation}",
+        pipeline="{stages: 2, schedule: naive, activation_checkpointing: true}",
+    ),
+    bad(
         "7 method.deep_supervision",
         first="{block: linear, width: 4}",
         second="{block: linear, width: 4}",
@@ -214,12 +221,11 @@ BAD_SPECS = (
         method="{kind: backpropagation, deep_supervision: 0.5}",
     ),
     bad(
-        "9 pipeline.activation_checkpointing",
         "10 run.compile",
         first="{block: linear, width: 4}",
         second="{block: linear, width: 4}",
         method="{kind: backpropagation}",
-        pipeline="{stages: 2, schedule: zero_bubble, activation_checkpointing: true}",
+        pipeline="{stages: 2, schedule: zero_bubble}",
         run="{epochs: 1, compile: true}",
     ),
     bad("10 run.stop_at", run="{epochs: 1, evaluate_every: null, stop_at: {metric: test_accuracy, above: 0.9}}"),

@@ -27,6 +27,8 @@ from alray.stage.work.work import ComponentLosses, MicroBatch, Work
 
 Losses = dict[int, torch.Tensor]
 """The losses of the components that have one, by their index: scalars."""
+Buffers = list[tuple[torch.Tensor, torch.Tensor]]
+"""Buffers with values that they had."""
 
 
 class Chain(Work):
@@ -94,22 +96,20 @@ class Backpropagation(Chain):
         averages_early: bool = True,
         micro_batches: int = 1,
         splits: bool = False,
-        recompute: bool = False,
         most_elements: Mapping[int, int] | None = None,
     ) -> None:
         """
         Args:
             splits: whether a backward has two parts, I and G.
-            recompute: whether a component keeps its input only, and runs once more before its backward pass.
             most_elements: how many numbers of a sample a component may pass on to another stage, by its index.
         """
         super().__init__(components, replication, runs=runs, averages_early=averages_early)
         self._micro_batches = micro_batches
         self._split = SplitBackward() if splits else None
-        self._recompute = recompute
         self._most_elements = dict(most_elements or {})
         self._graphs: dict[tuple[int, int], _Graph] = {}  # by virtual stage and micro-batch
-        self._losses: list[Losses] = []  # of each micro-batch
+        self._buffers: dict[tuple[int, int], Buffers] = {}  # before a forward that is computed again, by the same
+        self._losses: dict[int, Losses] = {}  # by micro-batch
         self._backwards = 0  # of micro-batches through the loss
         self._left: list[int] = []  # micro-batches whose gradients are not complete, by virtual stage
         self._ready: GradientsReady | None = None
@@ -123,7 +123,7 @@ class Backpropagation(Chain):
 
     def begin(self) -> None:
         self.zero_gradients()
-        self._losses = []
+        self._losses = {}
         self._backwards = 0
         self._left = [self._micro_batches] * len(self.chains)
 
@@ -138,17 +138,37 @@ class Backpropagation(Chain):
             graph.later = LaterWeights()
         purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
         with self._split.noting(graph.later) if self._split and graph.later else nullcontext():
-            outgoing, scores = through(chain, incoming | leaves, *purpose, recompute=self._recompute)
+            outgoing, scores = through(chain, incoming | leaves, *purpose)
             if chain[-1].index in scores:
                 losses = losses_of(chain, scores, incoming["labels"])
                 graph.loss = total_of(chain, losses)
-                self._losses.append({index: loss.detach() for index, loss in losses.items()})
+                self._losses[batch.number] = {index: loss.detach() for index, loss in losses.items()}
                 return
         self._check(chain[-1].index, outgoing["s"])
         graph.edges = {
             name: get_gradient_edge(value) for name, value in _floating(outgoing).items() if value.requires_grad
         }
         batch.outgoing = {name: value.detach() for name, value in outgoing.items()} | {"labels": incoming["labels"]}
+
+    def forward_alone(self, batch: MicroBatch) -> None:
+        """F before C: of its graph nothing is kept but the input, and what buffers held that this forward changes.
+
+        It is not run under `no_grad`: a compiled block, and some operations of torch, would then choose other kernels,
+        whose bits may differ. The second forward needs the same memory in any case.
+        """
+        key = batch.own, batch.number
+        buffers = [buffer for component in self.chains[batch.own] for buffer in component.buffers()]
+        before = [(buffer, buffer._version, buffer.clone()) for buffer in buffers]
+        self.forward(batch)
+        del self._graphs[key]
+        self._buffers[key] = [(buffer, value) for buffer, version, value in before if buffer._version != version]
+
+    def recompute(self, batch: MicroBatch) -> None:
+        """C: the second forward draws what the first one drew, because random numbers are drawn from the purpose."""
+        before, outgoing = self._buffers.pop((batch.own, batch.number)), batch.outgoing
+        with _once_more(before, self.chains[batch.own], batch.incoming["s"].device):
+            self.forward(batch)
+        batch.outgoing = outgoing
 
     def _check(self, index: int, s: torch.Tensor) -> None:
         """The edge to the next virtual stage has room for what the block gave on the meta device."""
@@ -217,8 +237,8 @@ class Backpropagation(Chain):
         if self._backwards < self._micro_batches:
             return {}
         return {
-            index: {chain[-1].loss_name: torch.stack([losses[index] for losses in self._losses]).mean()}
-            for index in self._losses[0]
+            index: {chain[-1].loss_name: torch.stack([losses[index] for losses in self._losses.values()]).mean()}
+            for index in self._losses[batch.number]
         }
 
     def _gradients_done(self, batch: MicroBatch) -> None:
@@ -234,7 +254,9 @@ class Backpropagation(Chain):
                         parameter.grad.div_(self._micro_batches)
         if not self._averages_early or self._ready is not None:
             return
-        if chain[-1].head is not None and not all_finite(loss for losses in self._losses for loss in losses.values()):
+        if chain[-1].head is not None and not all_finite(
+            loss for losses in self._losses.values() for loss in losses.values()
+        ):
             return  # the run ends with this mini-batch
         for component in reversed(chain):
             self.replication.start(component, batch.samples)
@@ -293,19 +315,16 @@ def draw_purpose(step: int, micro_batch: int, micro_batches: int) -> tuple[str |
 
 
 def through(
-    components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int, recompute: bool = False
+    components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int
 ) -> tuple[Tensors, dict[int, torch.Tensor]]:
     """Run these components. Returns what the last one gives, in default strides, and the scores of those with a head.
-
-    Args:
-        recompute: whether a component keeps its input only, and runs once more before its backward pass.
 
     Returns:
         The output by name; scores `[N, classes]` by the index of the component, the first one first.
     """
     scores = {}
     for component in components:
-        incoming = _recomputed(component, incoming, *purpose) if recompute else _forward(component, incoming, *purpose)
+        incoming = in_default_strides(component.f.run(incoming, *purpose))
         if component.head is not None:
             scores[component.index] = read(component.head, incoming)
     return incoming, scores
@@ -316,37 +335,18 @@ def _floating(tensors: Tensors) -> Tensors:
     return {name: value for name, value in tensors.items() if name != "labels" and value.is_floating_point()}
 
 
-def _forward(component: Component, incoming: Tensors, *purpose: str | int) -> Tensors:
-    return in_default_strides(component.f.run(incoming, *purpose))
-
-
-def _recomputed(component: Component, incoming: Tensors, *purpose: str | int) -> Tensors:
-    """Activation checkpointing (Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174).
-
-    The second forward draws what the first one drew, because random numbers are drawn from the purpose.
-    """
-    from torch.utils.checkpoint import checkpoint  # few runs need it, and it takes time
-
-    outgoing: Tensors = checkpoint(
-        partial(_forward, component),
-        incoming,
-        *purpose,
-        use_reentrant=False,
-        preserve_rng_state=False,
-        early_stop=False,  # it is an error raised in the forward, which a user's code would be blamed for
-        context_fn=lambda: (nullcontext(), _leaving_no_trace(component, incoming["s"].device)),
-    )
-    return outgoing
-
-
 @contextmanager
-def _leaving_no_trace(component: Component, device: torch.device) -> Iterator[None]:
-    """Around a second forward pass: buffers, such as those of batch normalisation, and generators end as they were."""
-    before = [(buffer.data, buffer.clone()) for buffer in component.buffers()]
+def _once_more(before: Buffers, chain: Sequence[Component], device: torch.device) -> Iterator[None]:
+    """Around a second forward: buffers begin as they were before the first one. They and generators end as they are."""
+    now = [(buffer, buffer.clone()) for component in chain for buffer in component.buffers()]
+    for buffer, value in before:
+        buffer.data.copy_(value)
     with put_back(device):
         yield
-        for buffer, value in before:
-            buffer.copy_(value)  # without telling autograd, which needs none of these values
+    changed = {id(buffer) for buffer, _ in before}
+    for buffer, value in now:
+        # Autograd is told of those whose values a graph may want. Of batch normalisation it needs none.
+        (buffer if id(buffer) in changed else buffer.data).copy_(value)
 
 
 def losses_of(

@@ -75,6 +75,14 @@ class Work(ABC):
     def forward(self, batch: MicroBatch) -> None:
         """F: run the encoders on `batch.incoming`, and put what the next virtual stage gets into `batch.outgoing`."""
 
+    def forward_alone(self, batch: MicroBatch) -> None:
+        """F that C follows: as `forward`, but it keeps nothing for a backward."""
+        raise AssertionError("only a chain of backpropagation has an action C")
+
+    def recompute(self, batch: MicroBatch) -> None:
+        """C: run the encoders on `batch.incoming` once more, and keep what the backward needs."""
+        raise AssertionError("only a chain of backpropagation has an action C")
+
     def gather(self, batch: MicroBatch, clock: Clock, text: str) -> Waiting[None]:
         """Before L: exchange with the other replicas what losses need of all of them.
 
