@@ -10,10 +10,6 @@ from typing import Any
 
 LOCAL_TARGET, PIPELINE_TARGET = 0.05, 0.10
 """How far a prediction may be from the measured median: schedules of local losses, of backpropagation."""
-EXECUTED_BY_TORCH = (
-    "torch.distributed.pipelining executed the pipelines of this table (alray 0.2). With alray's own executor they are "
-    "to be measured again."
-)
 LOCAL = ("sequential", "parallel_backward", "overlapped", "streamed")
 
 
@@ -34,13 +30,11 @@ def page(results: Path) -> str:
 
 
 def schedules(result: dict[str, Any]) -> list[str]:
-    """The table of all nine schedules."""
+    """The table of all schedules on one network, and the spread of the predictions on all networks."""
     runs = result["runs"]
-    executed = [] if result.get("executor") == "alray" else [EXECUTED_BY_TORCH, ""]
     lines = [
         "## All schedules on one network",
         "",
-        *executed,
         f"`benchmarks/{result['spec']}`: eight Transformer components that cost the same, on two stages of one thread "
         f"each; medians of {_repeats(runs)}. The first four train by Associated Learning, the others by "
         "backpropagation. A run predicts its step before it trains. The bubble is the share of the stages' time in "
@@ -69,7 +63,39 @@ def schedules(result: dict[str, Any]) -> list[str]:
         f"**{naive / _median(runs[best], 'step_time_s'):.2f}** times as fast as `naive`. The schedules of local losses "
         f"ended in {weights}.",
         "",
+        *predictions({"eight Transformer components": result} | result["others"]),
     ]
+
+
+def predictions(networks: dict[str, dict[str, Any]]) -> list[str]:
+    """What every run of these networks predicted of itself, over what it measured."""
+    names = list(next(iter(networks.values()))["runs"])
+    ratios = {
+        (network, name): [entry["predicted_step_time_s"] / entry["step_time_s"] for entry in result["runs"][name]]
+        for network, result in networks.items()
+        for name in names
+    }
+    middles = sorted(median(each) for each in ratios.values())
+    within = {
+        share: sorted(abs(each - 1.0) for each in middles)[int(share * (len(middles) - 1))] for share in (0.5, 0.9)
+    }
+    return [
+        "### Predicted over measured on two stages, four networks",
+        "",
+        f"Medians of {_repeats(next(iter(networks.values()))['runs'])}; the smallest and the largest in brackets.",
+        "",
+        f"| schedule | {' | '.join(networks)} |",
+        f"|---|{'---|' * len(networks)}",
+        *(f"| `{name}` | {' | '.join(_spread(ratios[network, name]) for network in networks)} |" for name in names),
+        "",
+        f"Of these {len(middles)} medians the middle one is **{median(middles):.3f}**. Half of them are within "
+        f"{100 * within[0.5]:.1f} % of 1, nine in ten within **{100 * within[0.9]:.1f} %**.",
+        "",
+    ]
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    return f"**{median(ratios):.3f}** ({min(ratios):.3f} to {max(ratios):.3f})"
 
 
 def laws(result: dict[str, Any]) -> list[str]:
