@@ -24,6 +24,7 @@ from alray.schedules.actions import ActionKind
 from alray.schedules.table import SCHEDULES
 
 Values = NDArray[np.float64]
+_MINI_BATCHES = 2  # of more, each begins as the second does
 Doing = Literal["forward", "backward", "adding", "update", "local_backward", "local_update"]
 """The computation: `backward` begins without gradients, `adding` adds to those of earlier micro-batches. The backward
 of local losses goes upwards through the components, and their update still holds what was passed on."""
@@ -128,18 +129,19 @@ def pipeline_moments(
     held = [0] * virtual_stages
     has = [False] * virtual_stages
     moments: dict[Moment, None] = {}
-    for kind, number, _ in SCHEDULES[schedule].computations(stage, stages, micro_batches, virtual_stages):
-        own = number // stages
-        backward: Doing = "adding" if has[own] else "backward"
-        moments[Moment("forward" if kind == "F" else backward, own, tuple(held), tuple(has))] = None
-        if kind == "F":
-            held[own] += 1
-        elif kind != "I":
-            held[own] -= 1
-            has[own] = True
-    none, every = (0,) * virtual_stages, (True,) * virtual_stages
-    for own in range(virtual_stages):
-        moments[Moment("update", own, none, every)] = None
+    for action in SCHEDULES[schedule].run_of(stage, stages, _MINI_BATCHES, micro_batches, virtual_stages):
+        own = action.stage // stages
+        if action.kind == "U":
+            moments[Moment("update", own, tuple(held), (True,) * virtual_stages)] = None
+            has[own] = False
+        elif action.kind in ("F", "B", "I", "G"):
+            backward: Doing = "adding" if has[own] else "backward"
+            moments[Moment("forward" if action.kind == "F" else backward, own, tuple(held), tuple(has))] = None
+            if action.kind == "F":
+                held[own] += 1
+            elif action.kind != "I":
+                held[own] -= 1
+                has[own] = True
     return tuple(moments)
 
 

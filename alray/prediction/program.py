@@ -98,9 +98,10 @@ class Program:
         """
         found = schedule_named(schedule)
         found.check(stages, micro_batches, virtual_stages)
-        later = np.arange(num_batches, dtype=np.int64)[:, None] * _BATCH
+        later = np.arange(num_batches + found.gradient_delay, dtype=np.int64)[:, None] * _BATCH
         steps = cls.of(found.actions(stage, stages, 0, micro_batches, virtual_stages) for stage in range(stages))
-        return cls(tuple((codes[None, :] + later).ravel() for codes in steps.codes))
+        every = [(codes[None, :] + later).ravel() for codes in steps.codes]
+        return cls(tuple(codes[(codes >= 0) & (batches(codes) < num_batches)] for codes in every))
 
     @classmethod
     def of_evaluation(cls, stages: int, num_batches: int) -> Program:

@@ -13,6 +13,7 @@ from alray.schedules import (
     sequential,
     single,
     streamed,
+    two_versions,
     zero_bubble,
 )
 from alray.schedules.schedule import Schedule
@@ -46,6 +47,7 @@ SCHEDULES: dict[str, Schedule] = table(
     one_f_one_b.SCHEDULE,
     interleaved_1f1b.SCHEDULE,
     zero_bubble.SCHEDULE,
+    two_versions.SCHEDULE,
 )
 """Every schedule by its name."""
 
