@@ -201,8 +201,8 @@ class _Search:
     def _schedules(self, stages: int) -> Sequence[Schedule]:
         spec = self.planner.workload.spec
         schedules = schedules_on(stages, local_losses=spec.method.local_losses)
-        if "pipeline.schedule" in self.free:
-            return schedules
+        if "pipeline.schedule" in self.free:  # one with late gradients trains other weights: the user's own choice
+            return [each for each in schedules if not each.gradient_delay]
         return [each for each in schedules if each.name == spec.schedule] or schedules[:1]
 
     def _best(self, schedule: Schedule, stages: int) -> Fit:

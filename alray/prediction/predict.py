@@ -14,7 +14,7 @@ from alray.prediction.timeline import Timeline
 from alray.schedules.table import SCHEDULES
 
 NUM_BATCHES = 64  # simulated mini-batches: enough to reach the steady state
-NUM_DRAINED_BATCHES = 8  # flushes and barriers drain the stages after each mini-batch: a steady state at once
+NUM_DRAINED_BATCHES = 8  # pipelines and barriers drain the stages, if not after each mini-batch, then soon
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def program_of(setting: StepSetting, num_batches: int | None = None) -> Program:
     """
     if num_batches is None:
         schedule = SCHEDULES[setting.schedule]
-        drains = (schedule.is_pipeline and not schedule.gradient_delay) or schedule.has_barrier(setting.stages)
+        drains = schedule.is_pipeline or schedule.has_barrier(setting.stages)
         num_batches = NUM_DRAINED_BATCHES if drains else NUM_BATCHES
     return Program.of_schedule(
         setting.schedule,

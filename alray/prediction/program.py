@@ -118,6 +118,13 @@ class Program:
         return 1 + max(int(batches(codes).max()) for codes in self.codes if len(codes))
 
     @cached_property
+    def steady_batches(self) -> int:
+        """Mini-batches that end as they would in a longer program: all, but for the last one where stages begin a
+        mini-batch before they have completed the one before."""
+        overlap = any(np.any(np.diff(batches(codes)) < 0) for codes in self.codes)
+        return max(1, self.num_batches - overlap)
+
+    @cached_property
     def virtual_stages(self) -> int:
         """The largest number of virtual stages on one stage."""
         return 1 + max((int(chunks(codes).max()) for codes in self.codes if len(codes)), default=0)

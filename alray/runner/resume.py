@@ -348,9 +348,10 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
 
 
 def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
-    """The changes of `pipeline` that change the mathematics: how mini-batches are cut, and how wide text is padded.
+    """The changes of `pipeline` that change the mathematics: how mini-batches are cut, how wide text is padded, and
+    whether gradients are late.
 
-    Partition, stages, virtual stages and the order of work do not: random numbers are drawn from seed, component, step
+    Partition, stages, virtual stages and else the order of work do not: random numbers are drawn from seed, component, step
     and micro-batch, and every component takes the micro-batches in order and adds up their gradients in that order.
     """
     changes = []
@@ -363,11 +364,16 @@ def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
     if (SCHEDULES[before.schedule].is_pipeline) != (SCHEDULES[after.schedule].is_pipeline) and _has_text(after):
         change = _change(_SCHEDULE, before.schedule, after.schedule)
         changes.append(f"{change} (a pipeline pads text to `max_tokens`, so random numbers fall on other words)")
+    if SCHEDULES[before.schedule].gradient_delay != SCHEDULES[after.schedule].gradient_delay:
+        change = _change(_SCHEDULE, before.schedule, after.schedule)
+        changes.append(f"{change} (the gradients of one of them are an update late)")
     return changes
 
 
 def _overrides_that_keep(before: Spec, after: Spec) -> str:
     """Overrides with which mini-batches stay as in `before`, on the stages of `after` if that is possible."""
+    if SCHEDULES[before.schedule].gradient_delay:
+        return f"{_SCHEDULE}={before.schedule} {_MICRO_BATCHES}={before.micro_batches}"
     if before.micro_batches > 1:
         return f"{_SCHEDULE}=gpipe {_MICRO_BATCHES}={before.micro_batches}"
     if not SCHEDULES[before.schedule].is_pipeline and _has_text(after):
