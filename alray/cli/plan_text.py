@@ -69,6 +69,10 @@ def comparison_text(plan: Plan, rows: Sequence[Alternative], *, name: str, page:
         for row in rows
         if row.refused is not None
     ]
+    said += [
+        f"{schedule} trains other weights: its gradients are computed with those from before the last update"
+        for schedule in dict.fromkeys(row.schedule for row in rows if SCHEDULES[row.schedule].gradient_delay)
+    ]
     starred = "* the schedule and stages of this spec; " if own in rows else ""
     said.append(f"{starred}memory is that of the stage that needs the most")
     table = page.table(_alternatives(rows, own))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from alray.nn.delayed_weights import DelayedWeights
 from alray.nn.lamb import Lamb
 from alray.nn.lars import Lars
 from alray.spec import optimizer as sections
@@ -121,6 +122,9 @@ class ComponentOptimizer:
         self.kind: str = optimizer.kind
         self.clip_norm: float | None = optimizer.clip_norm
         self.accumulation = Accumulation(self.parameters, optimizer.accumulate)
+        self.delayed: DelayedWeights | None = None
+        """The versions of the weights, where gradients are an update late; None: there is one."""
+        self._look_ahead: float = optimizer.look_ahead
         self._due: bool | None = None  # whether the gathered mini-batch completes an update; None: not gathered yet
         self._optimizers = _build(self.parameters, optimizer, roles or {})
         # Optimizers number parameters by groups; checkpoints, by their order in the component.
@@ -133,6 +137,10 @@ class ComponentOptimizer:
     def zero_grad(self) -> None:
         for parameter in self.parameters:
             parameter.grad = None
+
+    def delay(self) -> None:
+        """From here on gradients are an update late, so that there are two versions of the weights."""
+        self.delayed = DelayedWeights(self.parameters, self._look_ahead)
 
     @property
     def accumulates(self) -> bool:
@@ -157,8 +165,14 @@ class ComponentOptimizer:
     def step(self, lr: float) -> None:
         """Update at this rate if the mini-batch completes an update; gradients are clipped to `clip_norm` first."""
         due, self._due = self.gather(), None
-        if not due or not self._optimizers:
+        if not self._optimizers:
             return
+        if self.delayed is not None:
+            self.delayed.update((lambda factor: self._update(factor * lr)) if due else None)
+        elif due:
+            self._update(lr)
+
+    def _update(self, lr: float) -> None:
         if self.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.clip_norm, foreach=False)
         for optimizer in self._optimizers:
@@ -193,10 +207,12 @@ class ComponentOptimizer:
             "state": dict(sorted(state.items())),
             "param_groups": groups,
             **({"accumulation": waiting} if waiting else {}),
+            **({"delayed": self.delayed.state_dict()} if self.delayed is not None else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave: moments, step counts, gradients that wait for their update.
+        """Take over what `state_dict` gave: moments, step counts, gradients that wait for their update, and versions of
+        the weights besides the newest, which the parameters have already.
 
         Rate, decay and other settings stay those of the spec, which a resume may have changed; `foreach` stays that of
         this device. Raises ValueError if the state is of another kind of optimizer, or of other parameters.
@@ -217,13 +233,15 @@ class ComponentOptimizer:
             of_own = {number: value for number, value in state["state"].items() if number in own}
             optimizer.load_state_dict({"state": of_own, "param_groups": groups})
         self.accumulation.load_state_dict(state.get("accumulation", {}))
+        if self.delayed is not None:
+            self.delayed.load_state_dict(state.get("delayed", {}))
 
     def state_bytes(self) -> int:
         """Bytes that the optimizer keeps between two updates, without the counts of steps: for each value of a
-        parameter two values with Adam, one with momentum, none with plain SGD; and gradients that wait for their
-        update."""
-        waiting = sum(_bytes(parameter) for parameter in self.parameters) if self.accumulates else 0
-        return waiting + sum(
+        parameter two values with Adam, one with momentum, none with plain SGD; gradients that wait for their update;
+        and with a look-ahead its points."""
+        copies = self.accumulates + bool(self._look_ahead)
+        return copies * sum(_bytes(parameter) for parameter in self.parameters) + sum(
             _values_kept(optimizer, group) * sum(map(_bytes, group["params"]))
             for optimizer in self._optimizers
             for group in optimizer.param_groups

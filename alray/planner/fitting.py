@@ -201,8 +201,8 @@ class _Search:
     def _schedules(self, stages: int) -> Sequence[Schedule]:
         spec = self.planner.workload.spec
         schedules = schedules_on(stages, local_losses=spec.method.local_losses)
-        if "pipeline.schedule" in self.free:
-            return schedules
+        if "pipeline.schedule" in self.free:  # one with late gradients trains other weights: the user's own choice
+            return [each for each in schedules if not each.gradient_delay]
         own = SCHEDULES[spec.schedule]
         if own.only_layout is not None:
             return [own] if own.only_layout.stages == stages else []

@@ -19,6 +19,7 @@ def memory_of(setting: StepSetting, partition: Sequence[int], stage: int) -> Mem
     """Predicted peak of one stage of a cut, bytes.
 
     It is the memory of the stage's device. A checkpoint is written from a copy of weights, buffers and optimizer state.
+    Where gradients are late, there are further versions of the weights, each as large as the gradients.
     """
     components = setting.costs.components
     ranges = stage_ranges(partition)
@@ -29,7 +30,8 @@ def memory_of(setting: StepSetting, partition: Sequence[int], stage: int) -> Mem
     peaks = run_peaks(setting.costs, setting.micro_batches)
     priced = [price(moment, [peaks.at(own) for own in runs]) for moment in _moments(setting, stage)]
     most = max(priced, key=lambda each: float(each.total))
-    parameters = sum(component.parameter_bytes for component in held)
+    versions = SCHEDULES[setting.schedule].gradient_delay
+    parameters = sum(component.parameter_bytes + versions * component.gradient_bytes for component in held)
     optimizer = sum(component.optimizer_bytes for component in held)
     memory = setting.memory(stage)
     gradients, activations = ceil(most.gradients), ceil(most.activations)
@@ -51,11 +53,12 @@ def memory_matrix(setting: StepSetting, stage: int) -> Matrix:
     These are the totals of `memory_of` in settings without virtual stages, for all runs of components at once.
     """
     components = setting.costs.components
+    versions = SCHEDULES[setting.schedule].gradient_delay
     peaks = run_peaks(setting.costs, setting.micro_batches)
     total: Matrix = np.maximum.reduce([price(moment, [peaks]).total for moment in _moments(setting, stage)])
     memory = setting.memory(stage)
     total = total + (2.0 if memory.snapshot else 1.0) * interval_sums(
-        [float(component.parameter_bytes + component.optimizer_bytes) for component in components]
+        [float(each.parameter_bytes + versions * each.gradient_bytes + each.optimizer_bytes) for each in components]
     )
     below, above = _edge_copies(setting, stage)
     edge = np.array([0.0, *(float(component.output_bytes) for component in components)])

@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.prediction.costs import Costs
-from alray.schedules.actions import ActionKind
+from alray.schedules.actions import Action, ActionKind
 from alray.schedules.recomputation import scheduled
 from alray.schedules.table import SCHEDULES
 
 Values = NDArray[np.float64]
+_MINI_BATCHES = 2  # of more, each begins as the second does
 Doing = Literal["forward", "backward", "adding", "update", "local_backward", "local_update"]
 """The computation: `backward` begins without gradients, `adding` adds to those of earlier micro-batches. The backward
 of local losses goes upwards through the components, and their update still holds what was passed on."""
@@ -130,24 +131,31 @@ def pipeline_moments(
     Args:
         recomputes: as in `StepSetting`.
     """
-    order = scheduled(schedule, recomputes=recomputes).computations(stage, stages, micro_batches, virtual_stages)
-    again = {(number, part) for kind, number, part in order if kind == "C"}
+    asked = scheduled(schedule, recomputes=recomputes)
+    run = asked.run_of(stage, stages, _MINI_BATCHES, micro_batches, virtual_stages)
+    again = {_micro_batch(action) for action in run if action.kind == "C"}
     held = [0] * virtual_stages
     has = [False] * virtual_stages
     moments: dict[Moment, None] = {}
-    for kind, number, part in order:
-        own = number // stages
-        backward: Doing = "adding" if has[own] else "backward"
-        moments[Moment("forward" if kind in ("F", "C") else backward, own, tuple(held), tuple(has))] = None
-        if kind in ("F", "C"):
-            held[own] += kind == "C" or (number, part) not in again
-        elif kind != "I":
-            held[own] -= 1
-            has[own] = True
-    none, every = (0,) * virtual_stages, (True,) * virtual_stages
-    for own in range(virtual_stages):
-        moments[Moment("update", own, none, every)] = None
+    for action in run:
+        own = action.stage // stages
+        forward = action.kind in ("F", "C")
+        if action.kind == "U":
+            moments[Moment("update", own, tuple(held), (True,) * virtual_stages)] = None
+            has[own] = False
+        elif forward or action.kind in ("B", "I", "G"):
+            backward: Doing = "adding" if has[own] else "backward"
+            moments[Moment("forward" if forward else backward, own, tuple(held), tuple(has))] = None
+            if forward:
+                held[own] += action.kind == "C" or _micro_batch(action) not in again
+            elif action.kind != "I":
+                held[own] -= 1
+                has[own] = True
     return tuple(moments)
+
+
+def _micro_batch(action: Action) -> tuple[int, int, int]:
+    return action.stage, action.batch, action.number
 
 
 @lru_cache(maxsize=16)

@@ -25,7 +25,7 @@ class Memory:
     data set that stage 0 reads.
     """
 
-    parameters_bytes: int  # with buffers
+    parameters_bytes: int  # with buffers, and all versions of the weights
     gradients_bytes: int
     optimizer_bytes: int
     activations_bytes: int  # what forwards left for their backwards

@@ -14,7 +14,7 @@ from alray.prediction.simulate import simulate
 from alray.prediction.timeline import Timeline
 
 NUM_BATCHES = 64  # simulated mini-batches: enough to reach the steady state
-NUM_DRAINED_BATCHES = 8  # pipelines and barriers drain the stages after each mini-batch: a steady state at once
+NUM_DRAINED_BATCHES = 8  # pipelines and barriers drain the stages, if not after each mini-batch, then soon
 
 
 @dataclass(frozen=True)

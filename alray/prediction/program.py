@@ -110,10 +110,10 @@ class Program:
         """
         found = scheduled(schedule, recomputes=recomputes)
         found.check(stages, micro_batches, virtual_stages)
-        later = np.arange(num_batches, dtype=np.int64)[:, None] * _BATCH
+        later = np.arange(num_batches + found.gradient_delay, dtype=np.int64)[:, None] * _BATCH
         lists = (found.actions(stage, stages, 0, micro_batches, virtual_stages) for stage in range(stages))
-        steps = cls.of(lists, found.place)
-        return cls(tuple((codes[None, :] + later).ravel() for codes in steps.codes), found.place)
+        every = [(codes[None, :] + later).ravel() for codes in cls.of(lists, found.place).codes]
+        return cls(tuple(codes[(codes >= 0) & (batches(codes) < num_batches)] for codes in every), found.place)
 
     @classmethod
     def of_evaluation(cls, stages: int, num_batches: int) -> Program:
@@ -128,6 +128,13 @@ class Program:
     def num_batches(self) -> int:
         """Mini-batches 0 to `num_batches` - 1 occur in it."""
         return 1 + max(int(batches(codes).max()) for codes in self.codes if len(codes))
+
+    @cached_property
+    def steady_batches(self) -> int:
+        """Mini-batches that end as they would in a longer program: all, but for the last one where stages begin a
+        mini-batch before they have completed the one before."""
+        overlap = any(np.any(np.diff(batches(codes)) < 0) for codes in self.codes)
+        return max(1, self.num_batches - overlap)
 
     @cached_property
     def virtual_stages(self) -> int:

@@ -62,7 +62,7 @@ def step_times(program: Program, every: Sequence[Durations], *, in_flight: int) 
         latest: Floats = np.maximum.reduce(ends)
         return latest
 
-    steps: Floats = mean_step(completed, program.num_batches)
+    steps: Floats = mean_step(completed, program.steady_batches)
     return steps
 
 

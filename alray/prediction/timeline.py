@@ -51,7 +51,7 @@ class Timeline:
     @property
     def step_time_s(self) -> float:
         """Mean seconds between two completed mini-batches in steady state: in the second half of the program."""
-        return float(mean_step(self.completed_s.__getitem__, self.program.num_batches))
+        return float(mean_step(self.completed_s.__getitem__, self.program.steady_batches))
 
     @property
     def bubble(self) -> float:

@@ -37,6 +37,7 @@ from alray.run_folder.records import (
     write_json,
 )
 from alray.run_folder.store import checkpoint_folder, has_checkpoint
+from alray.schedules.table import SCHEDULES
 from alray.stage.weights_hash import weights_sha256
 from alray.storage.location import Location
 
@@ -67,6 +68,7 @@ class Figures:
 
     method: str
     schedule: str
+    gradient_delay: int
     stages: int
     replicas: int
     partition: list[int]
@@ -186,6 +188,7 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
     return Figures(
         method=plan.method,
         schedule=plan.schedule_name,
+        gradient_delay=SCHEDULES[plan.schedule].gradient_delay,
         stages=plan.stages,
         replicas=plan.replicas,
         partition=list(plan.partition),

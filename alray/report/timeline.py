@@ -78,7 +78,7 @@ def steady_timeline(plan: Plan) -> tuple[Timeline, range]:
     The predicted step time is the mean over these mini-batches.
     """
     timeline = _timeline(plan, None)
-    num_batches = len(timeline.completed_s)
+    num_batches = timeline.program.steady_batches
     return timeline, range((num_batches - 1) // 2 + 1, num_batches) if num_batches > 1 else range(1)
 
 

@@ -446,6 +446,9 @@ class Summary(_Documented):
     """Method of the latest plan."""
     schedule: str
     """Schedule of the latest plan."""
+    gradient_delay: int = 0
+    """How many updates older the weights are with which a gradient is computed than those that it updates: 1 in the
+    schedule 2bw, 0 in all others."""
     engine: EngineName
     """`ray`, `ray_train` (Ray Train with torch's DDP) or `inline` (one process)."""
     stages: int

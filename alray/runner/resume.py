@@ -349,11 +349,12 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
 
 
 def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
-    """The changes of `pipeline` that change the mathematics: how mini-batches are cut, and how wide text is padded.
+    """The changes of `pipeline` that change the mathematics: how mini-batches are cut, how wide text is padded, and
+    whether gradients are late.
 
-    Partition, stages, virtual stages and the order of work do not: random numbers are drawn from seed, component, step
-    and micro-batch, and every component takes the micro-batches in order and adds up their gradients in that order,
-    unless a file lists them otherwise.
+    Partition, stages, virtual stages and, apart from that, the order of work do not: random numbers are drawn from seed,
+    component, step and micro-batch, and every component takes the micro-batches in order and adds up their gradients in
+    that order, unless a file lists them otherwise.
     """
     changes = []
     # What `auto` comes to is known only after planning, and may be another number.
@@ -365,15 +366,19 @@ def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
     if (SCHEDULES[before.schedule].is_pipeline) != (SCHEDULES[after.schedule].is_pipeline) and _has_text(after):
         change = _change(_SCHEDULE, before.schedule_name, after.schedule_name)
         changes.append(f"{change} (a pipeline pads text to `max_tokens`, so random numbers fall on other words)")
-    in_order = all(SCHEDULES[spec.schedule].sums_in_order for spec in (before, after))
-    if before.schedule != after.schedule and not in_order:
-        change = _change(_SCHEDULE, before.schedule_name, after.schedule_name)
+    own, others = SCHEDULES[before.schedule], SCHEDULES[after.schedule]
+    change = _change(_SCHEDULE, before.schedule_name, after.schedule_name)
+    if own is not others and not (own.sums_in_order and others.sums_in_order):
         changes.append(f"{change} (gradients of micro-batches are added up in another order)")
+    if own.gradient_delay != others.gradient_delay:
+        changes.append(f"{change} (the gradients of one of them are an update late)")
     return changes
 
 
 def _overrides_that_keep(before: Spec, after: Spec) -> str:
     """Overrides with which mini-batches stay as in `before`, on the stages of `after` if that is possible."""
+    if SCHEDULES[before.schedule].gradient_delay:
+        return f"{_SCHEDULE}={before.schedule} {_MICRO_BATCHES}={before.micro_batches}"
     if before.micro_batches > 1:
         return f"{_SCHEDULE}=gpipe {_MICRO_BATCHES}={before.micro_batches}"
     if not SCHEDULES[before.schedule].is_pipeline and _has_text(after):

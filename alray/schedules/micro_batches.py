@@ -24,6 +24,20 @@ def any_number(stages: int, micro_batches: int) -> Fault | None:
     return None
 
 
+def one_per_stage(schedule: str) -> Demand:
+    """The demand of a schedule that needs at least as many micro-batches as stages."""
+
+    def demand(stages: int, micro_batches: int) -> Fault | None:
+        if micro_batches >= stages:
+            return None
+        return (
+            f"`{schedule}` needs at least as many micro-batches as stages, got {micro_batches} for {stages}",
+            f"use {stages} or more, or fewer stages",
+        )
+
+    return demand
+
+
 def whole_rounds(schedule: str) -> Demand:
     """The demand of a schedule whose micro-batches go in rounds of at least one per stage, all of the same size."""
 

@@ -12,7 +12,7 @@ al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019, 
 
 from __future__ import annotations
 
-from alray.schedules.micro_batches import Fault
+from alray.schedules.micro_batches import one_per_stage
 from alray.schedules.pipeline import IDLE, way_bound, with_messages
 from alray.schedules.schedule import Computation, Schedule
 
@@ -28,16 +28,6 @@ def order(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> l
     return listed
 
 
-def demand(stages: int, micro_batches: int) -> Fault | None:
-    """At least one micro-batch per stage."""
-    if micro_batches >= stages:
-        return None
-    return (
-        f"`1f1b` needs at least as many micro-batches as stages, got {micro_batches} for {stages}",
-        f"use {stages} or more, or fewer stages",
-    )
-
-
 SCHEDULE = Schedule(
     name="1f1b",
     methods="backpropagation",
@@ -46,5 +36,5 @@ SCHEDULE = Schedule(
     formula="max(f_0+b_0+..+f_s-1+b_s-1+F_s+B_s)+U",
     limited_by=IDLE,
     default_on=("several stages",),
-    demand=demand,
+    demand=one_per_stage("1f1b"),
 )

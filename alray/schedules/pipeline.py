@@ -77,7 +77,7 @@ def two_phases_bound(durations: Durations, stages: int, micro_batches: int) -> f
     so the bound is the largest over the pipelines that begin at a stage r.
     """
     forward, backward = durations.forward_s, durations.backward_s
-    backwards = [down + again for down, again in zip(backward, _recomputed(durations), strict=True)]
+    backwards = [down + again for down, again in zip(backward, recomputed(durations), strict=True)]
     update = durations.update_s
     return max(
         sum(forward[first:])
@@ -106,7 +106,7 @@ def way_bound(*, split_backward: bool = False, place: Place = round_robin) -> Bo
         down = durations.input_gradient_s if split else durations.backward_s
         update = of_stages(durations.update_s, stages, place)
         way = [up + back for up, back in zip(durations.forward_s, down, strict=True)]
-        every = [both + again for both, again in zip(way, _recomputed(durations), strict=True)]
+        every = [both + again for both, again in zip(way, recomputed(durations), strict=True)]
         work = [micro_batches * seconds for seconds in of_stages(every, stages, place)]
         rest = durations.weight_gradient_s if split else [0.0] * len(way)
         all_rest = of_stages(rest, stages, place)
@@ -123,7 +123,7 @@ def way_bound(*, split_backward: bool = False, place: Place = round_robin) -> Bo
     return bound
 
 
-def _recomputed(durations: Durations) -> list[float]:
+def recomputed(durations: Durations) -> list[float]:
     """Seconds of C of one micro-batch. It is not on the way of the first micro-batch: it needs no gradient."""
     return list(durations.recompute_s) or [0.0] * len(durations.forward_s)
 

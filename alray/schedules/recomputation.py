@@ -36,9 +36,14 @@ def with_recomputation(actions: Sequence[Action]) -> tuple[Action, ...]:
     """The list of a stage with an action C for each micro-batch whose backward does not follow at once."""
     listed: list[Action] = []
     open_forwards: set[Action] = set()
+    late: set[Action] = set()
+    current = max(action.batch for action in actions)
     computed: Action | None = None  # the last computation
     for action in actions:
         forward = Action(action.stage, "F", action.batch, action.number)
+        if action.batch < current and forward not in late:  # its forward is in the list of the mini-batch before
+            late.add(forward)
+            open_forwards.add(forward)
         if forward in open_forwards and (action.kind in ("B", "I") or (action.kind == "R" and action.down)):
             open_forwards.remove(forward)
             if computed != forward:

@@ -31,11 +31,7 @@ def most_in_use(
         down: whether the edge carries gradients.
     """
     lists = {
-        stage: [
-            action
-            for batch in range(_MINI_BATCHES)
-            for action in SCHEDULES[schedule].actions(stage, stages, batch, micro_batches, virtual_stages)
-        ]
+        stage: SCHEDULES[schedule].run_of(stage, stages, _MINI_BATCHES, micro_batches, virtual_stages)
         for stage in (source, goal)
     }
     return slots_in_use(lists[source], lists[goal], down=down)

@@ -33,7 +33,11 @@ Computation = tuple[ActionKind, int, int]
 
 
 class Actions(Protocol):
-    """The actions of one mini-batch on one stage, in order."""
+    """The actions of one mini-batch on one stage, in order.
+
+    A schedule without a flush begins a mini-batch before the last one has ended: then these are the actions from one
+    beginning to the next, and some are those of the mini-batch before, `batch - 1`.
+    """
 
     def __call__(
         self, stage: int, stages: int, batch: int, micro_batches: int, virtual_stages: int
@@ -84,6 +88,9 @@ class Schedule:
     sums_in_order: bool = True
     """Whether gradients of micro-batches are added up in the order of their numbers, as on one stage. Other orders
     give other bits."""
+    gradient_delay: int = 0
+    """How many updates gradients are late: 0, or 1 where mini-batch t is computed with the weights from before the last
+    update. Then stages hold two versions of their weights."""
 
     def __post_init__(self) -> None:
         for part in fields(self):
@@ -151,13 +158,24 @@ class Schedule:
         """Whether stages wait for each other at a barrier."""
         return "W" in self.kinds(stages)
 
+    def run_of(
+        self, stage: int, stages: int, mini_batches: int, micro_batches: int = 1, virtual_stages: int = 1
+    ) -> list[Action]:
+        """The actions of mini-batches 0 to `mini_batches` - 1 on one stage, with a flush at the end."""
+        return [
+            action
+            for batch in range(mini_batches + self.gradient_delay)
+            for action in self.actions(stage, stages, batch, micro_batches, virtual_stages)
+            if 0 <= action.batch < mini_batches
+        ]
+
     def computations(
         self, stage: int, stages: int, micro_batches: int = 1, virtual_stages: int = 1
     ) -> list[Computation]:
         """The forwards and backwards of one mini-batch on one stage, in order."""
         return [
             (action.kind, action.stage, action.number)
-            for action in self.actions(stage, stages, 0, micro_batches, virtual_stages)
+            for action in self.run_of(stage, stages, 1, micro_batches, virtual_stages)
             if action.kind in ("F", "B", "I", "G", "C")
         ]
 

@@ -14,6 +14,7 @@ from alray.schedules import (
     sequential,
     single,
     streamed,
+    two_versions,
     zb_v,
     zero_bubble,
 )
@@ -62,6 +63,7 @@ SCHEDULES = Table(
         zero_bubble.SCHEDULE,
         zb_v.SCHEDULE,
         dualpipe_v.SCHEDULE,
+        two_versions.SCHEDULE,
     )
 )
 """Every schedule by its name, and those of files by their text."""

@@ -281,6 +281,17 @@ def nesterov_has_momentum(spec: Spec) -> Iterator[Finding]:
         yield ("optimizer", "nesterov"), "it needs momentum", "set optimizer.momentum, to 0.9 say"
 
 
+def look_ahead_is_for_late_gradients(spec: Spec) -> Iterator[Finding]:
+    """A look-ahead corrects gradients that are an update late."""
+    if spec.optimizer.look_ahead and _suits(spec) and not SCHEDULES[spec.schedule].gradient_delay:
+        delayed = [name for name, schedule in SCHEDULES.items() if schedule.gradient_delay]
+        yield (
+            ("optimizer", "look_ahead"),
+            f"the gradients of the schedule `{spec.schedule}` are not late, so there is nothing to correct",
+            f"leave it out, or choose the schedule {listed(delayed)}",
+        )
+
+
 def scaled_rates_have_a_reference(spec: Spec) -> Iterator[Finding]:
     """A rate can be scaled only from the batch it was meant for."""
     schedule = spec.lr_schedule
@@ -588,6 +599,7 @@ CHECKS: tuple[Check, ...] = (
     method_knows_task,
     source_has_labels_of_task,
     nesterov_has_momentum,
+    look_ahead_is_for_late_gradients,
     scaled_rates_have_a_reference,
     rates_rise_once,
     one_cost_per_component,

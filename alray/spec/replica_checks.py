@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from alray.counting import counted
 from alray.schedules.micro_batches import Fault
-from alray.schedules.table import default_schedule
+from alray.schedules.table import SCHEDULES, default_schedule
 from alray.spec.checks import Check, Finding, is_pipeline
 from alray.spec.method import SupervisedContrastive
 from alray.spec.models import Spec
@@ -112,6 +112,16 @@ def unequal_shares_suit_the_rest(spec: Spec) -> Iterator[Finding]:
         f"{need}: it needs equal shares, {which}" + (" shares" if given is None else ""),
         f"use a data.batch_size that {count} divides" + (", and leave shares out" if given is not None else ""),
     )
+
+
+def averaged_models_have_one_version(spec: Spec) -> Iterator[Finding]:
+    """A mean of the weights would leave the version out with which the next mini-batch is computed."""
+    if spec.replicas.synchronise != "every_step" and SCHEDULES[spec.schedule].gradient_delay:
+        yield (
+            ("replicas", "synchronise"),
+            f"the schedule `{spec.schedule}` has two versions of the weights, and model averaging knows one",
+            "set it to every_step, or choose another schedule",
+        )
 
 
 def averaged_models_are_not_compressed(spec: Spec) -> Iterator[Finding]:
@@ -248,6 +258,7 @@ REPLICA_CHECKS: tuple[Check, ...] = (
     dynamic_shares_are_not_given,
     dynamic_shares_suit_the_schedule,
     unequal_shares_suit_the_rest,
+    averaged_models_have_one_version,
     averaged_models_are_not_compressed,
     ray_train_is_a_plain_baseline,
     micro_batches_divide_each_share,

@@ -19,6 +19,7 @@ from alray.nn.network import Network
 from alray.nn.precision import require_precision
 from alray.nn.replica_norm import ReplicaSums, share_norms
 from alray.prediction.plan import Plan
+from alray.schedules.table import SCHEDULES
 from alray.spec.own_code import OwnCode
 from alray.stage.assignment import Assignment
 from alray.stage.checkpoint import load_component
@@ -167,6 +168,9 @@ def _components(
     components = [network.component(index, device) for index in own]
     for component in components:
         component.f.replica = assignment.replica
+        if SCHEDULES[assignment.plan.schedule].gradient_delay:
+            for optimizer in component.optimizers().values():
+                optimizer.delay()
     if assignment.start.folder is not None:
         hashes = dict(assignment.start.hashes)
         for component in components:

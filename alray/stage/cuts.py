@@ -122,10 +122,11 @@ class Cuts:
         self._writer.finish()
 
     def _make(self, cut: Message, evaluator: Evaluator | None) -> Waiting[None]:
-        """Send the cut on, then do this stage's part of it."""
+        """Send the cut on, complete the mini-batch that is under way, then do this stage's part of the cut."""
         above = self._ports.up_to[0]
         if above is not None and self._assignment.stage < self._assignment.plan.stages - 1:
             yield from above.send(Message(MessageKind.CUT, cut.step, flags=cut.flags, count=cut.count))
+        yield from self._stage.finish(self._ports, self._clock)
         components = self._stage.components
         with self._clock.pause("all_reduce"):
             means = yield from self._replication.mean_weights(cut.step)

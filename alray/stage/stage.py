@@ -8,7 +8,7 @@ an edge does not matter.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from alray.channel.edge import Waiting
@@ -51,7 +51,8 @@ class Stage:
     ) -> None:
         """
         Args:
-            actions: those of mini-batch 0 on this stage; every other mini-batch has the same.
+            actions: those of mini-batch 0 on this stage, as `alray.schedules.schedule.Actions` gives them; every other
+                mini-batch has the same.
             micro_batches: of a mini-batch; None: it is not cut, and the numbers of messages mean samples and labels.
             slowdown: slows this replica on purpose; None for none.
         """
@@ -60,6 +61,10 @@ class Stage:
         self._micro_batches = micro_batches
         self._slowdown = slowdown
         self._listed = _listed(actions, cut=micro_batches is not None)
+        self._overlaps = any(action.batch < 0 for action in actions)
+        self._unfinished: MiniBatch | None = None
+        self._under_way: dict[tuple[int, int], MicroBatch] = {}  # by virtual stage of the stage's own and number
+        self._began_s = 0.0  # `clock.by_samples_s` when the stage began to compute for the next update
 
     @property
     def components(self) -> list[Component]:
@@ -69,16 +74,37 @@ class Stage:
     def mini_batch(self, batch: MiniBatch, ports: Ports, clock: Clock) -> Waiting[LossValues]:
         """Train on one mini-batch and return its losses.
 
+        In a schedule without a flush it may be unfinished afterwards: the next mini-batch or `finish` completes it. The
+        losses are there, for the stage that has them has no other stage to wait for.
+
         Yields where it has to wait (see `alray.channel.edge`). Raises NonFiniteLoss before any weight is updated.
         """
-        began_s, step, work = clock.by_samples_s, batch.step, self.work
+        before = self._unfinished
+        if before is None:
+            self._began_s = clock.by_samples_s
+        self._unfinished = batch if self._overlaps else None
+        self.work.begin()
+        return (yield from self._execute(batch, before, ports, clock))
+
+    def finish(self, ports: Ports, clock: Clock) -> Waiting[None]:
+        """Complete the mini-batch that is unfinished, if one is."""
+        before, self._unfinished = self._unfinished, None
+        if before is not None:
+            yield from self._execute(None, before, ports, clock)
+
+    def _execute(
+        self, current: MiniBatch | None, before: MiniBatch | None, ports: Ports, clock: Clock
+    ) -> Waiting[LossValues]:
+        """Do the list's actions of a mini-batch and of the one before it; None: without these actions."""
+        work, under_way = self.work, self._under_way
         losses: LossValues = {}
-        given = self._parts(batch.incoming)
-        samples = work.replication.own_samples(batch.samples)
-        under_way: dict[tuple[int, int], MicroBatch] = {}
-        work.begin()
+        given = [] if current is None else self._parts(current.incoming)
+        samples = 0 if current is None else work.replication.own_samples(current.samples)
         for listed in self._listed:
-            action, own, key = listed.action, listed.own, listed.key
+            batch = before if listed.late else current
+            if batch is None:
+                continue
+            step, action, own, key = batch.step, listed.action, listed.own, listed.key
             text = f"{listed.before}{step - 1}{listed.behind}"
             match action.kind:
                 case "R" if action.down:
@@ -111,9 +137,11 @@ class Stage:
                         work.weight_gradients(under_way[key])
                 case "U":
                     components = work.components[work.runs[own]]
-                    yield from self._average_gradients(components, batch, clock, began_s, last=listed.ends)
+                    yield from self._average_gradients(components, batch, clock, last=listed.ends)
                     with clock.measure("U", text, step):
                         work.update(batch.lr, batch.label_lr, own)
+                    if listed.ends:
+                        self._began_s = clock.by_samples_s
                 case "S" if action.down:
                     yield from _send_gradients(under_way[key], action, ports, clock)
                 case "S":
@@ -136,19 +164,18 @@ class Stage:
         return [{name: values[number] for name, values in parts.items()} for number in range(count)]
 
     def _average_gradients(
-        self, components: Sequence[Component], batch: MiniBatch, clock: Clock, began_s: float, *, last: bool
+        self, components: Sequence[Component], batch: MiniBatch, clock: Clock, *, last: bool
     ) -> Waiting[None]:
         """Before U of these components: slow this replica where the spec says so, and wait for the gradients of all
         replicas.
 
         Args:
-            began_s: `clock.by_samples_s` when the mini-batch began.
             last: whether these are the last components of the mini-batch on this stage, before whose U a replica is
                 slowed.
         """
         if self._slowdown is not None and last:
             with clock.measure("B", "disturbance", batch.step):
-                yield from self._slowdown.wait(batch.step, clock.by_samples_s - began_s)
+                yield from self._slowdown.wait(batch.step, clock.by_samples_s - self._began_s)
         replication = self.work.replication
         if replication.averages_gradients:
             self.work.start_averaging(components, batch.samples)
@@ -166,7 +193,8 @@ class _Listed(NamedTuple):
         labels: whether it receives the labels of a message in two parts.
         completes: whether it sends a whole message, or the second part of one.
         last: whether no other action of its micro-batch in its virtual stage comes after, barriers excepted.
-        ends: whether it ends the list.
+        ends: whether it is the last of its kind in the list.
+        late: whether it is an action of the mini-batch before.
     """
 
     action: Action
@@ -179,6 +207,7 @@ class _Listed(NamedTuple):
     completes: bool
     last: bool
     ends: bool
+    late: bool
 
     @property
     def key(self) -> tuple[int, int]:
@@ -193,14 +222,15 @@ def _listed(actions: Sequence[Action], *, cut: bool) -> list[_Listed]:
     virtual = sorted({action.stage for action in actions})
     keys = [(action.stage, action.number if cut else 0) for action in actions]
     after: dict[tuple[int, int], int] = {}
-    for place, action in enumerate(actions):
+    # What a micro-batch of the mini-batch before still has to do comes after all that is done for it in this one.
+    for place, action in sorted(enumerate(actions), key=lambda each: -each[1].batch):
         # An update is of a whole mini-batch; only where that is not cut, it still holds its micro-batch.
         if action.kind != "W" and not (cut and action.kind == "U"):
             after[keys[place]] = place
     again = {key for key, action in zip(keys, actions, strict=True) if action.kind == "C"}
     listed = []
     for place, action in enumerate(actions):
-        before, behind = str(action).split(f"{action.kind}0", 1)
+        before, behind = str(replace(action, batch=0)).split(f"{action.kind}0", 1)
         listed.append(
             _Listed(
                 action,
@@ -212,7 +242,8 @@ def _listed(actions: Sequence[Action], *, cut: bool) -> list[_Listed]:
                 labels=not cut and action.kind == "R" and action.number == LABELS,
                 completes=cut or action.number == LABELS,
                 last=after.get(keys[place]) == place,
-                ends=place == len(actions) - 1,
+                ends=all(other.kind != action.kind for other in actions[place + 1 :]),
+                late=action.batch < 0,
             )
         )
     return listed

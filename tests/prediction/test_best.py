@@ -58,6 +58,7 @@ SHAPES = [
     ("naive", 1, 1, 3),
     ("gpipe", 4, 1, 3),
     ("1f1b", 4, 1, 3),
+    ("2bw", 4, 1, 3),
     ("interleaved_1f1b", 2, 2, 2),
     ("zero_bubble", 4, 1, 2),
     ("zero_bubble", 2, 2, 2),

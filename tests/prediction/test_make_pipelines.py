@@ -233,7 +233,7 @@ def test_comparison_tells_why_micro_batches_do_not_suit(make_costs: Make) -> Non
         method="backpropagation", local_losses=False, costs=make_costs(), stages=(2,), in_flight=4, micro_batches=5
     )
     refused = {row.schedule: row.refused for row in rows if row.refused is not None}
-    assert set(refused) == {"gpipe", "1f1b", "interleaved_1f1b", "zero_bubble", "zb_v", "dualpipe_v"}
+    assert set(refused) == {"gpipe", "1f1b", "2bw", "interleaved_1f1b", "zero_bubble", "zb_v", "dualpipe_v"}
     assert refused["gpipe"] == "a mini-batch of 64 samples cannot be cut into 5 equal micro-batches"
 
 

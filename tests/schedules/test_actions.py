@@ -60,12 +60,7 @@ def listed(
     schedule: Schedule, stages: int, batches: int, micro_batches: int, virtual_stages: int
 ) -> tuple[tuple[Action, ...], ...]:
     return tuple(
-        tuple(
-            action
-            for batch in range(batches)
-            for action in schedule.actions(stage, stages, batch, micro_batches, virtual_stages)
-        )
-        for stage in range(stages)
+        tuple(schedule.run_of(stage, stages, batches, micro_batches, virtual_stages)) for stage in range(stages)
     )
 
 

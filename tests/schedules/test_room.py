@@ -22,6 +22,7 @@ PIPELINES = [schedule.name for schedule in SCHEDULES.values() if schedule.is_pip
         ("naive", 3, 1, 1, 1, 1),
         ("gpipe", 4, 8, 1, 8, 8),
         ("1f1b", 16, 64, 1, 16, 16),
+        ("2bw", 16, 16, 1, 16, 16),
         ("zero_bubble", 4, 16, 1, 6, 4),
         ("interleaved_1f1b", 16, 64, 2, 47, 47),
     ],
@@ -49,10 +50,7 @@ def test_no_order_of_events_needs_more(schedule: str, stages: int, rounds: int, 
     virtual = (
         min(max(virtual, asked.default_virtual_stages), asked.most_virtual_stages) if asked.has_virtual_stages else 1
     )
-    lists = [
-        [action for batch in range(3) for action in asked.actions(stage, stages, batch, micro_batches, virtual)]
-        for stage in range(stages)
-    ]
+    lists = [asked.run_of(stage, stages, 3, micro_batches, virtual) for stage in range(stages)]
     last = [_last_uses(own) for own in lists]
     positions, arrived, in_use = [0] * stages, set[tuple[int, int, int, bool]](), dict[tuple[int, int, bool], int]()
     while any(position < len(own) for position, own in zip(positions, lists, strict=True)):

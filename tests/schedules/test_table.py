@@ -114,7 +114,8 @@ def test_the_drawing_in_a_files_docstring_is_what_is_simulated(schedule: Schedul
     drawn = re.findall(r"^    stage \d   (\S+)$", MODULES[schedule.name].__doc__, re.M)
     stages, virtual = len(drawn), schedule.default_virtual_stages
     forwards = drawn[0].count("F")
-    parts, batches = (forwards // virtual, 1) if schedule.is_pipeline else (1, forwards)
+    batches = 1 + schedule.gradient_delay if schedule.is_pipeline else forwards
+    parts = forwards // virtual // batches
     number = stages * virtual
     durations = Durations(
         [1] * number,

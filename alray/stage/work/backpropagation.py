@@ -17,6 +17,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from alray.errors import StageError
 from alray.nn.component import Component, backward_of, read
+from alray.nn.delayed_weights import keeping_versions
 from alray.nn.encoder import Tensors, in_default_strides
 from alray.nn.methods.backpropagation import BackpropagationComponent
 from alray.nn.split_backward import LaterWeights, SplitBackward
@@ -45,9 +46,9 @@ class Chain(Work):
         super().__init__(components, replication, runs=runs, averages_early=averages_early)
         self.chains = [list(components[run]) for run in self.runs]
 
-    def zero_gradients(self) -> None:
-        """Forget the gradients of the mini-batch before."""
-        for component in self.components:
+    def zero_gradients(self, own: int = 0) -> None:
+        """Forget the gradients of virtual stage `own`."""
+        for component in self.chains[own]:
             for optimizer in component.optimizers().values():
                 optimizer.zero_grad()
 
@@ -111,7 +112,7 @@ class Backpropagation(Chain):
         self._buffers: dict[tuple[int, int], Buffers] = {}  # before a forward that is computed again, by the same
         self._losses: dict[int, Losses] = {}  # by micro-batch
         self._backwards = 0  # of micro-batches through the loss
-        self._left: list[int] = []  # micro-batches whose gradients are not complete, by virtual stage
+        self._left = [micro_batches] * len(self.chains)  # micro-batches whose gradients are not complete
         self._ready: GradientsReady | None = None
         self._samples = 0  # of the mini-batch under way
         whole = bool(components) and components[0].index == 0 and components[-1].head is not None
@@ -121,11 +122,31 @@ class Backpropagation(Chain):
     def _start_averaging(self, component: Component) -> None:
         self.replication.start(component, self._samples)
 
-    def begin(self) -> None:
-        self.zero_gradients()
-        self._losses = {}
-        self._backwards = 0
-        self._left = [self._micro_batches] * len(self.chains)
+    def update(self, lr: float, label_lr: float, own: int = 0) -> None:
+        super().update(lr, label_lr, own)
+        self.zero_gradients(own)
+        self._left[own] = self._micro_batches
+        if own == len(self.chains) - 1:  # no other one has losses
+            self._losses = {}
+            self._backwards = 0
+
+    @contextmanager
+    def _weights(self, batch: MicroBatch, *, kept: bool = False) -> Iterator[None]:
+        """Within it, this virtual stage has the weights with which the mini-batch is computed.
+
+        Args:
+            kept: whether a backward pass needs them later.
+        """
+        versions = [
+            optimizer.delayed
+            for component in self.chains[batch.own]
+            for optimizer in component.optimizers().values()
+            if optimizer.delayed is not None
+        ]
+        for each in versions:
+            each.use(batch.step)
+        with keeping_versions() if kept and versions else nullcontext():
+            yield
 
     def forward(self, batch: MicroBatch) -> None:
         """F. Every virtual stage but the first asks for its input's gradient, even where nothing below learns."""
@@ -137,7 +158,8 @@ class Backpropagation(Chain):
         if self._split is not None and leaves:
             graph.later = LaterWeights()
         purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
-        with self._split.noting(graph.later) if self._split and graph.later else nullcontext():
+        noting = self._split.noting(graph.later) if self._split and graph.later else nullcontext()
+        with self._weights(batch, kept=True), noting:
             outgoing, scores = through(chain, incoming | leaves, *purpose)
             if chain[-1].index in scores:
                 losses = losses_of(chain, scores, incoming["labels"])
@@ -223,6 +245,7 @@ class Backpropagation(Chain):
         graph.loss, graph.edges, batch.from_above = None, {}, {}
         if roots:
             with (
+                self._weights(batch),
                 backward_of(chain),
                 self._split.deferring(graph.later) if self._split and graph.later else nullcontext(),
             ):

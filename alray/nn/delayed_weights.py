@@ -1,0 +1,113 @@
+"""Two versions of some weights, for gradients that are one update late, and a look-ahead that corrects the delay.
+
+Mini-batch t is computed with the weights from before the last update, and its gradient updates W(t) to W(t+1): with
+the step of an optimizer u at rate lr and g the gradient of mini-batch t,
+
+    W(t+1) = W(t) + u(lr, g(W(t-1)))
+
+PipeDream-2BW: Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", ICML 2021, arXiv 2006.09503, section
+3.1. With a look-ahead of c, gradients are those of points ahead of the weights, and the rate is smaller by 1 - c:
+
+    d(t)   = c (W(t) - W(t-1)),  P(t) = W(t) + d(t)
+    W(t+1) = P(t) + u((1 - c) lr, g(P(t-1)))
+
+For plain SGD these are the updates of Ajanthan et al., "Nesterov Method for Asynchronous Pipeline Parallel
+Optimization", ICML 2025, arXiv 2505.01099, section 3 (the look-ahead d, and the factor 1 - c of a late gradient), for a
+delay of one update on every stage. Three things differ: c is constant, as in the paper's experiments, where its theory
+lets it grow with t; every stage has the same c and the same rate, because all have the same delay; and where the paper
+trains by NAdam, whose first moment is the look-ahead, here any optimizer makes the step. One with momentum of its own
+has that as well as d.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+
+Values = list[torch.Tensor]
+
+
+class DelayedWeights:
+    """The versions of some parameters. Outside of forwards and backwards the parameters have the newest one.
+
+    They change place by their `data`, so that a parameter stays the same object for its module, its optimizer and the
+    gradients that are added up in it.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], look_ahead: float = 0.0) -> None:
+        """
+        Args:
+            look_ahead: c, in 0..1, without 1; 0: points are the weights themselves.
+        """
+        self._parameters = list(parameters)
+        self._look_ahead = look_ahead
+        self._newest = self._placed = [parameter.data for parameter in parameters]  # W(t)
+        self._before = [value.clone() for value in self._newest]  # P(t-1), or W(t-1)
+        self._points = [value.clone() for value in self._newest] if look_ahead else self._newest  # P(t)
+        self._next: int | None = None  # the mini-batch that `_before` is for
+
+    def use(self, step: int) -> None:
+        """Put the version in place with which mini-batch `step` is computed. The first call is for the first one."""
+        if self._next is None:
+            self._next = step
+        assert step in (self._next, self._next + 1), "two mini-batches at a time"
+        self._place(self._before if step == self._next else self._points)
+
+    def update(self, step: Callable[[float], None] | None) -> None:
+        """Make W(t+1).
+
+        Args:
+            step: updates the parameters by their gradients, at its rate times a factor; None: this mini-batch makes no
+                update, so W(t+1) is W(t).
+        """
+        with torch.no_grad():
+            for value, point in zip(self._before, self._points, strict=True):
+                value.copy_(point)
+        if step is not None:
+            self._place(self._before)
+            step(1.0 - self._look_ahead)
+            self._newest, self._before = self._before, self._newest
+            if self._look_ahead:
+                self._look_on()
+            else:
+                self._points = self._newest
+        self._place(self._newest)
+        if self._next is not None:
+            self._next += 1
+
+    @torch.no_grad()
+    def _look_on(self) -> None:
+        """P(t+1) from W(t+1) and W(t), in whose place it comes."""
+        for value, newest in zip(self._before, self._newest, strict=True):
+            value.mul_(-self._look_ahead).add_(newest, alpha=1.0 + self._look_ahead)
+        self._before, self._points = self._points, self._before
+
+    def _place(self, values: Values) -> None:
+        if values is not self._placed:
+            for parameter, value in zip(self._parameters, values, strict=True):
+                parameter.data = value
+            self._placed = values
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs besides the newest version, by the number of the parameter."""
+        state = {"before": dict(enumerate(self._before))}
+        return state | {"points": dict(enumerate(self._points))} if self._look_ahead else state
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave, after the parameters have taken over the newest version. What is missing
+        begins as that one, as at the beginning of a run."""
+        for name, values in (("before", self._before), ("points", self._points)):
+            for number, (value, newest) in enumerate(zip(values, self._newest, strict=True)):
+                value.copy_(state[name][number] if name in state else newest)
+
+
+def keeping_versions() -> AbstractContextManager[object]:
+    """Around a forward pass whose weights are updated before its backward pass: the graph keeps the tensors as they lie
+    now. Without it autograd would read parameters again, and refuse because an update has changed them in place."""
+    return saved_tensors_hooks(lambda value: value, lambda value: value)
