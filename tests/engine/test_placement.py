@@ -1,4 +1,4 @@
-"""Schedules whose virtual stages lie in the shape of a V, and schedules that a file lists: one device's bits, everywhere."""
+"""Schedules whose virtual stages lie in the shape of a V, and schedules that a file lists: the bits of one device."""
 
 from __future__ import annotations
 
@@ -190,11 +190,11 @@ def test_a_comparison_has_the_file_on_its_own_stages(placed) -> None:
     (row,) = (row for row in rows if row.schedule == "mine.csv")
     assert (row.stages, row.virtual_stages, row.refused) == (2, 2, None)
     assert row.predicted_step_time_s is not None and row.bound_s is not None
-    assert 24e-3 < row.bound_s <= row.predicted_step_time_s
+    assert 9e-3 < row.bound_s <= row.predicted_step_time_s
 
 
 def test_a_file_that_cannot_run_is_refused_with_the_spec(placed) -> None:
     (placed.folder / "mine.csv").write_text("0F0,0B0\n1F0,1F0\n")
-    with pytest.raises(SpecError, match="mine.csv, row 2: `1F0` comes after `1F0`") as caught:
+    with pytest.raises(SpecError, match=r"mine.csv, row 2: `1F0` comes after `1F0`") as caught:
         load_spec(placed.spec, ["pipeline.schedule=mine.csv"])
     assert caught.value.problems[0].key == "pipeline.schedule"
