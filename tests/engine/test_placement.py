@@ -115,6 +115,14 @@ def computed(actions: list[str]) -> list[str]:
     return [each for each in named if parse(each).batch == 5 and parse(each).kind in "FBIGU"]
 
 
+def test_stages_may_take_micro_batches_in_other_orders(placed, one_device, processes) -> None:
+    """Stage 1 begins with micro-batch 1, which comes second, and so do the backwards of stage 0."""
+    (placed.folder / "mine.csv").write_text(
+        "0F0,0F1,0F2,0F3,0F4,0F5,0I1,0I0,0W0,0W1,0B2,0B3,0B4,0B5\n1F1,1F0,1I1,1I0,1W0,1W1,1F2,1B2,1F3,1B3,1F4,1B4,1F5,1B5"
+    )
+    same(placed.run(*on("mine.csv"), inline=False), one_device)
+
+
 def test_one_stage_needs_no_v(placed, one_device) -> None:
     same(placed.run(*on("zb_v", 1)), one_device)
 
