@@ -64,14 +64,14 @@ CASES = {
     "8 sleeping": (HERE / "sleeping.yaml", (BP, "model.components.0.repeat=8", "pipeline.stages=8"), (16,)),
     "16 sleeping": (HERE / "sleeping.yaml", (BP, "pipeline.stages=16"), (16,)),
 }
-SCHEDULES = ("1f1b", "gpipe", "interleaved_1f1b", "zero_bubble")
+SCHEDULES = ("1f1b", "gpipe", "interleaved_1f1b", "zero_bubble", "zb_v", "dualpipe_v")
 
 
 def cases() -> Iterator[tuple[str, str, list[str]]]:
     """Name, spec and overrides of each."""
     for name, (spec, overrides, counts) in CASES.items():
         for schedule in SCHEDULES:
-            if "sleeping" in name and schedule == "interleaved_1f1b":
+            if "sleeping" in name and schedule in ("interleaved_1f1b", "zb_v", "dualpipe_v"):
                 continue  # a component for each stage
             for micro_batches in counts:
                 more = [f"pipeline.schedule={schedule}", f"pipeline.micro_batches={micro_batches}"]

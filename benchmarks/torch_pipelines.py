@@ -29,8 +29,10 @@ CLASSES = {
     "1f1b": "Schedule1F1B",
     "interleaved_1f1b": "ScheduleInterleaved1F1B",
     "zero_bubble": "ScheduleInterleavedZeroBubble",
+    "zb_v": "ScheduleZBVZeroBubble",
+    "dualpipe_v": "ScheduleDualPipeV",
 }
-_SEVERAL = ("interleaved_1f1b", "zero_bubble")
+_SEVERAL = ("interleaved_1f1b", "zero_bubble", "zb_v", "dualpipe_v")
 
 
 class TorchPipeline:
@@ -52,7 +54,8 @@ class TorchPipeline:
         self._parts = parts
         samples = plan.costs.batch_size // plan.micro_batches
         ends = [
-            _End(part, stage + number * plan.stages, plan, network, samples, wires) for number, part in enumerate(parts)
+            _End(part, virtual, plan, network, samples, wires)
+            for virtual, part in zip(plan.held(stage), parts, strict=True)
         ]
         self._schedule = getattr(schedules, CLASSES[plan.schedule])(
             ends if plan.schedule in _SEVERAL else ends[0],

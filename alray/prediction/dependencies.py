@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.errors import PlanError
-from alray.prediction.program import Codes, Program, chunks, messages, parts, sort_of, sorts
+from alray.prediction.program import Codes, Program, batches, chunks, messages, parts, sort_of, sorts
 
 Positions = NDArray[np.int64]
 
@@ -78,7 +78,13 @@ def _positions(codes: Codes, sort: int, virtual_stage: int, program: Program) ->
     found = sorts(codes) == sort
     if program.virtual_stages > 1:
         found &= chunks(codes) == virtual_stage // program.stages
-    return np.flatnonzero(found)
+    return _by_message(codes, np.flatnonzero(found))
+
+
+def _by_message(codes: Codes, positions: Positions) -> Positions:
+    """These messages with the parts of each mini-batch in order: they are taken by what they are, not as they come."""
+    batch = batches(codes[positions])
+    return positions[np.lexsort((parts(codes[positions]), np.maximum.accumulate(batch)))] if len(batch) else positions
 
 
 def _check_edges(program: Program, stage: int, virtual: int) -> None:
@@ -98,7 +104,7 @@ def _check_edges(program: Program, stage: int, virtual: int) -> None:
 
 
 def _check_messages(program: Program, stage: int, sends: Positions, peer: int, receives: Positions) -> None:
-    """Raises PlanError unless the messages of an edge are received in the order in which they are sent, each once."""
+    """Raises PlanError unless mini-batches are received in the order in which they are sent, each message once."""
     sent = messages(program.codes[stage][sends])
     received = messages(program.codes[peer][receives])
     shared = min(len(sent), len(received))

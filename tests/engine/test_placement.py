@@ -1,4 +1,4 @@
-"""Schedules whose virtual stages lie in the shape of a V, and schedules that a file lists: one device's bits, everywhere."""
+"""Schedules whose virtual stages lie in the shape of a V, and schedules that a file lists: the bits of one device."""
 
 from __future__ import annotations
 
@@ -115,6 +115,14 @@ def computed(actions: list[str]) -> list[str]:
     return [each for each in named if parse(each).batch == 5 and parse(each).kind in "FBIGU"]
 
 
+def test_stages_may_take_micro_batches_in_other_orders(placed, one_device, processes) -> None:
+    """Stage 1 begins with micro-batch 1, which comes second, and so do the backwards of stage 0."""
+    (placed.folder / "mine.csv").write_text(
+        "0F0,0F1,0F2,0F3,0F4,0F5,0I1,0I0,0W0,0W1,0B2,0B3,0B4,0B5\n1F1,1F0,1I1,1I0,1W0,1W1,1F2,1B2,1F3,1B3,1F4,1B4,1F5,1B5"
+    )
+    same(placed.run(*on("mine.csv"), inline=False), one_device)
+
+
 def test_one_stage_needs_no_v(placed, one_device) -> None:
     same(placed.run(*on("zb_v", 1)), one_device)
 
@@ -190,11 +198,11 @@ def test_a_comparison_has_the_file_on_its_own_stages(placed) -> None:
     (row,) = (row for row in rows if row.schedule == "mine.csv")
     assert (row.stages, row.virtual_stages, row.refused) == (2, 2, None)
     assert row.predicted_step_time_s is not None and row.bound_s is not None
-    assert 24e-3 < row.bound_s <= row.predicted_step_time_s
+    assert 9e-3 < row.bound_s <= row.predicted_step_time_s
 
 
 def test_a_file_that_cannot_run_is_refused_with_the_spec(placed) -> None:
     (placed.folder / "mine.csv").write_text("0F0,0B0\n1F0,1F0\n")
-    with pytest.raises(SpecError, match="mine.csv, row 2: `1F0` comes after `1F0`") as caught:
+    with pytest.raises(SpecError, match=r"mine.csv, row 2: `1F0` comes after `1F0`") as caught:
         load_spec(placed.spec, ["pipeline.schedule=mine.csv"])
     assert caught.value.problems[0].key == "pipeline.schedule"
