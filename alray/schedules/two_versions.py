@@ -36,9 +36,7 @@ def _order(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> 
 _listed = with_messages(_order)
 
 
-def actions(
-    stage: int, stages: int, batch: int, micro_batches: int = 1, virtual_stages: int = 1
-) -> tuple[Action, ...]:
+def actions(stage: int, stages: int, batch: int, micro_batches: int = 1, virtual_stages: int = 1) -> tuple[Action, ...]:
     """What a stage does from its first forward of `batch` until the first forward of the next mini-batch.
 
     At first it completes the mini-batch before. Of that one it has at most as many micro-batches under way as there are
@@ -62,9 +60,7 @@ def bound(durations: Durations, stages: int, micro_batches: int) -> float:
     """The slowest stage."""
     return max(
         micro_batches * (forward + backward) + update
-        for forward, backward, update in zip(
-            durations.forward_s, durations.backward_s, durations.update_s, strict=True
-        )
+        for forward, backward, update in zip(durations.forward_s, durations.backward_s, durations.update_s, strict=True)
     )
 
 

@@ -15,7 +15,15 @@ from alray.schedules.table import SCHEDULES
 
 from ..programs import parse_program, print_program
 
-SHAPES = [("naive", 1), ("gpipe", 1), ("1f1b", 1), ("2bw", 1), ("interleaved_1f1b", 2), ("zero_bubble", 1), ("zero_bubble", 2)]
+SHAPES = [
+    ("naive", 1),
+    ("gpipe", 1),
+    ("1f1b", 1),
+    ("2bw", 1),
+    ("interleaved_1f1b", 2),
+    ("zero_bubble", 1),
+    ("zero_bubble", 2),
+]
 
 sizes = st.tuples(st.integers(1, 5), st.integers(1, 4))  # stages, and micro-batches a stage
 seconds = st.integers(1, 9)
