@@ -352,9 +352,9 @@ def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
     """The changes of `pipeline` that change the mathematics: how mini-batches are cut, how wide text is padded, and
     whether gradients are late.
 
-    Partition, stages, virtual stages and, apart from that, the order of work do not: random numbers are drawn from seed,
-    component, step and micro-batch, and every component takes the micro-batches in order and adds up their gradients in
-    that order, unless a file lists them otherwise.
+    Partition, stages, virtual stages and else the order of work do not: random numbers are drawn from seed, component,
+    step and micro-batch, and every component takes the micro-batches in order and adds up their gradients in that
+    order.
     """
     changes = []
     # What `auto` comes to is known only after planning, and may be another number.

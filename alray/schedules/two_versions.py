@@ -25,12 +25,11 @@ from alray.schedules.schedule import Computation, Schedule
 
 def _order(stage: int, stages: int, micro_batches: int, virtual_stages: int) -> list[Computation]:
     """A forward and a backward in turns. Backwards with a number below 0 are the last ones of the mini-batch before."""
-    ahead = stages - stage
-    return [
-        (kind, stage, number)
-        for forward in range(micro_batches)
-        for kind, number in (("F", forward), ("B", forward - ahead + 1))
-    ]
+    late = stages - stage - 1  # micro-batches whose forward is done and whose gradient has not come
+    listed: list[Computation] = []
+    for number in range(micro_batches):
+        listed += [("F", stage, number), ("B", stage, number - late)]
+    return listed
 
 
 _listed = with_messages(_order)

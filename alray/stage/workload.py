@@ -126,8 +126,8 @@ class Workload:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences that the user should read before the run: which initial weights were not taken, which parameters
-        Muon does not update, whether gradients are late, how learning rates follow updates of several mini-batches, and where replicas do not give
-        the result of one process."""
+        Muon does not update, whether gradients are late, how learning rates follow updates of several mini-batches, and
+        where replicas do not give the result of one process."""
         spec, encoders = self.spec, self.network.encoders
         notes = [*self.data.told(), *self.network.notes]
         if spec.optimizer.kind == "muon":
@@ -139,8 +139,8 @@ class Workload:
         if SCHEDULES[spec.schedule].gradient_delay:
             ahead = f", with a look-ahead of {spec.optimizer.look_ahead}" if spec.optimizer.look_ahead else ""
             notes.append(
-                f"`{spec.schedule}` computes each gradient with the weights from before the last update{ahead}: it trains "
-                "other weights than the other schedules"
+                f"`{spec.schedule}` computes each gradient with the weights from before the last update{ahead}: it "
+                "trains other weights than the other schedules"
             )
         together = spec.optimizer.accumulate
         if together > 1 and (spec.lr_schedule.kind != "constant" or spec.lr_schedule.warmup_epochs):

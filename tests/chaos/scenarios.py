@@ -100,7 +100,7 @@ UNDISTURBED = "associated_learning"
 """Associated Learning trains the same weights under every schedule, so this is what all of them must equal."""
 
 _LOCAL = ("sequential", "parallel_backward", "overlapped", "streamed")
-_PIPELINES = ("naive", "gpipe", "1f1b", "interleaved_1f1b", "zero_bubble")
+_PIPELINES = ("naive", "gpipe", "1f1b", "interleaved_1f1b", "zero_bubble", "2bw")
 
 
 def _pipeline(schedule: str) -> tuple[str, ...]:

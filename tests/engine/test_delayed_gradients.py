@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,12 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 from alray.data.batches import TrainBatches
+from alray.errors import SpecError
 from alray.loading.load import load_spec
 from alray.nn.delayed_weights import DelayedWeights
 from alray.orchestrate import Finished
 from alray.run_folder.records import StepRecord, read
-from alray.stage.work.backpropagation import Backpropagation
+from alray.stage.work import backpropagation
 from alray.stage.workload import Workload
 from alray.user_code import UserCode
 
@@ -113,3 +115,130 @@ def test_the_weights_are_those_of_a_plain_loop(late: Workshop, optimizer: str, l
         records = [each for each in read(late.folder / f"on-{stages}/records.jsonl") if isinstance(each, StepRecord)]
         assert [each.step for each in records] == list(range(1, 12)) and all(each.losses for each in records)
     assert len(hashes) == 1
+
+
+AHEAD = ("optimizer={kind: adamw, lr: 0.02, look_ahead: 0.6}",)
+
+
+def wrong_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every mini-batch is computed with the newest weights that there are."""
+    monkeypatch.setattr(DelayedWeights, "use", lambda self, step: self._place(self._points))
+
+
+def one_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mini-batch that is begun before an update goes back with the weights from after it, as autograd reads them."""
+    monkeypatch.setattr(backpropagation, "keeping_versions", nullcontext)
+
+
+@pytest.mark.parametrize("fault", [wrong_version, one_version])
+def test_another_version_is_found(
+    late: Workshop, monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    expected = late.run(*on(3), name="right").summary.weights_sha256
+    fault(monkeypatch)
+    run = late.run(*on(3), name="wrong")
+    assert run.error is not None or run.summary.weights_sha256 != expected
+
+
+@pytest.mark.parametrize("keys", [(), AHEAD], ids=["plain", "ahead"])
+def test_cuts_and_stops_leave_the_weights_alone(late: Workshop, processes: None, keys: tuple[str, ...]) -> None:
+    """Evaluations and checkpoints flush the pipeline; a stopped run goes on elsewhere with both versions."""
+    expected = late.run(*on(3, *keys), name="undisturbed").summary.weights_sha256
+    often = late.run(*on(3, *keys, "run.evaluate_every=2 steps", "run.checkpoint.every=1 steps"), name="often")
+    assert often.summary.weights_sha256 == expected
+    late.run(*on(3, *keys, "run.steps=4"), inline=False)
+    late.resume(*on(2), "run.steps=5", inline=False)
+    late.resume(*on(1), "run.steps=8")
+    resumed = late.resume(*on(2), "run.steps=11", inline=False)
+    assert resumed.error is None and resumed.summary.weights_sha256 == expected
+
+
+BLOCKS = '''
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Frozen(nn.Module):
+    """Parameters that do not learn, one that learns in two places, and batch normalisation."""
+
+    def __init__(self, input, width):
+        super().__init__()
+        self.first, self.norm = nn.Linear(input.elements, width), nn.BatchNorm1d(width)
+        self.turn = nn.Linear(width, width)
+        self.first.bias.requires_grad_(False)
+
+    def forward(self, s, mask=None):
+        s = self.norm(self.first(s))
+        return torch.tanh(self.turn(s) + functional.linear(s, self.turn.weight.t()))
+
+
+class Kept(torch.autograd.Function):
+    """Reads the parameter again when the gradient has come, without autograd's knowledge."""
+
+    @staticmethod
+    def forward(ctx, s, weight):
+        ctx.weight, ctx.s = weight, s
+        return s * weight
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.weight, (gradient * ctx.s).sum(0)
+
+
+class Scaled(nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(0.5, 1.5, input.elements))
+
+    def forward(self, s, mask=None):
+        return Kept.apply(s, self.weight)
+'''
+WAYS: dict[str, tuple[str, ...]] = {
+    "own blocks": (
+        "model.components.1={block: 'python:blocks.Frozen', width: 7}",
+        "model.components.2={block: 'python:blocks.Scaled'}",
+        "pipeline.micro_batch_norm=accept",
+    ),
+    "accumulated": ("optimizer={kind: adam, accumulate: 2, look_ahead: 0.5, clip_norm: 0.3}",),
+    "recomputed": ("pipeline.activation_checkpointing=true",),
+    "mixed precision": ("run.precision=bf16",),
+    "replicas": ("replicas.count=2", "pipeline.micro_batches=3"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_of_training_has_the_same_bits_on_any_stages(late: Workshop, processes: None, way: str) -> None:
+    """On one stage no mini-batch is under way while another one begins."""
+    (late.folder / "blocks.py").write_text(BLOCKS)
+    apart = ", ".join(["{block: linear, width: 7}"] * 3)
+    late.spec.write_text(SPEC.replace("{block: linear, width: 7, repeat: 3}", apart))
+    runs = [late.run(*on(stages, *WAYS[way]), name=f"on-{stages}") for stages in (1, 2, 3)]
+    runs.append(late.run(*on(3, *WAYS[way]), inline=False))
+    assert all(run.error is None for run in runs), [run.error for run in runs]
+    assert len({run.summary.weights_sha256 for run in runs}) == 1
+
+
+def test_another_delay_is_another_run(late: Workshop) -> None:
+    late.run(*on(2), "run.steps=5")
+    with pytest.raises(SpecError, match="an update late"):
+        late.resume("pipeline.schedule=1f1b", "run.steps=6")
+    run = late.resume("pipeline.schedule=1f1b", "run.steps=6", allow_change=True)
+    assert run.error is None and run.summary.gradient_delay == 0
+    run = late.resume("pipeline.schedule=2bw", "run.steps=7", allow_change=True)
+    assert run.error is None and run.summary.gradient_delay == 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (("pipeline.schedule=1f1b", "optimizer.look_ahead=0.5"), "optimizer.look_ahead"),
+        (("replicas.count=2", "replicas.synchronise={average_every: 2 steps}"), "replicas.synchronise"),
+        (("pipeline.micro_batches=1",), "pipeline.micro_batches"),
+        (("method.deep_supervision=0.3",), "method.deep_supervision"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(late: Workshop, overrides: tuple[str, ...], key: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load_spec(late.spec, (*on(2), *overrides))
+    assert key in {problem.key for problem in caught.value.problems}
