@@ -18,10 +18,10 @@ from alray.channel.message import Message, MessageKind
 from alray.nn.encoder import Tensors
 from alray.nn.network import Network
 from alray.prediction.plan import Plan
-from alray.stage.assemble import work_of
+from alray.stage.assemble import stage_of
 from alray.stage.clock import Clock
 from alray.stage.ports import Ports
-from alray.stage.stage import MiniBatch, Stage
+from alray.stage.stage import MiniBatch
 
 _CPU = torch.device("cpu")
 _STEPS = 3  # the first makes the optimizer's state; every later one holds the most
@@ -35,12 +35,7 @@ def tracked_peak_bytes(network: Network, plan: Plan, stage: int) -> int:
     own = plan.stage_plans[stage]
     components = [network.component(index, _CPU) for index in own.components]
     incoming = _mini_batch(network, plan, own.first)
-    actions = plan.actions(stage)
-    cut = None if network.method.local_losses else plan.micro_batches
-    runs = [len(run) for run in own.runs] if plan.stages > 1 else []
-    splits = any(action.kind == "I" for action in actions)
-    work = work_of(components, runs=runs, micro_batches=plan.micro_batches, splits=splits)
-    stepped = Stage(work, actions, micro_batches=cut)
+    stepped = stage_of(plan, stage, components)
     tracker = _tracker()
     tracker.track_external(*components, *(incoming.values() if stage == 0 else ()))
     ports = _ports(network, plan, stage)

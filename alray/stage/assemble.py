@@ -19,6 +19,7 @@ from alray.nn.network import Network
 from alray.nn.precision import require_precision
 from alray.nn.replica_norm import ReplicaSums, share_norms
 from alray.prediction.plan import Plan
+from alray.schedules.actions import Action
 from alray.schedules.table import SCHEDULES
 from alray.spec.own_code import OwnCode
 from alray.stage.assignment import Assignment
@@ -38,9 +39,8 @@ from alray.stage.replica_state import load_replica_state
 from alray.stage.replication import Alone, Replication
 from alray.stage.stage import Stage
 from alray.stage.telemetry import Telemetry
-from alray.stage.work.backpropagation import Backpropagation
+from alray.stage.work.backpropagation import WHOLE, Backpropagation, MicroBatching
 from alray.stage.work.local_losses import LocalLosses
-from alray.stage.work.work import Work
 from alray.stage.workload import network_of, open_training_data
 
 
@@ -212,31 +212,57 @@ def _stage(assignment: Assignment, components: list[Component], replication: Rep
     slowdown = None
     if spec.replicas.disturbance is not None:
         slowdown = Slowdown(spec, assignment.replica, steps_per_epoch=assignment.data.steps_per_epoch)
-    actions = plan.actions(assignment.stage)
-    micro_batches = None if network.method.local_losses else plan.micro_batches
     if assignment.data_parallel:
         from alray.stage.work.data_parallel import DataParallel, DataParallelReplication
 
         assert isinstance(replication, DataParallelReplication)
-        work: Work = DataParallel(chain_of(components), replication)
-    else:
-        work = work_of(
-            components,
-            replication,
-            # On one stage virtual stages are run as one.
-            runs=[len(run) for run in plan.stage_plans[assignment.stage].runs] if plan.stages > 1 else [],
-            averages_early=slowdown is None,
-            micro_batches=plan.micro_batches,
-            splits=any(action.kind == "I" for action in actions) and not spec.run.compile,
-            most_elements={facts_index: network.encoders[facts_index].output.elements for facts_index in _ends(plan)},
-        )
-    return Stage(work, actions, micro_batches=micro_batches, slowdown=slowdown)
+        work = DataParallel(chain_of(components), replication)
+        return Stage(work, plan.actions(assignment.stage), micro_batches=plan.micro_batches, slowdown=slowdown)
+    ends = sorted(run[-1] for stage in plan.stage_plans for run in stage.runs)[:-1] if plan.stages > 1 else []
+    return stage_of(
+        plan,
+        assignment.stage,
+        components,
+        replication,
+        slowdown=slowdown,
+        compiled=spec.run.compile,
+        most_elements={end: network.encoders[end].output.elements for end in ends},
+    )
 
 
-def _ends(plan: Plan) -> list[int]:
-    """The last component of every virtual stage that another one follows."""
-    ends = sorted(run[-1] for stage in plan.stage_plans for run in stage.runs)
-    return ends[:-1] if plan.stages > 1 else []
+def stage_of(
+    plan: Plan,
+    stage: int,
+    components: Sequence[Component],
+    replication: Replication | None = None,
+    *,
+    actions: Sequence[Action] | None = None,
+    slowdown: Slowdown | None = None,
+    compiled: bool = False,
+    most_elements: Mapping[int, int] | None = None,
+) -> Stage:
+    """A stage of the plan that trains these components.
+
+    Args:
+        actions: in place of the plan's list; None: the plan's.
+        compiled: whether blocks are compiled, so that no backward can be split.
+        most_elements: as in `MicroBatching`.
+    """
+    listed = plan.actions(stage) if actions is None else actions
+    work = work_of(
+        components,
+        replication,
+        # On one stage virtual stages are run as one.
+        runs=[len(run) for run in plan.stage_plans[stage].runs] if plan.stages > 1 else [],
+        averages_early=slowdown is None,
+        cut=MicroBatching(
+            plan.micro_batches,
+            splits=any(action.kind == "I" for action in listed) and not compiled,
+            most_elements=most_elements or {},
+        ),
+    )
+    micro_batches = None if isinstance(work, LocalLosses) else plan.micro_batches
+    return Stage(work, listed, micro_batches=micro_batches, slowdown=slowdown)
 
 
 def work_of(
@@ -245,28 +271,18 @@ def work_of(
     *,
     runs: Sequence[int] = (),
     averages_early: bool = True,
-    micro_batches: int = 1,
-    splits: bool = False,
-    most_elements: Mapping[int, int] | None = None,
+    cut: MicroBatching = WHOLE,
 ) -> LocalLosses | Backpropagation:
-    """What computes with these components. All but `runs` and `averages_early` is for backpropagation alone.
+    """What computes with these components.
 
     Args:
-        runs: how many components each virtual stage has, in order; (): there is one.
-        averages_early, micro_batches, splits, most_elements: as `Backpropagation` takes them.
+        runs, averages_early: as `Work` takes them.
+        cut: of mini-batches, by backpropagation.
     """
     local = [component for component in components if isinstance(component, LocalComponent)]
     if len(local) == len(components):
         return LocalLosses(local, replication, runs=runs, averages_early=averages_early)
-    return Backpropagation(
-        chain_of(components),
-        replication,
-        runs=runs,
-        averages_early=averages_early,
-        micro_batches=micro_batches,
-        splits=splits,
-        most_elements=most_elements,
-    )
+    return Backpropagation(chain_of(components), replication, runs=runs, averages_early=averages_early, cut=cut)
 
 
 def chain_of(components: Sequence[Component]) -> list[BackpropagationComponent]:

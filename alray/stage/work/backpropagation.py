@@ -85,6 +85,25 @@ class _Graph:
     later: LaterWeights | None = None
 
 
+@dataclass(frozen=True)
+class MicroBatching:
+    """How mini-batches are cut into micro-batches.
+
+    Attributes:
+        count: micro-batches of a mini-batch.
+        splits: whether a backward has two parts, I and G.
+        most_elements: how many numbers of a sample a component may pass on to another stage, by its index.
+    """
+
+    count: int = 1
+    splits: bool = False
+    most_elements: Mapping[int, int] = field(default_factory=dict)
+
+
+WHOLE = MicroBatching()
+"""They are not cut."""
+
+
 class Backpropagation(Chain):
     """Forward, backward, and a backward in two parts, of one micro-batch in one virtual stage."""
 
@@ -95,28 +114,21 @@ class Backpropagation(Chain):
         *,
         runs: Sequence[int] = (),
         averages_early: bool = True,
-        micro_batches: int = 1,
-        splits: bool = False,
-        most_elements: Mapping[int, int] | None = None,
+        cut: MicroBatching = WHOLE,
     ) -> None:
-        """
-        Args:
-            splits: whether a backward has two parts, I and G.
-            most_elements: how many numbers of a sample a component may pass on to another stage, by its index.
-        """
         super().__init__(components, replication, runs=runs, averages_early=averages_early)
-        self._micro_batches = micro_batches
-        self._split = SplitBackward() if splits else None
-        self._most_elements = dict(most_elements or {})
+        self._micro_batches = cut.count
+        self._split = SplitBackward() if cut.splits else None
+        self._most_elements = cut.most_elements
         self._graphs: dict[tuple[int, int], _Graph] = {}  # by virtual stage and micro-batch
         self._buffers: dict[tuple[int, int], Buffers] = {}  # before a forward that is computed again, by the same
         self._losses: dict[int, Losses] = {}  # by micro-batch
         self._backwards = 0  # of micro-batches through the loss
-        self._left = [micro_batches] * len(self.chains)  # micro-batches whose gradients are not complete
+        self._left = [cut.count] * len(self.chains)  # micro-batches whose gradients are not complete
         self._ready: GradientsReady | None = None
         self._samples = 0  # of the mini-batch under way
         whole = bool(components) and components[0].index == 0 and components[-1].head is not None
-        if self._averages_early and micro_batches == 1 and whole and len(self.chains) == 1:
+        if self._averages_early and cut.count == 1 and whole and len(self.chains) == 1:
             self._ready = GradientsReady(components, self._start_averaging)
 
     def _start_averaging(self, component: Component) -> None:
