@@ -127,7 +127,7 @@ class Plan:
         if min(*least, self.virtual_stages, *self.partition, *self.shares) < 1:
             raise ValueError("a number of the plan is below 1")
         try:
-            SCHEDULES[self.schedule].check(self.stages, self.micro_batches, self.virtual_stages)
+            SCHEDULES[self.schedule]
         except PlanError as error:
             raise ValueError(error.problems[0].message) from error
         counts = {

@@ -17,6 +17,7 @@ from alray.report.lanes import action_of
 from alray.report.timeline import predicted_lanes
 from alray.run_folder.records import StageRecord, read
 from alray.schedules.actions import parse
+from alray.submit.package import package
 
 from .conftest import Workshop
 
@@ -155,6 +156,11 @@ def test_a_run_folder_needs_no_file(placed, one_device, processes) -> None:
     assert (layout.stages, layout.micro_batches) == (2, 6)
     placed.resume("run.steps=6", *on("dualpipe_v", 3))
     same(placed.resume("run.steps=8", *on("zb_v", 2), inline=False), one_device)
+
+
+def test_a_job_takes_the_file_along(placed) -> None:
+    found = package(placed.spec, ["pipeline.schedule=mine.csv"], (), allow_code=False)
+    assert {file.name for file in found.files} == {"tiny.yaml", "mine.csv"}
 
 
 def test_the_layout_follows_from_the_file(placed) -> None:

@@ -21,6 +21,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 PLAN = SimpleNamespace(
     stages=2,
     schedule="streamed",
+    schedule_name="streamed",
+    stage_of=lambda virtual: virtual % 2,
     micro_batches=1,
     stage_plans=[SimpleNamespace(runs=(range(1),)), SimpleNamespace(runs=(range(1, 3),))],
     costs=SimpleNamespace(components=[SimpleNamespace(name=name) for name in ("first", "second", "third")]),
