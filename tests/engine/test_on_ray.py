@@ -26,6 +26,7 @@ from alray.run_folder.records import read
 from alray.stage.telemetry import StageStatus
 
 from .conftest import LONG, Watching, Workshop
+from .test_activation_checkpointing import ON, PIPELINE
 from .test_data_parallel import DDP
 from .test_memory import COSTS, components, ended_without_memory, hungry
 from .test_pipelines import MORE, pipeline, unbroken
@@ -88,6 +89,13 @@ class Striking(Watching):
 def test_same_bits(workshop, reference_of, local_ray, partition, family, method) -> None:
     run = of_family(workshop, family).run(*METHODS[method], f"pipeline.partition={partition}", inline=False)
     same(run, reference_of(family, method))
+    assert run.summary.engine == "ray"
+
+
+@pytest.mark.full  # test_activation_checkpointing.py has it between processes without Ray
+def test_recomputation(workshop, local_ray) -> None:
+    run = workshop.run(*PIPELINE, "pipeline.partition=[1,2,1]", ON, inline=False)
+    same(run, workshop.run(*PIPELINE, "pipeline.partition=[1,2,1]", name="kept"))
     assert run.summary.engine == "ray"
 
 
