@@ -26,6 +26,7 @@ from alray.run_folder.records import read
 from alray.stage.telemetry import StageStatus
 
 from .conftest import LONG, Watching, Workshop
+from .test_activation_checkpointing import ON, PIPELINE
 from .test_data_parallel import DDP
 from .test_memory import COSTS, components, ended_without_memory, hungry
 from .test_pipelines import MORE, pipeline, unbroken
@@ -98,6 +99,13 @@ def test_same_bits(workshop, reference_of, local_ray, partition, family, method)
 def test_virtual_stages_in_a_v(placed, one_device, local_ray, schedule, stages) -> None:
     run = placed.run(*on(schedule, stages), inline=False)
     same_as_one_device(run, one_device)
+    assert run.summary.engine == "ray"
+
+
+@pytest.mark.full  # test_activation_checkpointing.py has it between processes without Ray
+def test_recomputation(workshop, local_ray) -> None:
+    run = workshop.run(*PIPELINE, "pipeline.partition=[1,2,1]", ON, inline=False)
+    same(run, workshop.run(*PIPELINE, "pipeline.partition=[1,2,1]", name="kept"))
     assert run.summary.engine == "ray"
 
 
