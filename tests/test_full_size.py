@@ -136,11 +136,11 @@ def one_step(components: list[Component], incoming: Tensors) -> tuple[Tensors, d
     stage = work_of(components)
     outgoing = forward(stage, incoming, 1)
     losses = backward(stage)
-    stage.update(1e-4, 1e-4)
     for component in components:
         for name, parameter in component.named_parameters():
             assert parameter.grad is not None, name
             assert torch.isfinite(parameter.grad).all(), name
+    stage.update(1e-4, 1e-4)
     return outgoing, losses
 
 

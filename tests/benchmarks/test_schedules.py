@@ -63,7 +63,7 @@ def test_all_schedules_are_measured(run_inline: Run) -> None:
     json.dumps(result)
     for entries in result["runs"].values():
         entries[0] |= {"bubble": 0.1, "predicted_bubble": 0.1}  # there is none where stages take turns
-    lines = schedules_page.schedules(result | {"others": {}})
+    lines = [*schedules_page.schedules(result), *schedules_page.predictions({"eight": result})]
     assert sum(line.startswith("| `") for line in lines) == 2 * len(schedules.SCHEDULES)
 
 
@@ -149,8 +149,9 @@ def test_every_cut_and_schedule_is_measured_and_the_choice_judged() -> None:
 def test_a_prediction_that_is_off_is_told(tmp_path: Path) -> None:
     figures = {"step_time_s": 0.100, "bubble": 0.1, "predicted_bubble": 0.2, "weights_sha256": "same"}
     runs = {name: [{**figures, "predicted_step_time_s": 0.093}] for name in schedules.SCHEDULES}
-    result = {"spec": "eight.yaml", "runs": runs, "others": {"a VGG": {"runs": runs}}}
+    result = {"spec": "eight.yaml", "runs": runs}
     (tmp_path / "schedules.json").write_text(json.dumps(result), encoding="utf-8")
+    (tmp_path / "predictions.json").write_text(json.dumps({"eight": result, "a VGG": result}), encoding="utf-8")
     page = schedules_page.page(tmp_path)
     assert "| `streamed` | 100.0 | 93.0 | **0.930** | 10.0 % | 20.0 % | within 5 %: **no** |" in page
     assert "| `gpipe` | 100.0 | 93.0 | **0.930** | 10.0 % | 20.0 % | within 10 %: yes |" in page

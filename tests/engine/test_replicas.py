@@ -385,9 +385,13 @@ def test_virtual_stages(replicated, processes, method) -> None:
         assert run.summary.accuracy_per_depth == blocked.summary.accuracy_per_depth
 
 
-@pytest.mark.parametrize("kind", ["added_s: [0.4, 0.4]", "factor: 3.0"])
-def test_a_slowed_replica_of_virtual_stages_is_slowed_once(replicated, kind) -> None:
-    """A mini-batch has an update in each virtual stage; it is slowed as a whole."""
+@pytest.mark.parametrize(
+    ("kind", "schedule"),
+    [("added_s: [0.4, 0.4]", "streamed"), ("factor: 3.0", "streamed"), ("factor: 3.0", "sequential")],
+)
+def test_a_slowed_replica_of_virtual_stages_is_slowed_once(replicated, kind, schedule) -> None:
+    """A mini-batch has an update in each virtual stage; it is slowed as a whole, also where its list ends in a
+    barrier."""
     waits: list[tuple[int, float]] = []
     original = Slowdown.wait
 
@@ -404,6 +408,7 @@ def test_a_slowed_replica_of_virtual_stages_is_slowed_once(replicated, kind) -> 
             "pipeline.costs=[" + ", ".join(["{forward_s: 1, backward_s: 1, update_s: 0}"] * 4) + "]",
             "pipeline.partition=[1,1,1,1]",
             "pipeline.virtual_stages=2",
+            f"pipeline.schedule={schedule}",
             "run={steps: 3}",
         )
     assert run.error is None, run.error
