@@ -11,6 +11,7 @@ from pathlib import Path
 
 from alray.channel.message import packed_bytes
 from alray.nn.component import Component
+from alray.schedules.table import SCHEDULES as TABLE
 from alray.stage.assemble import chain_of
 from benchmarks.in_turns import LR, Engine, Place, measure, told
 from benchmarks.runs import write_results
@@ -56,6 +57,12 @@ def torchs(place: Place, components: Sequence[Component]) -> Engine:
     return lambda incoming, step: pipeline.mini_batch(incoming, step, LR)
 
 
+def without_split(place: Place, components: Sequence[Component]) -> Engine:
+    """alray's executor with the lists of 1F1B, on the edges of another schedule."""
+    plan = place.plan
+    return place.executed(components, TABLE["1f1b"].actions(place.stage, plan.stages, 0, plan.micro_batches, 1))
+
+
 def _wires(place: Place) -> dict[int, Wire]:
     """Edges with room for every micro-batch, both ways, as torch's schedules want them."""
     plan, stage = place.plan, place.stage
@@ -74,6 +81,12 @@ def main(wanted: list[str]) -> None:
             found[name] = measure(spec, overrides, own, torchs)
             print(told(name, found[name], "torch"), flush=True)  # noqa: T201
     write_results("engines", found)
+    split = {}
+    for name, spec, overrides in cases():
+        if "sleeping, zero_bubble" in name and (not wanted or any(name.startswith(each) for each in wanted)):
+            split[name] = measure(spec, overrides, own, without_split)
+            print(told(name, split[name], "1f1b"), flush=True)  # noqa: T201
+    write_results("split_backward", split)
 
 
 if __name__ == "__main__":

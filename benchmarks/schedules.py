@@ -51,7 +51,7 @@ def measure(*overrides: str, repeats: int, spec: Path = SPEC, run: Runner = summ
 def main() -> None:
     given = settings(__doc__, repeats=3)
     eight = measure(*given.overrides, repeats=given.repeats)
-    write_results("schedules", {"executor": "alray"} | eight)
+    write_results("schedules", eight)
     networks = {"eight Transformer components": eight}
     for name, (spec, overrides) in OTHERS.items():
         networks[name] = measure(*overrides, *given.overrides, repeats=given.repeats, spec=spec)

@@ -3,7 +3,8 @@
 The idea is that of Qi et al., "Zero Bubble Pipeline Parallelism" (ICLR 2024), section 2. The gradients of the weights
 of linear and convolutional layers take about half of a backward pass, and nothing waits for them. So each of these
 layers keeps its input and, from the first part on, the gradient of its output; the second part computes the gradients
-of its weights from these. All other gradients belong to the first part. No graph is walked twice.
+of its weights from these. All other gradients belong to the first part, those of layers called by torch's functions
+instead of its modules too. No graph is walked twice.
 
 The formulas are those of a whole backward pass, so the bits are the same. With x [n, in], W [out, in] and the gradient
 g [n, out] of x W^T + b: the gradient of x is g W, that of W is g^T x, and that of b is the sum of the rows of g.
@@ -12,7 +13,7 @@ g [n, out] of x W^T + b: the gradient of x is g W, that of W is g^T x, and that 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -20,21 +21,53 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 Gradients = list[tuple[nn.Parameter, torch.Tensor]]
 
 
 class SplitBackward:
-    """Splits the backward passes of some components; each micro-batch has its own `LaterWeights`."""
+    """Splits the backward passes of these modules; each micro-batch has its own `LaterWeights`."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        self._layers = [
+            layer for module in modules for layer in module.modules() if isinstance(layer, _TYPES) and _is_plain(layer)
+        ]
         self._watched: set[nn.Parameter] = set()
         self._deferring: LaterWeights | None = None
 
-    def noting(self, later: LaterWeights) -> TorchFunctionMode:
+    @contextmanager
+    def noting(self, later: LaterWeights) -> Iterator[None]:
         """Within it, a forward pass notes its layers."""
-        return _Noting(partial(self._note, later))
+        for layer in self._layers:
+            layer.__dict__["forward"] = partial(self._forward, later, layer)  # modules look for it here first
+        try:
+            yield
+        finally:
+            for layer in self._layers:
+                del layer.__dict__["forward"]
+
+    def _forward(self, later: LaterWeights, layer: _Torchs, *given: torch.Tensor, **named: torch.Tensor) -> Any:
+        """The layer's forward pass, noted where its weights can wait."""
+        weight, bias = layer.weight, layer.bias
+        if not torch.is_grad_enabled() or not _learn(weight, bias):
+            return type(layer).forward(layer, *given, **named)
+        (s,) = (*given, *named.values())
+        dimensions = s.ndim if isinstance(layer, nn.Linear) else weight.ndim
+        if not s.requires_grad or not s.is_contiguous() or s.ndim != dimensions or s.ndim < 2:
+            return type(layer).forward(layer, s)
+        lowers = torch.is_autocast_enabled(s.device.type)
+        if lowers and s.dtype == torch.float64:  # which autocast leaves as it is
+            return type(layer).forward(layer, s)
+        if isinstance(layer, nn.Linear):
+            noted: _Layer = _Linear(weight, bias)
+        else:
+            noted = _Convolution(weight, bias, (layer.stride, layer.padding, layer.dilation, layer.groups))
+        self._note(later, noted)
+        if not lowers:
+            return _Apart.apply(s, noted)
+        s = s.to(torch.get_autocast_dtype(s.device.type))  # as autocast does
+        with torch.autocast(s.device.type, enabled=False):
+            return _Apart.apply(s, noted)
 
     def _note(self, later: LaterWeights, layer: _Layer) -> None:
         later.layers.append(layer)
@@ -91,10 +124,10 @@ class LaterWeights:
 class _Layer(ABC):
     """One call of a layer: its input and, once the backward pass has come to it, the gradient of its output."""
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, further: tuple[Any, ...]) -> None:
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, further: tuple[Any, ...] = ()) -> None:
         self.weight = weight
         self.bias = bias
-        self.further = further  # arguments
+        self.further = further  # of a convolution: stride, padding, dilation, groups
         self.input: torch.Tensor
         self.gradient: torch.Tensor | None = None
 
@@ -163,7 +196,7 @@ class _Convolution(_Layer):
     def _backward(self, *wanted: bool) -> tuple[torch.Tensor | None, ...]:
         """The gradients of input, weight and bias; None for those that are not wanted."""
         weight, bias = self.lowered()
-        stride, padding, dilation, groups = self._settings(weight.ndim - 2)
+        stride, padding, dilation, groups = self.further
         result: tuple[torch.Tensor | None, ...] = torch.ops.aten.convolution_backward(
             self.gradient,
             self.input,
@@ -179,19 +212,8 @@ class _Convolution(_Layer):
         )
         return result
 
-    def _settings(self, dimensions: int) -> tuple[list[int], list[int], list[int], int]:
-        given: list[Any] = [*self.further, *(1, 0, 1, 1)[len(self.further) :]]
-        stride, padding, dilation, groups = given
-        return _each(stride, dimensions), _each(padding, dimensions), _each(dilation, dimensions), groups
-
-
-def _each(value: int | Sequence[int], dimensions: int) -> list[int]:
-    """A setting of a convolution for each dimension."""
-    return [value] * dimensions if isinstance(value, int) else list(value)
-
 
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
-_LAYERS: dict[Any, type[_Layer]] = {functional.linear: _Linear} | dict.fromkeys(_CONVOLUTIONS.values(), _Convolution)
 
 
 class _Apart(torch.autograd.Function):
@@ -209,34 +231,15 @@ class _Apart(torch.autograd.Function):
         return ctx.layer.input_gradient(), None
 
 
-class _Noting(TorchFunctionMode):
-    """Takes the calls of linear and convolutional layers whose weights are parameters; all others run as they are."""
+_Torchs = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
+_TYPES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
-    def __init__(self, note: Callable[[_Layer], None]) -> None:
-        super().__init__()
-        self._note = note
 
-    def __torch_function__(
-        self, function: Any, types: Any, arguments: tuple[Any, ...] = (), keywords: dict[str, Any] | None = None
-    ) -> Any:
-        kind = _LAYERS.get(function)
-        if kind is None or keywords or not torch.is_grad_enabled():
-            return function(*arguments, **(keywords or {}))
-        s, weight, bias, *further = (*arguments, None)[: max(3, len(arguments))]
-        dimensions = s.ndim if kind is _Linear else weight.ndim
-        plain = s.requires_grad and s.is_contiguous() and s.ndim == dimensions and s.ndim > 1
-        lowers = torch.is_autocast_enabled(s.device.type)
-        if not plain or not _learn(weight, bias) or any(isinstance(each, str) for each in further):
-            return function(*arguments)
-        if lowers and s.dtype == torch.float64:  # which autocast leaves as it is
-            return function(*arguments)
-        layer = kind(weight, bias, tuple(further))
-        self._note(layer)
-        if not lowers:
-            return _Apart.apply(s, layer)
-        s = s.to(torch.get_autocast_dtype(s.device.type))  # as autocast does
-        with torch.autocast(s.device.type, enabled=False):
-            return _Apart.apply(s, layer)
+def _is_plain(layer: _Torchs) -> bool:
+    """Whether the layer computes what its type does, and pads with zeros as given."""
+    if type(layer) not in _TYPES or "forward" in layer.__dict__:
+        return False
+    return isinstance(layer, nn.Linear) or (layer.padding_mode == "zeros" and not isinstance(layer.padding, str))
 
 
 def _learn(*weights: torch.Tensor | None) -> bool:

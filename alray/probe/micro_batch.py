@@ -80,7 +80,7 @@ class HalvedBackward:
 
     def __init__(self, exercise: Exercise) -> None:
         self._exercise = exercise
-        self._split = SplitBackward()
+        self._split = SplitBackward([exercise.component])
         self._later = LaterWeights()
         exercise.around_forward = self._noting
 

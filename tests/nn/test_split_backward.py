@@ -75,7 +75,7 @@ def test_the_bits_of_a_whole_backward(made: type[nn.Module], dtype: torch.dtype)
     torch.manual_seed(0)
     whole = made().to(dtype)
     split = copy.deepcopy(whole)
-    halves = SplitBackward()
+    halves = SplitBackward([split])
     for _ in range(3):  # gradients of micro-batches are added up
         s = torch.randn(5, *made.shape, dtype=dtype)  # type: ignore[attr-defined]
         one, two = s.clone().requires_grad_(), s.clone().requires_grad_()
@@ -96,7 +96,8 @@ def test_the_bits_of_a_whole_backward(made: type[nn.Module], dtype: torch.dtype)
 
 
 def test_large_weights_wait_for_the_second_part() -> None:
-    network, halves, later = Convolutions(), SplitBackward(), LaterWeights()
+    network, later = Convolutions(), LaterWeights()
+    halves = SplitBackward([network])
     with halves.noting(later):
         scores = network(torch.randn(2, 3, 8, 8, requires_grad=True))
     with halves.deferring(later):

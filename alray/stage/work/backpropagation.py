@@ -118,7 +118,7 @@ class Backpropagation(Chain):
     ) -> None:
         super().__init__(components, replication, runs=runs, averages_early=averages_early)
         self._micro_batches = cut.count
-        self._split = SplitBackward() if cut.splits else None
+        self._split = SplitBackward(components) if cut.splits else None
         self._most_elements = cut.most_elements
         self._graphs: dict[tuple[int, int], _Graph] = {}  # by virtual stage and micro-batch
         self._buffers: dict[tuple[int, int], Buffers] = {}  # before a forward that is computed again, by the same
