@@ -29,9 +29,8 @@ class SplitBackward:
     """Splits the backward passes of these modules; each micro-batch has its own `LaterWeights`."""
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
-        self._layers = [
-            layer for module in modules for layer in module.modules() if isinstance(layer, _TYPES) and _is_plain(layer)
-        ]
+        every = dict.fromkeys(layer for module in modules for layer in module.modules())
+        self._layers = [layer for layer in every if isinstance(layer, _TYPES) and _is_plain(layer)]
         self._watched: set[nn.Parameter] = set()
         self._deferring: LaterWeights | None = None
 
@@ -46,28 +45,32 @@ class SplitBackward:
             for layer in self._layers:
                 del layer.__dict__["forward"]
 
-    def _forward(self, later: LaterWeights, layer: _Torchs, *given: torch.Tensor, **named: torch.Tensor) -> Any:
+    def _forward(
+        self, later: LaterWeights, layer: _Torchs, *given: torch.Tensor, **named: torch.Tensor
+    ) -> torch.Tensor:
         """The layer's forward pass, noted where its weights can wait."""
         weight, bias = layer.weight, layer.bias
+        plain: Callable[..., torch.Tensor] = type(layer).forward
         if not torch.is_grad_enabled() or not _learn(weight, bias):
-            return type(layer).forward(layer, *given, **named)
+            return plain(layer, *given, **named)
         (s,) = (*given, *named.values())
         dimensions = s.ndim if isinstance(layer, nn.Linear) else weight.ndim
         if not s.requires_grad or not s.is_contiguous() or s.ndim != dimensions or s.ndim < 2:
-            return type(layer).forward(layer, s)
+            return plain(layer, s)
         lowers = torch.is_autocast_enabled(s.device.type)
         if lowers and s.dtype == torch.float64:  # which autocast leaves as it is
-            return type(layer).forward(layer, s)
+            return plain(layer, s)
         if isinstance(layer, nn.Linear):
             noted: _Layer = _Linear(weight, bias)
         else:
             noted = _Convolution(weight, bias, (layer.stride, layer.padding, layer.dilation, layer.groups))
         self._note(later, noted)
+        apart: Callable[[torch.Tensor, _Layer], torch.Tensor] = _Apart.apply
         if not lowers:
-            return _Apart.apply(s, noted)
+            return apart(s, noted)
         s = s.to(torch.get_autocast_dtype(s.device.type))  # as autocast does
         with torch.autocast(s.device.type, enabled=False):
-            return _Apart.apply(s, noted)
+            return apart(s, noted)
 
     def _note(self, later: LaterWeights, layer: _Layer) -> None:
         later.layers.append(layer)
