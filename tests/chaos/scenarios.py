@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from alray.schedules.table import SCHEDULES
+
 STEPS, EVALUATE_EVERY = 40, 10
 SPEC = f"""\
 name: chaos
@@ -99,13 +101,16 @@ TWO_REPLICAS = ("pipeline.stages=1", "replicas.count=2")
 UNDISTURBED = "associated_learning"
 """Associated Learning trains the same weights under every schedule, so this is what all of them must equal."""
 
-_LOCAL = ("sequential", "parallel_backward", "overlapped", "streamed")
-_PIPELINES = ("naive", "gpipe", "1f1b", "interleaved_1f1b", "zero_bubble", "2bw")
+_LOCAL = [name for name, schedule in SCHEDULES.items() if schedule.local_losses]
+_PIPELINES = [name for name, schedule in SCHEDULES.items() if schedule.is_pipeline]
 
 
-def _pipeline(schedule: str) -> tuple[str, ...]:
-    parts = () if schedule == "naive" else ("pipeline.micro_batches=2",)
-    return BP, f"pipeline.schedule={schedule}", *parts
+def _pipeline(name: str) -> tuple[str, ...]:
+    """A pipeline with few micro-batches, for the blocks sleep for each of them."""
+    schedule = SCHEDULES[name]
+    possible = [count for count in (2, 4) if schedule.micro_batches_fault(2, count) is None]
+    cut = (f"pipeline.micro_batches={possible[0]}",) if schedule.cuts_mini_batches else ()
+    return BP, f"pipeline.schedule={name}", *cut
 
 
 def _both(name: str, *overrides: str, like: str | None = None) -> list[Scenario]:
@@ -120,6 +125,7 @@ RUNS = [
     *(each for name in _LOCAL for each in _both(name, f"pipeline.schedule={name}", LOADER, like=UNDISTURBED)),
     *_both("single", BP, "pipeline.stages=1", LOADER),
     *(each for name in _PIPELINES for each in _both(name, *_pipeline(name))),
+    *_both("recomputation", *_pipeline("1f1b"), "pipeline.activation_checkpointing=true", like="1f1b, inline"),
     *_both("replicas", *TWO_REPLICAS, LOADER),
     *_both("averaged weights", *TWO_REPLICAS, "replicas.synchronise={average_every: 4 steps}"),
     Scenario("ray_train", (BP, *TWO_REPLICAS, "replicas.engine=ray_train")),
