@@ -90,9 +90,8 @@ def _method(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
         known = [schedule] if not section.local_losses else known
     if schedule not in (None, "auto", *known):
         yield ("pipeline", "schedule"), f"it is not one for {kind}"
-    pipelined = schedule in known and (
-        is_listed(schedule) or SCHEDULES[schedule].is_pipeline
-    )  # whoever asked for that wants the stages
+    # Whoever asked for a pipeline wants the stages.
+    pipelined = schedule in known and (is_listed(schedule) or SCHEDULES[schedule].is_pipeline)
     if not section.local_losses and not pipelined:
         if _value(document, "pipeline", "stages") not in (None, 1):
             yield ("pipeline", "stages"), f"{kind} runs on one stage"
