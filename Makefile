@@ -42,7 +42,7 @@ floors: $(INSTALLED)
 
 # Five workers for two cores: one of them has the tests of the shared Ray, and many tests wait a good deal (tests/conftest.py).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 5 --dist loadscope
-# `make unit TESTS=tests/spec` runs a part.
+# `make unit TESTS=tests/config` runs a part.
 TESTS ?= tests
 
 unit: $(INSTALLED)
@@ -54,7 +54,7 @@ unit-all: $(INSTALLED)
 
 # What a power cut, a full disk and requests that fail leave of a run: more than 10,000 states. Some minutes.
 crash-states: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m full tests/storage/test_crash_states.py tests/storage/test_crash_objects.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m full tests/core/storage/test_crash_states.py tests/core/storage/test_crash_objects.py
 
 # Pages in Chromium, which the distribution has: apt-get install chromium. Without it the tests are skipped.
 page-test: $(INSTALLED)

@@ -19,10 +19,10 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 _PLACES = {
-    "AlrayError": "alray.errors",
+    "AlrayError": "alray.core.errors",
     "Comparison": "alray.api.comparison",
     "Run": "alray.api.runs",
-    "Spec": "alray.spec.models",
+    "Spec": "alray.config.sections.models",
     "Study": "alray.api.studies",
     "compare": "alray.api.comparison",
     "fit": "alray.api.plans",

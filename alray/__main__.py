@@ -1,6 +1,6 @@
 """`python -m alray`: the command line without the console script."""
 
-from alray.import_path import leave_current_folder
+from alray.core.import_path import leave_current_folder
 
 leave_current_folder()  # before anything else is imported
 

@@ -9,29 +9,29 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from alray.loading.inputs import load_with_inputs, packages_of
-from alray.loading.load import SpecSource
-from alray.loading.step_ranges import require_steps
-from alray.options import Finished, Options
-from alray.planner.opening import open_planner
+from alray.config.loading.inputs import load_with_inputs, packages_of
+from alray.config.loading.load import SpecSource
+from alray.config.loading.step_ranges import require_steps
+from alray.config.sections.grammar import marked
+from alray.config.sections.own_code import OwnClass
+from alray.core.run_folder.records import write_json
+from alray.core.run_folder.store import make_run_dir, require_new, require_run_dir, writing_to
+from alray.core.storage.location import Location
+from alray.core.storage.lock import held
 from alray.report.live.page_process import page_process
 from alray.report.trackers.follow import watched
 from alray.report.trackers.make import make_trackers
-from alray.run_folder.records import write_json
-from alray.run_folder.store import make_run_dir, require_new, require_run_dir, writing_to
-from alray.runner.engines import Engine, begin_engine, engine_name
-from alray.spec.grammar import marked
-from alray.spec.own_code import OwnClass
-from alray.storage.location import Location
-from alray.storage.lock import held
+from alray.runtime.options import Finished, Options
+from alray.runtime.planner.opening import open_planner
+from alray.runtime.runner.engines import Engine, begin_engine, engine_name
 
 if TYPE_CHECKING:
-    from alray.planner.planning import Planner
-    from alray.prediction.plan import Plan
+    from alray.planning.prediction.plan import Plan
     from alray.report.trackers.tracker import Tracker
-    from alray.runner.driver import Interrupts, Observer
-    from alray.runner.resume import Resumed
-    from alray.stage.workload import Workload
+    from alray.runtime.planner.planning import Planner
+    from alray.runtime.runner.driver import Interrupts, Observer
+    from alray.runtime.runner.resume import Resumed
+    from alray.runtime.stage.workload import Workload
 
 
 def plan_spec(
@@ -79,8 +79,8 @@ def resume_run(
     allow_change: bool,
 ) -> Finished:
     """Go on with a run from its last checkpoint, on the same stages or on others. A finished run is left as it is."""
-    from alray.planner.planning import Planner
-    from alray.runner.resume import Resumed
+    from alray.runtime.planner.planning import Planner
+    from alray.runtime.runner.resume import Resumed
 
     with held(require_run_dir(run_dir), observer.note):
         resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
@@ -113,12 +113,12 @@ def _run(
     observer: Observer,
     interrupts: Interrupts,
 ) -> Finished:
-    from alray.device.devices import environment
     from alray.report.make import conclude
-    from alray.runner.driver import Driver, assignments
-    from alray.runner.provenance import describe_run
-    from alray.runner.recorder import recording
-    from alray.stage.assignment import Start
+    from alray.runtime.device.devices import environment
+    from alray.runtime.runner.driver import Driver, assignments
+    from alray.runtime.runner.provenance import describe_run
+    from alray.runtime.runner.recorder import recording
+    from alray.runtime.stage.assignment import Start
 
     inline = options.inline
     workload = planner.workload

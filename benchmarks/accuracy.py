@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from alray.loading.load import dump_spec, load_spec
+from alray.config.loading.load import dump_spec, load_spec
+from alray.core.run_folder.records import Summary
 from alray.report.compare import ComparedRun
-from alray.run_folder.records import Summary
 from benchmarks.accuracy_page import METHODS, NETWORKS
 from benchmarks.runs import RESULTS, write_results
 

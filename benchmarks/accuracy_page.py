@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from statistics import fmean, stdev
 from typing import Any
 
-from alray.spec.method import METHODS as SECTIONS
+from alray.config.sections.method import METHODS as SECTIONS
 
 NETWORKS = {
     "vgg_digits": "VGG, digits",

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from alray.nn.network import Network
-from alray.nn.shape import Shape
-from alray.prediction.plan import Plan
-from alray.probe.estimate import estimate_costs
-from alray.spec.models import Spec
+from alray.config.sections.spec import Spec
+from alray.models.network import Network
+from alray.models.shape import Shape
+from alray.planning.prediction.plan import Plan
+from alray.runtime.probe.estimate import estimate_costs
 from benchmarks.memory_networks import Way, plan_of
 from benchmarks.runs import write_results
 from benchmarks.tracked_memory import tracked_peak_bytes

@@ -11,10 +11,10 @@ import torch.distributed as dist
 from sklearn.datasets import load_digits
 from torch import nn
 
-from alray.channel.all_reduce.registry import ALL_REDUCES
-from alray.channel.compression.layout import GradientLayout
-from alray.channel.compression.registry import COMPRESSIONS, make_compression
-from alray.channel.gradient_reducer import GradientReducer, communication_thread
+from alray.runtime.channel.all_reduce.registry import ALL_REDUCES
+from alray.runtime.channel.compression.layout import GradientLayout
+from alray.runtime.channel.compression.registry import COMPRESSIONS, make_compression
+from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
 
 BATCH = 64
 TEST_SAMPLES = 360

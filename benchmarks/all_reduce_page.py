@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
-from alray.prediction.all_reduce import COSTS, LinkCost
+from alray.planning.prediction.all_reduce import COSTS, LinkCost
 
 
 def page(result: dict[str, Any]) -> str:

@@ -17,10 +17,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from alray.channel.all_reduce.registry import ALL_REDUCES
-from alray.channel.compression.layout import GradientLayout
-from alray.channel.compression.registry import COMPRESSIONS, make_compression
-from alray.channel.gradient_reducer import GradientReducer, communication_thread
+from alray.runtime.channel.all_reduce.registry import ALL_REDUCES
+from alray.runtime.channel.compression.layout import GradientLayout
+from alray.runtime.channel.compression.registry import COMPRESSIONS, make_compression
+from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
 from benchmarks.all_reduce_accuracy import accuracies
 
 TIMEOUT_S = 300.0

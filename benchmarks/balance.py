@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from alray.run_folder.records import StepRecord
+from alray.core.run_folder.records import StepRecord
 from benchmarks.repeats import settings
 from benchmarks.runs import Recorded, recorded, write_results
 

@@ -18,21 +18,21 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from alray.channel.in_process import Queue
-from alray.channel.inbox import Inbox
-from alray.device import devices
-from alray.loading.load import load_spec
-from alray.options import Options
-from alray.planner.planning import Planner
-from alray.run_folder.records import StageRecord, Writer
-from alray.runner.driver import assignments
-from alray.stage.assemble import assemble_loop, network_for
-from alray.stage.assignment import Assignment, Start
-from alray.stage.clock import Clock
-from alray.stage.leader import Control
-from alray.stage.ports import Ports
-from alray.stage.telemetry import Telemetry
-from alray.user_code import UserCode
+from alray.config.loading.load import load_spec
+from alray.config.user_code import UserCode
+from alray.core.run_folder.records import StageRecord, Writer
+from alray.runtime.channel.in_process import Queue
+from alray.runtime.channel.inbox import Inbox
+from alray.runtime.device import devices
+from alray.runtime.options import Options
+from alray.runtime.planner.planning import Planner
+from alray.runtime.runner.driver import assignments
+from alray.runtime.stage.assemble import assemble_loop, network_for
+from alray.runtime.stage.assignment import Assignment, Start
+from alray.runtime.stage.clock import Clock
+from alray.runtime.stage.leader import Control
+from alray.runtime.stage.ports import Ports
+from alray.runtime.stage.telemetry import Telemetry
 from benchmarks.intervals import mean_interval
 from benchmarks.runs import write_results
 

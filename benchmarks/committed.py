@@ -13,11 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from alray.loading.study.load import LoadedStudy, load_study
-from alray.loading.study.trials import Trial
-from alray.run_folder.metrics import ACCURACY
-from alray.run_folder.records import Best, Exit, Scores, Summary
-from alray.spec.models import Spec
+from alray.config.sections.spec import Spec
+from alray.config.study.load import LoadedStudy, load_study
+from alray.config.study.trials import Trial
+from alray.core.run_folder.metrics import ACCURACY
+from alray.core.run_folder.records import Best, Exit, Scores, Summary
 from alray.studies.records import Reached, Times, TrialRecord
 from alray.studies.results import Results
 from benchmarks.findings_page import KEPT, REPORTS, SPECS

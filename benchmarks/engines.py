@@ -9,10 +9,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from alray.channel.message import packed_bytes
-from alray.nn.component import Component
-from alray.schedules.table import SCHEDULES as TABLE
-from alray.stage.assemble import chain_of
+from alray.models.component import Component
+from alray.planning.schedules.table import SCHEDULES as TABLE
+from alray.runtime.channel.message import packed_bytes
+from alray.runtime.stage.assemble import chain_of
 from benchmarks.in_turns import LR, Engine, Place, measure, told
 from benchmarks.runs import write_results
 from benchmarks.torch_pipelines import TorchPipeline, Wire

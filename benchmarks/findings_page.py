@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from alray.loading.study.load import read_study_file
-from alray.spec.study.section import Study, Verdict
+from alray.config.study.load import read_study_file
+from alray.config.study.section import Study, Verdict
 from alray.studies.records import Answer
 from alray.studies.verdicts import compared_text
 

@@ -18,30 +18,30 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from alray.channel.inbox import Inbox
-from alray.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender, SlotRing
+from alray.config.loading.load import load_spec
+from alray.config.sections.spec import Spec
+from alray.config.user_code import UserCode
+from alray.core.run_folder.records import Span
 from alray.data.batches import TrainBatches
-from alray.device import devices
-from alray.loading.load import load_spec
-from alray.nn.component import Component
-from alray.nn.encoder import Tensors
-from alray.nn.network import Network
-from alray.options import Options
-from alray.planner.planning import Planner
-from alray.prediction.plan import Plan
-from alray.run_folder.records import Span
-from alray.runner.driver import assignments
-from alray.schedules.actions import COMPUTE, Action, ActionKind, parse
-from alray.schedules.durations import Durations
-from alray.schedules.recomputation import scheduled
-from alray.schedules.unhindered import list_bound
-from alray.spec.models import Spec
-from alray.stage.assemble import network_for, stage_of
-from alray.stage.assignment import Start
-from alray.stage.clock import Clock
-from alray.stage.ports import MessageSizes, Ports, Stream
-from alray.stage.stage import MiniBatch
-from alray.user_code import UserCode
+from alray.models.component import Component
+from alray.models.encoder import Tensors
+from alray.models.network import Network
+from alray.planning.prediction.plan import Plan
+from alray.planning.schedules.actions import COMPUTE, Action, ActionKind, parse
+from alray.planning.schedules.durations import Durations
+from alray.planning.schedules.recomputation import scheduled
+from alray.planning.schedules.unhindered import list_bound
+from alray.runtime.channel.inbox import Inbox
+from alray.runtime.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender, SlotRing
+from alray.runtime.device import devices
+from alray.runtime.options import Options
+from alray.runtime.planner.planning import Planner
+from alray.runtime.runner.driver import assignments
+from alray.runtime.stage.assemble import network_for, stage_of
+from alray.runtime.stage.assignment import Start
+from alray.runtime.stage.clock import Clock
+from alray.runtime.stage.ports import MessageSizes, Ports, Stream
+from alray.runtime.stage.stage import MiniBatch
 
 PAIRS, BLOCK = 7, 6
 LR = 1e-3

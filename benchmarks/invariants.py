@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from statistics import fmean
 
-from alray.counting import counted
-from alray.loading.study.points import label_of
+from alray.config.study.points import label_of
+from alray.core.counting import counted
 from alray.report.invariants import TOLERANCE, impossible_speed_up
 from alray.studies.records import TrialRecord
 from alray.studies.results import Results

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from alray.loading.schema import json_schema
+from alray.config.schema import json_schema
 
 PAGE = Path(__file__).parents[1] / "docs" / "keys.md"
 INTRODUCTION = """\

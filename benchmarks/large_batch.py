@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from alray.run_folder.records import EvaluationRecord
+from alray.core.run_folder.records import EvaluationRecord
 from benchmarks.repeats import settings
 from benchmarks.runs import Recorded, recorded, write_results
 

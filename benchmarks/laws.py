@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from alray.run_folder.records import Record, StageRecord
-from alray.schedules.durations import Durations
-from alray.schedules.table import SCHEDULES
+from alray.core.run_folder.records import Record, StageRecord
+from alray.planning.schedules.durations import Durations
+from alray.planning.schedules.table import SCHEDULES
 from benchmarks.repeats import described, settings
 from benchmarks.runs import Recorded, recorded, write_results
 

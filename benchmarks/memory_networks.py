@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from alray.nn.network import Network
-from alray.nn.shape import Shape
-from alray.prediction.costs import Costs
-from alray.prediction.make import make_plan
-from alray.prediction.plan import Plan
-from alray.probe.estimate import estimate_costs
-from alray.spec.models import Spec
+from alray.config.sections.spec import Spec
+from alray.models.network import Network
+from alray.models.shape import Shape
+from alray.planning.prediction.costs import Costs
+from alray.planning.prediction.make import make_plan
+from alray.planning.prediction.plan import Plan
+from alray.runtime.probe.estimate import estimate_costs
 
 _CPU = torch.device("cpu")
 _CLASSES = 10

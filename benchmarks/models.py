@@ -27,10 +27,10 @@ from torch import nn
 from torchvision import models
 
 import alray
-from alray.errors import AlrayError
-from alray.nn.encoder import row_major
-from alray.nn.imported.model import ImportedModel
-from alray.nn.shape import Shape
+from alray.core.errors import AlrayError
+from alray.models.encoder import row_major
+from alray.models.imported.model import ImportedModel
+from alray.models.shape import Shape
 from benchmarks.runs import MEASURED
 
 RESULT = MEASURED / "models.json"

@@ -19,7 +19,7 @@ A trace keeps tensor operations only. This is what becomes of other things that 
 itself, and in that of a submodule. *the whole*: the parts end in the weights and buffers of the whole model after ten
 mini-batches, bit for bit. *one piece*: the same, and the submodule is not cut. *refused*: the error names the line,
 where it is one of `forward`.
-`tests/nn/test_python_in_forward.py` has each of them.
+`tests/models/test_python_in_forward.py` has each of them.
 
 | `forward` | of the model | of a submodule |
 |---|---|---|

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import vl_convert
 
-from alray.spec.pipeline import Cost
+from alray.config.sections.pipeline import Cost
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"

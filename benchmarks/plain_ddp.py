@@ -22,11 +22,11 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from alray.loading.load import load_spec
-from alray.spec.models import Sgd, Spec
-from alray.stage.clock import WARM_UP_STEPS
-from alray.stage.workload import Workload
-from alray.user_code import UserCode
+from alray.config.loading.load import load_spec
+from alray.config.sections.spec import Sgd, Spec
+from alray.config.user_code import UserCode
+from alray.runtime.stage.clock import WARM_UP_STEPS
+from alray.runtime.stage.workload import Workload
 
 
 def load(spec_file: Path, overrides: list[str]) -> tuple[Spec, nn.Sequential, TensorDataset]:

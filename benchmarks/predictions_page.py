@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
-from alray.loading.study.load import read_study_file
-from alray.loading.study.points import series_label
+from alray.config.study.load import read_study_file
+from alray.config.study.points import series_label
 from alray.studies.busy import WAS_BUSY
 from benchmarks.findings_page import BESIDE, KEPT, REPORTS, SPECS, is_of_today
 

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from alray.nn.component import Component
-from alray.schedules.actions import Action
+from alray.models.component import Component
+from alray.planning.schedules.actions import Action
 from benchmarks.engines import BP, HERE, LAPTOP, own
 from benchmarks.in_turns import Engine, Place, measure, told
 from benchmarks.runs import write_results

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from alray.loading.study.points import series_label
+from alray.config.study.points import series_label
 from alray.report.figure import Exhibit, exhibits_of, write_figure, write_table
 from alray.report.spread import LEAST_FOR_SPREAD
 from alray.report.table import Table

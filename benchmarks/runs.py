@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from alray.run_folder.records import Record, read
-from alray.run_folder.store import manifests
+from alray.core.run_folder.records import Record, read
+from alray.core.run_folder.store import manifests
 
 RESULTS = Path(__file__).parent / "results"
 """The published figures, of which the pages in docs are made."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from alray.schedules.table import SCHEDULES as TABLE
+from alray.planning.schedules.table import SCHEDULES as TABLE
 from benchmarks.repeats import Runner, described, settings
 from benchmarks.runs import summary_of, write_results
 

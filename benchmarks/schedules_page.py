@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from alray.schedules.table import SCHEDULES
+from alray.planning.schedules.table import SCHEDULES
 
 LOCAL_TARGET, PIPELINE_TARGET = 0.05, 0.10
 """How far a prediction may be from the measured median: schedules of local losses, of backpropagation."""

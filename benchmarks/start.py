@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from alray.run_folder.records import StepRecord, read
+from alray.core.run_folder.records import StepRecord, read
 from benchmarks.repeats import settings
 from benchmarks.runs import write_results
 

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from alray.loading.study.load import read_study_file
+from alray.config.study.load import read_study_file
 from benchmarks import findings_page, predictions_page
 
 ROOT = Path(__file__).parents[1]

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from alray.core.storage import disk
 from alray.orchestrate import Options, run_spec
-from alray.stage.checkpoint_writer import CheckpointWriter
-from alray.storage import disk
+from alray.runtime.stage.checkpoint_writer import CheckpointWriter
 from benchmarks.intervals import mean_interval
 from benchmarks.runs import write_results
 

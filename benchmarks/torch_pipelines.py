@@ -15,13 +15,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, schedules
 
-from alray.channel.edge import Receiver, Sender
-from alray.channel.message import Message, MessageKind
-from alray.nn.encoder import Tensors
-from alray.nn.methods.backpropagation import BackpropagationComponent
-from alray.nn.network import Network
-from alray.prediction.plan import Plan
-from alray.stage.work.backpropagation import draw_purpose, losses_of, through, total_of
+from alray.models.encoder import Tensors
+from alray.models.methods.backpropagation import BackpropagationComponent
+from alray.models.network import Network
+from alray.planning.prediction.plan import Plan
+from alray.runtime.channel.edge import Receiver, Sender
+from alray.runtime.channel.message import Message, MessageKind
+from alray.runtime.stage.work.backpropagation import draw_purpose, losses_of, through, total_of
 
 CLASSES = {
     "naive": "ScheduleGPipe",

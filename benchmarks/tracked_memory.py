@@ -11,17 +11,17 @@ import torch
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed._tools.mod_tracker import ModTracker
 
-from alray.channel.edge import Sender, Waiting
-from alray.channel.in_process import TurnBarrier
-from alray.channel.inbox import Inbox
-from alray.channel.message import Message, MessageKind
-from alray.nn.encoder import Tensors
-from alray.nn.network import Network
-from alray.prediction.plan import Plan
-from alray.stage.assemble import stage_of
-from alray.stage.clock import Clock
-from alray.stage.ports import Ports
-from alray.stage.stage import MiniBatch
+from alray.models.encoder import Tensors
+from alray.models.network import Network
+from alray.planning.prediction.plan import Plan
+from alray.runtime.channel.edge import Sender, Waiting
+from alray.runtime.channel.in_process import TurnBarrier
+from alray.runtime.channel.inbox import Inbox
+from alray.runtime.channel.message import Message, MessageKind
+from alray.runtime.stage.assemble import stage_of
+from alray.runtime.stage.clock import Clock
+from alray.runtime.stage.ports import Ports
+from alray.runtime.stage.stage import MiniBatch
 
 _CPU = torch.device("cpu")
 _STEPS = 3  # the first makes the optimizer's state; every later one holds the most

@@ -49,7 +49,7 @@ def imports() -> dict[str, float]:
 
 def warm_trials(folder: Path) -> dict[str, float]:
     """Processor seconds of a trial without mini-batches, and of a mini-batch, in a process that is used again."""
-    from alray.loading.study.load import load_study
+    from alray.config.study.load import load_study
     from alray.studies.folder import StudyFolder
     from alray.studies.trial import TrialOrder, prepare_process, run_trial
 

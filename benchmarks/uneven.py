@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from alray.prediction.search import every_cut
+from alray.planning.prediction.search import every_cut
 from benchmarks.repeats import Comparer, Runner, described, settings
 from benchmarks.runs import comparison_of, summary_of, write_results
 

@@ -18,12 +18,12 @@ import pytest
 from .stand_ins import Overrides, write_stand_ins
 
 if TYPE_CHECKING:
-    from alray.nn.encoder import EncoderFacts
-    from alray.nn.network import Network
-    from alray.nn.shape import Shape
-    from alray.planner.planning import Planner
-    from alray.prediction.costs import Costs
-    from alray.stage.workload import Workload
+    from alray.models.encoder import EncoderFacts
+    from alray.models.network import Network
+    from alray.models.shape import Shape
+    from alray.planning.prediction.costs import Costs
+    from alray.runtime.planner.planning import Planner
+    from alray.runtime.stage.workload import Workload
 
 # pytest loads readline, which sets these for the workers of xdist; alray would lay out what it prints for them.
 for _name in ("COLUMNS", "LINES"):
@@ -109,7 +109,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_waits_for_the_disk() -> Iterator[None]:
-    """No test cuts the power: `tests/storage/crash_model.py` says what that would leave."""
+    """No test cuts the power: `tests/core/storage/crash_model.py` says what that would leave."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
@@ -146,13 +146,14 @@ def counted_once() -> Iterator[None]:
     """Shapes and costs of a network are the same in all runs of it, and to find them takes longer than a tiny run.
 
     Where times are given, no work is counted, and memory is a rough guess: nothing but a limit of memory depends on
-    them. For tests of what runs come to; tests/nn and tests/probe hold that shapes, counts and memory are right.
+    them. For tests of what runs come to; tests/models and tests/runtime/probe hold that shapes, counts and memory are
+    right.
     """
-    from alray.nn.component import Component
-    from alray.nn.network import Network
-    from alray.probe import estimate as counting
-    from alray.probe.memory import ComponentMemory
-    from alray.schedules.table import SCHEDULES
+    from alray.models.component import Component
+    from alray.models.network import Network
+    from alray.planning.schedules.table import SCHEDULES
+    from alray.runtime.probe import estimate as counting
+    from alray.runtime.probe.memory import ComponentMemory
 
     inspect_all = Network._inspect_all
 
@@ -205,7 +206,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def load_small(tmp_path: Path) -> Callable[..., Any]:
     """Loads a spec's text with overrides, the text of a test's own blocks beside it."""
-    from alray.loading.load import load_spec
+    from alray.config.loading.load import load_spec
 
     def load(*overrides: str, text: str = SMALL, code: str = "") -> Any:
         (tmp_path / "small.yaml").write_text(text, encoding="utf-8")
@@ -219,8 +220,8 @@ def load_small(tmp_path: Path) -> Callable[..., Any]:
 @pytest.fixture
 def make_workload(load_small: Callable[..., Any], one_thread: None) -> Callable[..., Workload]:
     """`make_workload(*overrides, text=SMALL, code="")`: a spec with its data opened and its network drawn."""
-    from alray.stage.workload import Workload
-    from alray.user_code import UserCode
+    from alray.config.user_code import UserCode
+    from alray.runtime.stage.workload import Workload
 
     def make(*overrides: str, **texts: str) -> Workload:
         loaded = load_small(*overrides, **texts)
@@ -232,8 +233,8 @@ def make_workload(load_small: Callable[..., Any], one_thread: None) -> Callable[
 @pytest.fixture
 def make_planner(load_small: Callable[..., Any], one_thread: None) -> Callable[..., Planner]:
     """`make_planner(*overrides, text=SMALL, code="")`: the planner of a spec."""
-    from alray.planner.planning import Planner
-    from alray.user_code import UserCode
+    from alray.config.user_code import UserCode
+    from alray.runtime.planner.planning import Planner
 
     def make(*overrides: str, **texts: str) -> Planner:
         loaded = load_small(*overrides, **texts)
@@ -245,9 +246,9 @@ def make_planner(load_small: Callable[..., Any], one_thread: None) -> Callable[.
 @pytest.fixture
 def make_network(load_small: Callable[..., Any], one_thread: None) -> Callable[..., Network]:
     """`make_network(*overrides, sample=(2, 8, 8), classes=4, text=SMALL, code="")`: a network without any data."""
-    from alray.nn.network import Network
-    from alray.nn.shape import Shape
-    from alray.user_code import UserCode
+    from alray.config.user_code import UserCode
+    from alray.models.network import Network
+    from alray.models.shape import Shape
 
     def make(*overrides: str, sample: tuple[int, ...] = (2, 8, 8), classes: int = 4, **texts: str) -> Network:
         loaded = load_small(*overrides, **texts)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from alray.nn.component import LocalComponent
-from alray.nn.encoder import Tensors
-from alray.stage.work.local_losses import LocalLosses
-from alray.stage.work.work import ComponentLosses, MicroBatch, Work
+from alray.models.component import LocalComponent
+from alray.models.encoder import Tensors
+from alray.runtime.stage.work.local_losses import LocalLosses
+from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Work
 
 
 def forward(work: Work, incoming: Tensors, step: int, micro_batch: int = 0) -> Tensors:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from alray.schedules.actions import Action, parse
+from alray.planning.schedules.actions import Action, parse
 
 
 def parse_program(text: str) -> tuple[tuple[Action, ...], ...]:

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy
 from PIL import Image
 
+from alray.config.loading.load import LoadedSpec, load_spec
+from alray.config.sections.data import TokenText
+from alray.config.sections.spec import DataSection, ImageFolder, TextCsv, TextFolder, TinyImagenet, Torchvision
 from alray.data import docstrings
-from alray.loading.load import LoadedSpec, load_spec
-from alray.spec.data import TokenText
-from alray.spec.models import DataSection, ImageFolder, TextCsv, TextFolder, TinyImagenet, Torchvision
 
 NUM_WORDS = 30_000
 """Different words of a training set of text, its validation split left out: as many as the vocabularies hold."""

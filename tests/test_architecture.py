@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import alray
-from alray.errors import AlrayError, Problem
-from alray.run_folder.records import json_schema
+from alray.core.errors import AlrayError, Problem
+from alray.core.run_folder.records import json_schema
 
 PACKAGE = Path(alray.__file__).parent
 ROOT = PACKAGE.parent
@@ -58,7 +58,9 @@ def test_the_package_itself_imports_only_the_standard_library() -> None:
 
 def test_what_starts_ray_imports_no_torch() -> None:
     """Otherwise Ray, and the stages' processes on it, would start only after that."""
-    assert "torch" not in modules_after("import alray.orchestrate, alray.graph.cluster, alray.graph.processes")
+    assert "torch" not in modules_after(
+        "import alray.orchestrate, alray.runtime.graph.cluster, alray.runtime.graph.processes"
+    )
 
 
 def test_the_committed_schema_of_records_is_in_step() -> None:

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from alray.cli.main import execute
-from alray.planner import memory
+from alray.runtime.planner import memory
 
 from .told import in_lines
 
@@ -98,7 +98,7 @@ def spec(old: str, new: str) -> str:
 
 
 def test_a_spec_with_one_fault(refusal: Callable[..., str]) -> None:
-    """More of them are in `spec/bad_specs.py`."""
+    """More of them are in `tests/config/bad_specs.py`."""
     message = refusal(text=spec("stages: 2", "stages: 4"))
     assert message.startswith("x.yaml:9: pipeline.stages: ") and message.count("\n") == 1
 
@@ -211,7 +211,7 @@ def test_a_number_too_large(refusal: Callable[..., str], override: str, most: in
 
 
 def test_a_component_that_no_memory_holds(refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("alray.planner.planning.machine_memory_bytes", lambda: 16_000_000_000)
+    monkeypatch.setattr("alray.runtime.planner.planning.machine_memory_bytes", lambda: 16_000_000_000)
     assert refusal("method.label_dim=1000000") == (
         "x.yaml:6: model.components[1]: its weights take 8,000.1 GB and their gradients as much again, "
         "and this machine has 16.0 GB; make the component smaller, or the layers next to it (`method`)\n"

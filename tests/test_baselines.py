@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from alray.cli.main import execute
-from alray.loading.load import load_spec
-from alray.nn.network import Network
-from alray.nn.shape import Shape
-from alray.run_folder.records import StageRecord, StepRecord, read
-from alray.user_code import UserCode
+from alray.config.loading.load import load_spec
+from alray.config.user_code import UserCode
+from alray.core.run_folder.records import StageRecord, StepRecord, read
+from alray.models.network import Network
+from alray.models.shape import Shape
 
 from .stand_ins import Overrides
 

@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from torchvision.utils import save_image
 
 from alray.cli.main import app, execute
-from alray.loading.load import load_spec
+from alray.config.loading.load import load_spec
 
 from .pages import PAGES, ROOT, Command, commands, mentioned, parse, write_files
 from .pairwise import first_alone
@@ -52,11 +52,11 @@ HELD = {
     "tests/cluster/test_jobs.py::test_attached_with_a_token": (
         r"alray run .* --address HEAD:6379|cluster/local.sh (up|down)"
     ),
-    "tests/storage/test_runs.py::test_a_run_as_on_a_disk": r"alray (run|resume) .*s3://.*",
+    "tests/core/storage/test_runs.py::test_a_run_as_on_a_disk": r"alray (run|resume) .*s3://.*",
     "tests/cli/test_other_data.py::test_the_same_files_in_another_place": r"alray (evaluate|resume) runs/ID .*data.*",
     "tests/cli/test_watch_command.py::test_a_run_is_watched_to_its_end": r"alray watch runs/.*",
     "tests/cli/test_watch_command.py::test_a_run_with_a_page_beside_it_ends_in_the_same_bits": r"alray run .* --watch",
-    "tests/storage/test_live.py::test_a_run_is_followed_through_its_store": r"alray watch s3://.*",
+    "tests/core/storage/test_live.py::test_a_run_is_followed_through_its_store": r"alray watch s3://.*",
     "tests/test_own_methods.py::test_the_page_s_own_tests": (r"alray (validate --deep|run) mine.yaml.*"),
     "tests/test_specs.py::test_it_is_planned_and_simulated": (
         r"alray run (examples/torchvision_digits|specs/laptop/(mlp_diabetes|digit_traits|gpt_docstrings)).yaml"
@@ -172,7 +172,7 @@ def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None, c
     """An empty current folder with `specs/`, in which nothing is measured: that takes longer than a short run."""
     (tmp_path / "specs").symlink_to(ROOT / "specs")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("alray.planner.planning.Planner._measure", lambda self, *around: self._estimate())
+    monkeypatch.setattr("alray.runtime.planner.planning.Planner._measure", lambda self, *around: self._estimate())
     return tmp_path
 
 

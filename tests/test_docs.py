@@ -16,10 +16,9 @@ from pydantic import BaseModel
 
 import alray
 from alray.cli.main import execute
-from alray.loading.schema import json_schema
-from alray.loading.study.load import load_study
-from alray.report.definitions import definition
-from alray.run_folder.records import (
+from alray.config.schema import json_schema
+from alray.config.study.load import load_study
+from alray.core.run_folder.records import (
     CheckpointRecord,
     EvaluationRecord,
     EventRecord,
@@ -28,6 +27,7 @@ from alray.run_folder.records import (
     StepsRecord,
     Summary,
 )
+from alray.report.definitions import definition
 from benchmarks import keys_page
 
 from .pages import PAGES, write_files
@@ -141,7 +141,7 @@ def test_the_python_of_the_page_runs(
     (tmp_path / "specs").symlink_to(DOCS.parent / "specs")
     monkeypatch.chdir(tmp_path)
     # To measure components takes longer than to train them.
-    monkeypatch.setattr("alray.planner.planning.Planner._measure", lambda self, *around: self._estimate())
+    monkeypatch.setattr("alray.runtime.planner.planning.Planner._measure", lambda self, *around: self._estimate())
     scope: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", page("python.md"), re.DOTALL):
         exec(block, scope)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from alray.config.user_code import UserCode
 from alray.data.batches import TrainBatches
-from alray.nn.component import Component
-from alray.nn.encoder import Tensors
-from alray.stage.assemble import work_of
-from alray.stage.workload import Workload
-from alray.user_code import UserCode
+from alray.models.component import Component
+from alray.models.encoder import Tensors
+from alray.runtime.stage.assemble import work_of
+from alray.runtime.stage.workload import Workload
 
 from .mini_batches import backward, forward
 from .pairwise import first_alone

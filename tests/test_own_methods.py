@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import alray
-from alray.errors import AlrayError
+from alray.core.errors import AlrayError
 
 from .pages import write_files
 

@@ -11,10 +11,10 @@ import pytest
 
 from alray import __version__
 from alray.cli.main import execute
-from alray.loading.load import load_spec
-from alray.prediction.plan import Plan
-from alray.run_folder.records import Summary, effective, read
-from alray.stage.weights_hash import weights_sha256
+from alray.config.loading.load import load_spec
+from alray.core.run_folder.records import Summary, effective, read
+from alray.planning.prediction.plan import Plan
+from alray.runtime.stage.weights_hash import weights_sha256
 
 pytestmark = pytest.mark.long
 

@@ -8,8 +8,17 @@ from pathlib import Path
 import numpy
 import pytest
 
-from alray.errors import CheckpointError
-from alray.run_folder.records import EACH_UNTIL, CheckpointRecord, EventRecord, Reader, Record, StepRecord, Writer, read
+from alray.core.errors import CheckpointError
+from alray.core.run_folder.records import (
+    EACH_UNTIL,
+    CheckpointRecord,
+    EventRecord,
+    Reader,
+    Record,
+    StepRecord,
+    Writer,
+    read,
+)
 
 PER_EPOCH = 300
 THIRD = 0.3333333432674408

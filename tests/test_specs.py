@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from alray.loading.study.load import is_study, load_study, read_study_file
-from alray.planner.planning import Planner
-from alray.prediction.predict import predicted_timeline
-from alray.user_code import UserCode
+from alray.config.study.load import is_study, load_study, read_study_file
+from alray.config.user_code import UserCode
+from alray.planning.prediction.predict import predicted_timeline
+from alray.runtime.planner.planning import Planner
 
 from .stand_ins import Overrides, on_stand_in
 

@@ -21,14 +21,14 @@ import torch
 
 from alray.cli.main import execute
 from alray.cli.terminal import INTERRUPTED
+from alray.config.sections.data import Synthetic
+from alray.core.errors import SpecError
 from alray.data.batches import TrainBatches
 from alray.data.dataset import open_data
-from alray.errors import SpecError
 from alray.inference.generation import Generated
-from alray.nn.imported.sources import made
-from alray.probe.contention import companions
-from alray.runner.provenance import _WITH_PASSWORD
-from alray.spec.data import Synthetic
+from alray.models.imported.sources import made
+from alray.runtime.probe.contention import companions
+from alray.runtime.runner.provenance import _WITH_PASSWORD
 from alray.studies import study as study_module
 from alray.studies.folder import StudyFolder
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from alray.errors import SpecError
-from alray.user_code import UserCode
+from alray.config.user_code import UserCode
+from alray.core.errors import SpecError
 
 
 @pytest.fixture(autouse=True)
@@ -209,10 +209,10 @@ def test_running_in_the_specs_own_folder_copies_no_more(tmp_path, monkeypatch):
 
 
 def test_alray_itself_is_never_copied_nor_loaded_anew(tmp_path):
-    import alray.errors
+    import alray.core.errors
 
-    root = Path(alray.errors.__file__).resolve().parent.parent
-    write(tmp_path, own_l="import alray.errors")
+    root = Path(alray.core.errors.__file__).resolve().parent.parent
+    write(tmp_path, own_l="import alray.core.errors")
     (tmp_path / "alray").symlink_to(root / "alray")
     UserCode(tmp_path).copy_used(["python:own_l.errors"], tmp_path / "run", print)
     UserCode(root).copy_used([], tmp_path, print)

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from alray.errors import RequestError
-from alray.spec.section import Section, describe
-from alray.storage.objects import ObjectPath
+from alray.config.sections.section import Section, describe
+from alray.core.errors import RequestError
+from alray.core.storage.objects import ObjectPath
 
 P = ParamSpec("P")
 T = TypeVar("T")

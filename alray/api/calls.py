@@ -11,16 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
+from alray.api.console.choose import terminal_display
+from alray.api.console.display import Display, PlainLines
+from alray.api.console.interrupts import Interrupts
 from alray.api.notebook import NotebookDisplay, cell_output, preformatted
-from alray.console.choose import terminal_display
-from alray.console.display import Display, PlainLines
-from alray.console.interrupts import Interrupts
-from alray.errors import AlrayError, RequestError
-from alray.loading.overrides import override_text
-from alray.loading.source_locations import COMMAND_LINE
-from alray.spec.section import nearest
-from alray.system_errors import system_faults
-from alray.user_code import require_not_imported
+from alray.config.loading.overrides import override_text
+from alray.config.loading.source_locations import COMMAND_LINE
+from alray.config.sections.section import nearest
+from alray.config.user_code import require_not_imported
+from alray.core.errors import AlrayError, RequestError
+from alray.core.system_errors import system_faults
 
 Overrides: TypeAlias = Mapping[str, object] | Sequence[str] | None
 """Values that replace those of a spec: {"optimizer.lr": 3e-4}, or as the command line takes them, one or several."""

@@ -9,10 +9,10 @@ from alray.api.calls import api_errors
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
 from alray.api.runs import Run, folder_of
-from alray.counting import counted
+from alray.core.counting import counted
+from alray.core.storage.location import Location
 from alray.report import compare as values
 from alray.report.compare_page import ComparisonReport
-from alray.storage.location import Location
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -25,7 +25,7 @@ def compare(runs: Run | str | Location | Iterable[Run | str | Location]) -> Comp
         runs: runs, their folders, or their URLs; or a single one.
 
     Raises:
-        alray.errors.RequestError: if one is not a run.
+        alray.core.errors.RequestError: if one is not a run.
     """
     with api_errors():
         several = [runs] if isinstance(runs, Run | str | Location) or not isinstance(runs, Iterable) else runs

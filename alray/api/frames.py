@@ -10,7 +10,7 @@ from alray.report.flat import flat, sections
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from alray.run_folder.records import Record
+    from alray.core.run_folder.records import Record
 
 
 def frame_of(records: Iterable[Record]) -> DataFrame:

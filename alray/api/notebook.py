@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from alray.console.display import Display, Pace, accuracies_text
-from alray.console.interrupts import Interrupts
+from alray.api.console.display import Display, Pace, accuracies_text
+from alray.api.console.interrupts import Interrupts
+from alray.core.run_folder.records import EvaluationRecord, Record
 from alray.report.progress import Progress, computing_text, progress_text
-from alray.run_folder.records import EvaluationRecord, Record
 
 _EVERY_S = 0.5  # between two drawings
 _HEIGHT = 640  # pixels of a page in a cell

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from alray.api.arguments import checked
 from alray.api.calls import Overrides, api_errors, override_texts, watched
-from alray.loading.load import SpecSource
-from alray.prediction.plan import Plan
+from alray.config.loading.load import SpecSource
+from alray.planning.prediction.plan import Plan
 
 if TYPE_CHECKING:
-    from alray.planner.fitting import Fitting
+    from alray.runtime.planner.fitting import Fitting
 
 
 @checked
@@ -29,8 +29,8 @@ def plan(
         spec, overrides, allow_code, progress: as for `alray.run`.
         probe: measure the components on this machine instead of estimating their costs.
     """
-    from alray.options import Options
     from alray.orchestrate import plan_spec
+    from alray.runtime.options import Options
 
     given = override_texts(overrides)
     with api_errors(), watched(progress) as (display, _):
@@ -54,7 +54,7 @@ def fit(
         devices: their memory, as "4x24GB" or in bytes.
         probe: as for `alray.plan`; the others as for `alray.run`.
     """
-    from alray.planner.fitting import fit_spec, parse_devices
+    from alray.runtime.planner.fitting import fit_spec, parse_devices
 
     given = override_texts(overrides)
     with api_errors(), watched(progress) as (display, _):

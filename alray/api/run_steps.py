@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TypeAlias, Unpack
 
-from alray.loading.load import SpecSource
-from alray.options import Finished, Options, Requested
-from alray.run_folder.store import require_run_dir
-from alray.spec.section import Section
-from alray.storage.location import Location
+from alray.config.loading.load import SpecSource
+from alray.config.sections.section import Section
+from alray.core.run_folder.store import require_run_dir
+from alray.core.storage.location import Location
+from alray.runtime.options import Finished, Options, Requested
 
 if TYPE_CHECKING:
-    from alray.reproduction import Reproduction
-    from alray.runner.driver import Interrupts, Observer
+    from alray.api.reproduction import Reproduction
+    from alray.runtime.runner.driver import Interrupts, Observer
 
 Watched: TypeAlias = "AbstractContextManager[tuple[Observer, Interrupts]]"
 """The display of a run, and the counter of the requests to stop it, as long as the run runs."""
@@ -59,7 +59,7 @@ def reproduce(
     """
     options = Options.requested(**requested)
     with _reading(watched, require_run_dir(run_dir)) as (observer, interrupts):
-        from alray.reproduction import reproduce_run
+        from alray.api.reproduction import reproduce_run
 
         return reproduce_run(run_dir, overrides, options, observer, interrupts, inline=in_process)
 

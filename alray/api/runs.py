@@ -11,27 +11,27 @@ from alray.api.arguments import checked, wrong_form
 from alray.api.calls import Overrides, api_errors, data_texts, override_texts, require_one_of, watched
 from alray.api.frames import frame_of
 from alray.api.notebook import framed
-from alray.counting import counted
-from alray.errors import CheckpointError
-from alray.loading.inputs import load_own_spec
-from alray.loading.load import SpecSource
-from alray.options import Finished
-from alray.prediction.plan import Plan
+from alray.config.loading.inputs import load_own_spec
+from alray.config.loading.load import SpecSource
+from alray.config.sections.spec import Spec
+from alray.core.counting import counted
+from alray.core.errors import CheckpointError
+from alray.core.run_folder.records import Summary, effective, read, read_summary
+from alray.core.run_folder.store import require_run_dir
+from alray.core.storage.location import Location, location_of
+from alray.planning.prediction.plan import Plan
 from alray.report.folder import read_plan
 from alray.report.text import score
-from alray.run_folder.records import Summary, effective, read, read_summary
-from alray.run_folder.store import require_run_dir
-from alray.spec.models import Spec
-from alray.storage.location import Location, location_of
+from alray.runtime.options import Finished
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from alray.api.reproduction import Reproduction
     from alray.inference.export import Exported, Format
     from alray.inference.generation import Generated
     from alray.inference.requests import Evaluated
-    from alray.reproduction import Reproduction
-    from alray.tasks.task import Prediction
+    from alray.models.tasks.task import Prediction
 
 RecordKind = Literal["step", "stage", "evaluation", "checkpoint", "event", "plan"]
 _RECORD_KINDS: tuple[str, ...] = get_args(RecordKind)
@@ -91,7 +91,7 @@ def load_run(folder: str | Location) -> Run:
         folder: its path, or its URL on object storage.
 
     Raises:
-        alray.errors.CheckpointError: if no run made it.
+        alray.core.errors.CheckpointError: if no run made it.
     """
     return Run(require_run_dir(location_of(folder)))
 

@@ -11,10 +11,10 @@ from alray.api.calls import Overrides, api_errors, override_texts, teller
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
 from alray.api.runs import Run
-from alray.loading.load import SpecSource
+from alray.config.loading.load import SpecSource
+from alray.config.user_code import require_not_imported
 from alray.studies.folder import REPORT, SUMMARY, StudyFolder
 from alray.studies.records import StudySummary, TrialRecord, read_study
-from alray.user_code import require_not_imported
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -55,7 +55,8 @@ def study(
 
 @checked
 def load_study(folder: str | Path) -> Study:
-    """The study in a study folder, which may still be going on. Raises `alray.errors.CheckpointError` if it is none."""
+    """The study in a study folder, which may still be going on. Raises `alray.core.errors.CheckpointError` if it is
+    none."""
     return Study(StudyFolder.open(Path(folder)))
 
 

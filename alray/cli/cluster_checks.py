@@ -8,11 +8,11 @@ from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 from alray.cli.check_result import CheckResult
-from alray.counting import counted
+from alray.core.counting import counted
 from alray.report.text import size
 
 if TYPE_CHECKING:
-    from alray.graph.survey import NodeFacts
+    from alray.runtime.graph.survey import NodeFacts
 
 _MOST_APART_S = 1.0
 _LEAST_SHARED_BYTES = 100e6
@@ -26,9 +26,9 @@ def cluster_findings(address: str | None) -> Iterator[CheckResult]:
 
     Raises RequestError if none answers.
     """
-    from alray.graph.cluster import connect, living_nodes
-    from alray.graph.links import measure_links
-    from alray.graph.survey import survey
+    from alray.runtime.graph.cluster import connect, living_nodes
+    from alray.runtime.graph.links import measure_links
+    from alray.runtime.graph.survey import survey
 
     with connect(address or os.environ.get("RAY_ADDRESS") or "auto", []):
         found = living_nodes()

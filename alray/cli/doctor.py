@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from alray.api.console.layout import GREEN, RED, YELLOW, Page
 from alray.cli.check_result import CheckResult
 from alray.cli.options import Json
 from alray.cli.terminal import terminal
-from alray.console.layout import GREEN, RED, YELLOW, Page
-from alray.counting import counted
+from alray.core.counting import counted
 
 _STYLES = {"ok": GREEN, "warning": YELLOW, "fault": RED}
 _WIDTH = max(map(len, _STYLES))

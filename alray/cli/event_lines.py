@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from typing import Any, Literal, get_args
 
+from alray.api.console.choose import terminal_display
+from alray.api.console.display import Pace, RunObserver
+from alray.api.console.interrupts import Interrupts
 from alray.cli.terminal import Terminal
-from alray.console.choose import terminal_display
-from alray.console.display import Pace, RunObserver
-from alray.console.interrupts import Interrupts
-from alray.prediction.plan import Plan
-from alray.run_folder.records import Record, StageRecord, StepRecord
+from alray.core.run_folder.records import Record, StageRecord, StepRecord
+from alray.planning.prediction.plan import Plan
 
 Kind = Literal["versions", "doing", "note", "plan", "record", "say", "fields", "tell", "answer", "problems"]
 """versions: the first line of a job. say, fields, tell, answer, problems: as `Terminal` prints them."""

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from alray.api.console.layout import Page, unbroken
 from alray.cli.options import AllowCode, Json, Overrides, Probe, SpecFile
 from alray.cli.terminal import terminal
-from alray.console.layout import Page, unbroken
-from alray.counting import counted
+from alray.core.counting import counted
 from alray.report.table import Table
 from alray.report.text import seconds, share, size
 
 if TYPE_CHECKING:
-    from alray.planner.fitting import Fitting
+    from alray.runtime.planner.fitting import Fitting
 
 
 def fit(
@@ -42,12 +42,12 @@ def fit(
     """
     given = overrides or []
     with terminal(as_json=json) as streams:
+        from alray.api.console.interrupts import Interrupts
         from alray.cli.event_lines import display_on
-        from alray.console.interrupts import Interrupts
 
         with display_on(streams, Interrupts()) as display:
             display.doing(f"reading {spec}")
-            from alray.planner.fitting import fit_spec, parse_devices
+            from alray.runtime.planner.fitting import fit_spec, parse_devices
 
             found = fit_spec(spec, given, parse_devices(devices), probe=probe, allow_code=allow_code, teller=display)
         if json:

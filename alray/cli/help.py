@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from alray.console.layout import Page, unbroken
+from alray.api.console.layout import Page, unbroken
 
 _WIDEST = 80
 _WHOLE = 1000

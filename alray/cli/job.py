@@ -18,10 +18,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 from alray import __version__
+from alray.api.console.closed_output import lasting, take_closed_descriptors
 from alray.cli.main import execute
 from alray.cli.terminal import Terminal
-from alray.console.closed_output import lasting, take_closed_descriptors
-from alray.errors import Problem, RequestError
+from alray.core.errors import Problem, RequestError
 from alray.studies.folder import STUDY
 from alray.submit.locations import on_this_node
 

@@ -8,14 +8,14 @@ from contextlib import closing
 from typing import Any, TypeVar
 
 from alray import __version__
+from alray.api.console.choose import terminal_display
+from alray.api.console.display import Display
+from alray.api.console.interrupts import Interrupts
 from alray.cli.event_lines import read_event
 from alray.cli.terminal import Terminal
-from alray.console.choose import terminal_display
-from alray.console.display import Display
-from alray.console.interrupts import Interrupts
-from alray.errors import Problem, RequestError, RunError
-from alray.prediction.plan import Plan
-from alray.run_folder.records import record_of
+from alray.core.errors import Problem, RequestError, RunError
+from alray.core.run_folder.records import record_of
+from alray.planning.prediction.plan import Plan
 from alray.submit.dashboard import Dashboard, Job
 from alray.submit.follow import Log, follow
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from alray.api.console.layout import cleaned
 from alray.cli.options import DashboardAddress, Json
 from alray.cli.submit import described, end, exit_code
 from alray.cli.terminal import Terminal, shown, terminal
-from alray.console.layout import cleaned
 from alray.report.table import Table
 from alray.report.text import NOT_MEASURED, seconds
 
@@ -73,9 +73,9 @@ def logs(
         if follow:
             end(streams, dashboard, job_id, folder=job.metadata.get("result"), asks=False)
             return
+        from alray.api.console.display import PlainLines
+        from alray.api.console.interrupts import Interrupts
         from alray.cli.job_view import JobView
-        from alray.console.display import PlainLines
-        from alray.console.interrupts import Interrupts
 
         text = dashboard.log(job_id)
         if json:

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from alray import __version__
+from alray.api.console.closed_output import lasting, take_closed_descriptors, unwritten
 from alray.cli.doctor import doctor
 from alray.cli.fit import fit
 from alray.cli.help import Command, CommandGroup
@@ -30,9 +31,8 @@ from alray.cli.submit import submit
 from alray.cli.terminal import Terminal
 from alray.cli.trained import evaluate, export, predict
 from alray.cli.watch import watch
-from alray.console.closed_output import lasting, take_closed_descriptors, unwritten
-from alray.errors import AlrayError, Problem
-from alray.system_errors import require_current_folder
+from alray.core.errors import AlrayError, Problem
+from alray.core.system_errors import require_current_folder
 
 _OBJECTS = 100_000
 """New objects between two searches for garbage."""
@@ -147,9 +147,9 @@ def _override_meant(error: typer.TyperException, arguments: Sequence[str]) -> st
 
     None if the command takes no overrides, or if no key of a spec has that name.
     """
-    from alray.loading.usual_names import key_elsewhere
-    from alray.spec.models import Spec
-    from alray.spec.study.section import Study
+    from alray.config.loading.usual_names import key_elsewhere
+    from alray.config.sections.spec import Spec
+    from alray.config.study.section import Study
 
     option, context = str(getattr(error, "option_name", "")), getattr(error, "ctx", None)
     if context is None or not any("key=value" in str(each.metavar) for each in context.command.params):
@@ -185,7 +185,7 @@ def _leave(code: int) -> None:
             thread.join(max(0.0, until_s - time.monotonic()))
             if thread.is_alive():
                 os._exit(code)
-    own_ray = sys.modules.get("alray.graph.own_ray")
+    own_ray = sys.modules.get("alray.runtime.graph.own_ray")
     if own_ray is not None and own_ray.was_lost():
         # Threads of a Ray that was lost may still run, and crash while Python ends: the exit code would be -11.
         atexit._run_exitfuncs()

@@ -14,9 +14,9 @@ def methods(*, json: Json = False) -> None:
     A spec names one of them as `method`. The names that installed packages bring to specs come last.
     """
     with terminal(as_json=json) as streams:
-        from alray.spec.method import BUILT_IN, METHODS
-        from alray.spec.packages import GROUPS, brought
-        from alray.spec.section import listed
+        from alray.config.sections.method import BUILT_IN, METHODS
+        from alray.config.sections.packages import GROUPS, brought
+        from alray.config.sections.section import listed
 
         known = {kind: METHODS[kind] for kind in BUILT_IN}
         of_packages = [each for group in GROUPS for found in brought(group).values() for each in found]

@@ -1,6 +1,6 @@
 """The arguments and options that several commands have: each is declared here once, with its help.
 
-Those that Python's `alray.run` has too are in `alray.options.Requested`, under the same names.
+Those that Python's `alray.run` has too are in `alray.runtime.options.Requested`, under the same names.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec file.", s
 
 def _keys(context: typer.Context, incomplete: str) -> list[str]:
     """For the shell: the overrides that begin like this."""
-    from alray.loading.completion import keys_like
-    from alray.spec.models import Spec
-    from alray.spec.study.section import Study
+    from alray.config.loading.completion import keys_like
+    from alray.config.sections.spec import Spec
+    from alray.config.study.section import Study
 
     return keys_like(incomplete, Study if context.info_name == "study" else Spec)
 

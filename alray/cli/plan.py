@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from alray.api.console.layout import unbroken
 from alray.cli.options import AllowCode, Json, Overrides, Probe, SpecFile
 from alray.cli.terminal import Terminal, shown, terminal, writing
-from alray.console.layout import unbroken
-from alray.errors import RequestError
+from alray.core.errors import RequestError
 
 if TYPE_CHECKING:
-    from alray.prediction.plan import Plan
-    from alray.spec.models import Spec
+    from alray.config.sections.spec import Spec
+    from alray.planning.prediction.plan import Plan
 
 _MOST_COMPARED = 8
 """A comparison covers 1 to this many stages, and the number that the spec asks for."""
@@ -44,13 +44,13 @@ def plan(
             raise RequestError(
                 "a comparison has no single schedule to draw", key="--svg", hint="leave out --compare or --svg"
             )
+        from alray.api.console.interrupts import Interrupts
         from alray.cli.event_lines import display_on
-        from alray.console.interrupts import Interrupts
 
         with display_on(streams, Interrupts()) as display:
             display.doing(f"reading {spec}")
-            from alray.options import Options
             from alray.orchestrate import plan_spec
+            from alray.runtime.options import Options
 
             options = Options(allow_code=allow_code)
             workload, planned = plan_spec(spec, given, probe=probe, options=options, observer=display)
@@ -79,10 +79,10 @@ def plan(
 def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
     """Print every schedule of the method on every number of stages, as a table or as one object."""
     from alray.cli.plan_text import comparison_text
-    from alray.planner.planning import stage_links
-    from alray.planner.stage_devices import StageDevices
-    from alray.prediction.compare import compare_plans
-    from alray.schedules.listed import is_listed
+    from alray.planning.prediction.compare import compare_plans
+    from alray.planning.schedules.listed import is_listed
+    from alray.runtime.planner.planning import stage_links
+    from alray.runtime.planner.stage_devices import StageDevices
 
     most = min(len(planned.costs.components), _MOST_COMPARED)
     rows = compare_plans(

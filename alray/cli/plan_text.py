@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from alray.console.layout import Page, unbroken
-from alray.counting import counted
-from alray.prediction.compare import Alternative
-from alray.prediction.plan import Plan, StagePlan
+from alray.api.console.layout import Page, unbroken
+from alray.core.counting import counted
+from alray.core.run_folder.records import Summary
+from alray.planning.prediction.compare import Alternative
+from alray.planning.prediction.plan import Plan, StagePlan
+from alray.planning.schedules.table import SCHEDULES
 from alray.report.definitions import definition
 from alray.report.lanes import View
 from alray.report.schedule_chart import chart_text
 from alray.report.table import Table
 from alray.report.text import seconds, share, size
-from alray.run_folder.records import Summary
-from alray.schedules.table import SCHEDULES
 
 NUM_DRAWN = 6
 """Mini-batches in the chart: enough to see the pipeline fill and reach its steady state."""

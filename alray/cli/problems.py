@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from alray.console.layout import BLUE, RED, Page, cleaned, columns
-from alray.counting import counted
-from alray.errors import Problem
+from alray.api.console.layout import BLUE, RED, Page, cleaned, columns
+from alray.core.counting import counted
+from alray.core.errors import Problem
 
 _LONGEST_LINE = 100
 """Columns of the line shown in a pipe or a file; a longer one is shortened."""

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from alray.api.console.layout import unbroken
 from alray.cli.options import Json
 from alray.cli.study import print_study
 from alray.cli.terminal import shown, terminal, writing
-from alray.console.layout import unbroken
-from alray.errors import RequestError
-from alray.storage.location import location_of, require_no_links
+from alray.core.errors import RequestError
+from alray.core.storage.location import location_of, require_no_links
 
 _PAGE = "compare.html"
 
@@ -80,10 +80,10 @@ def compare(
     """
     with terminal(as_json=json) as streams:
         from alray.cli.report_text import comparison_text
+        from alray.core.run_folder.records import replace_file
         from alray.report.compare import compare_runs
         from alray.report.compare_page import ComparisonReport
         from alray.report.figure import write_exhibits
-        from alray.run_folder.records import replace_file
 
         folders = [location_of(run) for run in runs]
         comparison = compare_runs(folders)

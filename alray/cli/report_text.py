@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alray.console.layout import Page
+from alray.api.console.layout import Page
 from alray.report.compare import Comparison
 from alray.report.compare_tables import bag_table, cost_table, depth_table, score_table
 from alray.report.single_step import COLUMNS, HEAD, SingleStep, cells

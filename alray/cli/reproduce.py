@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from alray.api.console.layout import unbroken
 from alray.cli.options import Address, AllowCode, Json, Output, Overrides, RunDir
 from alray.cli.run import watched_on
 from alray.cli.terminal import INTERRUPTED, Terminal, shown, terminal
-from alray.console.layout import unbroken
-from alray.storage.location import location_of
+from alray.core.storage.location import location_of
 
 if TYPE_CHECKING:
-    from alray.reproduction import Reproduction
+    from alray.api.reproduction import Reproduction
 
 
 def reproduce(
@@ -61,7 +61,7 @@ def _show(found: Reproduction, streams: Terminal) -> None:
 
 def reproduction_rows(found: Reproduction) -> list[tuple[str, str]]:
     """The equal and the different values of the two runs, as names with values."""
-    from alray.counting import counted
+    from alray.core.counting import counted
     from alray.report.text import score
 
     then, now = found.weights_sha256

@@ -22,13 +22,13 @@ from alray.cli.options import (
     Watch,
 )
 from alray.cli.terminal import INTERRUPTED, Terminal, terminal
-from alray.errors import CheckpointError
-from alray.storage.location import location_of
+from alray.core.errors import CheckpointError
+from alray.core.storage.location import location_of
 
 if TYPE_CHECKING:
-    from alray.console.interrupts import Interrupts
-    from alray.options import Finished
-    from alray.runner.driver import Observer
+    from alray.api.console.interrupts import Interrupts
+    from alray.runtime.options import Finished
+    from alray.runtime.runner.driver import Observer
 
 
 def run(
@@ -107,8 +107,8 @@ def resume(
 @contextmanager
 def watched_on(streams: Terminal) -> Iterator[tuple[Observer, Interrupts]]:
     """The display of a run on the streams of a command, and the counter of the requests to stop it."""
+    from alray.api.console.interrupts import Interrupts
     from alray.cli.event_lines import display_on
-    from alray.console.interrupts import Interrupts
 
     with Interrupts() as interrupts, display_on(streams, interrupts) as display:
         yield display, interrupts

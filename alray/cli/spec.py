@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from alray.api.console.layout import unbroken
 from alray.cli.options import AllowCode, Json
 from alray.cli.terminal import Terminal, shown, terminal, writing
-from alray.console.layout import unbroken
-from alray.counting import counted
-from alray.errors import AlrayError, Problem, RequestError
+from alray.core.counting import counted
+from alray.core.errors import AlrayError, Problem, RequestError
 
 if TYPE_CHECKING:
-    from alray.loading.load import LoadedSpec
+    from alray.config.loading.load import LoadedSpec
 
 
 def validate(
@@ -46,7 +46,7 @@ def validate(
 
     The data and the `python:` classes that a spec names must be there. They are opened only with --deep.
     """
-    from alray.spec.section import is_too_long
+    from alray.config.sections.section import is_too_long
 
     with terminal(as_json=json) as streams:
         good: list[dict[str, Any]] = []
@@ -89,9 +89,9 @@ def schema(
     """
     with terminal(as_json=json) as streams:
         if records:
-            from alray.run_folder.records import json_schema
+            from alray.core.run_folder.records import json_schema
         else:
-            from alray.loading.schema import json_schema
+            from alray.config.schema import json_schema
         streams.answer(json_schema())
 
 
@@ -117,8 +117,8 @@ def init(
     changed. The beginning of a name is enough if only one begins like that.
     """
     with terminal(as_json=json) as streams:
-        from alray.loading.schema import schema_text
-        from alray.loading.starter import SCHEMA_FILE, starter, starter_named
+        from alray.config.loading.starter import SCHEMA_FILE, starter, starter_named
+        from alray.config.schema import schema_text
 
         name = starter_named(name)
         target = path if path is not None else Path(f"{name.rpartition('/')[2]}.yaml")
@@ -145,7 +145,7 @@ def init(
 
 
 def _starters(incomplete: str) -> list[str]:
-    from alray.loading.starter import starter_names
+    from alray.config.loading.starter import starter_names
 
     return [name for name in starter_names() if name.startswith(incomplete)]
 
@@ -164,10 +164,10 @@ def _checked(
 ) -> dict[str, Any]:
     """Return what a spec is, and with `show` its text. Raises SpecError, DataError or PlanError for everything that is
     wrong."""
-    from alray.loading.inputs import input_checks, load_with_inputs
-    from alray.loading.load import dump_spec
-    from alray.loading.study.checks import classes_exist
-    from alray.loading.study.load import dump_study, is_study, load_study
+    from alray.config.loading.inputs import input_checks, load_with_inputs
+    from alray.config.loading.load import dump_spec
+    from alray.config.study.checks import classes_exist
+    from alray.config.study.load import dump_study, is_study, load_study
 
     if is_study(path):
         study = load_study(
@@ -217,13 +217,13 @@ def _plan(loaded: LoadedSpec, streams: Terminal, allow_code: bool, read: set[str
     Args:
         read: the data whose samples were read before, by their section of a spec.
     """
-    from alray.console.display import PlainLines
-    from alray.console.interrupts import Interrupts
+    from alray.api.console.display import PlainLines
+    from alray.api.console.interrupts import Interrupts
     from alray.data.batches import check_samples
-    from alray.nn.compiled import require_compiler
-    from alray.options import Options
-    from alray.planner.opening import open_planner
+    from alray.models.compiled import require_compiler
     from alray.report.trackers.make import make_trackers
+    from alray.runtime.options import Options
+    from alray.runtime.planner.opening import open_planner
 
     observer = PlainLines(streams.err, Interrupts())
     with loaded.locations.locating():

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from alray.api.console.layout import Page, unbroken
 from alray.cli.options import Address, AllowCode, Events, Json, Overrides
 from alray.cli.terminal import INTERRUPTED, Terminal, shown, terminal
-from alray.console.layout import Page, unbroken
-from alray.errors import AlrayError, RequestError
+from alray.core.errors import AlrayError, RequestError
 
 if TYPE_CHECKING:
     from alray.studies.records import StudySummary
@@ -87,7 +87,7 @@ def study(
 
 def _require_results(summary: StudySummary, streams: Terminal) -> None:
     """End with exit code 1 if trials failed or were lost, and say how many and what to do. Divergence is a result."""
-    from alray.counting import counted
+    from alray.core.counting import counted
 
     of, failed = counted(summary.trials, "trial"), summary.statuses.get("failed", 0)
     if failed:
@@ -122,7 +122,7 @@ def _show(report: StudyReport, streams: Terminal) -> None:
 
 def study_text(report: StudyReport, page: Page) -> str:
     """The table of a study, what it found, and where its files are."""
-    from alray.counting import counted
+    from alray.core.counting import counted
 
     summary = report.summary
     counts = f"{counted(summary.points, 'point')}, {counted(summary.trials, 'trial')}"
@@ -137,8 +137,8 @@ def study_text(report: StudyReport, page: Page) -> str:
 
 
 def _dry_run(streams: Terminal, spec: Path, overrides: list[str]) -> None:
-    from alray.counting import counted
-    from alray.loading.study.load import load_study
+    from alray.config.study.load import load_study
+    from alray.core.counting import counted
     from alray.studies.forecast import forecasts
 
     loaded = load_study(spec, overrides)

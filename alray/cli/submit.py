@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from alray.api.console.layout import unbroken
 from alray.cli.options import AllowCode, DashboardAddress, Json, Overrides
 from alray.cli.terminal import INTERRUPTED, Terminal, terminal
-from alray.console.layout import unbroken
-from alray.errors import AlrayError, RequestError, RunError
+from alray.core.errors import AlrayError, RequestError, RunError
 
 if TYPE_CHECKING:
     from alray.submit.dashboard import Dashboard, Job

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from alray.api.console.layout import unbroken
 from alray.cli.terminal import shown
-from alray.console.layout import unbroken
-from alray.counting import counted
+from alray.core.counting import counted
+from alray.core.run_folder.records import Best, Summary
 from alray.report.definitions import NO_BUBBLE
 from alray.report.text import score, seconds, share, whole
-from alray.run_folder.records import Best, Summary
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:

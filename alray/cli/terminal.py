@@ -14,12 +14,12 @@ from typing import Any, TextIO
 
 import typer
 
+from alray.api.console.closed_output import lasting
+from alray.api.console.layout import Page, json_text, safe
 from alray.cli.problems import problems_text
-from alray.console.closed_output import lasting
-from alray.console.layout import Page, json_text, safe
-from alray.errors import AlrayError, Problem, RequestError
-from alray.storage.location import Location, location_of
-from alray.system_errors import system_faults
+from alray.core.errors import AlrayError, Problem, RequestError
+from alray.core.storage.location import Location, location_of
+from alray.core.system_errors import system_faults
 
 INTERRUPTED = 130  # exit code
 _OUT, _ERR = 1, 2  # file descriptors

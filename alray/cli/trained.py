@@ -10,10 +10,10 @@ import typer
 
 from alray.cli.options import AllowCode, BestWeights, DataLocations, Depth, Json, RunDir, Step
 from alray.cli.terminal import Terminal, shown, terminal
-from alray.counting import counted
-from alray.errors import RequestError
+from alray.core.counting import counted
+from alray.core.errors import RequestError
+from alray.core.storage.location import Location, location_of
 from alray.report.text import seconds
-from alray.storage.location import Location, location_of
 
 if TYPE_CHECKING:
     from alray.inference.export import Exported
@@ -41,12 +41,12 @@ def evaluate(
     with terminal(as_json=json) as streams:
         wanted = _depth(depth)
         _require_run(folder)
+        from alray.core.run_folder.metrics import ACCURACY
+        from alray.core.run_folder.records import DepthScores
         from alray.inference.requests import evaluate_run
         from alray.inference.weights import RequestedWeights
         from alray.report.table import Table
         from alray.report.text import score, seconds
-        from alray.run_folder.metrics import ACCURACY
-        from alray.run_folder.records import DepthScores
 
         found = evaluate_run(
             folder, depth=wanted, allow_code=allow_code, requested=RequestedWeights(best, step), data=data or ()
@@ -269,7 +269,7 @@ def _say_what_the_class_is(streams: Terminal, written: Exported) -> None:
 
 def _require_run(folder: Location) -> None:
     """Raise CheckpointError if this is no run folder, before torch is imported, which takes seconds."""
-    from alray.run_folder.store import require_run_dir
+    from alray.core.run_folder.store import require_run_dir
 
     require_run_dir(folder)
 

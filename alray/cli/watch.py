@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from alray.api.console.layout import unbroken
 from alray.cli.options import Json, RunDir
 from alray.cli.terminal import INTERRUPTED, shown, terminal
-from alray.console.layout import unbroken
-from alray.storage.location import location_of
+from alray.core.storage.location import location_of
 
 
 def watch(

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from alray.config.sections.expected import Expected
 from alray.data.source import generator
 from alray.data.split import Augment, EpochPosition, Split
 from alray.data.vocabulary import PADDING, SPECIALS, Vocabulary
-from alray.spec.expected import Expected
-from alray.tasks.task import LearningTask
+from alray.models.tasks.task import LearningTask
 
 
 class AssumedSplit(Split):

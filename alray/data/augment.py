@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional
 
-from alray.errors import DataError
+from alray.core.errors import DataError
 
 _PADDING = 4  # pixels
 _JITTER_CHANCE = 0.8

@@ -22,6 +22,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
+from alray.config.sections.data import Mix
+from alray.core.errors import AlrayError, DataError, ProcessLost, UserCodeError
+from alray.core.import_path import children_import_safely
 from alray.data.dataset import Dataset
 from alray.data.mixing import Mixture
 from alray.data.source import generator
@@ -29,10 +32,7 @@ from alray.data.split import Augment
 from alray.data.stopped import STOPPED_S, StoppedWatch
 from alray.data.worker_names import use_names_of_owner
 from alray.data.worker_process import WorkerContext
-from alray.errors import AlrayError, DataError, ProcessLost, UserCodeError
-from alray.import_path import children_import_safely
-from alray.prediction.shares import rows_of, shares_of_part
-from alray.spec.data import Mix
+from alray.planning.prediction.shares import rows_of, shares_of_part
 
 _WORKER_GONE = "DataLoader worker (pid"
 """How torch's message begins when it misses a worker."""

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from alray.core.errors import DataError
 from alray.data.text_file import read_text
-from alray.errors import DataError
 
 NUMBER = re.compile(r"-?[0-9]{1,18}")
 """A label that is a number, if most labels are."""

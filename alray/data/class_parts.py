@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from alray.core.errors import DataError
 from alray.data.source import generator
-from alray.errors import DataError
 
 
 def parts_by_classes(labels: Tensor, num_validation: int, num_train: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from alray.core.errors import DataError, DataMissing
 from alray.data.class_labels import damaged_record
 from alray.data.text_file import decoded_lines, equal_line_ends
-from alray.errors import DataError, DataMissing
 
 _DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 

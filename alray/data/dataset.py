@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import torch
 from torch import Tensor
 
+from alray.config.sections.own_code import OwnCode
+from alray.config.sections.task import CLASSIFICATION, Classification, Regression, TaskSection
+from alray.core.errors import DataError, DataMissing
+from alray.core.randomness.generators import put_back, seed_all
+from alray.core.run_folder.data_identity import DataIdentity
 from alray.data.cache import cached
 from alray.data.class_labels import MOST_SHOWN
 from alray.data.class_parts import parts_by_classes
@@ -22,17 +27,12 @@ from alray.data.preparation import prepared_sets
 from alray.data.registry import make_source
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet, TextSet, TextSource, generator
 from alray.data.split import SampleSplit, Split, own_entry
-from alray.errors import DataError, DataMissing
-from alray.randomness.generators import put_back, seed_all
-from alray.run_folder.data_identity import DataIdentity
-from alray.spec.own_code import OwnCode
-from alray.spec.task import CLASSIFICATION, Classification, Regression, TaskSection
-from alray.tasks.task import LearningTask, make_task
+from alray.models.tasks.task import LearningTask, make_task
 
 if TYPE_CHECKING:
+    from alray.config.sections import data as spec
     from alray.data.tokens import Tokens
     from alray.data.vocabulary import Vocabulary
-    from alray.spec import data as spec
 
 SomeSet = TypeVar("SomeSet", SampleSet, TextSet)
 
@@ -451,9 +451,9 @@ def _open_text(
 def _open_windows(
     source: TextSource, sets: dict[SplitName, Any], section: spec.TokenText, seed: int, task_section: TaskSection
 ) -> Dataset:
+    from alray.config.sections.data import LEARNT_BYTE_PAIRS
     from alray.data.tokens import make_tokens
     from alray.data.windows import window_splits
-    from alray.spec.data import LEARNT_BYTE_PAIRS
 
     documents, test = _require_train(_opened(sets.get("train"), "train")), sets["test"]
     train_part, validation_part = _parts(len(documents), section, seed)

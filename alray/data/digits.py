@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from alray.core.errors import DataError
 from alray.data.picture import Picture, resize
 from alray.data.source import Normalisation, Source, SplitName, TensorSet
-from alray.errors import DataError
 
 LARGEST_VALUE = 16.0
 _FILE = "datasets/data/digits.csv.gz"  # one row for each sample: 64 pixels and the label

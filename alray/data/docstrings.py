@@ -17,10 +17,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from alray.core.errors import DataError
+from alray.core.storage.location import user_cache
 from alray.data.redivided import divided
 from alray.data.source import SplitName, TextSet, TextSource
-from alray.errors import DataError
-from alray.storage.location import user_cache
 
 TEST_FRACTION = 0.15
 _FORMAT = 1  # version of the documents and of the cache file

@@ -1,4 +1,4 @@
-"""Hashes by which data sets are told apart (`alray.run_folder.data_identity`)."""
+"""Hashes by which data sets are told apart (`alray.core.run_folder.data_identity`)."""
 
 from __future__ import annotations
 

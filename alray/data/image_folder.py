@@ -11,6 +11,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from alray.config.sections.task import Regression, TaskSection
+from alray.core.errors import DataError
 from alray.data.class_folders import class_folders, class_of, require_files, require_known
 from alray.data.class_labels import (
     column_number,
@@ -24,9 +26,7 @@ from alray.data.csv_file import COMMAS, CsvForm, csv_records
 from alray.data.numeric_labels import numeric_cell, require_labels, standardisation_of, type_of
 from alray.data.picture import BY_DEFAULT, Picture, PictureFiles, Reading, read_image
 from alray.data.source import Normalisation, Source, SplitName
-from alray.errors import DataError
-from alray.spec.task import Regression, TaskSection
-from alray.tasks.task import Label
+from alray.models.tasks.task import Label
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from alray.randomness.seeds import derive_seed
-from alray.spec.data import Mix
+from alray.config.sections.data import Mix
+from alray.core.randomness.seeds import derive_seed
 
 
 @dataclass(frozen=True)

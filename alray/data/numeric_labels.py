@@ -11,11 +11,11 @@ import numpy
 from numpy.typing import NDArray
 from torch import Tensor
 
+from alray.config.sections.task import OwnTask, TaskSection
+from alray.core.errors import DataError
 from alray.data.class_labels import damaged_record
 from alray.data.source import Normalisation
-from alray.errors import DataError
-from alray.spec.task import OwnTask, TaskSection
-from alray.tasks.task import make_task
+from alray.models.tasks.task import make_task
 
 LARGEST = float(numpy.finfo(numpy.float32).max)
 

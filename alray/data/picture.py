@@ -18,7 +18,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional
 
-from alray.errors import DataError, Problem
+from alray.core.errors import DataError, Problem
 
 
 def resize(images: Tensor, size: tuple[int, int]) -> Tensor:

@@ -6,9 +6,9 @@ import re
 import string
 from typing import Literal
 
+from alray.core.errors import DataError
 from alray.data.cache import cached
 from alray.data.source import TextSet
-from alray.errors import DataError
 
 Preparation = Literal["none", "thesis"]
 

@@ -11,12 +11,12 @@ from typing import Any, SupportsIndex
 
 from torch import Tensor
 
+from alray.config.user_code import named
+from alray.core.errors import DataError
 from alray.data.picture import resize
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TextSet, TextSource
 from alray.data.text_file import equal_line_ends
-from alray.errors import DataError
-from alray.tasks.task import Label
-from alray.user_code import named
+from alray.models.tasks.task import Label
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from alray.config.sections.own_code import OwnCode, reference_to
+from alray.config.sections.packages import SOURCES as GROUP
+from alray.config.sections.task import CLASSIFICATION, Classification, TaskSection
+from alray.core.errors import DataError
 from alray.data.csv_file import CsvForm
 from alray.data.picture import Reading
 from alray.data.source import Source, TextSource
-from alray.errors import DataError
-from alray.spec.own_code import OwnCode, reference_to
-from alray.spec.packages import SOURCES as GROUP
-from alray.spec.task import CLASSIFICATION, Classification, TaskSection
 
 if TYPE_CHECKING:
-    from alray.spec import data as spec
+    from alray.config.sections import data as spec
 
 
 def make_source(

@@ -11,10 +11,10 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from alray.core.errors import DataError
+from alray.core.randomness.seeds import derive_seed
 from alray.data.picture import Picture
-from alray.errors import DataError
-from alray.randomness.seeds import derive_seed
-from alray.tasks.task import Label
+from alray.models.tasks.task import Label
 
 
 def generator(seed: int, *purpose: str | int) -> torch.Generator:

@@ -11,11 +11,11 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
+from alray.config.user_code import named
+from alray.core.errors import DataError
+from alray.core.randomness.generators import put_back, seed_all
 from alray.data.source import Normalisation, SampleSet, TensorSet
-from alray.errors import DataError
-from alray.randomness.generators import put_back, seed_all
-from alray.tasks.task import Label, LearningTask
-from alray.user_code import named
+from alray.models.tasks.task import Label, LearningTask
 
 #: From a sample in 0..1 and its position in the mini-batch to the augmented sample of the same shape.
 Augment = Callable[[Tensor, int], Tensor]

@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Tensor
 
+from alray.config.sections.task import CLASSIFICATION, Classification, MultiLabel, TaskSection
+from alray.core.errors import DataError
 from alray.data.picture import Picture, resize
 from alray.data.source import Normalisation, Source, SplitName, TensorSet, generator
-from alray.errors import DataError
-from alray.spec.task import CLASSIFICATION, Classification, MultiLabel, TaskSection
 
 # Not the seed of a run, so that every run trains and tests on the same samples.
 _SEED = 20260

@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from alray.config.sections.task import CLASSIFICATION, Regression, TaskSection
+from alray.core.errors import DataError, DataMissing
 from alray.data.class_labels import (
     MOST_SHOWN,
     Labelled,
@@ -37,8 +39,6 @@ from alray.data.numeric_labels import (
     type_of,
 )
 from alray.data.source import Source, SplitName, TensorSet
-from alray.errors import DataError, DataMissing
-from alray.spec.task import CLASSIFICATION, Regression, TaskSection
 
 Column = str | int
 """A column by its name, or by its number, counted from 0."""
@@ -55,7 +55,8 @@ _BLOCK = 65_536  # rows of a Parquet file that are read at once
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a file has its header, its classes and its numbers. None and "auto": see `alray.spec.data.Table`.
+    """Where a file has its header, its classes and its numbers. None and "auto": see
+    `alray.config.sections.data.Table`.
 
     Attributes:
         targets: the columns of labels or targets that are numbers, (): that of `label_column`; None: labels are

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
+from alray.core.errors import DataError
 from alray.data.class_labels import (
     NUMBER,
     Labelled,
@@ -24,7 +25,6 @@ from alray.data.class_labels import (
 )
 from alray.data.csv_file import COMMAS, CsvForm, csv_records
 from alray.data.source import SplitName, TextSet, TextSource
-from alray.errors import DataError
 
 Column = str | int
 """A column by its name in the header, or by its number, counted from 0."""
@@ -36,7 +36,8 @@ _LABEL = "label"
 
 @dataclass(frozen=True)
 class TextFileLayout:
-    """Where a file has its header, its classes and its texts. None and "auto": see `alray.spec.data.TextCsv`."""
+    """Where a file has its header, its classes and its texts. None and "auto": see
+    `alray.config.sections.data.TextCsv`."""
 
     header: bool | Literal["auto"] = "auto"
     label_column: Column | None = None

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from alray.core.errors import DataError
 from alray.data.cache import cached
 from alray.data.documents import Documents, Numbering
 from alray.data.source import TextSet
 from alray.data.split import Augment, EpochPosition, Split
 from alray.data.vocabulary import PADDING, Vocabulary, make_tokenizer
-from alray.errors import DataError
 
 if TYPE_CHECKING:
-    from alray.spec import data as spec
+    from alray.config.sections import data as spec
 
 
 def text_splits(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from alray.errors import DataError
+from alray.core.errors import DataError
 
 
 def read_text(path: Path) -> str:

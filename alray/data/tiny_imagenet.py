@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from alray.core.errors import DataError, DataMissing
 from alray.data.class_folders import require_files
 from alray.data.image_folder import PictureSet
 from alray.data.picture import Picture
 from alray.data.source import Normalisation, Source, SplitName
 from alray.data.text_file import read_text
-from alray.errors import DataError, DataMissing
 
 _SIZE = (64, 64)  # height and width, pixels
 _ARCHIVE = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"

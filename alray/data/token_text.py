@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from alray.core.errors import DataError, DataMissing
 from alray.data.redivided import divided
 from alray.data.source import SplitName, TextSet, TextSource
 from alray.data.text_file import read_text
-from alray.errors import DataError, DataMissing
 
 
 class TokenText(TextSource):

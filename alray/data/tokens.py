@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from alray.core.errors import DataError
 from alray.data import progress
 from alray.data.huggingface import load_tokenizer, require_hub
-from alray.errors import DataError
-from alray.tasks.next_token import END
+from alray.models.tasks.next_token import END
 
 UNKNOWN = "\ufffd"
 """The character that stands for any other one."""

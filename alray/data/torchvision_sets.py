@@ -22,11 +22,11 @@ from torch import Tensor
 from torchvision import datasets
 from torchvision.datasets.utils import check_integrity
 
+from alray.config.sections.expected import KNOWN
+from alray.core.errors import DataError, DataMissing
 from alray.data.image_folder import PictureSet
 from alray.data.picture import Picture, resize
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet
-from alray.errors import DataError, DataMissing
-from alray.spec.expected import KNOWN
 
 # Published means and standard deviations of the training sets, for values scaled to 0..1.
 _NORMALISATION = {

@@ -12,8 +12,8 @@ from torch import Tensor
 from torchtext.data.utils import get_tokenizer
 from torchtext.vocab import Vocab
 
+from alray.core.errors import DataError
 from alray.data.preparation import Preparation, prepared_text
-from alray.errors import DataError
 
 #: From a document to its words, in order.
 Tokenizer = Callable[[str], list[str]]

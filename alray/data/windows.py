@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from alray.core.errors import DataError
 from alray.data.source import TextSet, generator
 from alray.data.split import Augment, EpochPosition, Split
 from alray.data.tokens import Tokens
-from alray.errors import DataError
 
 
 class WindowSplit(Split):

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from alray.errors import DataError, Problem, RequestError
-from alray.loading.data_files import keys_of_files, missing_files
-from alray.loading.inputs import load_own_spec
-from alray.loading.load import load_spec
-from alray.loading.overrides import override_text
-from alray.spec.data import DataSection
-from alray.spec.models import Spec
-from alray.spec.own_code import OwnCode
-from alray.storage.location import Location
+from alray.config.loading.data_files import keys_of_files, missing_files
+from alray.config.loading.inputs import load_own_spec
+from alray.config.loading.load import load_spec
+from alray.config.loading.overrides import override_text
+from alray.config.sections.data import DataSection
+from alray.config.sections.own_code import OwnCode
+from alray.config.sections.spec import Spec
+from alray.core.errors import DataError, Problem, RequestError
+from alray.core.storage.location import Location
 
 OPTION = "--data"
 

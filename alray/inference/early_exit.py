@@ -8,12 +8,12 @@ from functools import partial
 
 import torch
 
+from alray.core.run_folder.records import Exit
 from alray.data.batches import EvaluationBatches
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_costs import median_s, whole_batch
-from alray.nn.encoder import Tensors
-from alray.nn.route import Route
-from alray.run_folder.records import Exit
+from alray.models.encoder import Tensors
+from alray.models.route import Route
 
 
 @dataclass(frozen=True)

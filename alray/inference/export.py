@@ -16,16 +16,16 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
+from alray.config.user_code import FAULTS_OF_USER_CODE
+from alray.core.errors import RequestError
+from alray.core.storage import disk
 from alray.data.numeric_labels import fits_float32
-from alray.errors import RequestError
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import HEADER, RouteHeader, TargetForm, header_of
 from alray.inference.whole_model import TrainedReadout, WholeModel, whole_model
-from alray.nn.component import trainable
-from alray.nn.precision import restore
-from alray.nn.route import Route
-from alray.storage import disk
-from alray.user_code import FAULTS_OF_USER_CODE
+from alray.models.component import trainable
+from alray.models.precision import restore
+from alray.models.route import Route
 
 Format = Literal["safetensors", "torch_export", "onnx", "state_dict"]
 FORMATS: tuple[Format, ...] = get_args(Format)

@@ -8,17 +8,17 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
+from alray.config.known_code import refused
+from alray.config.loading.own_files import own_files
+from alray.config.sections.grammar import marked
+from alray.config.sections.own_code import OwnClass
+from alray.config.user_code import UserCode
+from alray.core.errors import CheckpointError, DataError, RequestError
 from alray.data.split import as_float
-from alray.errors import CheckpointError, DataError, RequestError
 from alray.inference.prediction import document
 from alray.inference.route_header import HEADER, RouteHeader, TextForm, TokenForm, parse_header
-from alray.known_code import refused
-from alray.loading.own_files import own_files
-from alray.nn.blocks.embedding import PADDING
-from alray.spec.grammar import marked
-from alray.spec.own_code import OwnClass
-from alray.tasks.task import Prediction, make_task
-from alray.user_code import UserCode
+from alray.models.blocks.embedding import PADDING
+from alray.models.tasks.task import Prediction, make_task
 
 
 class ExportedRoute:

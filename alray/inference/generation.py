@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from alray.core.errors import RequestError
+from alray.core.randomness.seeds import derive_seed
 from alray.data.tokens import Tokens
-from alray.errors import RequestError
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import TokenForm
-from alray.nn.encoder import Tensors
-from alray.nn.route import Route
-from alray.randomness.seeds import derive_seed
+from alray.models.encoder import Tensors
+from alray.models.route import Route
 
 
 @dataclass(frozen=True)

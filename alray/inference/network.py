@@ -10,27 +10,27 @@ from typing import Any
 
 import torch
 
+from alray.config.loading.inputs import names_code
+from alray.config.sections.spec import Spec
+from alray.config.user_code import UserCode
+from alray.core.errors import CheckpointError, RequestError, UserCodeError
+from alray.core.run_folder.data_identity import OF_WEIGHTS
+from alray.core.run_folder.records import DepthScores
+from alray.core.run_folder.store import data_of, require_run_dir
+from alray.core.storage.location import Location
 from alray.data.batches import Batch
-from alray.device import devices
-from alray.errors import CheckpointError, RequestError, UserCodeError
 from alray.inference.data_locations import OPTION, how_to_name, spec_of
 from alray.inference.prediction import document
 from alray.inference.weights import LAST, RequestedWeights, find_weights
-from alray.loading.inputs import names_code
-from alray.nn.route import Route, route_of
-from alray.run_folder.data_identity import OF_WEIGHTS
-from alray.run_folder.records import DepthScores
-from alray.run_folder.store import data_of, require_run_dir
-from alray.spec.models import Spec
-from alray.stage.assemble import work_of
-from alray.stage.assignment import start_from
-from alray.stage.checkpoint import load_component
-from alray.stage.evaluation import Evaluator
-from alray.stage.work.work import Work
-from alray.stage.workload import Workload
-from alray.storage.location import Location
-from alray.tasks.task import Prediction
-from alray.user_code import UserCode
+from alray.models.route import Route, route_of
+from alray.models.tasks.task import Prediction
+from alray.runtime.device import devices
+from alray.runtime.stage.assemble import work_of
+from alray.runtime.stage.assignment import start_from
+from alray.runtime.stage.checkpoint import load_component
+from alray.runtime.stage.evaluation import Evaluator
+from alray.runtime.stage.work.work import Work
+from alray.runtime.stage.workload import Workload
 
 
 class TrainedNetwork:

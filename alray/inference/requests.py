@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from alray.errors import RequestError
+from alray.core.errors import RequestError
+from alray.core.run_folder.metrics import ACCURACY, Metric
+from alray.core.run_folder.records import DepthScores
+from alray.core.storage.location import Location, require_no_links
 from alray.inference.data_locations import OPTION
 from alray.inference.export import ENDINGS, Exported, Format, export_route
 from alray.inference.exported import ExportedRoute
@@ -14,10 +17,7 @@ from alray.inference.generation import Generated, generate
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_costs import RouteCost, measure_routes
 from alray.inference.weights import LAST, RequestedWeights, Weights
-from alray.run_folder.metrics import ACCURACY, Metric
-from alray.run_folder.records import DepthScores
-from alray.storage.location import Location, require_no_links
-from alray.tasks.task import Prediction
+from alray.models.tasks.task import Prediction
 
 
 @dataclass(frozen=True)

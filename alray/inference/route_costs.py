@@ -12,8 +12,8 @@ import torch
 from alray.data.batches import Batch, EvaluationBatches
 from alray.data.dataset import Dataset
 from alray.inference.network import TrainedNetwork
-from alray.nn.component import trainable
-from alray.nn.route import Route
+from alray.models.component import trainable
+from alray.models.route import Route
 
 _LEAST_REPEATS, _MOST_REPEATS = 5, 100
 _ENOUGH_S = 0.3  # spent on one route, at least _LEAST_REPEATS times

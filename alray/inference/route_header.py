@@ -9,18 +9,18 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from alray import __version__
+from alray.config.sections.spec import Spec
+from alray.core.errors import CheckpointError
+from alray.core.storage.json_file import first_fault
 from alray.data.dataset import Dataset
 from alray.data.picture import BY_DEFAULT, Picture, Reading
 from alray.data.preparation import Preparation
 from alray.data.source import Normalisation, Source
 from alray.data.tokens import BytePairs, Bytes, Characters, Tokens
-from alray.errors import CheckpointError
 from alray.inference.network import TrainedNetwork
-from alray.nn.network import Network
-from alray.nn.route import Route, route_of
-from alray.nn.shape import Shape
-from alray.spec.models import Spec
-from alray.storage.json_file import first_fault
+from alray.models.network import Network
+from alray.models.route import Route, route_of
+from alray.models.shape import Shape
 
 HEADER = "alray"
 """Key of the header, as JSON, in a file's metadata."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from alray.errors import CheckpointError, RequestError
-from alray.run_folder.metrics import ACCURACY, METRICS
-from alray.run_folder.store import manifests, standing_of
-from alray.storage.location import Location
+from alray.core.errors import CheckpointError, RequestError
+from alray.core.run_folder.metrics import ACCURACY, METRICS
+from alray.core.run_folder.store import manifests, standing_of
+from alray.core.storage.location import Location
 
 
 @dataclass(frozen=True)

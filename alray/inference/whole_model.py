@@ -16,17 +16,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from alray.errors import RequestError
+from alray.config.user_code import named
+from alray.core.errors import RequestError
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_costs import whole_batch
 from alray.inference.route_header import HEADER, RouteHeader
-from alray.nn.component import Component
-from alray.nn.encoder import in_default_strides, run_block
-from alray.nn.imported.model import ADDED
-from alray.nn.imported.part import Part
-from alray.nn.readout import Features, Readout
-from alray.nn.route import Route
-from alray.user_code import named
+from alray.models.component import Component
+from alray.models.encoder import in_default_strides, run_block
+from alray.models.imported.model import ADDED
+from alray.models.imported.part import Part
+from alray.models.readout import Features, Readout
+from alray.models.route import Route
 
 _COMPARED = 16  # samples at most
 _ROUNDING = 1e-4  # of the largest value: other kernels for the same sums in float32 differ by less

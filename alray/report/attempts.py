@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from alray.prediction.plan import Plan
-from alray.run_folder.records import (
+from alray.core.run_folder.records import (
     CheckpointRecord,
     EngineName,
     EvaluationRecord,
@@ -18,6 +17,7 @@ from alray.run_folder.records import (
     StageRecord,
     StepRecord,
 )
+from alray.planning.prediction.plan import Plan
 
 # Two plans that agree in these keys predict the same timeline. Costs may differ: each attempt may measure them again.
 _SAME_TIMELINE = (
@@ -173,7 +173,7 @@ def timed_with(effective_records: Sequence[Record], plan: Plan) -> Timed:
     """The times that figures are computed from: after warm-up, from attempts that ran with `plan`.
 
     Args:
-        effective_records: the records of a run without lost work, see `alray.run_folder.records.effective`.
+        effective_records: the records of a run without lost work, see `alray.core.run_folder.records.effective`.
     """
     found = [attempt.timed for attempt in split_attempts(effective_records) if attempt.ran(plan)]
     return Timed(

@@ -12,8 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from alray.errors import RequestError, SpecError
-from alray.loading.yaml_text import read_yaml
+from alray.config.loading.yaml_text import read_yaml
+from alray.core.errors import RequestError, SpecError
+from alray.core.run_folder.metrics import Metric
+from alray.core.run_folder.records import Best, EvaluationRecord, Record, StageRecord, StepRecord
+from alray.core.run_folder.store import has_checkpoint
+from alray.core.storage.location import Location
 from alray.report.compare_labels import differences, labels_of
 from alray.report.folder import RunFolder, read_run
 from alray.report.same_weights import Weights
@@ -22,10 +26,6 @@ from alray.report.spread import Spread, spread
 from alray.report.summary import Figures, figures_of
 from alray.report.text import number, score
 from alray.report.training_time import TrainingTime
-from alray.run_folder.metrics import Metric
-from alray.run_folder.records import Best, EvaluationRecord, Record, StageRecord, StepRecord
-from alray.run_folder.store import has_checkpoint
-from alray.storage.location import Location
 
 ComparedSplit = Literal["validation", "test"]
 

@@ -12,6 +12,8 @@ from statistics import fmean
 from typing import Any
 
 from alray import __version__
+from alray.core.run_folder.metrics import Metric
+from alray.core.run_folder.records import EvaluationRecord
 from alray.report.compare import ComparedRun, ComparedSplit, Comparison, Group
 from alray.report.compare_tables import (
     bag_table,
@@ -29,8 +31,6 @@ from alray.report.same_weights import merged
 from alray.report.spread import LEAST_FOR_SPREAD
 from alray.report.thinning import spaced
 from alray.report.training_time import TRAINING_S
-from alray.run_folder.metrics import Metric
-from alray.run_folder.records import EvaluationRecord
 
 _MOST_POINTS = 2000  # of all curves of a figure together, but at least 50 of each
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from alray.counting import counted
-from alray.errors import printable
+from alray.core.counting import counted
+from alray.core.errors import printable
 from alray.report.compare import Comparison, Group
 from alray.report.single_step import HEAD, cells
 from alray.report.spread import shown

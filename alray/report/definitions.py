@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from alray.run_folder.records import Summary
+from alray.core.run_folder.records import Summary
 
 NO_BUBBLE = "none: the stages take turns in one process"
 """Stands in the place of the bubble where it is null."""

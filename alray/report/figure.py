@@ -16,9 +16,9 @@ from importlib import metadata
 from importlib.resources import files
 from typing import Any, TypeVar
 
+from alray.core.run_folder.records import publish, replace_file
+from alray.core.storage.location import Location, remove_folder, user_cache
 from alray.report.table import Table, csv_text
-from alray.run_folder.records import publish, replace_file
-from alray.storage.location import Location, remove_folder, user_cache
 
 Shown = TypeVar("Shown")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from alray.errors import CheckpointError
-from alray.prediction.plan import Plan
-from alray.prediction.recorded import with_whole_plans
-from alray.run_folder.records import Record, Summary, effective, read, read_environment, read_summary
-from alray.run_folder.store import no_such_run_folder
-from alray.storage.appended import was_appended
-from alray.storage.json_file import RESTORE, read_json
-from alray.storage.location import Location
+from alray.core.errors import CheckpointError
+from alray.core.run_folder.records import Record, Summary, effective, read, read_environment, read_summary
+from alray.core.run_folder.store import no_such_run_folder
+from alray.core.storage.appended import was_appended
+from alray.core.storage.json_file import RESTORE, read_json
+from alray.core.storage.location import Location
+from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.recorded import with_whole_plans
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from alray.counting import counted
+from alray.core.counting import counted
 from alray.report import text
 from alray.report.figure import THEME, Exhibit, library, light_colours
 

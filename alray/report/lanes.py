@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from alray.errors import PlanError
-from alray.prediction.timeline import TimedAction
-from alray.schedules.actions import COMPUTE, Action, parse
+from alray.core.errors import PlanError
+from alray.planning.prediction.timeline import TimedAction
+from alray.planning.schedules.actions import COMPUTE, Action, parse
 
 SEND_WAIT, RECEIVE_WAIT = "send_wait", "receive_wait"
 WAITS = (SEND_WAIT, RECEIVE_WAIT)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alray.prediction.plan import Plan
+from alray.core.run_folder.records import EngineName, Status, Summary, replace_file
+from alray.core.storage.location import Location, require_no_links
+from alray.planning.prediction.plan import Plan
 from alray.report.folder import read_run
 from alray.report.summary import write_summary
-from alray.run_folder.records import EngineName, Status, Summary, replace_file
-from alray.storage.location import Location, require_no_links
 
 if TYPE_CHECKING:
-    from alray.stage.workload import Workload
+    from alray.runtime.stage.workload import Workload
 
 PAGE = "report.html"
 

@@ -6,10 +6,10 @@ from collections import deque
 from statistics import median
 from typing import NamedTuple
 
-from alray.prediction.plan import Plan
+from alray.core.run_folder.records import EvaluationRecord, EventRecord, Record, StageRecord, StepRecord, samples_per_s
+from alray.core.run_folder.utilisation import Utilisation
+from alray.planning.prediction.plan import Plan
 from alray.report.text import seconds, share
-from alray.run_folder.records import EvaluationRecord, EventRecord, Record, StageRecord, StepRecord, samples_per_s
-from alray.run_folder.utilisation import Utilisation
 
 _NUM_AVERAGED = 20  # mini-batches whose losses are averaged; a single one varies too much to be read
 _RATE_OVER_S = 10.0  # the last seconds, whose step times give the throughput

@@ -8,8 +8,10 @@ from itertools import accumulate
 from math import isfinite
 from typing import Any
 
-from alray.counting import counted
-from alray.prediction.plan import Plan
+from alray.core.counting import counted
+from alray.core.run_folder.metrics import ACCURACY, METRICS, Metric
+from alray.core.run_folder.records import WARM_UP_STEPS, EvaluationRecord, StepRecord
+from alray.planning.prediction.plan import Plan
 from alray.report.attempts import Timed, timed_with
 from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colour_of, colours_of, hiding, tell, zoom
 from alray.report.figure import ROWS_NAME, Exhibit, Figure, Series, Show
@@ -21,8 +23,6 @@ from alray.report.table import Table
 from alray.report.text import number, score
 from alray.report.thinning import CurvePoint, groups, run_length, spaced, thin
 from alray.report.timeline import measured_last, predicted_lanes, predicted_steady
-from alray.run_folder.metrics import ACCURACY, METRICS, Metric
-from alray.run_folder.records import WARM_UP_STEPS, EvaluationRecord, StepRecord
 
 _FIRST_SHOWN = 6  # mini-batches of the schedule that a page shows at first
 _MOST_SLOTS = 2500  # of the schedule, predicted and measured

@@ -9,8 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from alray.counting import counted
-from alray.loading.yaml_text import write_yaml
+from alray.config.loading.yaml_text import write_yaml
+from alray.core.counting import counted
+from alray.core.run_folder.records import EvaluationRecord
+from alray.core.run_folder.store import has_checkpoint
 from alray.report.definitions import NO_BUBBLE, of_summary
 from alray.report.figure import Exhibit, exhibits_of
 from alray.report.flat import flat
@@ -21,8 +23,6 @@ from alray.report.run_tables import ENGINES, TABLES, MeasuredRun
 from alray.report.summary import Figures, figures_of
 from alray.report.table import Table
 from alray.report.text import number, score, seconds, share, size
-from alray.run_folder.records import EvaluationRecord
-from alray.run_folder.store import has_checkpoint
 
 _OF_TILES = of_summary(
     samples_per_s="Samples per second",

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from alray.counting import counted
-from alray.prediction.plan import StagePlan
+from alray.core.counting import counted
+from alray.core.run_folder.records import AttemptSummary, CheckpointRecord, EngineName, EventRecord
+from alray.planning.prediction.plan import StagePlan
+from alray.planning.schedules.table import SCHEDULES
 from alray.report.definitions import of_summary
 from alray.report.figure import Exhibit, Show
 from alray.report.folder import RunFolder
 from alray.report.summary import Figures
 from alray.report.table import Table
 from alray.report.text import number, seconds, share, size
-from alray.run_folder.records import AttemptSummary, CheckpointRecord, EngineName, EventRecord
-from alray.schedules.table import SCHEDULES
 
 ENGINES: dict[EngineName, str] = {
     "ray": "Ray actors",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from alray.config.sections.section import listed
 from alray.report.figure import Series
-from alray.spec.section import listed
 
 Weights = tuple[tuple[int, str], ...]
 """Seeds with the hashes of their final weights."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alray.prediction.timeline import TimedAction
+from alray.planning.prediction.timeline import TimedAction
 from alray.report.lanes import DATA, DISTURBANCE, View, action_of, batch_of, category
 
 NAMES = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from alray.prediction.plan import Plan
-from alray.prediction.timeline import TimedAction
+from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.timeline import TimedAction
 from alray.report.drawing import colour_of, hiding, tell, zoom
 from alray.report.figure import ROWS_NAME, Figure, Series
 from alray.report.lanes import View, action_of, batch_of

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from alray.prediction.plan import Plan
-from alray.prediction.timeline import TimedAction
+from alray.core.run_folder.records import Record, StageRecord
+from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.timeline import TimedAction
+from alray.planning.schedules.actions import ActionKind, parse
 from alray.report.attempts import Timed, timed_with
 from alray.report.definitions import definition
 from alray.report.text import milliseconds
 from alray.report.timeline import steady_timeline
-from alray.run_folder.records import Record, StageRecord
-from alray.schedules.actions import ActionKind, parse
 
 _PART: dict[ActionKind, str] = {
     "F": "forward_s",

@@ -11,12 +11,9 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack
 import numpy as np
 
 from alray import __version__
-from alray.errors import printable
-from alray.prediction.plan import Plan
-from alray.report.attempts import Attempt, Timed, split_attempts, timed_plan, timed_with
-from alray.report.invariants import doubts_of
-from alray.run_folder.metrics import ACCURACY, METRICS, Metric
-from alray.run_folder.records import (
+from alray.core.errors import printable
+from alray.core.run_folder.metrics import ACCURACY, METRICS, Metric
+from alray.core.run_folder.records import (
     AttemptSummary,
     Best,
     DepthScores,
@@ -36,13 +33,16 @@ from alray.run_folder.records import (
     samples_per_s,
     write_json,
 )
-from alray.run_folder.store import checkpoint_folder, has_checkpoint
-from alray.schedules.table import SCHEDULES
-from alray.stage.weights_hash import weights_sha256
-from alray.storage.location import Location
+from alray.core.run_folder.store import checkpoint_folder, has_checkpoint
+from alray.core.storage.location import Location
+from alray.planning.prediction.plan import Plan
+from alray.planning.schedules.table import SCHEDULES
+from alray.report.attempts import Attempt, Timed, split_attempts, timed_plan, timed_with
+from alray.report.invariants import doubts_of
+from alray.runtime.stage.weights_hash import weights_sha256
 
 if TYPE_CHECKING:
-    from alray.stage.workload import Workload
+    from alray.runtime.stage.workload import Workload
 
 
 class Facts(TypedDict):

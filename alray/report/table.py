@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal
 
-from alray.errors import RequestError
+from alray.core.errors import RequestError
 from alray.report.spread import Spread, shown
 from alray.report.text import number
 

@@ -11,16 +11,16 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from alray.prediction.durations import stage_durations
-from alray.prediction.plan import Plan
-from alray.prediction.predict import predicted_timeline
-from alray.prediction.timeline import TimedAction, Timeline
+from alray.core.run_folder.records import Record, replace_file
+from alray.core.storage.location import Location
+from alray.planning.prediction.durations import stage_durations
+from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.predict import predicted_timeline
+from alray.planning.prediction.timeline import TimedAction, Timeline
+from alray.planning.schedules.actions import parse
 from alray.report.attempts import split_attempts
 from alray.report.folder import RunFolder
 from alray.report.lanes import DATA, Lane, View, action_of, batch_of, category, lanes_of
-from alray.run_folder.records import Record, replace_file
-from alray.schedules.actions import parse
-from alray.storage.location import Location
 
 NUM_PREDICTED = 32  # mini-batches of the prediction in `timeline.json`, from the first one
 

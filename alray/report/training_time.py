@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from statistics import fmean
 
+from alray.core.run_folder.records import PlanRecord, Record
 from alray.report.attempts import Attempt, split_attempts
-from alray.run_folder.records import PlanRecord, Record
 
 TRAINING_S = "seconds of training, without start-up and evaluations"
 """The label of an axis of `TrainingTime.until`."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from alray.loading.study.points import label_of
-from alray.spec.study.section import Search
+from alray.config.study.points import label_of
+from alray.config.study.section import Search
 from alray.studies.table import PointRow
 
 PERFECT = 1.25

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import psutil
 
-from alray.counting import counted
-from alray.probe.other_programs import BUSY, processor_seconds
+from alray.core.counting import counted
+from alray.runtime.probe.other_programs import BUSY, processor_seconds
 from alray.studies.records import TrialRecord
 
 

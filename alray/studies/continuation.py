@@ -15,11 +15,11 @@ from uuid import uuid4
 
 from pydantic import BaseModel
 
-from alray.known_code import CODE
-from alray.known_code import RECORD as CODE_RECORD
-from alray.loading.overrides import override_text
-from alray.run_folder.records import EvaluationRecord, effective, read
-from alray.run_folder.store import checkpoint_folder
+from alray.config.known_code import CODE
+from alray.config.known_code import RECORD as CODE_RECORD
+from alray.config.loading.overrides import override_text
+from alray.core.run_folder.records import EvaluationRecord, effective, read
+from alray.core.run_folder.store import checkpoint_folder
 from alray.studies.records import Segment
 from alray.studies.trial import TrialOrder
 

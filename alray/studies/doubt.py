@@ -11,8 +11,8 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.counting import counted
-from alray.loading.study.points import label_of
+from alray.config.study.points import label_of
+from alray.core.counting import counted
 from alray.studies.batch_size import Regimes, at_the_edge, regimes
 from alray.studies.confidence import LEVEL, Confidence, Interval, noise_of_means, of_best, of_mean, spread_out
 from alray.studies.records import TrialRecord

@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from alray.counting import counted
-from alray.errors import AlrayError, CheckpointError, RequestError
-from alray.known_code import sha256
-from alray.loading.inputs import load_own_spec
-from alray.loading.load import dump_spec
-from alray.loading.study.load import LoadedStudy, dump_study, read_study_file
-from alray.loading.study.trials import Trial
-from alray.run_folder.records import replace_file, write_json
-from alray.spec.study.section import Study
-from alray.storage import disk
-from alray.storage.json_file import read_json
-from alray.storage.location import names_a_scheme
-from alray.storage.lock import LOCK
+from alray.config.known_code import sha256
+from alray.config.loading.inputs import load_own_spec
+from alray.config.loading.load import dump_spec
+from alray.config.study.load import LoadedStudy, dump_study, read_study_file
+from alray.config.study.section import Study
+from alray.config.study.trials import Trial
+from alray.core.counting import counted
+from alray.core.errors import AlrayError, CheckpointError, RequestError
+from alray.core.run_folder.records import replace_file, write_json
+from alray.core.storage import disk
+from alray.core.storage.json_file import read_json
+from alray.core.storage.location import names_a_scheme
+from alray.core.storage.lock import LOCK
 from alray.studies.records import Begun, TrialRecord, read_trial
 
 _MAY_CHANGE = ("search.trials", "repeats", "axes.", "max_concurrent", "verdicts", "published", "impossible")
@@ -139,7 +139,7 @@ class StudyFolder:
             run_dir = self.trial_dir(next(trial.number for trial in begun.trials if trial.point == number))
             if not (run_dir / "spec.yaml").is_file():
                 continue
-            from alray.planner.micro_batches import as_saved  # with it comes torch
+            from alray.runtime.planner.micro_batches import as_saved  # with it comes torch
 
             first = next(trial for trial in loaded.trials if _text(trial.point.values) == _text(values))
             now = as_saved(loaded.spec_of(first))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from alray.loading.study.load import LoadedStudy
-from alray.runner.engines import stage_bundles
+from alray.config.study.load import LoadedStudy
+from alray.runtime.runner.engines import stage_bundles
 
 
 @dataclass(frozen=True)

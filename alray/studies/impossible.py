@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from alray.loading.study.points import label_of
+from alray.config.study.points import label_of
 from alray.report.invariants import impossible_speed_up, impossible_time
 from alray.report.spread import ratio
 from alray.studies.records import TrialRecord

@@ -10,17 +10,17 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from alray.counting import counted
-from alray.errors import AlrayError, RequestError
-from alray.loading.load import read_document
+from alray.config.loading.load import read_document
+from alray.config.sections.method import METHODS
+from alray.core.counting import counted
+from alray.core.errors import AlrayError, RequestError
+from alray.core.run_folder.metrics import ACCURACY, METRICS, Metric
+from alray.core.run_folder.records import read_environment, read_summary
+from alray.core.run_folder.store import never_began
+from alray.core.storage.location import Location
 from alray.report.folder import longest_silence_s, read_plan
 from alray.report.table import Table
 from alray.report.text import score, seconds
-from alray.run_folder.metrics import ACCURACY, METRICS, Metric
-from alray.run_folder.records import read_environment, read_summary
-from alray.run_folder.store import never_began
-from alray.spec.method import METHODS
-from alray.storage.location import Location
 from alray.studies.folder import STUDY, TRIALS, StudyFolder
 
 L = TypeVar("L", bound=Location)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alray.counting import counted
+from alray.core.counting import counted
+from alray.core.run_folder.records import read_environment
 from alray.report.figure import Exhibit
 from alray.report.table import Table
 from alray.report.text import seconds
-from alray.run_folder.records import read_environment
 from alray.studies.records import StudySummary
 from alray.studies.results import Results
 

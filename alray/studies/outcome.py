@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from alray.core.run_folder.metrics import METRICS
+from alray.core.run_folder.records import EvaluationRecord, Record, StageRecord, StepRecord
 from alray.report.training_time import TrainingTime
-from alray.run_folder.metrics import METRICS
-from alray.run_folder.records import EvaluationRecord, Record, StageRecord, StepRecord
 from alray.studies.records import Reached, Times
 
 _GROWN = 10.0
@@ -22,7 +22,7 @@ def first_reached(effective_records: Sequence[Record], bound: float) -> Reached 
     without one.
 
     Args:
-        effective_records: the records of a run without lost work, see `alray.run_folder.records.effective`.
+        effective_records: the records of a run without lost work, see `alray.core.run_folder.records.effective`.
     """
     evaluations = sorted(
         (record for record in effective_records if isinstance(record, EvaluationRecord)),

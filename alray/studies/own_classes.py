@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from alray.errors import SpecError
-from alray.loading.study.checks import of_tune
-from alray.spec.own_code import OwnCode
-from alray.user_code import UserCode, named
+from alray.config.sections.own_code import OwnCode
+from alray.config.study.checks import of_tune
+from alray.config.user_code import UserCode, named
+from alray.core.errors import SpecError
 
 Kind = TypeVar("Kind")
 

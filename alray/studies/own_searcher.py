@@ -15,10 +15,10 @@ from typing import Any
 from ray import tune
 from ray.tune.search import Searcher
 
-from alray.errors import RunError
-from alray.loading.study.load import LoadedStudy
-from alray.loading.study.trials import Trial
-from alray.spec.study.space import Distribution
+from alray.config.study.load import LoadedStudy
+from alray.config.study.space import Distribution
+from alray.config.study.trials import Trial
+from alray.core.errors import RunError
 from alray.studies.folder import StudyFolder
 from alray.studies.own_classes import StudyClass
 from alray.studies.proposals import Proposals, Tried, cost_of

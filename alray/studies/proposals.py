@@ -15,10 +15,10 @@ import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
-from alray.loading.study.load import LoadedStudy
-from alray.loading.study.trials import Trial, search_seed, with_values
-from alray.run_folder.metrics import ACCURACY
-from alray.spec.study.space import Distribution
+from alray.config.study.load import LoadedStudy
+from alray.config.study.space import Distribution
+from alray.config.study.trials import Trial, search_seed, with_values
+from alray.core.run_folder.metrics import ACCURACY
 from alray.studies.folder import StudyFolder
 from alray.studies.records import TrialRecord
 

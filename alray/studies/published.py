@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from alray.spec.study.section import PublishedName
+from alray.config.study.section import PublishedName
 
 NOTES: dict[PublishedName, str] = {
     "lin_2023": (

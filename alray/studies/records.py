@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt
 
-from alray.run_folder.metrics import ACCURACY, Metric
-from alray.run_folder.records import Exit, Scores, Summary
-from alray.storage.json_file import read_json
+from alray.core.run_folder.metrics import ACCURACY, Metric
+from alray.core.run_folder.records import Exit, Scores, Summary
+from alray.core.storage.json_file import read_json
 
 TrialStatus = Literal["finished", "reached", "stopped", "diverged", "failed", "lost"]
 """`finished`: it ran to its end, without its target if there is one. `reached`: the target ended it. `stopped`: the

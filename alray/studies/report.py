@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from alray import __version__
-from alray.loading.study.load import dump_study
-from alray.loading.study.points import label_of
+from alray.config.study.load import dump_study
+from alray.config.study.points import label_of
+from alray.core.run_folder.records import replace_file, write_json
+from alray.core.storage.location import require_no_links
 from alray.report import figure
 from alray.report.figure import TABLES, Exhibit, write_exhibits, write_table
 from alray.report.html import render_page
 from alray.report.table import Table
-from alray.run_folder.records import replace_file, write_json
-from alray.storage.location import require_no_links
 from alray.studies.figures import exhibits_of, warnings_of
 from alray.studies.folder import MARKDOWN, REPORT, SUMMARY, StudyFolder
 from alray.studies.markdown import TIMES_ONLY, made_with, markdown_of

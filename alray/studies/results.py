@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from alray.loading.load import read_document
-from alray.loading.study.points import label_of, series_label
-from alray.run_folder.metrics import Metric
-from alray.run_folder.records import Record, effective, read
-from alray.spec.study.section import Study
+from alray.config.loading.load import read_document
+from alray.config.study.points import label_of, series_label
+from alray.config.study.section import Study
+from alray.core.run_folder.metrics import Metric
+from alray.core.run_folder.records import Record, effective, read
 from alray.studies.records import TrialRecord, metric_of
 from alray.studies.scaling import Scaling, scaling_of, with_gains
 from alray.studies.table import PointRow, rows_of

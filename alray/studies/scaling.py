@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from alray.loading.study.points import parts_of, series_label, value_text
+from alray.config.study.points import parts_of, series_label, value_text
 from alray.report.spread import Spread, ratio
 from alray.studies.table import PointRow
 

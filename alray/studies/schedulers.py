@@ -8,8 +8,8 @@ from typing import Any
 
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
-from alray.errors import AlrayError, RunError
-from alray.spec.study.section import Asha
+from alray.config.study.section import Asha
+from alray.core.errors import AlrayError, RunError
 from alray.studies.own_classes import StudyClass
 
 NUMBER, RECORD = "trial", "record"

@@ -11,33 +11,33 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alray.counting import counted
-from alray.errors import AlrayError, PlanError, StageError, SystemFault
-from alray.graph.cluster import Bundle, connect, has_room, holding_nodes
-from alray.graph.own_ray import import_ray, told_of_loss
-from alray.graph.sigterm import sigterm_as_sigint
-from alray.known_code import CodeRecord, refused, sha256
-from alray.loading.load import SpecSource
-from alray.loading.own_files import own_files
-from alray.loading.study.checks import classes_exist
-from alray.loading.study.load import LoadedStudy, load_study
-from alray.loading.study.trials import Trial
+from alray.config.known_code import CodeRecord, refused, sha256
+from alray.config.loading.load import SpecSource
+from alray.config.loading.own_files import own_files
+from alray.config.sections.checks import Finding
+from alray.config.sections.grammar import marked
+from alray.config.sections.own_code import PREFIX, OwnClass
+from alray.config.sections.spec import Spec
+from alray.config.study.checks import classes_exist
+from alray.config.study.load import LoadedStudy, load_study
+from alray.config.study.section import Asha, OwnScheduler, OwnSearch, Study
+from alray.config.study.trials import Trial
+from alray.core.counting import counted
+from alray.core.errors import AlrayError, PlanError, StageError, SystemFault
+from alray.core.run_folder.store import is_marked, mark, new_token
+from alray.core.storage.lock import held
+from alray.core.system_errors import system_faults
 from alray.report.text import score, seconds
-from alray.run_folder.store import is_marked, mark, new_token
-from alray.runner.engines import stage_bundles
-from alray.spec.checks import Finding
-from alray.spec.grammar import marked
-from alray.spec.models import Spec
-from alray.spec.own_code import PREFIX, OwnClass
-from alray.spec.study.section import Asha, OwnScheduler, OwnSearch, Study
-from alray.storage.lock import held
+from alray.runtime.graph.cluster import Bundle, connect, has_room, holding_nodes
+from alray.runtime.graph.own_ray import import_ray, told_of_loss
+from alray.runtime.graph.sigterm import sigterm_as_sigint
+from alray.runtime.runner.engines import stage_bundles
 from alray.studies.busy import StudyMachine, is_disturbed, taken_from
 from alray.studies.folder import STUDY, StudyFolder, require_on_disk
 from alray.studies.own_classes import StudyClass
 from alray.studies.records import TrialRecord
 from alray.studies.report import StudyReport, write_report
 from alray.studies.trial import TrialOrder, record_of
-from alray.system_errors import system_faults
 
 if TYPE_CHECKING:
     from ray.tune.schedulers import TrialScheduler
@@ -271,7 +271,7 @@ def _is_known(loaded: LoadedStudy, folder: StudyFolder, *, allowed: bool) -> boo
 
 def _require_shared(folder: StudyFolder, base: Path, specs: Sequence[Spec]) -> None:
     """Raise PlanError if a trial may come to a node that does not see the study folder or the spec of the trials."""
-    from alray.graph.placement import nodes_without
+    from alray.runtime.graph.placement import nodes_without
 
     bundles: dict[tuple[tuple[str, str], ...], list[Bundle]] = {}
     for spec in specs:

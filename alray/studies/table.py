@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from alray.loading.study.points import in_words, label_of, named, parts_of, value_text
+from alray.config.study.points import in_words, label_of, named, parts_of, value_text
+from alray.config.study.section import VARIANT
+from alray.core.run_folder.metrics import ACCURACY, Metric
+from alray.core.run_folder.records import Summary
 from alray.report.flat import flat
 from alray.report.same_weights import Weights
 from alray.report.spread import Spread, spread
 from alray.report.table import CellValue, Column, Numbers, Table
 from alray.report.text import NOT_MEASURED, number, score, seconds, share, whole
-from alray.run_folder.metrics import ACCURACY, Metric
-from alray.run_folder.records import Summary
-from alray.spec.study.section import VARIANT
 from alray.studies.records import TrialRecord, metric_of
 
 ReadFigure = Callable[[TrialRecord], float | None]

@@ -15,18 +15,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alray.errors import AlrayError, ChannelError, NodesLost, NonFiniteLoss, StageError, SystemFault
-from alray.loading.study.trials import Trial, with_values
-from alray.options import Finished, Options
+from alray.config.study.trials import Trial, with_values
+from alray.config.user_code import UserCode
+from alray.core.errors import AlrayError, ChannelError, NodesLost, NonFiniteLoss, StageError, SystemFault
+from alray.core.run_folder.records import CheckpointRecord, EvaluationRecord, Exit, Record, StepRecord, effective, read
+from alray.core.system_errors import system_faults
 from alray.orchestrate import resume_run, run_spec
-from alray.prediction.plan import Plan
-from alray.run_folder.records import CheckpointRecord, EvaluationRecord, Exit, Record, StepRecord, effective, read
-from alray.stage.telemetry import StageStatus
+from alray.planning.prediction.plan import Plan
+from alray.runtime.options import Finished, Options
+from alray.runtime.stage.telemetry import StageStatus
 from alray.studies.folder import StudyFolder
 from alray.studies.outcome import divergence, first_reached, times
 from alray.studies.records import Segment, TrialRecord, TrialStatus
-from alray.system_errors import system_faults
-from alray.user_code import UserCode
 
 if TYPE_CHECKING:
     from alray.studies.continuation import Continuation
@@ -120,14 +120,14 @@ def prepare_process() -> None:
     A second call does nothing.
     """
     gc.disable()  # what imports make is no garbage, and to look through it takes a fifth of their time
-    import alray.graph.inline
-    import alray.planner.planning
     import alray.report.make
-    import alray.runner.driver
-    import alray.runner.provenance
-    import alray.runner.recorder  # noqa: F401
+    import alray.runtime.graph.inline
+    import alray.runtime.planner.planning
+    import alray.runtime.runner.driver
+    import alray.runtime.runner.provenance
+    import alray.runtime.runner.recorder  # noqa: F401
     from alray.data.cache import enable_cache
-    from alray.device.memory_used import run_first_kernels
+    from alray.runtime.device.memory_used import run_first_kernels
 
     enable_cache()
     run_first_kernels()

@@ -30,23 +30,23 @@ from ray.tune import Callback, FailureConfig, PlacementGroupFactory, Stopper
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
-from alray.errors import AlrayError, DiskFault, RunError, StageError
-from alray.graph.cluster import Bundle
-from alray.graph.own_ray import end_if_silent
-from alray.graph.placement import ray_bundle
-from alray.graph.stopped_workers import StoppedWorkers
-from alray.loading.study.trials import Trial, with_values
-from alray.run_folder.metrics import METRICS
-from alray.run_folder.records import EvaluationRecord
-from alray.runner.engines import stage_bundles
-from alray.spec.models import Spec
-from alray.spec.study.section import Asha
+from alray.config.sections.spec import Spec
+from alray.config.study.section import Asha
+from alray.config.study.trials import Trial, with_values
+from alray.core.errors import AlrayError, DiskFault, RunError, StageError
+from alray.core.run_folder.metrics import METRICS
+from alray.core.run_folder.records import EvaluationRecord
+from alray.core.system_errors import system_faults
+from alray.runtime.graph.cluster import Bundle
+from alray.runtime.graph.own_ray import end_if_silent
+from alray.runtime.graph.placement import ray_bundle
+from alray.runtime.graph.stopped_workers import StoppedWorkers
+from alray.runtime.runner.engines import stage_bundles
 from alray.studies.continuation import Continuation, Mark
 from alray.studies.own_classes import StudyClass
 from alray.studies.records import Segment, TrialRecord, TrialStatus
 from alray.studies.schedulers import METRIC, NUMBER, RECORD, OwnPerGroup, PerGroup, asha_per_point, number_of
 from alray.studies.trial import OF_THE_MACHINE, TrialOrder, prepare_process, run_trial
-from alray.system_errors import system_faults
 
 Propose = Callable[[int], Mapping[str, Any]]
 """Gives the settings of a trial, by its number, when it is about to start."""

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.loading.study.points import in_words, label_of
+from alray.config.study.points import in_words, label_of
+from alray.config.study.section import Verdict
+from alray.core.run_folder.metrics import Metric
 from alray.report.figure import Exhibit
 from alray.report.table import CellValue, Column, Numbers
-from alray.run_folder.metrics import Metric
-from alray.spec.study.section import Verdict
 from alray.studies.batch_size import Regimes
 from alray.studies.confidence import LEVEL
 from alray.studies.doubt import Doubted, of_point, of_series

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from alray.errors import AlrayError, ConnectionLost, RequestError
+from alray.core.errors import AlrayError, ConnectionLost, RequestError
 
 PORT = 8265
 """The dashboard's port, unless Ray was told another."""

@@ -21,7 +21,7 @@ from typing import IO, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from alray.errors import Problem, RequestError, RunError
+from alray.core.errors import Problem, RequestError, RunError
 from alray.report.text import size
 from alray.submit.dashboard import Dashboard, Job
 from alray.submit.follow import wait_until_ended

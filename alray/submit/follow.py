@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from alray.errors import ConnectionLost, RequestError
+from alray.core.errors import ConnectionLost, RequestError
 from alray.submit.dashboard import Dashboard, Job
 
 _PATIENCE_S = 300.0

@@ -22,10 +22,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from alray.errors import AlrayError, Problem, RequestError, RunError
+from alray.core.errors import AlrayError, Problem, RequestError, RunError
+from alray.core.storage.appended import on_a_disk
+from alray.core.storage.location import Location, location_of
 from alray.report.text import size
-from alray.storage.appended import on_a_disk
-from alray.storage.location import Location, location_of
 from alray.submit.locations import on_this_node
 
 _OFFERED_S = 3600.0

@@ -13,20 +13,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from alray.errors import RequestError, SpecError
-from alray.loading.find_class import class_fault
-from alray.loading.inputs import inputs_exist
-from alray.loading.load import LoadedSpec, load_spec
-from alray.loading.messages import problem
-from alray.loading.own_files import own_files
-from alray.loading.study.checks import classes_exist
-from alray.loading.study.load import is_study, load_study
+from alray.config.loading.find_class import class_fault
+from alray.config.loading.inputs import inputs_exist
+from alray.config.loading.load import LoadedSpec, load_spec
+from alray.config.loading.messages import problem
+from alray.config.loading.own_files import own_files
+from alray.config.sections.grammar import marked
+from alray.config.sections.own_code import OwnClass
+from alray.config.sections.section import Input
+from alray.config.sections.spec import Spec, Torchvision
+from alray.config.study.checks import classes_exist
+from alray.config.study.load import is_study, load_study
+from alray.core.errors import RequestError, SpecError
+from alray.planning.schedules.listed import is_listed
 from alray.report.text import size
-from alray.schedules.listed import is_listed
-from alray.spec.grammar import marked
-from alray.spec.models import Spec, Torchvision
-from alray.spec.own_code import OwnClass
-from alray.spec.section import Input
 
 LARGEST_PACKAGE_BYTES = 100 * 1024**2
 """Ray's dashboard refuses a larger upload."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from alray.errors import RequestError
-from alray.graph.cluster import require_room
-from alray.runner.engines import stage_bundles
-from alray.spec.models import Spec
+from alray.config.sections.spec import Spec
+from alray.core.errors import RequestError
+from alray.runtime.graph.cluster import require_room
+from alray.runtime.runner.engines import stage_bundles
 from alray.submit.dashboard import Dashboard
 
 _BEGINNING_S = 20.0

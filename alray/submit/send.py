@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from alray import __version__
-from alray.errors import RequestError
+from alray.core.errors import RequestError
 from alray.submit.dashboard import Dashboard
 from alray.submit.locations import FOLDER, PACKAGES, is_location, is_url
 from alray.submit.package import package

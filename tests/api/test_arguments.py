@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import alray
-from alray.errors import RequestError
+from alray.core.errors import RequestError
 
 
 class Net:

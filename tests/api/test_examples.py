@@ -30,7 +30,7 @@ def beside_the_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread
     (tmp_path / "specs").symlink_to(ROOT / "specs")
     monkeypatch.chdir(tmp_path)
     # To measure components takes longer than to train them.
-    monkeypatch.setattr("alray.planner.planning.Planner._measure", lambda self, *around: self._estimate())
+    monkeypatch.setattr("alray.runtime.planner.planning.Planner._measure", lambda self, *around: self._estimate())
     return tmp_path
 
 

@@ -36,9 +36,9 @@ def test_names_are_loaded_without_torch_ray_and_pandas() -> None:
         "for name in alray.__all__: getattr(alray, name)\n"
         "print(sorted({'torch', 'ray', 'pandas', 'altair'} & set(sys.modules)))\n"
         # A folder of the package has the name of a function, and Python sets that name to a module.
-        "import alray.options as options\n"
-        "import alray.prediction.costs, alray.studies.records\n"
-        "print(callable(alray.run), callable(alray.plan), callable(alray.study), alray.options is options)\n"
+        "import alray.runtime.options as options\n"
+        "import alray.planning.prediction.costs, alray.studies.records\n"
+        "print(callable(alray.run), callable(alray.plan), callable(alray.study), alray.runtime.options is options)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\nTrue True True True\n"

@@ -13,11 +13,11 @@ import pytest
 from PIL import Image
 
 import alray
+from alray.api.console.display import PlainLines
 from alray.cli.main import execute
-from alray.console.display import PlainLines
-from alray.errors import CheckpointError, NonFiniteLoss, PlanError, RequestError, SpecError
-from alray.loading.yaml_text import write_yaml
-from alray.run_folder.records import EvaluationRecord, StepRecord
+from alray.config.loading.yaml_text import write_yaml
+from alray.core.errors import CheckpointError, NonFiniteLoss, PlanError, RequestError, SpecError
+from alray.core.run_folder.records import EvaluationRecord, StepRecord
 
 
 def test_a_dict_a_model_and_the_command_train_the_same_weights(tiny: dict[str, Any], ended: alray.Run) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import alray
-from alray.errors import RequestError, SpecError
+from alray.core.errors import RequestError, SpecError
 
 SCRIPT = """
 import alray

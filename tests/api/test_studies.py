@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import alray
-from alray.errors import CheckpointError, SpecError
-from alray.loading.study.load import LoadedStudy
-from alray.loading.yaml_text import write_yaml
+from alray.config.loading.yaml_text import write_yaml
+from alray.config.study.load import LoadedStudy
+from alray.core.errors import CheckpointError, SpecError
 from alray.studies.folder import StudyFolder
 from alray.studies.report import StudyReport, write_report
 from alray.studies.study import StudyOptions

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from alray.loading.study.load import read_study_file
+from alray.config.study.load import read_study_file
 from benchmarks import findings_page
 from benchmarks.findings_page import NOT_RUN, Finding, findings, kept, page
 

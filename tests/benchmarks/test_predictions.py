@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from alray.loading.study.load import read_study_file
+from alray.config.study.load import read_study_file
 from benchmarks import predictions_page
 from benchmarks.findings_page import BESIDE, KEPT, REPORTS, SPECS, kept
 from benchmarks.predictions_page import Setting, page, settings

@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 
 from alray.cli.main import execute
-from alray.loading.load import load_spec
-from alray.run_folder.records import EvaluationRecord, StepRecord, read
-from alray.run_folder.store import manifests
+from alray.config.loading.load import load_spec
+from alray.core.run_folder.records import EvaluationRecord, StepRecord, read
+from alray.core.run_folder.store import manifests
 from benchmarks import balance, large_batch, plain_ddp, replica_tables, replicas
 from benchmarks.runs import Recorded
 
@@ -27,7 +27,7 @@ def run_inline(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> Run:
     """As `benchmarks.runs.recorded`, in this process and without Ray."""
-    monkeypatch.setattr("alray.probe.timing.PROBE_S", 0.0)
+    monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 0.0)
     count = 0
 
     def run(spec: Path, *overrides: str) -> Recorded:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from alray.cli.main import execute
-from alray.loading.load import load_spec
-from alray.run_folder.records import StageRecord
-from alray.schedules.table import SCHEDULES
-from alray.user_code import UserCode
+from alray.config.loading.load import load_spec
+from alray.config.user_code import UserCode
+from alray.core.run_folder.records import StageRecord
+from alray.planning.schedules.table import SCHEDULES
 from benchmarks import laws, schedules, schedules_page, uneven
 from benchmarks.runs import Recorded
 
@@ -37,7 +37,7 @@ def run_inline(
     counted_once: None,
 ) -> Run:
     """As `benchmarks.runs.summary_of`, in this process and without Ray."""
-    monkeypatch.setattr("alray.probe.timing.PROBE_S", 0.0)
+    monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 0.0)
     count = 0
 
     def run(spec: Path, *overrides: str) -> dict[str, Any]:

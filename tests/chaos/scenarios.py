@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from alray.schedules.table import SCHEDULES
+from alray.planning.schedules.table import SCHEDULES
 
 STEPS, EVALUATE_EVERY = 40, 10
 SPEC = f"""\

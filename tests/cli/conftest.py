@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from alray.api.console.layout import Page
 from alray.cli.main import execute
-from alray.console.layout import Page
 
 from ..told import in_lines
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from alray.api.console.display import PlainLines
+from alray.api.console.interrupts import Interrupts
 from alray.cli.event_lines import read_event
 from alray.cli.job_view import JobView
 from alray.cli.terminal import Terminal, shown
-from alray.console.display import PlainLines
-from alray.console.interrupts import Interrupts
-from alray.errors import RequestError, RunError
+from alray.core.errors import RequestError, RunError
 from alray.submit.dashboard import Job
 
 

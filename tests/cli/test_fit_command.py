@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import alray as interface
-from alray.planner.fitting import parse_devices
-from alray.schedules.table import schedules_for
+from alray.planning.schedules.table import schedules_for
+from alray.runtime.planner.fitting import parse_devices
 
 from .conftest import COUNTED
 

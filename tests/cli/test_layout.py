@@ -18,6 +18,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from alray.api.console.display import PlainLines, accuracies_text
+from alray.api.console.interrupts import Interrupts
+from alray.api.console.layout import Page, columns, unbroken
+from alray.api.console.live import frame
+from alray.api.reproduction import Parting, Reproduction
 from alray.cli import checks, cluster_checks
 from alray.cli.check_result import CheckResult
 from alray.cli.fit import fitting_text
@@ -27,32 +32,27 @@ from alray.cli.plan_text import comparison_text, plan_text
 from alray.cli.reproduce import reproduction_rows
 from alray.cli.summary_text import summary_rows
 from alray.cli.terminal import Terminal
-from alray.console.display import PlainLines, accuracies_text
-from alray.console.interrupts import Interrupts
-from alray.console.layout import Page, columns, unbroken
-from alray.console.live import frame
-from alray.errors import RequestError
+from alray.config.loading.yaml_text import write_yaml
+from alray.core.errors import RequestError
+from alray.core.run_folder.metrics import ACCURACY
+from alray.core.run_folder.records import Best, DepthScores, Failure, Scores
 from alray.inference import requests
 from alray.inference.export import Exported
 from alray.inference.requests import Evaluated
 from alray.inference.route_costs import RouteCost
 from alray.inference.weights import Weights
-from alray.loading.yaml_text import write_yaml
-from alray.planner.fitting import Fitting
-from alray.prediction.compare import compare_plans
-from alray.prediction.fit import Fit
+from alray.models.tasks.classification import ClassPrediction
+from alray.planning.prediction.compare import compare_plans
+from alray.planning.prediction.fit import Fit
 from alray.report.lanes import whole
 from alray.report.progress import Progress
 from alray.report.table import Table
 from alray.report.timeline import predicted_lanes
-from alray.reproduction import Parting, Reproduction
-from alray.run_folder.metrics import ACCURACY
-from alray.run_folder.records import Best, DepthScores, Failure, Scores
+from alray.runtime.planner.fitting import Fitting
 from alray.studies import forecast
 from alray.studies import study as studies
 from alray.studies.study import progress_line
 from alray.submit.dashboard import Job
-from alray.tasks.classification import ClassPrediction
 
 from ..pairwise import first_alone
 from ..report import conftest as made

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from alray.prediction.plan import Plan
-from alray.schedules.table import schedules_for
+from alray.planning.prediction.plan import Plan
+from alray.planning.schedules.table import schedules_for
 
 from .conftest import COUNTED
 

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from alray.console import display as displays
-from alray.console.display import PlainLines, accuracies_text, plan_line, progress_text
-from alray.console.interrupts import Interrupts
-from alray.console.live import LiveDisplay, frame
-from alray.prediction.costs import ComponentCosts, Costs
-from alray.prediction.make import make_plan
-from alray.prediction.plan import Plan
+from alray.api.console import display as displays
+from alray.api.console.display import PlainLines, accuracies_text, plan_line, progress_text
+from alray.api.console.interrupts import Interrupts
+from alray.api.console.live import LiveDisplay, frame
+from alray.core.run_folder.records import DepthScores, EvaluationRecord, EventRecord, Record, StageRecord, StepRecord
+from alray.planning.prediction.costs import ComponentCosts, Costs
+from alray.planning.prediction.make import make_plan
+from alray.planning.prediction.plan import Plan
 from alray.report.progress import Progress
-from alray.run_folder.records import DepthScores, EvaluationRecord, EventRecord, Record, StageRecord, StepRecord
 
 COMPONENT = ComponentCosts("vgg", 0.001, 0.002, 0.001, 0.001, 0.001, 9, 36, 36, 72, 640, 160, 160, 40, (1, 4, 4))
 COSTS = Costs("given", "cpu", 1, 10, (COMPONENT,) * 2, edge_latency_s=0.0, edge_s_per_byte=0.0)

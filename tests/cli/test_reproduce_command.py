@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import alray as interface
-from alray.console.display import PlainLines
-from alray.console.interrupts import Interrupts
-from alray.options import Options
+from alray.api.console.display import PlainLines
+from alray.api.console.interrupts import Interrupts
+from alray.core.run_folder.records import read
 from alray.orchestrate import run_spec
-from alray.run_folder.records import read
+from alray.runtime.options import Options
 
 BLOCK = """\
 from torch import nn

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from alray.run_folder.records import Summary
-from alray.run_folder.store import make_run_dir, mark, require_new
-from alray.storage.lock import held
+from alray.core.run_folder.records import Summary
+from alray.core.run_folder.store import make_run_dir, mark, require_new
+from alray.core.storage.lock import held
 
 from .conftest import COUNTED
 
@@ -241,7 +241,7 @@ def test_what_a_kill_leaves_of_a_run_that_had_hardly_begun(
 
 def test_runs_that_begin_in_the_same_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("alray.run_folder.store.time.strftime", lambda form: "20261120-165026")
+    monkeypatch.setattr("alray.core.run_folder.store.time.strftime", lambda form: "20261120-165026")
     made = [make_run_dir("my_run", None).name for _ in range(3)]
     assert made == [f"my_run-20261120-165026{end}" for end in ("", "_2", "_3")]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from PIL import Image
 
-from alray.loading.load import load_spec
-from alray.loading.schema import schema_text
-from alray.loading.yaml_text import read_yaml
-from alray.run_folder.records import json_schema
+from alray.config.loading.load import load_spec
+from alray.config.loading.yaml_text import read_yaml
+from alray.config.schema import schema_text
+from alray.core.run_folder.records import json_schema
 
 
 def test_validate_says_what_a_spec_is(alray: Callable[..., Any], spec: Path) -> None:

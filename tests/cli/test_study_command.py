@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from alray.config.loading.load import dump_spec
+from alray.config.study.load import load_study
+from alray.config.study.trials import with_values
+from alray.core.errors import RequestError
+from alray.core.storage.lock import held
 from alray.data import cache
-from alray.errors import RequestError
-from alray.loading.load import dump_spec
-from alray.loading.study.load import load_study
-from alray.loading.study.trials import with_values
-from alray.storage.lock import held
 from alray.studies.folder import StudyFolder
 from alray.studies.trial import TrialOrder, run_trial
 
@@ -71,7 +71,7 @@ def test_a_dry_run_lists_points_and_says_no_time(alray: Callable[..., Any], stud
     assert not Path("studies").exists()
 
 
-@pytest.mark.full  # tests/spec/test_studies.py has points that are skipped
+@pytest.mark.full  # tests/config/test_studies.py has points that are skipped
 def test_points_that_are_skipped_are_named_in_the_listing_and_in_the_report(
     alray: Callable[..., Any], study: Path, one_thread: None
 ) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from alray.errors import RequestError, UserCodeError
-from alray.graph.own_ray import _private_folder
-from alray.system_errors import from_system
-from alray.user_code import named
+from alray.config.user_code import named
+from alray.core.errors import RequestError, UserCodeError
+from alray.core.system_errors import from_system
+from alray.runtime.graph.own_ray import _private_folder
 
 LONG = ("run.steps=100000", "run.evaluate_every=null", "run.checkpoint={every: 1 s}", "--output", "out")
 LEAKY = """\

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from alray.stage.workload import Workload
+from alray.runtime.stage.workload import Workload
 
 
 def test_evaluate_measures_what_the_run_measured(alray: Callable[..., Any], ended: Path) -> None:

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 import yaml
 
-from alray.loading.load import load_spec
+from alray.config.loading.load import load_spec
 
 ROOT = Path(__file__).parents[2]
 CRD = "KUBERAY_RAYJOB_CRD"

@@ -53,7 +53,7 @@ import time
 
 from torch import nn
 
-from alray.nn.methods.greedy import DecoupledGreedy, GreedyComponent
+from alray.models.methods.greedy import DecoupledGreedy, GreedyComponent
 
 
 class SlowLosses(DecoupledGreedy):

@@ -19,8 +19,8 @@ from random import Random
 
 import torch
 
-from alray.loading.study.load import load_study
-from alray.run_folder.records import Summary
+from alray.config.study.load import load_study
+from alray.core.run_folder.records import Summary
 from alray.studies.folder import StudyFolder
 from alray.studies.records import TrialRecord
 from tests.damage.mutations import as_json, mutate_bytes, mutate_json, mutate_lines, mutate_value, mutate_yaml

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from alray.core.errors import DataError
 from alray.data.augment import strong
 from alray.data.source import generator
-from alray.errors import DataError
 
 
 def test_the_same_generator_gives_the_same_picture_and_the_original_is_kept() -> None:

@@ -10,9 +10,9 @@ import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import SGDClassifier
 
+from alray.core.errors import DataError
 from alray.data import docstrings
 from alray.data.docstrings import LONGEST, SHORTEST, Docstrings, Library, documents
-from alray.errors import DataError
 
 LONG = "Return the sum of what is given, one by one, and then once more, as a float."
 

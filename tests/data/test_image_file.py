@@ -12,9 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
+from alray.core.errors import DataError
 from alray.data.image_folder import PictureSet
 from alray.data.picture import Picture, Reading, read_image, told_of
-from alray.errors import DataError
 
 
 def write(path: Path, pixels: numpy.ndarray, **options: object) -> Path:

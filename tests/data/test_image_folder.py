@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from alray.config.sections import data as spec
+from alray.config.sections.task import MultiLabel, Regression, TaskSection
+from alray.core.errors import DataError
 from alray.data.batches import EvaluationBatches
 from alray.data.dataset import Dataset, check_pictures, open_data
-from alray.errors import DataError
-from alray.spec import data as spec
-from alray.spec.task import MultiLabel, Regression, TaskSection
 
 
 def no_code(reference: str) -> type:

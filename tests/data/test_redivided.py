@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from alray.config.sections import data as spec
+from alray.core.errors import DataError
 from alray.data.dataset import open_data
 from alray.data.redivided import Redivided, divided
 from alray.data.text_csv import TextCsv
-from alray.errors import DataError
-from alray.spec import data as spec
 
 
 def source(folder: Path, *, test: bool) -> TextCsv:

@@ -13,11 +13,11 @@ import torch
 from pyarrow import parquet
 
 import alray.data.table
+from alray.config.sections import data as spec
+from alray.config.sections.task import MultiLabel, Regression
+from alray.core.errors import DataError
 from alray.data.dataset import Dataset, open_data
 from alray.data.table import Layout, Table
-from alray.errors import DataError
-from alray.spec import data as spec
-from alray.spec.task import MultiLabel, Regression
 
 ROWS = [(5.1, 3.5, "setosa"), (-4.9, 3.0, "setosa"), (6.4, 3.25, "virginica"), (7e1, 3.0, "setosa")]
 NAMES = ("length", "width", "kind")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from alray.core.errors import DataError
 from alray.data.csv_file import CsvForm
 from alray.data.text_csv import TextCsv, TextFileLayout
 from alray.data.text_file import read_text
-from alray.errors import DataError
 from alray.inference.prediction import document
 
 # Lines of the real files: all fields quoted (AG News), class bare (DBpedia); quotes doubled, backslashes as they are.

@@ -9,9 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
+from alray.config.sections import data as spec
 from alray.data.dataset import open_data
 from alray.data.tiny_imagenet import TinyImagenet
-from alray.spec import data as spec
 
 
 @pytest.fixture

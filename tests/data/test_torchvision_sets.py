@@ -17,11 +17,11 @@ import torch
 from PIL import Image
 from torchvision import datasets
 
+from alray.config.sections import data as spec
+from alray.config.sections.expected import KNOWN
+from alray.core.errors import DataError
 from alray.data import torchvision_sets
 from alray.data.dataset import Dataset, check_pictures, open_data
-from alray.errors import DataError
-from alray.spec import data as spec
-from alray.spec.expected import KNOWN
 
 from .bad_data import idx
 

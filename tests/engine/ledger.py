@@ -15,8 +15,8 @@ from typing import Any
 import torch
 import yaml
 
-from alray.device.devices import device_name, pick
 from alray.orchestrate import Options, run_spec
+from alray.runtime.device.devices import device_name, pick
 
 from .conftest import Asked, Watching
 

@@ -21,14 +21,14 @@ from typing import Any
 import psutil
 import pytest
 
-from alray.graph.actor import ActorLocation
-from alray.graph.graph import Graph
-from alray.graph.ray_graph import RayGraph
-from alray.prediction.plan import Plan
-from alray.runner import engines
-from alray.runner.engines import Engine
-from alray.stage.assignment import Assignment
-from alray.stage.telemetry import StageStatus
+from alray.planning.prediction.plan import Plan
+from alray.runtime.graph.actor import ActorLocation
+from alray.runtime.graph.graph import Graph
+from alray.runtime.graph.ray_graph import RayGraph
+from alray.runtime.runner import engines
+from alray.runtime.runner.engines import Engine
+from alray.runtime.stage.assignment import Assignment
+from alray.runtime.stage.telemetry import StageStatus
 
 POLL_S = 0.05
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from alray.graph.actor import StageActor
-from alray.stage.assignment import Assignment
+from alray.runtime.graph.actor import StageActor
+from alray.runtime.stage.assignment import Assignment
 
 
 def serve(connection: Connection) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from alray.run_folder.records import StageRecord, read
+from alray.core.run_folder.records import StageRecord, read
 
 from .conftest import Workshop
 from .test_imported import BENT

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from alray.errors import RequestError
+from alray.core.errors import RequestError
+from alray.core.run_folder.records import EvaluationRecord, effective, read
+from alray.core.run_folder.store import manifests
 from alray.inference.requests import evaluate_run
 from alray.inference.weights import RequestedWeights
-from alray.run_folder.records import EvaluationRecord, effective, read
-from alray.run_folder.store import manifests
 
 from .conftest import Workshop
 from .test_resume import stopping

@@ -19,9 +19,9 @@ import psutil
 import pytest
 import ray
 
-from alray.errors import RequestError, RunError
-from alray.graph import own_ray as starting
-from alray.graph.cluster import connect
+from alray.core.errors import RequestError, RunError
+from alray.runtime.graph import own_ray as starting
+from alray.runtime.graph.cluster import connect
 
 from .conftest import LONG, Workshop
 

@@ -13,14 +13,14 @@ import ray
 from ray.exceptions import OutOfMemoryError
 from ray.util.placement_group import placement_group
 
-from alray.errors import DataError, PlanError, RequestError, StageError
-from alray.graph import links
-from alray.graph.cluster import living_nodes, require_room
-from alray.graph.placement import Placement
-from alray.graph.ray_graph import RayGraph
-from alray.graph.survey import NodeFacts, survey
+from alray.core.errors import DataError, PlanError, RequestError, StageError
 from alray.orchestrate import Options, run_spec
-from alray.runner.engines import RayEngine
+from alray.runtime.graph import links
+from alray.runtime.graph.cluster import living_nodes, require_room
+from alray.runtime.graph.placement import Placement
+from alray.runtime.graph.ray_graph import RayGraph
+from alray.runtime.graph.survey import NodeFacts, survey
+from alray.runtime.runner.engines import RayEngine
 
 from .conftest import LONG, Asked, Watching
 from .test_same_bits import same

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from alray.errors import PlanError
-from alray.nn.compiled import compile_part, require_compiler
+from alray.core.errors import PlanError
+from alray.models.compiled import compile_part, require_compiler
 
 from .conftest import Workshop
 from .test_same_bits import same

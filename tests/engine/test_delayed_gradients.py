@@ -11,15 +11,15 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional
 
+from alray.config.loading.load import load_spec
+from alray.config.user_code import UserCode
+from alray.core.errors import SpecError
+from alray.core.run_folder.records import StepRecord, read
 from alray.data.batches import TrainBatches
-from alray.errors import SpecError
-from alray.loading.load import load_spec
-from alray.nn.delayed_weights import DelayedWeights
+from alray.models.delayed_weights import DelayedWeights
 from alray.orchestrate import Finished
-from alray.run_folder.records import StepRecord, read
-from alray.stage.work import backpropagation
-from alray.stage.workload import Workload
-from alray.user_code import UserCode
+from alray.runtime.stage.work import backpropagation
+from alray.runtime.stage.workload import Workload
 
 from .conftest import Workshop
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from alray.config.study.load import load_study
 from alray.inference.early_exit import Answers
-from alray.loading.study.load import load_study
 from alray.studies.folder import StudyFolder
 from alray.studies.trial import TrialOrder, run_trial
 from tests.conftest import SMALL

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from alray.run_folder.records import StageRecord, read
+from alray.core.run_folder.records import StageRecord, read
 
 from .conftest import Workshop
 from .process_graph import ProcessGraph, in_processes

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from alray.errors import NonFiniteLoss
-from alray.stage.telemetry import StageStatus
+from alray.core.errors import NonFiniteLoss
+from alray.runtime.stage.telemetry import StageStatus
 
 from .conftest import Watching
 from .test_same_bits import same

@@ -14,21 +14,21 @@ from torch.nn import functional
 
 import alray
 from alray.cli.main import execute
+from alray.config.loading.load import load_spec
+from alray.config.user_code import UserCode
+from alray.core.errors import RequestError, SpecError
 from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.data.tokens import make_tokens
-from alray.errors import RequestError, SpecError
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.generation import generate
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import TokenForm
-from alray.loading.load import load_spec
+from alray.models.tasks.next_token import END
+from alray.models.tasks.task import make_task
 from alray.orchestrate import Finished
-from alray.planner.planning import Planner
-from alray.stage.workload import Workload
-from alray.tasks.next_token import END
-from alray.tasks.task import make_task
-from alray.user_code import UserCode
+from alray.runtime.planner.planning import Planner
+from alray.runtime.stage.workload import Workload
 
 from ..pairwise import first_alone
 from .conftest import Workshop

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from alray.errors import PlanError
-from alray.run_folder.records import EventRecord
+from alray.core.errors import PlanError
+from alray.core.run_folder.records import EventRecord
 
 from .conftest import Watching, Workshop
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from alray.config.sections.method import METHODS as SECTIONS
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
 from alray.inference.requests import evaluate_run
 from alray.orchestrate import Finished
-from alray.spec.method import METHODS as SECTIONS
 
 from ..pairwise import first_alone
 from .conftest import Workshop

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from alray.errors import RunError, StageError
+from alray.core.errors import RunError, StageError
 from alray.orchestrate import Finished
 
 from .conftest import Workshop

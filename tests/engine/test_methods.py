@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from alray.errors import RequestError
+from alray.core.errors import RequestError
+from alray.core.run_folder.records import StepRecord, read
 from alray.inference.requests import evaluate_run
 from alray.orchestrate import Finished, Options, run_spec
-from alray.run_folder.records import StepRecord, read
 
 from .conftest import Asked, Watching, Workshop
 from .test_same_bits import same

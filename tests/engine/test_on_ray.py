@@ -17,13 +17,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from alray.graph.ray_graph import RayGraph
-from alray.graph.train_graph import TrainGraph
-from alray.graph.trainer import STORAGE
+from alray.core.run_folder.records import read
 from alray.orchestrate import Finished
 from alray.report.make import make_report
-from alray.run_folder.records import read
-from alray.stage.telemetry import StageStatus
+from alray.runtime.graph.ray_graph import RayGraph
+from alray.runtime.graph.train_graph import TrainGraph
+from alray.runtime.graph.trainer import STORAGE
+from alray.runtime.stage.telemetry import StageStatus
 
 from .conftest import LONG, Watching, Workshop
 from .test_activation_checkpointing import ON, PIPELINE
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.ray
 @pytest.fixture
 def victims(monkeypatch):
     """Process ids of the stages of the graph that was started last, by stage; the driver asks them more often."""
-    monkeypatch.setattr("alray.runner.driver.POLL_S", 0.1)
+    monkeypatch.setattr("alray.runtime.runner.driver.POLL_S", 0.1)
     processes: dict[int, int] = {}
     start = RayGraph.start
 
@@ -150,7 +150,7 @@ def test_every_stage_has_a_trace_and_the_bits_are_the_same(profiled, reference, 
 
 @pytest.mark.timeout(400)
 def test_killed_and_stopped(workshop, longer_reference, local_ray, victims, monkeypatch) -> None:
-    monkeypatch.setattr("alray.prediction.make.LEAST_DEADLINE_S", 4.0)
+    monkeypatch.setattr("alray.planning.prediction.make.LEAST_DEADLINE_S", 4.0)
     strikes = [(0, 17, signal.SIGKILL), (1, 40, signal.SIGSTOP)]
     same(struck(workshop, victims, "[2,2]", strikes), longer_reference)
 
@@ -193,7 +193,7 @@ def struck(workshop, victims, partition: str, strikes: list[tuple[int, int, int]
     return run
 
 
-@pytest.mark.full  # tests/runner/test_driver.py counts failures; a trial of test_studies_on_ray.py fails with its first
+@pytest.mark.full  # test_driver.py counts failures; a trial of test_studies_on_ray.py fails with its first
 def test_too_many_failures(workshop, longer_reference, local_ray, victims) -> None:
     watching = Striking(victims=victims, strikes=[(1, 1, signal.SIGKILL)])
     run = workshop.run("pipeline.partition=[2,2]", *LONG, "run.max_failures=0", inline=False, watching=watching)

@@ -8,7 +8,7 @@ import numpy
 import pytest
 import torch
 
-from alray.errors import UserCodeError
+from alray.core.errors import UserCodeError
 
 from ..pairwise import first_alone
 from .conftest import Workshop
@@ -24,9 +24,9 @@ import numpy
 import torch
 from torch import nn
 
-from alray.nn.component import LocalComponent, read
-from alray.nn.methods.method import Method
-from alray.nn.readout import classifier
+from alray.models.component import LocalComponent, read
+from alray.models.methods.method import Method
+from alray.models.readout import classifier
 
 
 def some(like):

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch.nn import functional
 
+from alray.config.loading.load import load_spec
+from alray.config.user_code import UserCode
+from alray.core.errors import RunError, SpecError
 from alray.data.batches import TrainBatches
-from alray.errors import RunError, SpecError
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.generation import generate
 from alray.inference.network import TrainedNetwork
-from alray.loading.load import load_spec
-from alray.stage.workload import Workload
-from alray.user_code import UserCode
+from alray.runtime.stage.workload import Workload
 
 from ..pairwise import first_alone
 from .conftest import Workshop

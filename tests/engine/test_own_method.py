@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from alray.errors import RequestError, SpecError
+from alray.core.errors import RequestError, SpecError
+from alray.core.run_folder.records import StepRecord
+from alray.core.run_folder.records import read as read_records
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
 from alray.inference.requests import evaluate_run
-from alray.run_folder.records import StepRecord
-from alray.run_folder.records import read as read_records
 
 from ..pairwise import first_alone
 from .conftest import Workshop

@@ -8,11 +8,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from alray.channel.message import packed_bytes
-from alray.errors import NonFiniteLoss, PlanError, SpecError
+from alray.core.errors import NonFiniteLoss, PlanError, SpecError
+from alray.core.run_folder.records import StageRecord, read
 from alray.inference.requests import evaluate_run
 from alray.orchestrate import Finished
-from alray.run_folder.records import StageRecord, read
+from alray.runtime.channel.message import packed_bytes
 
 from .conftest import Watching, Workshop
 from .process_graph import in_processes

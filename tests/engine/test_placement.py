@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from alray.errors import SpecError
-from alray.loading.load import load_spec
+from alray.config.loading.load import load_spec
+from alray.core.errors import SpecError
+from alray.core.run_folder.records import StageRecord, read
 from alray.orchestrate import Finished
-from alray.prediction.compare import compare_plans
-from alray.prediction.plan import Plan
+from alray.planning.prediction.compare import compare_plans
+from alray.planning.prediction.plan import Plan
+from alray.planning.schedules.actions import parse
 from alray.report.lanes import action_of
 from alray.report.timeline import predicted_lanes
-from alray.run_folder.records import StageRecord, read
-from alray.schedules.actions import parse
 from alray.submit.package import package
 
 from .conftest import Workshop

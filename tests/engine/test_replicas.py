@@ -10,12 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from alray.errors import SpecError
+from alray.core.errors import SpecError
+from alray.core.run_folder.records import read
+from alray.core.run_folder.store import checkpoint_folder
 from alray.inference.requests import evaluate_run
 from alray.orchestrate import Finished
-from alray.run_folder.records import read
-from alray.run_folder.store import checkpoint_folder
-from alray.stage.disturbance import Slowdown
+from alray.runtime.stage.disturbance import Slowdown
 
 from ..pairwise import first_alone
 from .conftest import Watching, Workshop

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from alray.errors import CheckpointError, SpecError
-from alray.run_folder.records import effective, read
+from alray.core.errors import CheckpointError, SpecError
+from alray.core.run_folder.records import effective, read
 
 from .conftest import Asked, Watching
 from .test_same_bits import CYCLIC, PARTITIONS, cyclic, same
@@ -33,7 +33,7 @@ def stop_at(step: int) -> tuple[Watching, Asked]:
 @pytest.fixture
 def stopping(monkeypatch):
     """`stopping(k)`: the next inline run is asked to stop exactly after mini-batch k; `stopping(None)`: never."""
-    from alray.stage.leader import Leader
+    from alray.runtime.stage.leader import Leader
 
     original = Leader.cut_after
 

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from alray.loading.study.load import load_study
+from alray.config.study.load import load_study
 from alray.studies.folder import StudyFolder
 from alray.studies.records import TrialRecord
 from alray.studies.study import StudyOptions, Watcher, resume_study, run_study
@@ -115,8 +115,8 @@ def test_every_stage_has_a_bundle_of_its_trials_own_group(
         """In place of a run: begin a process for each stage, and write down where Ray has put it."""
         import ray
 
-        from alray.graph.placement import Placement
-        from alray.runner.engines import stage_bundles
+        from alray.runtime.graph.placement import Placement
+        from alray.runtime.runner.engines import stage_bundles
         from alray.studies.trial import record_of
 
         class Stage:

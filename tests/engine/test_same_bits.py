@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from alray.options import Options
 from alray.orchestrate import Finished, plan_spec
+from alray.runtime.options import Options
 
 from ..pairwise import all_pairs, first_alone
 from .conftest import TINY, Watching, Workshop

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from alray.run_folder.store import manifests
+from alray.core.run_folder.store import manifests
 
 from .test_replicas import ADAM, SGD, SLOW, distance, replicas, replicated
 from .test_sync_batch_norm import SHARED, normalised

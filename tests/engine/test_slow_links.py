@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from alray.channel import slow_link
-from alray.channel.message import HEADER_BYTES, Message, MessageKind, Slot
-from alray.channel.slow_link import SlowLink, wait_until_arrived
-from alray.errors import SpecError
-from alray.loading.load import load_spec
+from alray.config.loading.load import load_spec
+from alray.core.errors import SpecError
 from alray.orchestrate import Finished
+from alray.runtime.channel import slow_link
+from alray.runtime.channel.message import HEADER_BYTES, Message, MessageKind, Slot
+from alray.runtime.channel.slow_link import SlowLink, wait_until_arrived
 
 from ..pairwise import first_alone
 from .conftest import Workshop

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from alray.options import Options
+from alray.core.run_folder.store import mark
 from alray.orchestrate import plan_spec
-from alray.run_folder.store import mark
-from alray.runner.driver import assignments
-from alray.stage.assignment import Start
+from alray.runtime.options import Options
+from alray.runtime.runner.driver import assignments
+from alray.runtime.stage.assignment import Start
 
 from .conftest import Watching
 
 STAGE = """
 import pickle, sys, time
-from alray.graph.actor import StageActor
-from alray.graph.rendezvous import Meeting
+from alray.runtime.graph.actor import StageActor
+from alray.runtime.graph.rendezvous import Meeting
 
 assignment, token = pickle.load(sys.stdin.buffer)
 stage = StageActor(assignment, token)

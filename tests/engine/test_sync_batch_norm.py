@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from alray.errors import RequestError
+from alray.core.errors import RequestError
 
 from ..pairwise import first_alone
 from .conftest import Watching, Workshop

@@ -11,18 +11,18 @@ import torch
 from sklearn.metrics import average_precision_score, mean_absolute_error, mean_squared_error, r2_score
 from torch import nn
 
+from alray.config.loading.load import load_spec
+from alray.config.user_code import UserCode
+from alray.core.errors import SpecError
+from alray.core.run_folder.records import EvaluationRecord, StepRecord, read
 from alray.data.batches import EvaluationBatches, TrainBatches
-from alray.errors import SpecError
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
 from alray.inference.requests import evaluate_run
-from alray.loading.load import load_spec
-from alray.nn.component import Component
+from alray.models.component import Component
 from alray.orchestrate import Finished
-from alray.run_folder.records import EvaluationRecord, StepRecord, read
-from alray.stage.workload import Workload
-from alray.user_code import UserCode
+from alray.runtime.stage.workload import Workload
 
 from .conftest import Workshop
 from .test_same_bits import same
@@ -281,7 +281,7 @@ def test_what_does_not_suit_the_task_is_refused_at_its_key(tasks, key, overrides
 
 
 OWN_METHOD = """
-from alray.nn.methods.greedy import DecoupledGreedy
+from alray.models.methods.greedy import DecoupledGreedy
 
 
 class Classes(DecoupledGreedy):

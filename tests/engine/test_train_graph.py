@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from alray.errors import ChannelError, NonFiniteLoss, StageError
-from alray.graph.actor import ActorLocation
-from alray.graph.train_graph import TrainGraph, as_waiting
-from alray.graph.trainer import TrainerActor, TrainerFailure, WorkerReports, backend_of
-from alray.runner.policy import judge
-from alray.stage.telemetry import Losses, StageStatus
+from alray.core.errors import ChannelError, NonFiniteLoss, StageError
+from alray.runtime.graph.actor import ActorLocation
+from alray.runtime.graph.train_graph import TrainGraph, as_waiting
+from alray.runtime.graph.trainer import TrainerActor, TrainerFailure, WorkerReports, backend_of
+from alray.runtime.runner.policy import judge
+from alray.runtime.stage.telemetry import Losses, StageStatus
 
 LOST = ChannelError("edge between the replicas of stage 0: the neighbour is gone")
 

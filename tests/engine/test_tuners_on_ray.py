@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from alray.errors import UserCodeError
+from alray.core.errors import UserCodeError
+from alray.core.run_folder.records import EventRecord, read
 from alray.orchestrate import Options, resume_run, run_spec
-from alray.run_folder.records import EventRecord, read
 from alray.studies.folder import StudyFolder
 from alray.studies.records import Segment, TrialRecord
 from alray.studies.study import StudyOptions, Watcher, resume_study, run_study

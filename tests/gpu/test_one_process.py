@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from alray.core.run_folder.records import StageRecord, read
 from alray.data.batches import Batch
-from alray.nn.precision import lower
-from alray.run_folder.records import StageRecord, read
-from alray.stage.feed import feed
+from alray.models.precision import lower
+from alray.runtime.stage.feed import feed
 
 from ..engine.conftest import Workshop
 from ..engine.test_same_bits import METHODS, PARTITIONS, SCHEDULES, of_family, same

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from alray.cli.main import execute
-from alray.prediction.costs import ComponentCosts, Costs
-from alray.prediction.plan import EdgePlan, Memory, Plan, StagePlan
-from alray.run_folder.records import (
+from alray.core.run_folder.records import (
     DepthScores,
     EngineName,
     EvaluationRecord,
@@ -29,6 +27,8 @@ from alray.run_folder.records import (
     Summary,
     Writer,
 )
+from alray.planning.prediction.costs import ComponentCosts, Costs
+from alray.planning.prediction.plan import EdgePlan, Memory, Plan, StagePlan
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

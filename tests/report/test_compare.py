@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from alray.errors import CheckpointError, RequestError
-from alray.loading.yaml_text import write_yaml
+from alray.config.loading.yaml_text import write_yaml
+from alray.config.study.section import Study
+from alray.core.errors import CheckpointError, RequestError
+from alray.core.run_folder.records import DepthScores, EvaluationRecord, Writer, effective, read, read_summary
+from alray.core.run_folder.store import write_manifest
 from alray.report.compare import Comparison, compare_runs
 from alray.report.compare_page import ComparisonReport, depth_rows, training_rows
 from alray.report.compare_tables import bag_table, cost_table, depth_table, score_table
 from alray.report.spread import Spread, spread
 from alray.report.summary import figures_of, summarise
-from alray.run_folder.records import DepthScores, EvaluationRecord, Writer, effective, read, read_summary
-from alray.run_folder.store import write_manifest
-from alray.spec.study.section import Study
 from alray.studies.figures.training import race
 from alray.studies.outcome import first_reached
 from alray.studies.records import TrialRecord

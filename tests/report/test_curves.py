@@ -11,11 +11,11 @@ import vl_convert
 from hypothesis import given as on
 from hypothesis import strategies as some
 
+from alray.core.run_folder.records import Record
 from alray.report.figure import Exhibit, library
 from alray.report.folder import read_run
 from alray.report.run_figures import accuracy, losses
 from alray.report.thinning import thin
-from alray.run_folder.records import Record
 
 FINITE = some.floats(-1e6, 1e6)
 

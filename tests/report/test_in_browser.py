@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from alray.cli.main import execute
+from alray.core.run_folder.records import EvaluationRecord, read
 from alray.report.make import make_report
-from alray.run_folder.records import EvaluationRecord, read
 from alray.studies.report import write_report
 
 from ..studies.conftest import results, study_folder, trial, trials_of_batch_sizes

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from alray.prediction.timeline import TimedAction
+from alray.core.run_folder.records import StageRecord, read
+from alray.planning.prediction.timeline import TimedAction
 from alray.report.lanes import WAITS, Lane, View, steady
-from alray.run_folder.records import StageRecord, read
 
 Intervals = list[list[tuple[str, float, float]]]
 """For each stage: name, start and end of what it did, in seconds from the start of the run."""

@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from alray.errors import CheckpointError, RequestError
-from alray.prediction.plan import Plan
+from alray.core.errors import CheckpointError, RequestError
+from alray.core.run_folder.records import Record, Writer, replace_file
+from alray.planning.prediction.plan import Plan
 from alray.report.folder import read_run
 from alray.report.live import watch as watching
 from alray.report.live.board import Board
@@ -26,7 +27,6 @@ from alray.report.live.following import Following
 from alray.report.live.server import listen
 from alray.report.live.watch import ending, watch
 from alray.report.run_page import RunReport
-from alray.run_folder.records import Record, Writer, replace_file
 
 from .test_page import summary_of
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from alray.errors import CheckpointError
-from alray.prediction.plan import Plan
+from alray.core.errors import CheckpointError
+from alray.core.run_folder.records import CheckpointRecord, Record, Summary
+from alray.planning.prediction.plan import Plan
 from alray.report.definitions import definition
 from alray.report.make import make_report
 from alray.report.summary import summarise
-from alray.run_folder.records import CheckpointRecord, Record, Summary
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 IN_PAGE = ("#", "data:")

@@ -8,14 +8,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from alray.prediction.program import Program
-from alray.prediction.simulate import simulate
-from alray.prediction.timeline import TimedAction
+from alray.planning.prediction.program import Program
+from alray.planning.prediction.simulate import simulate
+from alray.planning.prediction.timeline import TimedAction
+from alray.planning.schedules.durations import Durations
 from alray.report.figure import Figure
 from alray.report.lanes import Lane, View, lanes_of, whole
 from alray.report.schedule_chart import chart_text, time_text
 from alray.report.schedule_figure import schedule_figure
-from alray.schedules.durations import Durations
 
 SVG = "{http://www.w3.org/2000/svg}"
 PLAN = SimpleNamespace(

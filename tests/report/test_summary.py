@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 
+from alray.core.run_folder.metrics import METRICS
+from alray.core.run_folder.records import Best, Failure, Scores
 from alray.report.summary import figures_of, summarise
-from alray.run_folder.metrics import METRICS
-from alray.run_folder.records import Best, Failure, Scores
 
 FACTS = {
     "version": "0.1.0",

@@ -12,9 +12,9 @@ from types import ModuleType
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
+from alray.core.run_folder.records import EventRecord, Record, Thinning, read
 from alray.report.trackers.points import Points
 from alray.report.trackers.tensorboard import TensorBoard, write_tensorboard
-from alray.run_folder.records import EventRecord, Record, Thinning, read
 
 
 def read_events(path: Path) -> Iterator[Event]:

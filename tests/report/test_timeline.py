@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from alray.core.run_folder.records import Span
+from alray.planning.schedules.actions import parse
 from alray.report.folder import read_run
 from alray.report.lanes import batch_of, category
 from alray.report.timeline import measured_last, predicted_lanes, predicted_steady, write_timeline
-from alray.run_folder.records import Span
-from alray.schedules.actions import parse
 
 
 def trace(folder: Path) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from alray.cli.main import execute
-from alray.errors import SpecError
+from alray.config.user_code import UserCode
+from alray.core.errors import SpecError
+from alray.core.run_folder.records import Record, StepRecord, effective, read
 from alray.report.trackers import follow, make
 from alray.report.trackers.follow import watched
 from alray.report.trackers.tracker import TrackedPoint, TrackedRun, Tracker
-from alray.run_folder.records import Record, StepRecord, effective, read
-from alray.user_code import UserCode
 
 SPEC = """\
 name: tracked

@@ -9,6 +9,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from alray.core.run_folder.records import Record, StageRecord
+from alray.core.run_folder.utilisation import Utilisation
 from alray.report.attempts import Attempt
 from alray.report.folder import read_run
 from alray.report.invariants import impossible_speed_up, impossible_time
@@ -16,10 +18,8 @@ from alray.report.run_page import RunReport
 from alray.report.single_step import single_step
 from alray.report.summary import figures_of
 from alray.report.training_time import TrainingTime
-from alray.run_folder.records import Record, StageRecord
-from alray.run_folder.utilisation import Utilisation
-from alray.stage import clock as module
-from alray.stage.clock import Clock
+from alray.runtime.stage import clock as module
+from alray.runtime.stage.clock import Clock
 
 EVALUATION_S = 0.7
 STEPS = 60

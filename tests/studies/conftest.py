@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from alray.loading.study.load import dump_study
-from alray.run_folder.records import Best, EvaluationRecord, EventRecord, Scores, StageRecord, StepRecord, Summary
-from alray.spec.study.section import Study
+from alray.config.study.load import dump_study
+from alray.config.study.section import Study
+from alray.core.run_folder.records import Best, EvaluationRecord, EventRecord, Scores, StageRecord, StepRecord, Summary
 from alray.studies.folder import StudyFolder
 from alray.studies.records import Begun, Reached, TrialRecord
 from alray.studies.results import Results

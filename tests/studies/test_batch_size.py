@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alray.spec.study.section import RandomSearch
+from alray.config.study.section import RandomSearch
 from alray.studies.batch_size import Regimes, at_the_edge, regimes
 from alray.studies.table import rows_of
 

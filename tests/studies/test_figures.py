@@ -16,8 +16,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from alray.core.run_folder.records import DepthScores, Exit, StageRecord, Writer
 from alray.report.figure import Exhibit, Figure, light_colours
-from alray.run_folder.records import DepthScores, Exit, StageRecord, Writer
 from alray.studies.figures import exhibits_of, warnings_of
 from alray.studies.outcome import first_reached
 from alray.studies.results import Results

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from ray.tune.search import Searcher
 
-from alray.errors import RunError, UserCodeError
-from alray.loading.study.load import LoadedStudy, load_study
-from alray.spec.study.section import OwnSearch
+from alray.config.study.load import LoadedStudy, load_study
+from alray.config.study.section import OwnSearch
+from alray.core.errors import RunError, UserCodeError
 from alray.studies.folder import StudyFolder
 from alray.studies.own_classes import StudyClass
 from alray.studies.own_searcher import OwnProposals

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from alray.loading.study.load import LoadedStudy, load_study
-from alray.loading.study.trials import Trial
-from alray.spec.study.space import Distribution
+from alray.config.study.load import LoadedStudy, load_study
+from alray.config.study.space import Distribution
+from alray.config.study.trials import Trial
 from alray.studies.folder import StudyFolder
 from alray.studies.proposals import Proposals, cost_of, proposed
 from alray.studies.records import TrialRecord

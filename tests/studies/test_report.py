@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from alray.errors import RequestError
+from alray.core.errors import RequestError
 from alray.report.figure import file_name
 from alray.studies.records import Times
 from alray.studies.report import write_report

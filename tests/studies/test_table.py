@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from alray.run_folder.records import Exit
+from alray.core.run_folder.records import Exit
 from alray.studies.records import Reached
 from alray.studies.table import collapsed, rows_of, table_of, trials_table
 

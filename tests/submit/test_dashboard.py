@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 import psutil
 import pytest
 
-from alray.errors import ConnectionLost, RequestError
+from alray.core.errors import ConnectionLost, RequestError
 from alray.submit import dashboard as dashboard_module
 from alray.submit import follow as follow_module
 from alray.submit.dashboard import Dashboard, Job, url_of

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from alray.errors import RunError
+from alray.core.errors import RunError
 from alray.submit import fetch as fetch_module
 from alray.submit import offer
 from alray.submit.dashboard import Dashboard, Job

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from alray.errors import RequestError, SpecError
-from alray.loading.load import load_spec
-from alray.loading.study.load import load_study
+from alray.config.loading.load import load_spec
+from alray.config.study.load import load_study
+from alray.core.errors import RequestError, SpecError
 from alray.submit.package import LARGEST_PACKAGE_BYTES, Package, package
 
 SPEC = """\

@@ -14,8 +14,8 @@ import pytest
 
 from alray.cli import job as on_cluster
 from alray.cli.main import execute
-from alray.errors import PlanError, RequestError
-from alray.loading.load import load_spec
+from alray.config.loading.load import load_spec
+from alray.core.errors import PlanError, RequestError
 from alray.submit import room
 from alray.submit.dashboard import Dashboard, Job, Node
 from alray.submit.locations import PACKAGES

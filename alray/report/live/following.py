@@ -7,12 +7,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Literal, TypeAlias
 
-from alray.errors import CheckpointError
-from alray.prediction.plan import Plan
-from alray.prediction.recorded import with_whole_plans
-from alray.report.folder import RunFolder, longest_silence_s, read_plan, read_spec_text
-from alray.report.progress import Progress
-from alray.run_folder.records import (
+from alray.core.errors import CheckpointError
+from alray.core.run_folder.records import (
     EventRecord,
     PlanRecord,
     Reader,
@@ -23,8 +19,12 @@ from alray.run_folder.records import (
     read_environment,
     read_summary,
 )
-from alray.run_folder.store import require_run_dir
-from alray.storage.location import Location
+from alray.core.run_folder.store import require_run_dir
+from alray.core.storage.location import Location
+from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.recorded import with_whole_plans
+from alray.report.folder import RunFolder, longest_silence_s, read_plan, read_spec_text
+from alray.report.progress import Progress
 
 RunState: TypeAlias = Literal["starting", "running", "killed"] | Status
 """`starting`: it has no records yet. `killed`: it wrote nothing for longer than a run in progress is silent."""

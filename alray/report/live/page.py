@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from alray import __version__
+from alray.core.storage.location import Location
 from alray.report.figure import Exhibit
 from alray.report.html import render_live, render_part
 from alray.report.live.following import Following, RunState
 from alray.report.progress import progress_text
 from alray.report.run_page import RunReport
 from alray.report.text import seconds
-from alray.storage.location import Location
 
 Pieces = dict[str, str]
 """Each as JSON, by the name that live.js has for it: HTML, and the rows of figures."""

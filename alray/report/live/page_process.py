@@ -18,7 +18,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import alray
-from alray.storage.location import Location, location_of
+from alray.core.storage.location import Location, location_of
 
 if TYPE_CHECKING:
     from alray.report.live.board import Board

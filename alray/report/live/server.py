@@ -22,7 +22,7 @@ from socketserver import TCPServer
 from threading import Thread
 from typing import Any
 
-from alray.errors import RequestError
+from alray.core.errors import RequestError
 from alray.report.live.board import Board
 
 _POLL_S = 0.1  # so soon the server sees that it shall end

@@ -6,14 +6,14 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from alray.core.run_folder.records import Summary
+from alray.core.storage.location import modified_s
 from alray.report.live.board import Board
 from alray.report.live.following import Following, RunState
 from alray.report.live.page import frame, pieces_of
 from alray.report.live.server import Door, serving
 from alray.report.make import PAGE
 from alray.report.text import seconds
-from alray.run_folder.records import Summary
-from alray.storage.location import modified_s
 
 _EVERY_S, _EVERY_OF_OBJECTS_S = 1.0, 5.0
 """Seconds between two looks at the run folder. Each look at object storage is a request."""

@@ -14,17 +14,17 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
-from alray.errors import UserCodeError
+from alray.config.sections.spec import Spec
+from alray.config.user_code import named_error
+from alray.core.errors import UserCodeError
+from alray.core.run_folder.records import EventRecord, Record, Status, write_json
+from alray.core.run_folder.store import run_name
+from alray.core.storage.json_file import read_json
+from alray.core.storage.location import Location
 from alray.report.flat import flat, sections_and_lists
 from alray.report.trackers.points import Points
 from alray.report.trackers.tensorboard import TensorBoard
 from alray.report.trackers.tracker import TrackedPoint, TrackedRun, Tracker
-from alray.run_folder.records import EventRecord, Record, Status, write_json
-from alray.run_folder.store import run_name
-from alray.spec.models import Spec
-from alray.storage.json_file import read_json
-from alray.storage.location import Location
-from alray.user_code import named_error
 
 _ENDING_S = 30.0  # how long the end of a run waits for its trackers
 _IDS = "trackers.json"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 from importlib.util import find_spec
 
-from alray.errors import SpecError
+from alray.config.sections.own_code import OwnCode
+from alray.config.sections.spec import Spec
+from alray.config.sections.trackers import TrackerSection
+from alray.config.user_code import FAULTS_OF_USER_CODE, UserCode
+from alray.core.errors import SpecError
 from alray.report.trackers.tracker import Tracker
-from alray.spec.models import Spec
-from alray.spec.own_code import OwnCode
-from alray.spec.trackers import TrackerSection
-from alray.user_code import FAULTS_OF_USER_CODE, UserCode
 
 
 def make_trackers(spec: Spec, code: UserCode) -> dict[str, Tracker]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from alray.core.run_folder.records import Status
 from alray.report.trackers.tracker import TrackedPoint, TrackedRun, Tracker
-from alray.run_folder.records import Status
 
 _STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 

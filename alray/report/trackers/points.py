@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from alray.report.trackers.tracker import TrackedPoint
-from alray.run_folder.records import (
+from alray.core.run_folder.records import (
     EvaluationRecord,
     EventRecord,
     PlanRecord,
@@ -15,7 +14,8 @@ from alray.run_folder.records import (
     StepRecord,
     Thinning,
 )
-from alray.run_folder.utilisation import Utilisation
+from alray.core.run_folder.utilisation import Utilisation
+from alray.report.trackers.tracker import TrackedPoint
 
 
 class Points:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from alray.core.run_folder.records import Record, Status
+from alray.core.storage.location import Location, local_folder_for
+from alray.core.storage.objects import ObjectPath
 from alray.report.trackers.points import Points
 from alray.report.trackers.tracker import TrackedPoint, Tracker
-from alray.run_folder.records import Record, Status
-from alray.storage.location import Location, local_folder_for
-from alray.storage.objects import ObjectPath
 
 if TYPE_CHECKING:
     from tensorboardX.event_file_writer import EventsWriter

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from alray.run_folder.records import Status
-from alray.user_code import FAULTS_OF_USER_CODE
+from alray.config.user_code import FAULTS_OF_USER_CODE
+from alray.core.run_folder.records import Status
 
 
 @dataclass(frozen=True)

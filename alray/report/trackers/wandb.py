@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from alray.core.run_folder.records import Status
 from alray.report.trackers.tracker import TrackedPoint, TrackedRun, Tracker
-from alray.run_folder.records import Status
 
 _EXIT_CODES = {"finished": 0, "failed": 1, "interrupted": 255}
 _STEP = "mini_batches"

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from alray.loading.study.points import in_words, value_text
+from alray.config.study.points import in_words, value_text
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar, heat_map
 from alray.report.figure import Exhibit, Figure, file_name
 from alray.report.same_weights import merged

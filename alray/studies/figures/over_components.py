@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from alray.loading.study.points import series_label
+from alray.config.study.points import series_label
 from alray.report.drawing import MEASURED, PUBLISHED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure
 from alray.studies.confidence import Interval

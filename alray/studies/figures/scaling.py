@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle
 from typing import Any, Literal
 
-from alray.loading.study.points import parts_of, series_label
+from alray.config.study.points import parts_of, series_label
+from alray.config.study.section import VARIANT
 from alray.report.drawing import IDEAL, MEASURED, PREDICTED, PUBLISHED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Series
 from alray.report.spread import Spread, ratio, shown
-from alray.spec.study.section import VARIANT
 from alray.studies.doubt import interval_of_point, interval_of_ratio
 from alray.studies.figures.trouble import marks_of, trouble
 from alray.studies.published import CURVES, NOTES, Published

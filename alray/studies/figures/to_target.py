@@ -8,7 +8,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from alray.loading.study.points import in_words, label_of, value_text
+from alray.config.study.points import in_words, label_of, value_text
 from alray.report.drawing import BEYOND, IDEAL, MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Series, file_name
 from alray.report.same_weights import merged

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from alray.loading.study.points import series_label
+from alray.config.study.points import series_label
+from alray.core.run_folder.metrics import Metric
+from alray.core.run_folder.records import EvaluationRecord, Exit, StepRecord
 from alray.report.attempts import Timed, split_attempts
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit
@@ -15,8 +17,6 @@ from alray.report.same_weights import Weights, merged
 from alray.report.spread import spread
 from alray.report.thinning import groups, spaced
 from alray.report.training_time import TRAINING_S, TrainingTime
-from alray.run_folder.metrics import Metric
-from alray.run_folder.records import EvaluationRecord, Exit, StepRecord
 from alray.studies.confidence import Interval, of_mean
 from alray.studies.outcome import total_loss
 from alray.studies.records import TrialRecord

@@ -1,0 +1,216 @@
+"""The progress of a run as a person sees it: what every way to show it shares, and plain lines for a file or a pipe."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, TextIO
+
+from alray.api.console.interrupts import Interrupts
+from alray.api.console.layout import Page
+from alray.core.counting import counted
+from alray.core.run_folder.metrics import ACCURACY, METRICS
+from alray.core.run_folder.records import EvaluationRecord, EventRecord, Record
+from alray.planning.prediction.plan import Plan
+from alray.report.progress import Progress, computing_text, progress_text
+from alray.report.text import score, seconds, share
+from alray.runtime.stage.telemetry import StageStatus
+
+_EVERY_S = 5.0  # between two lines of `PlainLines`
+
+
+class Pace:
+    """Limits how often something is shown: a few times a second a driver has news, and a person need not see all."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._last_s: dict[object, float] = {}
+
+    def is_due(self, what: object = None) -> bool:
+        """Whether it was not shown in the last `every_s` seconds. It is then taken as shown."""
+        last_s = self._last_s.get(what)
+        if last_s is not None and time.monotonic() - last_s < self._every_s:
+            return False
+        self.shown(what)
+        return True
+
+    def shown(self, what: object = None) -> None:
+        """It is shown now."""
+        self._last_s[what] = time.monotonic()
+
+
+class RunObserver(ABC):
+    """What every way to follow a run from its own process shares.
+
+    It is the `Observer` of the run: the driver calls its methods. Used as a context manager, it leaves the terminal as
+    it found it.
+    """
+
+    def __init__(self, interrupts: Interrupts) -> None:
+        self._interrupts = interrupts
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def planned(self, plan: Plan) -> None:
+        """Show the plan. From now on a driver reads the requests to stop."""
+        self._interrupts.count_from_now()
+        self._planned(plan)
+
+    def record(self, record: Record) -> None:
+        """Show what a record changes."""
+        self._interrupts.hold()
+        self._recorded(record)
+
+    def statuses(self, statuses: Sequence[StageStatus]) -> None:
+        """The driver calls this several times a second."""
+        self._interrupts.hold()
+        self._polled()
+
+    @abstractmethod
+    def doing(self, what: str) -> None:
+        """Show what the command does now."""
+
+    @abstractmethod
+    def note(self, message: str) -> None:
+        """Show a line that stays visible."""
+
+    def close(self) -> None:  # noqa: B027 - lines need no end
+        """Leave the terminal as it was before."""
+
+    @abstractmethod
+    def _planned(self, plan: Plan) -> None: ...
+
+    @abstractmethod
+    def _recorded(self, record: Record) -> None: ...
+
+    def _polled(self) -> None:  # noqa: B027 - lines are not drawn again
+        """Called several times a second."""
+
+
+class Display(RunObserver):
+    """Shows the progress of a run to a person."""
+
+    def __init__(self, interrupts: Interrupts, began_s: float | None = None) -> None:
+        """
+        Args:
+            began_s: when the command began, by `time.monotonic()`; None: now.
+        """
+        super().__init__(interrupts)
+        self._began_s = time.monotonic() if began_s is None else began_s
+        self._progress: Progress | None = None
+        self._heard_any = False
+
+    def _planned(self, plan: Plan) -> None:
+        self._progress = Progress(plan)
+        self.note(plan_line(plan))
+
+    def _recorded(self, record: Record) -> None:
+        """Update the progress with a record, and show the record at once if it is an important event."""
+        if self._progress is None:
+            return
+        if isinstance(record, EventRecord) and self._shows(record.event):
+            self.note(record.message)
+        self._heard_any = True
+        self._progress.take(record)
+        self._changed(self._progress, record)
+
+    def _polled(self) -> None:
+        if self._progress is not None:
+            self._refresh(self._progress)
+
+    def _changed(self, progress: Progress, record: Record) -> None:
+        """Called after a record has changed the progress."""
+
+    @abstractmethod
+    def _refresh(self, progress: Progress) -> None:
+        """Called several times a second."""
+
+    def _after(self, what: str) -> str:
+        """Return the current activity with its time: `3.2 s: opening the data`."""
+        return f"{time.monotonic() - self._began_s:.1f} s: {what}"
+
+    def _shows(self, event: str) -> bool:
+        """Whether an event is shown: a warning, and `resumed` if it is the first record of this command.
+
+        `summary_rows` shows how a run ends. After a failure the driver writes a note itself, which says more than the
+        event `resumed` that follows.
+        """
+        return event == "warning" or (event == "resumed" and not self._heard_any)
+
+
+class PlainLines(Display):
+    """Progress as plain lines, for a file or a pipe: one at each evaluation, and at most one every five seconds."""
+
+    def __init__(self, stream: TextIO, interrupts: Interrupts, began_s: float | None = None) -> None:
+        super().__init__(interrupts, began_s)
+        self._stream = stream
+        self._pace = Pace(_EVERY_S)
+        self._pace.shown()
+        self._shown_step = 0
+        self._evaluated_step = 0
+
+    def doing(self, what: str) -> None:
+        self.note(self._after(what))
+
+    def note(self, message: str) -> None:
+        self._stream.write(Page.of(self._stream).sentence(message) + "\n")
+        self._stream.flush()
+
+    def _changed(self, progress: Progress, record: Record) -> None:
+        if isinstance(record, EvaluationRecord):
+            self.note(accuracies_text(record))
+            self._evaluated_step = record.step
+        # The losses of a mini-batch may arrive after its evaluation: those of other stages come later.
+        if self._shown_step < self._evaluated_step <= progress.step:
+            self._show(progress)
+
+    def _refresh(self, progress: Progress) -> None:
+        if progress.step > self._shown_step and self._pace.is_due():
+            self._show(progress)
+
+    def _show(self, progress: Progress) -> None:
+        self._pace.shown()
+        self._shown_step = progress.step
+        computing = f"; {computing_text(progress)}" if progress.computing else ""
+        self.note(f"  {progress_text(progress)}{computing}{_losses(progress)}")
+
+
+def plan_line(plan: Plan) -> str:
+    """The plan in one line."""
+    bubble = "no bubble, for they take turns" if plan.in_turns else f"bubble {share(plan.predicted_bubble)}"
+    return (
+        f"{counted(plan.stages, 'stage')} {list(plan.partition)}, {plan.schedule_name}: predicted "
+        f"{seconds(plan.predicted_step_time_s)} a mini-batch, {bubble}"
+    )
+
+
+def accuracies_text(evaluation: EvaluationRecord) -> str:
+    """The accuracies of an evaluation in one line; the metric of another task with its name."""
+    splits = [(name, getattr(evaluation, name)) for name in ("train", "validation", "test")]
+    parts = [f"{name} {score(value)}" for name, value in splits if value is not None]
+    name = "validation" if evaluation.validation is not None else "test"
+    depths = [getattr(entry, name) for entry in evaluation.per_depth]
+    if len(depths) > 1 and all(value is not None for value in depths):
+        parts.append(
+            f"{name} by depth {' '.join(f'{value:.3f}' if abs(value) < 1000 else score(value) for value in depths)}"
+        )
+    metric = METRICS[evaluation.metric]
+    named = "" if metric == ACCURACY or not parts else f"{metric.title} "
+    return f"after mini-batch {evaluation.step:,}: {named}" + ", ".join(parts or ["nothing was evaluated"])
+
+
+def _losses(progress: Progress) -> str:
+    """The losses by name, each with its values in the order of the components."""
+    by_name: dict[str, list[str]] = {}
+    for losses in progress.losses.values():
+        for name, value in losses.items():
+            by_name.setdefault(name, []).append(f"{value:.3g}")
+    return "".join(f"; {name} {' '.join(values)}" for name, values in by_name.items())

@@ -1,0 +1,181 @@
+"""Which code of a run folder may run without asking: code that this user ran on this machine, and that still lies where
+it came from.
+
+A run writes to `code.json` from which folder its code was copied, and the hash of each file. A stranger's folder can
+hold any such record, for example one that names a file that came with it. So the digest of each record that alray
+writes is also kept in the user's state folder, and a record without it counts for nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from alray.config.loading.load import LoadedSpec
+from alray.config.loading.own_files import own_files
+from alray.config.sections.grammar import marked
+from alray.config.sections.own_code import OwnClass
+from alray.core.errors import RequestError
+from alray.core.run_folder.records import replace_file
+from alray.core.storage.location import Location, user_state
+
+CODE, RECORD = "code", "code.json"
+"""In a run folder: the copy of the user's code, and where it came from."""
+_MOST_NAMED = 20
+"""Files that one error names."""
+_LARGEST_RECORD = 1 << 24
+"""Bytes. A larger file is no record of alray."""
+
+_known: set[str] = set()
+"""Digests of the records of this process. They hold also where the user's state folder cannot be written."""
+
+
+class CodeRecord(BaseModel):
+    """Where code came from.
+
+    Attributes:
+        root: an absolute folder.
+        files: the SHA-256 of each file, by its path below the root.
+        study: the SHA-256 of a study's text; for a run it is empty.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    root: str
+    files: dict[str, str]
+    study: str = ""
+
+    @classmethod
+    def of(cls, root: Path, files: Iterable[Path], study: str = "") -> CodeRecord:
+        """The record of these files, which lie below `root`."""
+        hashes = {file.relative_to(root).as_posix(): sha256(file.read_bytes()) for file in sorted(files)}
+        return cls(root=str(root), files=hashes, study=study)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether alray wrote this record for this user on this machine."""
+        if self._digest in _known:
+            return True
+        try:
+            return (_folder() / self._digest).is_file()
+        except (OSError, RuntimeError):  # it cannot be read, or the user has no home folder
+            return False
+
+    def remember(self, note: Callable[[str], None]) -> None:
+        """Let this user run the same code again without being asked.
+
+        Args:
+            note: takes a line if only this process can remember it.
+        """
+        _known.add(self._digest)
+        try:
+            _folder().mkdir(parents=True, exist_ok=True, mode=0o700)
+            (_folder() / self._digest).touch(mode=0o600)
+        except (OSError, RuntimeError) as error:
+            note(f"a later command will ask for --allow-code: the user's state folder cannot be written ({error})")
+
+    @property
+    def _digest(self) -> str:
+        return sha256(self.model_dump_json().encode("utf-8", "surrogatepass"))
+
+
+def _folder() -> Path:
+    return user_state() / CODE
+
+
+def sha256(content: bytes) -> str:
+    """The SHA-256 of these bytes, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def write_record(run_dir: Location, record: CodeRecord) -> None:
+    """Write where the code of a run came from to its folder."""
+    replace_file(run_dir / RECORD, record.model_dump_json(indent=2) + "\n")
+
+
+def origin_of(run_dir: Location, copy: Path) -> Path:
+    """The folder of this machine from which the code of a run came, if the same files still lie there.
+
+    Raises RequestError, which names the files, if this user did not run this code here, or if files have changed since.
+
+    Args:
+        copy: the code of the run folder, on this machine.
+    """
+    files = dict(_files(copy))
+    record = _read(run_dir / RECORD)
+    if record is None or not record.is_known:
+        raise refused("code from elsewhere", files, str(run_dir / CODE))
+    changed = [f"{name} (changed in the run folder)" for name in _differing(copy, files, record)]
+    changed += [f"{name} (changed or missing in {record.root})" for name in changed_files(record)]
+    if changed:
+        raise refused("code that has changed since it ran here", changed, str(run_dir / CODE))
+    return Path(record.root)
+
+
+def require_no_run_folder(loaded: LoadedSpec) -> None:
+    """Raise RequestError, which names the files, if a spec is that of a run folder and names code next to it."""
+    references = [reference for _, reference, _ in marked(loaded.spec, OwnClass)]
+    if references and (loaded.folder / "environment.json").is_file() and (loaded.folder / "records.jsonl").is_file():
+        files = (str(file.relative_to(loaded.folder)) for file in own_files(references, loaded.folder))
+        raise refused("code next to the spec of a run folder", sorted(files), str(loaded.folder))
+
+
+def changed_files(record: CodeRecord) -> list[str]:
+    """The files of a record that no longer lie where they came from with the same bytes."""
+    return [name for name, sha in record.files.items() if not _is(Path(record.root) / name, sha)]
+
+
+def refused(what: str, files: Iterable[str], folder: str) -> RequestError:
+    """The error that names code that may not run.
+
+    Args:
+        what: kind of code.
+        folder: the folder that brings it.
+    """
+    named = list(files)
+    more = f" and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
+    return RequestError(
+        f"{what} does not run unless it is allowed: {', '.join(named[:_MOST_NAMED])}{more}",
+        file=folder,
+        key="--allow-code",
+        hint="read these files; if they may run, pass --allow-code (in Python, allow_code=True)",
+    )
+
+
+def _read(file: Location) -> CodeRecord | None:
+    """The record in a file; None if there is none, or something else."""
+    if not file.is_file() or (isinstance(file, Path) and file.stat().st_size > _LARGEST_RECORD):
+        return None
+    try:
+        return CodeRecord.model_validate_json(file.read_bytes())
+    except ValidationError:
+        return None
+
+
+def _differing(copy: Path, files: dict[str, bool], record: CodeRecord) -> Iterator[str]:
+    """The files of a copy that the record does not have so, and those that only the record has."""
+    for name in sorted(files.keys() | record.files.keys()):
+        regular, sha = files.get(name, False), record.files.get(name)
+        if not regular or sha is None or not _is(copy / name, sha):
+            yield name
+
+
+def _files(copy: Path) -> Iterator[tuple[str, bool]]:
+    """The files below a folder by name, and whether each is an ordinary file. Bytecode is left out: it is never read
+    from a run folder."""
+    for folder, folders, names in os.walk(copy):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for path in (Path(folder, name) for name in sorted([*folders, *names])):
+            if path.is_symlink() or not path.is_dir():
+                yield path.relative_to(copy).as_posix(), path.is_file() and not path.is_symlink()
+
+
+def _is(file: Path, sha: str) -> bool:
+    try:
+        return file.is_file() and sha256(file.read_bytes()) == sha
+    except OSError:
+        return False

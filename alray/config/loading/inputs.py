@@ -1,0 +1,105 @@
+"""Checks that the user's files, folders, classes and packages that a spec names exist. Nothing is opened or run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from alray.config.loading.find_class import class_fault
+from alray.config.loading.load import LoadedSpec, SpecSource, directory_of, file_of, load_spec
+from alray.config.sections.checks import Check, Finding
+from alray.config.sections.grammar import marked
+from alray.config.sections.own_code import OfPackage, OwnClass, reference_to
+from alray.config.sections.packages import require
+from alray.config.sections.section import Input
+from alray.config.sections.spec import Spec, Torchvision
+from alray.core.run_folder.records import read_environment
+from alray.core.storage.location import Location
+
+
+def input_checks(root: Path, *, allow_elsewhere: bool) -> tuple[Check, ...]:
+    """Return the checks that everything a spec names is there.
+
+    Args:
+        root: the folder of the spec, where the user's classes are.
+        allow_elsewhere: whether they may be elsewhere.
+    """
+
+    def classes_exist(spec: Spec) -> Iterator[Finding]:
+        """The classes of the user are defined in their modules."""
+        for path, reference, _ in marked(spec, OwnClass):
+            fault = class_fault(reference, root, allow_elsewhere=allow_elsewhere)
+            if fault is not None:
+                yield path, *fault
+
+    return inputs_exist, data_set_exists, classes_exist
+
+
+def load_with_inputs(
+    source: SpecSource,
+    overrides: Sequence[str],
+    *,
+    code: Location | None = None,
+    allow_elsewhere: bool,
+    without_data: bool = False,
+) -> LoadedSpec:
+    """A spec, as from `load_spec`, with all that it names in its place.
+
+    Args:
+        code: where the user's classes are; None: in the folder of the spec. If they are on object storage, those that
+            are missing are reported when they are loaded.
+        allow_elsewhere: as for `input_checks`.
+        without_data: missing data are reported when the data are opened.
+    """
+    folder = code or directory_of(file_of(source))
+    checks = input_checks(folder, allow_elsewhere=allow_elsewhere) if isinstance(folder, Path) else ()
+    if without_data:
+        checks = tuple(partial(_besides_data, check) for check in checks)
+    return load_spec(source, overrides, also=checks)
+
+
+def _besides_data(check: Check, spec: Spec) -> Iterator[Finding]:
+    return (finding for finding in check(spec) if finding[0][0] != "data")
+
+
+def names_code(spec: Spec) -> bool:
+    """Whether a spec names a class of the user."""
+    return any(True for _ in marked(spec, OwnClass))
+
+
+def packages_of(spec: Spec) -> dict[str, str]:
+    """The names in a spec that installed packages bring, `group:name`, each with the package and its version."""
+    names = (require(reference_to(name, mark.group)) for _, name, mark in marked(spec, OfPackage))
+    return {brought.reference: brought.origin for brought in names}
+
+
+def load_own_spec(run_dir: Location) -> LoadedSpec:
+    """The spec of a run folder. Raises SpecError if a package is missing that brought a name to the run."""
+    for reference, origin in ((read_environment(run_dir) or {}).get("brought_by") or {}).items():
+        require(reference, origin)
+    return load_spec(run_dir / "spec.yaml")
+
+
+def inputs_exist(spec: Spec) -> Iterator[Finding]:
+    """The files and folders that are read are there."""
+    for key, value, wanted in marked(spec, Input):
+        path = Path(value)
+        if not (path.is_dir() if wanted.kind == "folder" else path.is_file()):
+            is_other = path.exists()
+            yield (
+                key,
+                f"`{path}` is not a {wanted.kind}" if is_other else f"there is no {wanted.kind} `{path}`",
+                f"give a {wanted.kind}; a relative path is taken from the folder of the spec",
+            )
+
+
+def data_set_exists(spec: Spec) -> Iterator[Finding]:
+    """A data set of torchvision is there, or may be downloaded."""
+    data = spec.data
+    if isinstance(data, Torchvision) and not data.download and not data.root.is_dir():
+        yield (
+            ("data", "root"),
+            f"there is no folder `{data.root}`",
+            f"give the folder with the files of {data.dataset}, or set data.download to true",
+        )

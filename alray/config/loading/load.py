@@ -1,0 +1,184 @@
+"""Loads a spec file with overrides as a checked `Spec`, and writes a spec back as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from alray.config.loading.composition import Composed, compose
+from alray.config.loading.messages import in_order, problem
+from alray.config.loading.overrides import apply_overrides
+from alray.config.loading.source_locations import SourceLocations
+from alray.config.loading.values import read_values
+from alray.config.loading.yaml_text import Parsed, parse_yaml, write_yaml
+from alray.config.sections.checks import CHECKS, Check
+from alray.config.sections.replica_checks import REPLICA_CHECKS
+from alray.config.sections.section import Section, describe
+from alray.config.sections.spec import Spec
+from alray.core.errors import SpecError
+from alray.core.storage.location import Location, location_of, names_a_scheme
+
+SpecSource: TypeAlias = str | Location | Mapping[str, Any] | Section
+"""A spec or a study: its file, its keys and values, or its model."""
+
+
+LARGEST_BYTES = 1_000_000
+"""Size of the largest file that is read as a spec."""
+
+
+@dataclass(frozen=True)
+class LoadedSpec:
+    """A spec, its file, its keys as they were given and where, and notes for the user about what overrides removed."""
+
+    spec: Spec
+    file: Location | None
+    """None: the spec was given as values."""
+    given: dict[str, Any]
+    locations: SourceLocations
+    notes: list[str]
+    bases: tuple[Path, ...] = ()
+    """The files that it names as `base`, the nearest first."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the file, which is on a disk: only the spec in a run folder may be on object storage."""
+        folder = directory_of(self.file)
+        assert folder is not None
+        return folder
+
+
+def load_spec(
+    source: SpecSource, overrides: Sequence[str] = (), *, also: Sequence[Check] = (), directory: Path | None = None
+) -> LoadedSpec:
+    """Read a spec, apply `key.sub=value` overrides and check everything.
+
+    Relative paths in the spec and in overrides are taken from the folder of the file, or from the current folder if
+    there is no file, and become absolute.
+
+    Raises SpecError with all problems, each with file, line, key and hint. A syntax error of YAML hides others.
+
+    Args:
+        also: further checks.
+        directory: where relative paths begin instead: the file that a run folder keeps has none, but overrides may.
+    """
+    return load_composed(read_spec(source), file_of(source), overrides, also=also, directory=directory)
+
+
+def load_composed(
+    composed: Composed,
+    file: Location | None,
+    overrides: Sequence[str] = (),
+    *,
+    also: Sequence[Check] = (),
+    directory: Path | None = None,
+) -> LoadedSpec:
+    """`load_spec` of a spec whose file was read before. The overrides change `composed`: it is used once."""
+    document, locations = composed.value, composed.locations
+    applied = apply_overrides(document, overrides, locations)
+    spec, problems = read_values(Spec, composed, directory or directory_of(file))
+    problems += applied.problems
+    if spec is not None:
+        checks = (*CHECKS, *REPLICA_CHECKS, *also)
+        problems += [problem(locations, *finding) for check in checks for finding in check(spec)]
+    if spec is None or problems:
+        raise SpecError.of(tuple(in_order(problems)))
+    return LoadedSpec(spec, file, document, locations, [*composed.notes, *applied.notes], composed.bases)
+
+
+def read_spec(source: SpecSource) -> Composed:
+    """The keys of a spec on top of those of its bases, not checked yet. Raises SpecError if it is a study."""
+    file = file_of(source)
+    above = (file.resolve(),) if isinstance(file, Path) else ()
+    return compose(_read_no_study(source), directory_of(file), _read_no_study, above)
+
+
+def _read_no_study(source: SpecSource) -> Parsed:
+    parsed = read_document(source)
+    locations = parsed.locations
+    if "study" in parsed.value:
+        said = "this is a study, not the spec of one run"
+        raise SpecError.of((problem(locations, ("study",), said, "run it with `alray study`", at_key=True),))
+    return parsed
+
+
+def dump_spec(spec: Spec) -> str:
+    """Return the spec as YAML text with all keys. `load_spec` reads an equal spec from it."""
+    return write_yaml(spec.model_dump(mode="json"))
+
+
+def file_of(source: SpecSource) -> Location | None:
+    """The file of a spec or a study; None if it was given as values."""
+    return None if isinstance(source, Mapping | Section) else location_of(source)
+
+
+def directory_of(file: Location | None) -> Path | None:
+    """Where relative paths of a spec are taken from; None on object storage, where all paths are absolute."""
+    if file is None:
+        return Path.cwd()
+    return file.resolve().parent if isinstance(file, Path) else None
+
+
+def _text(file: Location) -> str:
+    try:
+        if file.is_dir():
+            raise SpecError("this is a folder", hint="give a spec file", file=str(file))
+        content = _content(file)
+    except FileNotFoundError as error:
+        message, hint = "the file does not exist", "write an example spec with `alray init`"
+        if isinstance(file, Path) and names_a_scheme(str(file)):
+            message, hint = "a spec is a file on a disk, not a URL", "copy it to this machine"
+        raise SpecError(message, hint=hint, file=str(file)) from error
+    except OSError as error:
+        raise SpecError(f"cannot be read: {error.strerror}", hint="give a readable file", file=str(file)) from error
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise SpecError("this is not UTF-8 text", hint="give a spec file", file=str(file), line=line) from error
+
+
+def _content(file: Location) -> bytes:
+    """The bytes of a spec's file. Raises SpecError for what is no file, such as a pipe, and for a file too large."""
+    if not isinstance(file, Path):
+        return file.read_bytes()
+    if file.exists() and not file.is_file():  # it may have no end, or wait for ever
+        raise SpecError("this is a device or a pipe, not a file", hint="give a spec file", file=str(file))
+    with file.open("rb") as opened:
+        content = opened.read(LARGEST_BYTES + 1)
+    if len(content) > LARGEST_BYTES:
+        said = f"the file has more than {LARGEST_BYTES:,} bytes, which no spec needs"
+        hint = "give a spec file; a component that comes again is written once, with `repeat`"
+        raise SpecError(said, hint=hint, file=str(file))
+    return content
+
+
+def read_document(source: SpecSource) -> Parsed:
+    """The keys of a spec as they are given. Raises SpecError if its file has none."""
+    if isinstance(source, Section):
+        source = source.model_dump(mode="json")
+    if isinstance(source, Mapping):
+        return Parsed(_plain(source), SourceLocations(None), {})
+    parsed = parse_yaml(_text(location_of(source)), str(source))
+    document, file = parsed.value, parsed.locations.file
+    hint = "write an example spec with `alray init`"
+    if document is None:
+        raise SpecError("the file is empty", hint=hint, file=file)
+    if not isinstance(document, dict):
+        raise SpecError(
+            f"expected keys such as `name:` and `data:`, got {describe(document)}",
+            hint=hint,
+            file=file,
+            line=1,
+        )
+    return parsed
+
+
+def _plain(value: Any) -> Any:
+    """A copy of a value in the types that YAML gives: mappings as dict, sequences as list, paths as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, Path) else value

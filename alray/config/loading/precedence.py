@@ -1,0 +1,102 @@
+"""Set aside values of the file that rule out what the command line, or a spec on top of a base, sets.
+
+`run.steps=100` on a file with `run.epochs`, `method=backpropagation` on a file with `pipeline.stages: 2`: the
+wish is plain, so the file's value is set aside, and a note says so. What the command line or the spec on top asks for
+never gives way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from alray.config.loading.messages import meant_kind
+from alray.config.loading.source_locations import SourceLocations
+from alray.config.sections.grammar import spot
+from alray.config.sections.method import DEFAULT, METHODS
+from alray.config.sections.paths import Path, key_text
+from alray.config.sections.run import LENGTHS
+from alray.core.counting import counted
+from alray.planning.schedules.listed import is_listed
+from alray.planning.schedules.table import SCHEDULES, schedules_for
+
+Done = frozenset[Path]
+"""The paths that the command line, or the spec on top, set."""
+
+
+def set_aside(document: dict[str, Any], done: Done, locations: SourceLocations, of: str = "the file") -> list[str]:
+    """Remove from `document` what cannot hold together with what was `done` on top; one note for each thing removed.
+
+    Args:
+        of: what the values below come from.
+    """
+    notes = []
+    for path, why in [
+        *_lengths(document, done),
+        *_cuts(document, done),
+        *_stages(document, done),
+        *_method(document, done),
+    ]:
+        section = document.get(str(path[0]))
+        if isinstance(section, dict) and path[1] in section and path not in done and not locations.is_override(path):
+            del section[path[1]]
+            notes.append(f"{key_text(path)} of {of} is set aside: {why}")
+    return notes
+
+
+def _value(document: dict[str, Any], section: str, key: str) -> Any:
+    holder = document.get(section)
+    return holder.get(key) if isinstance(holder, dict) else None
+
+
+def _lengths(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
+    given = [key for key in LENGTHS if ("run", key) in done and _value(document, "run", key) is not None]
+    for key in LENGTHS:
+        if given and key not in given and _value(document, "run", key) is not None:
+            yield ("run", key), f"run.{given[0]} says how long to train"
+
+
+def _cuts(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
+    """A model from elsewhere is cut at given places or into a number of components."""
+    cut, components = _value(document, "model", "cut"), _value(document, "model", "components")
+    if cut is None or components in (None, "auto") or isinstance(components, list):
+        return
+    if ("model", "cut") in done:
+        yield ("model", "components"), "model.cut says where the model is cut"
+    elif ("model", "components") in done:
+        yield ("model", "cut"), f"model.components is {components}"
+
+
+def _stages(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
+    stages, partition = _value(document, "pipeline", "stages"), _value(document, "pipeline", "partition")
+    if not isinstance(partition, list) or stages is None or stages == len(partition):
+        return
+    if ("pipeline", "partition") in done:
+        yield ("pipeline", "stages"), f"pipeline.partition is for {counted(len(partition), 'stage')}"
+    elif ("pipeline", "stages") in done:
+        yield ("pipeline", "partition"), f"pipeline.stages is {stages}"
+
+
+def _method(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
+    if ("method",) not in done and ("method", "kind") not in done:
+        return
+    kind = meant_kind(_value(document, "method", "kind") or DEFAULT, spot(("method",)))
+    if kind is None:
+        return
+    section = METHODS[kind]
+    schedule = _value(document, "pipeline", "schedule")
+    known = [each.name for each in schedules_for(local_losses=section.local_losses)]
+    if is_listed(schedule):
+        known = [schedule] if not section.local_losses else known
+    if schedule not in (None, "auto", *known):
+        yield ("pipeline", "schedule"), f"it is not one for {kind}"
+    # Whoever asked for a pipeline wants the stages.
+    pipelined = schedule in known and (is_listed(schedule) or SCHEDULES[schedule].is_pipeline)
+    if not section.local_losses and not pipelined:
+        if _value(document, "pipeline", "stages") not in (None, 1):
+            yield ("pipeline", "stages"), f"{kind} runs on one stage"
+        partition = _value(document, "pipeline", "partition")
+        if isinstance(partition, list) and len(partition) != 1:
+            yield ("pipeline", "partition"), f"{kind} runs on one stage"
+    if not section.has_label_chain and _value(document, "optimizer", "label_lr") is not None:
+        yield ("optimizer", "label_lr"), f"{kind} has no label chain"

@@ -1,0 +1,142 @@
+"""Message and hint for a value of the wrong type, for one out of bounds, and for a word that is not known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+from alray.config.loading.usual_names import value_meant
+from alray.config.sections.grammar import Spot
+from alray.config.sections.section import describe, listed
+from alray.core.counting import counted
+
+Words = tuple[str, str]
+"""The message and the hint of a problem."""
+_Translate = Callable[[dict[str, Any], Any, Spot], Words]
+"""From the context of pydantic's error, the wrong value and its location to words."""
+
+
+def value_message(error: ErrorDetails, here: Spot) -> Words:
+    """Return message and hint for an error of a single value."""
+    return _VALUES[error["type"]](error.get("ctx", {}), error["input"], here)
+
+
+def _expected(what: str, meant: Callable[[Any], str | None], hint: str) -> _Translate:
+    """
+    Args:
+        meant: returns what to write instead of a value, if that is clear.
+        hint: what to say otherwise.
+    """
+
+    def translate(context: dict[str, Any], value: Any, here: Spot) -> Words:
+        written = meant(value)
+        said = f"expected {what}, got {describe(value)}"
+        if written is None:
+            return said, f"{hint}{_or_leave_out(here)}"
+        return said, f"write `{written}`" + (" without quotes" if written == value else "")
+
+    return translate
+
+
+def _bound(words: str, name: str) -> _Translate:
+    def translate(context: dict[str, Any], value: Any, here: Spot) -> Words:
+        bound = context[name]
+        wanted = f"{words} {f'{bound:g}' if isinstance(bound, float) else bound}"
+        return f"must be {wanted}, got {describe(value)}", f"write a number that is {wanted}{_or_leave_out(here)}"
+
+    return translate
+
+
+def _items(words: str, name: str) -> _Translate:
+    def translate(context: dict[str, Any], value: Any, here: Spot) -> Words:
+        wanted, given = int(context[name]), int(context["actual_length"])
+        said = f"expected {words} {counted(wanted, 'entry', 'entries')}, got {given}"
+        change = counted(abs(wanted - given), "entry", "entries")
+        return said, f"{'add' if given < wanted else 'remove'} {change}{_or_leave_out(here)}"
+
+    return translate
+
+
+def _literal(context: dict[str, Any], value: Any, here: Spot) -> Words:
+    known = [word.strip("'") for word in context["expected"].replace(" or ", ", ").split(", ")]
+    meant = value_meant(value, known) if isinstance(value, str) else None
+    said = f"expected {listed(known)}, got {describe(value)}"
+    if meant is not None:
+        return said, f"did you mean `{meant}`?"
+    return said, f"write {'one of these' if len(known) > 1 else f'`{known[0]}`'}{_or_leave_out(here)}"
+
+
+def _section(context: dict[str, Any], value: Any, here: Spot) -> Words:
+    hint = f"write a section with the keys {', '.join(here.keys)}" if here.keys else "write a section, such as {a: 1}"
+    return f"expected a section, got {describe(value)}", f"{hint}{_or_leave_out(here)}"
+
+
+def _or_leave_out(here: Spot) -> str:
+    """Return the end of a hint if the key has a default."""
+    if here.field is None or here.field.is_required():
+        return ""
+    default = here.field.default
+    if isinstance(default, bool):
+        default = str(default).lower()
+    shown = f" for {default}" if isinstance(default, str | int | float) else ""
+    return f", or leave the key out{shown}"
+
+
+def _as_integer(value: Any) -> str | None:
+    if isinstance(value, list) and len(value) == 1:
+        return _as_integer(value[0])
+    number = _as_number(value)
+    return None if number is None or float(number) % 1 else str(int(float(number)))
+
+
+def _as_number(value: Any) -> str | None:
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        return str(value) if math.isfinite(float(value)) else None
+    except ValueError:
+        return None
+
+
+def _as_flag(value: Any) -> str | None:
+    words = {"true": ("yes", "on", "y", "true", "1"), "false": ("no", "off", "n", "false", "0")}
+    return next((flag for flag, alike in words.items() if str(value).lower() in alike), None)
+
+
+def _as_text(value: Any) -> str | None:
+    return f"'{value}'" if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _as_list(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return f"[{str(value).lower()}]"
+    return f"[{value}]" if isinstance(value, str | int | float) else None
+
+
+_VALUES: dict[str, _Translate] = {
+    "int_type": _expected("an integer", _as_integer, "write a whole number"),
+    "int_from_float": _expected("an integer", _as_integer, "write a whole number"),
+    "int_parsing_size": _expected("an integer below 2^63", lambda value: None, "write a smaller number"),
+    "float_type": _expected("a number", _as_number, "write a number"),
+    "bool_type": _expected("true or false", _as_flag, "write true or false"),
+    "string_type": _expected("a text", _as_text, "write a text"),
+    "string_unicode": _expected("a text in UTF-8", lambda value: None, "write a text of whole characters"),
+    "tuple_type": _expected("a list", _as_list, "write a list: each entry after a `-`, or all of them in [ ]"),
+    "dict_type": _section,
+    "model_type": _section,
+    "model_attributes_type": _section,
+    "finite_number": _expected("a finite number", lambda value: None, "write a finite number"),
+    "greater_than": _bound("greater than", "gt"),
+    "greater_than_equal": _bound("at least", "ge"),
+    "less_than": _bound("less than", "lt"),
+    "less_than_equal": _bound("at most", "le"),
+    "too_short": _items("at least", "min_length"),
+    "too_long": _items("at most", "max_length"),
+    "literal_error": _literal,
+}
+"""The words for each type of pydantic's errors that the models can raise."""

@@ -1,0 +1,624 @@
+"""Checks that look at more than one key: one function each. It gives the key, what is wrong, and the hint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from alray.config.sections.blocks import Lstm, Residual, Stem, Transformer, Vgg
+from alray.config.sections.choice import OPEN_TAG
+from alray.config.sections.data import (
+    SOURCES,
+    DataSection,
+    Digits,
+    HubSection,
+    ImageFolder,
+    Synthetic,
+    Table,
+    TextCsv,
+    TextFolder,
+    TokenText,
+    Torchvision,
+)
+from alray.config.sections.method import METHODS, AssociatedLearning
+from alray.config.sections.optimizer import Sgd
+from alray.config.sections.paths import Path
+from alray.config.sections.run import LENGTHS
+from alray.config.sections.section import listed
+from alray.config.sections.spec import Spec
+from alray.config.sections.task import DEFAULT as DEFAULT_TASK
+from alray.config.sections.task import OwnTask
+from alray.core.counting import counted
+from alray.planning.schedules.micro_batches import Fault, batch_size_fault, micro_batch_norm_fault
+from alray.planning.schedules.partition_rules import partition_faults, stage_faults
+from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for
+
+Finding = tuple[Path, str, str]
+"""Key, message, hint."""
+Check = Callable[[Spec], Iterator[Finding]]
+
+
+def partition_adds_up(spec: Spec) -> Iterator[Finding]:
+    """A partition that is given as a list has all components and all stages."""
+    pipeline, components = spec.pipeline, spec.model.num_components
+    if components is not None and not isinstance(pipeline.partition, str):
+        found = partition_faults(pipeline.partition, components, pipeline.stages, spec.virtual_stages)
+        for key, message, hint in found:
+            yield ("pipeline", key), message, hint
+
+
+def stages_have_components(spec: Spec) -> Iterator[Finding]:
+    """No stage is empty, nor any virtual one."""
+    components = spec.model.num_components
+    if components is not None and isinstance(spec.pipeline.partition, str):
+        for key, message, hint in stage_faults(components, spec.pipeline.stages, spec.virtual_stages):
+            yield ("pipeline", key), message, hint
+
+
+def components_lie_in_turns(spec: Spec) -> Iterator[Finding]:
+    """With cyclic placement every stage has as many components, each of them a virtual stage."""
+    pipeline, components = spec.pipeline, spec.model.num_components
+    if pipeline.partition != "cyclic" or pipeline.stages == 1:
+        return
+    if components is None:
+        yield (
+            ("pipeline", "partition"),
+            "cyclic placement needs a known number of components, and the model decides it",
+            "give model.components as a number, or model.cut",
+        )
+        return
+    if pipeline.stages > components:
+        return
+    each, left = divmod(components, pipeline.stages)
+    if left:
+        yield (
+            ("pipeline", "partition"),
+            f"cyclic placement gives every stage as many components, but {components} are no multiple of "
+            f"{counted(pipeline.stages, 'stage')}",
+            "use another number of stages or components, or give a partition and pipeline.virtual_stages",
+        )
+    elif pipeline.virtual_stages not in (None, each):
+        yield (
+            ("pipeline", "virtual_stages"),
+            f"{counted(components, 'component')} round-robin on {counted(pipeline.stages, 'stage')} are {each} virtual "
+            f"stages each, got {pipeline.virtual_stages}",
+            "leave it out, or give another partition",
+        )
+    elif _suits(spec) and (fault := SCHEDULES[spec.schedule].virtual_stages_fault(each)) is not None:
+        yield ("pipeline", "partition"), f"cyclic placement: {fault[0]}", "choose a schedule with virtual stages"
+
+
+def schedule_suits_method(spec: Spec) -> Iterator[Finding]:
+    """Some schedules are for local losses, the others for backpropagation."""
+    if not _suits(spec):
+        known = schedules_for(local_losses=spec.method.local_losses)
+        yield (
+            ("pipeline", "schedule"),
+            f"`{spec.schedule_name}` is not a schedule for {spec.method.kind}",
+            f"choose {listed(['auto', *(schedule.name for schedule in known)])}",
+        )
+
+
+def _suits(spec: Spec) -> bool:
+    return SCHEDULES[spec.schedule].local_losses == spec.method.local_losses
+
+
+def is_pipeline(spec: Spec) -> bool:
+    """Whether gradients travel between stages; false where the schedule does not suit the method, which another check
+    reports."""
+    return _suits(spec) and SCHEDULES[spec.schedule].is_pipeline
+
+
+def one_stage_schedules_have_one_stage(spec: Spec) -> Iterator[Finding]:
+    """A schedule without a pipeline runs on one stage."""
+    if _suits(spec) and SCHEDULES[spec.schedule].one_stage and spec.pipeline.stages > 1:
+        others = schedules_for(local_losses=spec.method.local_losses)
+        yield (
+            ("pipeline", "stages"),
+            f"the schedule `{spec.schedule_name}` runs on one stage, got {spec.pipeline.stages}",
+            "set pipeline.stages to 1, or choose the schedule "
+            f"{listed([schedule.name for schedule in others if not schedule.one_stage])}",
+        )
+
+
+def micro_batches_suit_schedule(spec: Spec) -> Iterator[Finding]:
+    """The schedule can run with this number of micro-batches and of virtual stages."""
+    if not _suits(spec):
+        return
+    faults = {
+        "stages": SCHEDULES[spec.schedule].stages_fault(spec.pipeline.stages),
+        "micro_batches": _micro_batches_fault(spec),
+        "virtual_stages": SCHEDULES[spec.schedule].virtual_stages_fault(spec.virtual_stages),
+    }
+    if spec.pipeline.partition == "cyclic":
+        del faults["virtual_stages"]  # `components_lie_in_turns` has it
+    for key, fault in faults.items():
+        if fault is not None:
+            yield ("pipeline", key), *fault
+
+
+def _micro_batches_fault(spec: Spec) -> Fault | None:
+    schedule = SCHEDULES[spec.schedule]
+    stages = spec.pipeline.stages
+    batch_size = spec.data.batch_size
+    if spec.pipeline.micro_batches != "auto":
+        return schedule.micro_batches_fault(stages, spec.micro_batches)
+    if not schedule.cuts_mini_batches:
+        return f"`{spec.schedule_name}` does not cut mini-batches, got auto", "leave it out"
+    if schedule.possible_micro_batches(stages, batch_size):
+        return None
+    return (
+        f"`{spec.schedule_name}` on {counted(stages, 'stage')} cannot cut a mini-batch of {batch_size} samples into "
+        "equal micro-batches, one per stage or more",
+        "use a data.batch_size that is a multiple of the stages, or fewer stages",
+    )
+
+
+def micro_batches_divide_the_batch(spec: Spec) -> Iterator[Finding]:
+    """Micro-batches are equal: the schedules work with tensors of one shape."""
+    if spec.pipeline.micro_batches == "auto":
+        return
+    fault = batch_size_fault(spec.data.batch_size, spec.micro_batches)
+    if fault is not None and is_pipeline(spec):
+        message, hint = fault
+        if spec.pipeline.micro_batches is None:
+            message += " (2 per stage, the default)"
+        yield ("pipeline", "micro_batches"), message, hint
+
+
+def pipelines_drop_the_last_batch(spec: Spec) -> Iterator[Finding]:
+    """The messages between stages of backpropagation have one shape, fixed at the start."""
+    if is_pipeline(spec) and spec.data.last_batch == "keep":
+        yield (
+            ("data", "last_batch"),
+            f"the schedule `{spec.schedule_name}` needs mini-batches of one size, and an epoch's last one may be "
+            "smaller",
+            f"leave it at drop, or choose the schedule {default_schedule(local_losses=False, stages=1).name}",
+        )
+
+
+def micro_batches_leave_norms_alone(spec: Spec) -> Iterator[Finding]:
+    """Batch normalisation takes its statistics over what it is given; blocks of images have it."""
+    if spec.pipeline.micro_batch_norm == "accept" or not is_pipeline(spec) or spec.micro_batches == 1:
+        return  # on one stage `auto` may also turn out to be 1
+    for index, entry in enumerate(spec.model.blocks):
+        if entry.normalises_batches:
+            message, hint = micro_batch_norm_fault(f"block `{entry.block}`", spec.micro_batches)
+            yield ("model", "components", index, "block"), message, hint
+            return
+
+
+def label_rate_has_a_label_chain(spec: Spec) -> Iterator[Finding]:
+    """A rate for label encoders needs a method that has them."""
+    if not spec.method.has_label_chain and spec.optimizer.label_lr is not None:
+        yield ("optimizer", "label_lr"), f"{spec.method.kind} has no label chain to train", "leave it out"
+
+
+def smoothed_labels_have_a_cross_entropy(spec: Spec) -> Iterator[Finding]:
+    """The squared error of Associated Learning has a one-hot target."""
+    method = spec.method
+    if isinstance(method, AssociatedLearning) and method.label_smoothing and method.first_label_loss == "mse":
+        yield (
+            ("method", "label_smoothing"),
+            f"`{method.first_label_loss}` is not a cross-entropy",
+            "leave it out, or set method.first_label_loss to cross_entropy",
+        )
+
+
+def mixed_labels_are_shares_of_classes(spec: Spec) -> Iterator[Finding]:
+    """A mixed sample belongs to two classes. Only a cross-entropy or a code of all classes can learn that."""
+    if spec.data.mix is None:
+        return
+    if spec.task.kind != DEFAULT_TASK:
+        yield ("data", "mix"), f"it mixes classes, and the task is {spec.task.kind}", "leave it out"
+    elif not spec.method.takes_shares:
+        knowing = [kind for kind, section in METHODS.items() if section.takes_shares]
+        yield (
+            ("data", "mix"),
+            f"{spec.method.kind} needs one class for each sample",
+            f"leave it out, or choose {listed(knowing)}",
+        )
+
+
+def method_knows_task(spec: Spec) -> Iterator[Finding]:
+    """Some methods learn classes only. Of a user's own method its class says what it learns."""
+    task, method = spec.task.kind, spec.method
+    if spec.task.like not in method.tasks:
+        knowing = [kind for kind, section in METHODS.items() if kind != OPEN_TAG and spec.task.like in section.tasks]
+        yield (
+            ("method", "kind"),
+            f"{method.kind} does not know the task {task}, only {listed(method.tasks, 'and')}",
+            f"choose {listed(knowing)}",
+        )
+    if task == DEFAULT_TASK:
+        return
+    if getattr(method, "label_smoothing", 0.0):
+        yield (
+            ("method", "label_smoothing"),
+            f"it spreads a class over the others, and the task is {task}",
+            "leave it out",
+        )
+    if task == "next_token" and isinstance(method, AssociatedLearning) and method.first_label_loss != "auto":
+        yield (
+            ("method", "first_label_loss"),
+            "a token is no vector, and its loss is the cross-entropy",
+            "leave it out: it is then the loss of the task",
+        )
+    elif isinstance(method, AssociatedLearning) and method.first_label_loss == "cross_entropy":
+        yield (
+            ("method", "first_label_loss"),
+            f"`cross_entropy` is for classes, and the task is {task}",
+            "leave it out: it is then the loss of the task",
+        )
+
+
+def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
+    """Many sources have classes only. A task of one's own says of the labels themselves whether it takes them."""
+    data, task = spec.data, spec.task.kind
+    fits = data.tasks != ("next_token",) if isinstance(spec.task, OwnTask) else task in data.tasks
+    if not fits or (task != DEFAULT_TASK and getattr(data, "text", None) is not None):
+        what = data.source if not fits else "text"
+        others = [kind for kind, section in SOURCES.items() if kind != OPEN_TAG and spec.task.like in section.tasks]
+        yield (
+            ("data", "source"),
+            f"{what} has classes, and no labels for the task {task}",
+            f"choose {listed(others)}, or write a source of your own",
+        )
+    if task == DEFAULT_TASK and getattr(data, "label_columns", None) is not None:
+        yield ("data", "label_columns"), "classification has one column of classes", "set label_column instead"
+    elif isinstance(data, Table) and None not in (data.label_columns, data.label_column):
+        said = "`label_columns` and `label_column` both name the labels"
+        yield ("data", "label_column"), said, "leave it out"
+    if isinstance(data, TokenText) and getattr(spec.task, "metric", None) == "bits_per_byte" and data.tokens != "bytes":
+        said = f"the tokens are {data.tokens}, and bits a byte are known of bytes"
+        yield ("task", "metric"), said, "choose perplexity, or set data.tokens to bytes"
+    if isinstance(data, Table) and task != DEFAULT_TASK and data.classes is not None:
+        yield ("data", "classes"), f"the task {task} has no classes", "leave it out"
+
+
+def nesterov_has_momentum(spec: Spec) -> Iterator[Finding]:
+    """Nesterov's form is a form of momentum."""
+    if isinstance(spec.optimizer, Sgd) and spec.optimizer.nesterov and spec.optimizer.momentum == 0:
+        yield ("optimizer", "nesterov"), "it needs momentum", "set optimizer.momentum, to 0.9 say"
+
+
+def look_ahead_is_for_late_gradients(spec: Spec) -> Iterator[Finding]:
+    """A look-ahead corrects gradients that are an update late."""
+    if spec.optimizer.look_ahead and _suits(spec) and not SCHEDULES[spec.schedule].gradient_delay:
+        delayed = [name for name, schedule in SCHEDULES.items() if schedule.gradient_delay]
+        yield (
+            ("optimizer", "look_ahead"),
+            f"the gradients of the schedule `{spec.schedule}` are not late, so there is nothing to correct",
+            f"leave it out, or choose the schedule {listed(delayed)}",
+        )
+
+
+def scaled_rates_have_a_reference(spec: Spec) -> Iterator[Finding]:
+    """A rate can be scaled only from the batch it was meant for."""
+    schedule = spec.lr_schedule
+    if schedule.scale_with_batch != "none" and schedule.reference_batch_size is None:
+        yield (
+            ("lr_schedule", "scale_with_batch"),
+            f"`{schedule.scale_with_batch}` needs the batch size that the rates of the optimizer are meant for",
+            "set lr_schedule.reference_batch_size",
+        )
+
+
+def rates_rise_once(spec: Spec) -> Iterator[Finding]:
+    """A warm-up before a schedule that starts low would rise, fall at once and rise again."""
+    schedule = spec.lr_schedule
+    if schedule.starts_low and schedule.warmup_epochs:
+        yield (
+            ("lr_schedule", "warmup_epochs"),
+            f"`{schedule.kind}` starts at a low rate by itself",
+            "leave it out, or set lr_schedule.first_factor",
+        )
+
+
+def one_cost_per_component(spec: Spec) -> Iterator[Finding]:
+    """Given costs are those of the components, `repeat` counted."""
+    costs, components = spec.pipeline.costs, spec.model.num_components
+    if costs is not None and components is not None and len(costs) != components:
+        yield (
+            ("pipeline", "costs"),
+            f"{counted(len(costs), 'cost')}, but the model has {counted(components, 'component')}",
+            "give one per component, with `repeat` counted",
+        )
+
+
+def one_bundle_per_stage(spec: Spec) -> Iterator[Finding]:
+    """Resources given as a list are those of the stages."""
+    bundles, stages = spec.resources.per_stage, spec.pipeline.stages
+    if not isinstance(bundles, dict) and len(bundles) != stages:
+        yield (
+            ("resources", "per_stage"),
+            f"{counted(len(bundles), 'entry', 'entries')} for {counted(stages, 'stage')}",
+            "give one per stage, or one section for all of them",
+        )
+
+
+def one_speed_per_stage(spec: Spec) -> Iterator[Finding]:
+    """Speeds are those of the stages' devices."""
+    speeds, stages = spec.resources.stage_speed, spec.pipeline.stages
+    if speeds != "auto" and len(speeds) != stages:
+        yield (
+            ("resources", "stage_speed"),
+            f"{counted(len(speeds), 'speed')} for {counted(stages, 'stage')}",
+            "give one per stage, or auto",
+        )
+
+
+def cuda_stages_have_a_gpu(spec: Spec) -> Iterator[Finding]:
+    """Ray hides every GPU from a stage that did not ask for one."""
+    if spec.resources.device != "cuda":
+        return
+    for stage, bundle in enumerate(spec.resources.bundles(spec.pipeline.stages)):
+        if "GPU" not in bundle:
+            yield (
+                ("resources", "device"),
+                f"stage {stage} is to compute on cuda, but asks for no GPU",
+                "add GPU: 1 to resources.per_stage, or choose cpu",
+            )
+            return
+
+
+def only_whole_backwards_are_compiled(spec: Spec) -> Iterator[Finding]:
+    """A schedule that splits backwards needs the layers, of which a compiled block is one piece."""
+    if spec.run.compile and _suits(spec) and "I" in SCHEDULES[spec.schedule].kinds(spec.pipeline.stages):
+        yield (
+            ("run", "compile"),
+            f"the schedule `{spec.schedule_name}` splits each backward pass in two, which is not possible with it",
+            "set it to false, or choose another schedule",
+        )
+
+
+def pipelines_recompute(spec: Spec) -> Iterator[Finding]:
+    """Only where mini-batches are cut does a stage keep what several forwards left."""
+    if spec.pipeline.activation_checkpointing and _suits(spec) and not SCHEDULES[spec.schedule].cuts_mini_batches:
+        yield (
+            ("pipeline", "activation_checkpointing"),
+            f"the schedule `{spec.schedule_name}` does not cut mini-batches, so a stage keeps one of them at a time",
+            "leave it out",
+        )
+
+
+def deep_supervision_is_on_one_device(spec: Spec) -> Iterator[Finding]:
+    """A pipeline has one loss, at its end."""
+    if getattr(spec.method, "deep_supervision", 0.0) and is_pipeline(spec):
+        yield (
+            ("method", "deep_supervision"),
+            f"the schedule `{spec.schedule_name}` takes the loss of the last component alone",
+            "choose pipeline.schedule=single, or set it to 0",
+        )
+
+
+def sampled_tokens_are_tokens(spec: Spec) -> Iterator[Finding]:
+    """A loss over tokens is estimated from scores that no activation has changed."""
+    method = spec.method
+    if not isinstance(method, AssociatedLearning) or method.sampled_tokens is None:
+        return
+    if spec.task.kind != "next_token":
+        yield ("method", "sampled_tokens"), f"the task {spec.task.kind} has no tokens", "leave it out"
+    elif method.first_decoder_activation != "none":
+        yield (
+            ("method", "first_decoder_activation"),
+            "the loss of sampled tokens takes the scores as they are",
+            "leave it out, or leave out sampled_tokens",
+        )
+
+
+def tied_readout_has_no_head(spec: Spec) -> Iterator[Finding]:
+    """Tied layers are of tokens, and `head` describes other layers."""
+    if not getattr(spec.method, "tied", False):
+        return
+    if spec.task.kind != "next_token":
+        yield ("method", "tied"), f"the task {spec.task.kind} has no tokens", "leave it out"
+    elif spec.method.head != "auto":  # type: ignore[union-attr]
+        yield ("method", "head"), "a tied readout has no further layers", "leave `head` or `tied` out"
+
+
+def run_has_one_length(spec: Spec) -> Iterator[Finding]:
+    """Exactly one key says how long to train."""
+    given = [key for key in LENGTHS if getattr(spec.run, key) is not None]
+    if not given:
+        yield ("run",), "the length of the run is missing", f"add {listed(LENGTHS)}"
+    elif len(given) > 1:
+        yield ("run",), f"{listed(given, 'and')} each set the length of the run", "keep one of them"
+
+
+def stop_says_when(spec: Spec) -> Iterator[Finding]:
+    """A run stops above a bound, below one, or when patience ends."""
+    stop = spec.run.stop_at
+    if stop is None:
+        return
+    if stop.above is not None and stop.below is not None:
+        yield ("run", "stop_at"), "`above` and `below` are given, but the metric has one bound", "remove one of them"
+    if stop.above is None and stop.below is None and stop.patience is None:
+        yield ("run", "stop_at"), "it does not say when to stop", "add, for example, `above: 0.95` or `patience: 5`"
+    metric = spec.task.measures
+    if stop.metric_name not in (None, metric.name):
+        yield (
+            ("run", "stop_at", "metric"),
+            f"the metric of the task {spec.task.kind} is {metric.name}, got `{stop.metric}`",
+            f"write {stop.split}_{metric.name}",
+        )
+    elif metric.share:
+        for key in ("above", "below"):
+            bound = getattr(stop, key)
+            if bound is not None and not 0 <= bound <= 1:
+                said = f"expected a number of 0 to 1, as the {metric.title} is, got {bound:g}"
+                yield ("run", "stop_at", key), said, "write a share, such as 0.95"
+
+
+def hub_set_has_one_place(spec: Spec) -> Iterator[Finding]:
+    """A set of the Hugging Face libraries is on the hub or on disk."""
+    data = spec.data
+    if isinstance(data, HubSection) and (data.dataset is None) == (data.path is None):
+        yield (
+            ("data",),
+            "give exactly one of `dataset` and `path`",
+            "`dataset` is a name on the hub, `path` is a folder on disk",
+        )
+
+
+def columns_suit_the_file(spec: Spec) -> Iterator[Finding]:
+    """Columns are named only where there is a header, and each has one purpose. Class names differ."""
+    data = spec.data
+    if isinstance(data, TextCsv):
+        key, others, what = "text_columns", data.text_columns, "text"
+    elif isinstance(data, Table):
+        key, others, what = "columns", data.columns, "numbers"
+    else:
+        return
+    named = [column for column in (data.label_column, *(others or ())) if isinstance(column, str)]
+    if data.header is False and named:
+        yield ("data", "header"), f"without a header there is no column `{named[0]}`", "give its number, counted from 0"
+    if others is not None and data.label_column in others:
+        yield ("data", key), f"the column of the class is also a column of {what}", f"leave it out of {key}"
+    if data.classes is not None and len(set(data.classes)) < len(data.classes):
+        yield ("data", "classes"), "two classes have the same name", "name every class once"
+
+
+def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
+    """A run can only stop by what its evaluations measure."""
+    stop = spec.run.stop_at
+    if stop is None:
+        return
+    if spec.run.evaluate_every is None:
+        yield ("run", "stop_at"), "there are no evaluations before the end", "set run.evaluate_every"
+    bounded = stop.above is not None or stop.below is not None
+    by_bound = bounded and stop.split == "validation"
+    on_validation = "metric" if by_bound else "patience"
+    if (by_bound or stop.patience is not None) and not spec.data.has_validation:
+        yield (
+            ("run", "stop_at", on_validation),
+            "there is no validation set",
+            "set data.validation_fraction, to 0.1 say",
+        )
+    if bounded and stop.split == "test" and _has_no_test_set(spec.data):
+        key = "test_split" if isinstance(spec.data, HubSection) else "test"
+        hint = f"take validation_{spec.task.measures.name}" if isinstance(spec.data, Torchvision) else f"set data.{key}"
+        yield ("run", "stop_at", "metric"), "there is no test set", hint
+
+
+def _has_no_test_set(data: DataSection) -> bool:
+    if isinstance(data, HubSection):
+        return data.test_split is None
+    if isinstance(data, Torchvision):
+        return data.of_kind.test == 0
+    return isinstance(data, ImageFolder | Table | TextCsv | TextFolder) and data.test is None
+
+
+def pools_leave_an_image(spec: Spec) -> Iterator[Finding]:
+    """Where the image size is known: no pool meets an image of one pixel."""
+    size = _image_size(spec.data)
+    for index, entry in enumerate(spec.model.blocks):
+        if size is None or not isinstance(entry, Vgg | Stem | Residual):
+            return
+        if isinstance(entry, Residual):
+            for _ in range(entry.repeat):
+                size = -(-size // entry.stride)
+        if not isinstance(entry, Vgg):
+            continue
+        for _ in range(entry.repeat if entry.pool else 0):
+            if size < 2:
+                yield (
+                    ("model", "components", index, "pool"),
+                    "the image is down to 1 x 1 before this pool",
+                    "remove a pool, or set data.image_size higher",
+                )
+                return
+            size //= 2
+
+
+def heads_share_the_width(spec: Spec) -> Iterator[Finding]:
+    """Each attention head has the same part of the width; where `dim` is left out, building the network tells."""
+    for index, entry in enumerate(spec.model.blocks):
+        if isinstance(entry, Transformer) and entry.dim is not None and entry.dim % entry.heads != 0:
+            yield (
+                ("model", "components", index, "heads"),
+                f"{counted(entry.heads, 'head')} cannot share a width of {entry.dim} evenly",
+                "choose a divisor of `dim`",
+            )
+
+
+def positions_see_no_later_ones(spec: Spec) -> Iterator[Finding]:
+    """The next token is the label of a position: a block that reads it from the input learns to copy."""
+    if spec.task.kind != "next_token":
+        return
+    for index, entry in enumerate(spec.model.blocks):
+        key, hint = "", ""
+        if isinstance(entry, Transformer) and not entry.causal:
+            key, hint = "causal", "add causal: true"
+        elif isinstance(entry, Lstm) and entry.bidirectional:
+            key, hint = "bidirectional", "set it to false"
+        elif isinstance(entry, Lstm) and entry.hand_on_state:
+            key, hint = "hand_on_state", "set it to false"
+        if key:
+            message = f"each position would see the tokens after it, and `{spec.task.kind}` asks for the next one"
+            yield ("model", "components", index, key), message, hint
+
+
+def _image_size(data: DataSection) -> int | None:
+    """The shorter side of the images, pixels; None where only the data can tell."""
+    shape = data.size or data.expected.shape
+    if isinstance(data, Digits):
+        shape = data.size or (8, 8)
+    if isinstance(data, Synthetic) and len(data.shape) == 3:
+        shape = data.size or data.shape
+    return min(shape[-2:]) if shape is not None and len(shape) > 1 else None
+
+
+def pictures_have_one_size(spec: Spec) -> Iterator[Finding]:
+    """Pictures of several sizes are resized to one."""
+    data = spec.data
+    if isinstance(data, Torchvision) and data.of_kind.shape is None:
+        said = f"the pictures of {data.dataset} differ in size"
+        yield ("data", "image_size"), said, "set data.image_size, such as 224, or [height, width]"
+
+
+def one_validation_set(spec: Spec) -> Iterator[Finding]:
+    """A validation set comes from the source or from its training set."""
+    if spec.data.own_validation and spec.data.validation_fraction > 0:
+        said = "the source has a validation set of its own"
+        yield ("data", "validation_fraction"), said, "leave it out"
+
+
+CHECKS: tuple[Check, ...] = (
+    partition_adds_up,
+    stages_have_components,
+    components_lie_in_turns,
+    schedule_suits_method,
+    one_stage_schedules_have_one_stage,
+    micro_batches_suit_schedule,
+    micro_batches_divide_the_batch,
+    pipelines_drop_the_last_batch,
+    micro_batches_leave_norms_alone,
+    label_rate_has_a_label_chain,
+    smoothed_labels_have_a_cross_entropy,
+    mixed_labels_are_shares_of_classes,
+    method_knows_task,
+    source_has_labels_of_task,
+    nesterov_has_momentum,
+    look_ahead_is_for_late_gradients,
+    scaled_rates_have_a_reference,
+    rates_rise_once,
+    one_cost_per_component,
+    one_bundle_per_stage,
+    one_speed_per_stage,
+    cuda_stages_have_a_gpu,
+    only_whole_backwards_are_compiled,
+    pipelines_recompute,
+    deep_supervision_is_on_one_device,
+    sampled_tokens_are_tokens,
+    tied_readout_has_no_head,
+    run_has_one_length,
+    stop_says_when,
+    hub_set_has_one_place,
+    columns_suit_the_file,
+    stop_metric_is_measured,
+    pictures_have_one_size,
+    one_validation_set,
+    pools_leave_an_image,
+    heads_share_the_width,
+    positions_see_no_later_ones,
+)

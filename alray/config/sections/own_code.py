@@ -1,0 +1,140 @@
+"""Sections that name a class of the user, `python:package.module.Class`. Nothing is imported here."""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
+from pydantic_core import CoreSchema, core_schema
+
+from alray.config.sections.packages import brought, clash
+from alray.config.sections.section import Section, refusal
+
+PREFIX = "python:"
+FORM = PREFIX + "package.module.Class"
+
+
+@dataclass(frozen=True)
+class PythonReference:
+    """A class by name.
+
+    Attributes:
+        module: its dotted module.
+        name: the class in that module.
+    """
+
+    module: str
+    name: str
+
+
+def parse_python_reference(text: str) -> PythonReference:
+    """Parse `python:package.module.Class`. Raises ValueError with the reason if the text does not have this form."""
+    if not text.startswith(PREFIX):
+        raise ValueError(f"`{text}` does not begin with `{PREFIX}`")
+    parts = text.removeprefix(PREFIX).split(".")
+    for part in parts:
+        if not part.isidentifier() or keyword.iskeyword(part):
+            raise ValueError(f"`{text}` does not have the form {FORM}: `{part}` is not a Python name")
+    if len(parts) < 2:
+        raise ValueError(f"`{text}` does not have the form {FORM}: the module is missing")
+    return PythonReference(".".join(parts[:-1]), parts[-1])
+
+
+def own_reference(text: str) -> str:
+    """Return a reference as it is. Raises `refusal` if it does not have the form."""
+    try:
+        parse_python_reference(text)
+    except ValueError as error:
+        raise refusal(
+            str(error), f"write {PREFIX} and the dotted name of a class, such as {PREFIX}my_module.MyClass"
+        ) from error
+    return text
+
+
+def _finite(value: Any) -> Any:
+    """Return a free value of the YAML file. NaN and infinities are refused at any depth."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise refusal(f"expected a finite number, got {value}", "write a finite number")
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _finite(item)
+    return value
+
+
+@dataclass(frozen=True)
+class OwnClass:
+    """Marks the name of a class of the user. A value may also name something else, without the prefix."""
+
+    def marks(self, value: Any) -> bool:
+        """Whether a value of the field names such a class."""
+        return str(value).startswith(PREFIX)
+
+
+def own_pattern(group: str | None) -> str:
+    """The regular expression of the names of one's own classes, with those of the packages that are installed here.
+
+    Args:
+        group: of entry points; None: packages bring none.
+    """
+    names = [] if group is None else [re.escape(name).replace(r"\-", "-") for name in brought(group)]
+    return "|".join([f"^{PREFIX}", *(f"^{name}$" for name in names)])
+
+
+@dataclass(frozen=True)
+class OfPackage:
+    """Marks the name of a class of an installed package. The value may also be `python:package.module.Class`.
+
+    Attributes:
+        group: of entry points.
+    """
+
+    group: str
+
+    def marks(self, value: Any) -> bool:
+        """Whether a value of the field names a class of a package."""
+        return not str(value).startswith(PREFIX)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "pattern": own_pattern(self.group)}
+
+    def _checked(self, name: str) -> str:
+        found = brought(self.group).get(name, ()) if self.marks(name) else ()
+        if fault := clash(found):
+            raise refusal(*fault)
+        return name if found else own_reference(name)
+
+
+Name = Annotated[str, WithJsonSchema({"type": "string", "pattern": rf"^{PREFIX}"}), OwnClass()]
+"""A class of the user's own, as text; with `OfPackage`, also the name of one of an installed package."""
+
+Reference = Annotated[Name, AfterValidator(own_reference)]
+"""A class of the user's own."""
+
+
+def reference_to(name: str, group: str) -> str:
+    """What loads the class of a `Name`: `python:package.module.Class` as it is, `group:name` of a package.
+
+    Args:
+        group: of entry points.
+    """
+    return name if name.startswith(PREFIX) else f"{group}:{name}"
+
+
+FreeValue = Annotated[Any, AfterValidator(_finite)]
+
+
+class OwnCode(Section):
+    """A section whose further keys are the arguments of the user's class. Its subclasses set `extra="allow"`."""
+
+    __pydantic_extra__: dict[str, FreeValue]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The arguments of the user's class, by name."""
+        return dict(self.__pydantic_extra__)

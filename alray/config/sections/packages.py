@@ -1,0 +1,90 @@
+"""Names that installed packages bring to specs, as entry points. They are read without importing a package."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+
+from alray.core.errors import SpecError
+from alray.planning.schedules.micro_batches import Fault
+
+METHODS, BLOCKS, SOURCES, TASKS = GROUPS = ("alray.methods", "alray.blocks", "alray.sources", "alray.tasks")
+"""The groups of entry points."""
+
+
+@dataclass(frozen=True)
+class Brought:
+    """A name that an installed package brings.
+
+    Attributes:
+        group: of entry points, one of `GROUPS`.
+        module: dotted, where the class is.
+        attribute: the class in that module.
+        package: the distribution, such as `my-package`.
+    """
+
+    group: str
+    name: str
+    module: str
+    attribute: str
+    package: str
+    version: str
+
+    @property
+    def reference(self) -> str:
+        """`group:name`, by which `alray.config.user_code` loads the class."""
+        return f"{self.group}:{self.name}"
+
+    @property
+    def origin(self) -> str:
+        """The package with its version."""
+        return f"{self.package} {self.version}"
+
+
+def brought(group: str) -> Mapping[str, tuple[Brought, ...]]:
+    """All names of a group. A name that several packages bring has several entries."""
+    return _brought(tuple(sys.path))[group]
+
+
+@cache
+def _brought(path: tuple[str, ...]) -> dict[str, dict[str, tuple[Brought, ...]]]:
+    """All names by group. Reading them takes a tenth of a second.
+
+    Args:
+        path: `sys.path`, where the packages are.
+    """
+    found: dict[str, dict[str, tuple[Brought, ...]]] = {group: {} for group in GROUPS}
+    for group, names in found.items():
+        for each in entry_points(group=group):
+            assert each.dist is not None  # of those that are installed it is known
+            one = Brought(group, each.name, each.module, each.attr or "", each.dist.name, each.dist.version)
+            names[one.name] = (*names.get(one.name, ()), one)
+    return found
+
+
+def clash(found: tuple[Brought, ...]) -> Fault | None:
+    """Message and hint if several packages bring a name."""
+    if len(found) < 2:
+        return None
+    packages = " and ".join(sorted(each.origin for each in found))
+    return f"several packages bring `{found[0].name}`: {packages}", "uninstall all but one of them"
+
+
+def require(reference: str, origin: str | None = None) -> Brought:
+    """The name that a reference `group:name` stands for. Raises SpecError if not exactly one package brings it.
+
+    Args:
+        origin: the package and its version from which a run had it.
+    """
+    group, _, name = reference.partition(":")
+    found = brought(group).get(name, ()) if group in GROUPS else ()
+    if not found:
+        before = "" if origin is None else f"; this run had it from {origin}"
+        hint = "install the package that does" if origin is None else f"install {origin}"
+        raise SpecError(f"no installed package brings `{name}` to {group}{before}", hint=hint)
+    if fault := clash(found):
+        raise SpecError(fault[0], hint=fault[1])
+    return found[0]

@@ -1,0 +1,203 @@
+"""`pipeline`: how components are divided among stages, and in which order the stages work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationInfo, WithJsonSchema
+
+from alray.config.sections.choice import ByShape
+from alray.config.sections.link import LinkSection
+from alray.config.sections.section import (
+    Counts,
+    Input,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Section,
+    describe,
+    located,
+    refusal,
+)
+from alray.core.errors import PlanError
+from alray.planning.schedules.listed import ENDING, LARGEST_BYTES, is_listed, listed, text_of
+from alray.planning.schedules.schedule import Schedule
+from alray.planning.schedules.table import SCHEDULES, default_schedule
+
+if TYPE_CHECKING:
+    ScheduleName = str
+else:
+    ScheduleName = Literal[("auto", *SCHEDULES)]
+
+
+@dataclass(frozen=True)
+class _ByFile(ByShape):
+    """The discriminator of a schedule: whether a file lists it, or it has a name."""
+
+    def __call__(self, value: Any) -> str:
+        return self.tag if is_listed(value) else self.otherwise
+
+
+_FILE = WithJsonSchema({"type": "string", "pattern": r"\.csv$|\n"})
+
+
+def _listed(value: str, info: ValidationInfo) -> str:
+    """The text that stands for a file that lists a schedule. The spec holds what the file says, not where it lies: a
+    run folder needs no other file."""
+    text = value if "\n" in value else _read(located(value, info))
+    try:
+        listed(text)
+    except PlanError as error:
+        (problem,) = error.problems
+        raise refusal(problem.message, problem.hint or "correct the file") from error
+    return text
+
+
+def _read(file: Path) -> str:
+    """Raises refusal where there is no such file, or none that can be read."""
+    try:
+        if not file.is_file():
+            raise refusal(f"there is no file `{file}`", "a relative path is taken from the folder of the spec")
+        if file.stat().st_size > LARGEST_BYTES:
+            raise refusal(f"`{file}` has more than {LARGEST_BYTES:,} bytes", "list fewer micro-batches")
+        return text_of(file.name, file.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise refusal(f"`{file}` cannot be read: {error.strerror}", "give a readable file") from error
+    except UnicodeDecodeError as error:
+        raise refusal(f"`{file}` is not UTF-8 text", "give a file of actions as text") from error
+
+
+class Cost(Section):
+    """The costs of one component for one mini-batch, given instead of measured."""
+
+    forward_s: PositiveFloat
+    """Seconds of the forward pass."""
+    backward_s: NonNegativeFloat
+    """Seconds of the local losses and their gradients."""
+    update_s: NonNegativeFloat
+    """Seconds of the optimizers' steps."""
+
+
+def _partition(value: Any) -> Any:
+    if isinstance(value, list | tuple) or value in ("auto", "uniform", "parameters", "cyclic"):
+        return value
+    raise refusal(
+        f"expected `auto`, `uniform`, `parameters`, `cyclic` or a list, got {describe(value)}",
+        "a list holds the number of components of each stage, such as [2, 2]",
+    )
+
+
+def _micro_batches(value: Any) -> Any:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise refusal(f"expected `auto` or a whole number, got {describe(value)}", "leave it out for 2 per stage")
+
+
+def _stages(given: dict[str, Any]) -> int:
+    """Return the number of stages where it is left out.
+
+    Args:
+        given: the keys of the section before it.
+    """
+    partition, schedule = given["partition"], given["schedule"]
+    layout = None if schedule == "auto" else SCHEDULES[schedule].only_layout
+    if layout is not None:
+        return layout.stages
+    if isinstance(partition, str):
+        return 1
+    default = 1 if schedule == "auto" else SCHEDULES[schedule].default_virtual_stages
+    return max(1, len(partition) // (given["virtual_stages"] or default))
+
+
+class Pipeline(Section):
+    """Schedule, stages and partition."""
+
+    schedule: Annotated[
+        Annotated[ScheduleName, Tag("name")] | Annotated[str, BeforeValidator(_listed), _FILE, Tag("file")],
+        Discriminator(_ByFile(str, "file", "name")),
+        Input("file", ending=ENDING),
+    ] = "auto"
+    """Order of work. `auto`: `streamed` for local losses; for backpropagation `single` on one stage, `1f1b` on
+    several. The path of a .csv file: a pipeline of backpropagation that the file lists, a row for each stage with cells
+    such as 0F0 (virtual stage, kind, micro-batch)."""
+    partition: Annotated[
+        Annotated[Counts, Tag("list")] | Annotated[Literal["auto", "uniform", "parameters", "cyclic"], Tag("name")],
+        Discriminator(ByShape((list, tuple), "list", "name")),
+        BeforeValidator(_partition),
+    ] = "auto"
+    """Components per stage. `auto`: the step is as short as possible. `uniform`: even numbers of components.
+    `parameters`: even numbers of parameters. `cyclic`: components lie on the stages round-robin, each of them a virtual
+    stage of its own. A list: as given, `repeat` counted; with virtual stages, one entry per virtual stage."""
+    virtual_stages: PositiveInt | None = None
+    """Runs of components on each stage that do not follow each other, so that components lie on the stages round-robin
+    (cyclic placement): stage s of S holds virtual stages s, s + S, and so on. All schedules of local losses have them,
+    and of backpropagation interleaved_1f1b and zero_bubble. zb_v and dualpipe_v have two in the shape of a V: stage s
+    holds s and 2S - 1 - s. null: 2 for interleaved_1f1b, zb_v and dualpipe_v, those of the file for a schedule that a
+    file lists, otherwise 1; with `partition: cyclic` as many as each stage has components."""
+    stages: PositiveInt = Field(default_factory=_stages, json_schema_extra={"default": 1})
+    """Number of device stages. Left out with a `partition` that is a list: the length of that list, over the
+    virtual stages of each stage. Left out with a schedule that a file lists: the rows of the file."""
+    in_flight: Annotated[int, Field(ge=1, le=1024)] = 4
+    """Mini-batches that may wait on an edge between two stages. Pipelines of backpropagation ignore it: they have room
+    for every micro-batch."""
+    micro_batches: (
+        Annotated[
+            Annotated[PositiveInt, Tag("number")] | Annotated[Literal["auto"], Tag("name")],
+            Discriminator(ByShape(int, "number", "name")),
+            BeforeValidator(_micro_batches),
+        ]
+        | None
+    ) = None
+    """Equal parts that a mini-batch is cut into, in the pipelines of backpropagation except naive. null: 2 per stage.
+    If they do not divide the mini-batch: the next larger number that does, up to 4 per stage, or else the next smaller.
+    `auto`: the fewest, one per stage or more, with which every stage keeps within its memory (see
+    `resources.memory_bytes`); the number found is written to the run folder."""
+    micro_batch_norm: Literal["refuse", "accept"] = "refuse"
+    """Batch normalisation with micro-batches, each of which is then normalised by itself. Default: refuse."""
+    activation_checkpointing: bool = False
+    """Whether the stages of a pipeline of backpropagation keep only the inputs of micro-batches that wait for their
+    backward, and compute these forwards again, before the gradient arrives. It takes less memory and more time, and
+    gives the same bits. On one stage it changes nothing. Default: false."""
+    costs: Annotated[tuple[Cost, ...], Field(strict=False, min_length=1)] | None = None
+    """Costs of the components, one entry each. null: measured."""
+    links: Annotated[tuple[LinkSection, ...], Field(strict=False)] = ()
+    """Links between stages that are slower than this machine. One entry: every link. Several: from each stage to the
+    next one, and again from the first entry if there are more links. Messages are delayed as over such links, so the
+    stages must be on one machine and compute on processors. Plans count them too. `--inline` has no links. Default:
+    none."""
+
+    def link(self, lower: int) -> LinkSection | None:
+        """The link between stage `lower` and the next one; None if messages are not delayed."""
+        return self.links[lower % len(self.links)] if self.links else None
+
+    def resolved_schedule(self, *, local_losses: bool) -> Schedule:
+        """The schedule, with `auto` resolved for methods with or without local losses."""
+        if self.schedule != "auto":
+            return SCHEDULES[self.schedule]
+        return default_schedule(local_losses=local_losses, stages=self.stages)
+
+    def resolved_micro_batches(self, schedule: Schedule, samples: int) -> int:
+        """Micro-batches of one mini-batch, with null resolved; 1 in schedules that do not cut mini-batches.
+
+        `auto` depends on what components cost. Until that is known it stands for the fewest that are possible.
+
+        Args:
+            samples: of a mini-batch on one replica.
+        """
+        if self.micro_batches == "auto" and schedule.only_layout is None:
+            return self.stages
+        if self.micro_batches == "auto":
+            return schedule.default_micro_batches(self.stages)
+        return self.micro_batches or schedule.default_micro_batches(self.stages, samples)
+
+    def resolved_virtual_stages(self, schedule: Schedule, components: int | None) -> int:
+        """Virtual stages of each stage, with null resolved.
+
+        Args:
+            components: of the network; None: not known yet, which a cyclic partition may not be.
+        """
+        if self.virtual_stages is None and self.partition == "cyclic" and self.stages > 1 and components is not None:
+            return max(1, components // self.stages)
+        return self.virtual_stages or schedule.default_virtual_stages

@@ -1,0 +1,239 @@
+"""`replicas`: copies of the whole pipeline that share every mini-batch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+
+from alray.config.sections.choice import ByShape, Choice
+from alray.config.sections.duration import Duration, SpecDuration
+from alray.config.sections.section import (
+    Counts,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    Section,
+    describe,
+    refusal,
+)
+
+
+class DisturbanceSection(Section):
+    """Slows down replicas on purpose, for tests and studies. The keys of every disturbance."""
+
+    kind: str
+    """Name of the disturbance."""
+    factor: Annotated[float, Field(ge=1)] = 1.0
+    """Factor by which the computing time of a slowed replica is multiplied. Default: 1."""
+    added_s: Annotated[tuple[NonNegativeFloat, NonNegativeFloat], Field(strict=False)] | None = None
+    """Smallest and largest number of seconds that an epoch of a slowed replica takes longer, whatever its share of the
+    mini-batch; drawn uniformly for each epoch. The code of Ye et al. (arXiv 2007.11831) adds 5 to 10. null: none."""
+
+    @model_validator(mode="after")
+    def _slows(self) -> DisturbanceSection:
+        if self.factor == 1.0 and self.added_s is None:
+            raise refusal("a disturbance slows nobody", "set factor above 1, or added_s")
+        if self.added_s is not None and self.added_s[0] > self.added_s[1]:
+            raise refusal("the largest of added_s is below the smallest", "write, for example, [5, 10]")
+        return self
+
+
+class FixedDisturbance(DisturbanceSection):
+    """Slows the given replicas in the given epochs."""
+
+    kind: Literal["fixed"] = "fixed"
+    """`fixed`."""
+    workers: Annotated[tuple[NonNegativeInt, ...], Field(strict=False, min_length=1)]
+    """Numbers of the slowed replicas, counted from 0."""
+    epochs: Annotated[tuple[PositiveInt, PositiveInt], Field(strict=False)]
+    """First and last slowed epoch, counted from 1, both included."""
+
+
+class RandomDisturbance(DisturbanceSection):
+    """Slows replicas at random times, drawn from the seed of the run. With `added_s: [5, 10]` it is the test that the
+    code of Ye et al. (arXiv 2007.11831) makes."""
+
+    kind: Literal["random"]
+    """`random`."""
+    chance: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Probability that a replica becomes slow at the start of an epoch. Default: 0.1."""
+    least_epochs: PositiveInt = 4
+    """Smallest number of epochs that it stays slow. Default: 4."""
+    most_epochs: PositiveInt = 20
+    """Largest number of epochs that it stays slow; the number is drawn uniformly. Default: 20."""
+
+
+Disturbance = Annotated[
+    Annotated[FixedDisturbance, Tag("fixed")] | Annotated[RandomDisturbance, Tag("random")],
+    Discriminator(Choice("kind", default="fixed")),
+]
+
+
+class CompressionSection(Section):
+    """How gradients are compressed before they are sent. The keys of every compression."""
+
+    sent_share: ClassVar[float | None] = None
+    """Bytes that are sent for each byte of a float32 gradient; None where that depends on shapes."""
+
+    kind: str
+    """Name of the compression."""
+
+
+class NoCompression(CompressionSection):
+    """Gradients are sent unchanged."""
+
+    sent_share = 1.0
+
+    kind: Literal["none"] = "none"
+    """`none`."""
+
+
+class Fp16(CompressionSection):
+    """Gradients are sent and summed as 16-bit floats: half the bytes, the largest value is 65,504."""
+
+    sent_share = 0.5
+
+    kind: Literal["fp16"]
+    """`fp16`."""
+
+
+class Bf16(CompressionSection):
+    """Gradients are sent and summed as bfloat16: half the bytes, the range of float32, 8 bits of precision."""
+
+    sent_share = 0.5
+
+    kind: Literal["bf16"]
+    """`bf16`."""
+
+
+class Qsgd(CompressionSection):
+    """QSGD (Alistarh et al. 2017, arXiv 1610.02132): gradients are rounded at random to a few levels.
+
+    On average nothing is lost, so it keeps no error. Levels of different replicas cannot be added up on the way: each
+    replica receives those of all others.
+    """
+
+    kind: Literal["qsgd"]
+    """`qsgd`."""
+    bits: Literal[2, 4, 8] = 8
+    """Number of bits of a gradient: 2, 4 or 8, for 3, 15 or 255 levels. Default: 8."""
+    bucket: PositiveInt = 512
+    """Number of gradients that share one scale, which is sent with them. Default: 512."""
+
+
+class PowerSgd(CompressionSection):
+    """PowerSGD (Vogels et al. 2019, arXiv 1905.13727): a matrix is sent as two thin factors.
+
+    It uses error feedback and a warm start. Parameters of one dimension are sent unchanged.
+    """
+
+    kind: Literal["powersgd"]
+    """`powersgd`."""
+    rank: PositiveInt = 2
+    """Number of columns of the factors. More columns send more bytes and lose less precision. Default: 2."""
+    start_iteration: NonNegativeInt = 0
+    """Number of updates at the start of a run without compression. Default: 0."""
+
+
+class TopK(CompressionSection):
+    """Only the entries of largest magnitude are sent. The others are added to the next gradient (error feedback)."""
+
+    kind: Literal["top_k"]
+    """`top_k`."""
+    fraction: Annotated[float, Field(gt=0, le=1)] = 0.01
+    """Share in 0..1 of a component's gradient that is sent. Default: 0.01."""
+
+
+Compression = Annotated[
+    Annotated[NoCompression, Tag("none")]
+    | Annotated[Fp16, Tag("fp16")]
+    | Annotated[Bf16, Tag("bf16")]
+    | Annotated[Qsgd, Tag("qsgd")]
+    | Annotated[PowerSgd, Tag("powersgd")]
+    | Annotated[TopK, Tag("top_k")],
+    Discriminator(Choice("kind", default="none")),
+]
+
+AllReduce = Literal["backend", "ring", "halving_doubling", "tree", "star"]
+
+
+def _in_steps(duration: Duration) -> Duration:
+    if duration.unit != "steps":
+        raise refusal(f"expected a number of mini-batches, got `{duration}`", "write `N steps`")
+    return duration
+
+
+class AverageEvery(Section):
+    """Model averaging (local SGD; Stich 2019, arXiv 1805.09767): replicas train separately and then average weights.
+
+    The mean is weighted by the replicas' shares of the mini-batch. Evaluations, checkpoints and the end of a run
+    between two averages show and keep the mean, and do not change the training.
+    """
+
+    average_every: Annotated[
+        SpecDuration,
+        AfterValidator(_in_steps),
+        WithJsonSchema({"type": "string", "pattern": r"^[0-9]+ *steps?$", "examples": ["8 steps"]}),
+    ]
+    """Number of mini-batches between two averages, as `N steps`."""
+
+    @property
+    def num_steps(self) -> int:
+        """The number of mini-batches between two averages."""
+        return int(self.average_every.count)
+
+
+def _synchronise(value: Any) -> Any:
+    if isinstance(value, dict | AverageEvery) or value == "every_step":
+        return value
+    raise refusal(
+        f"expected `every_step` or a section, got {describe(value)}",
+        "write a section as, for example, {average_every: 8 steps}",
+    )
+
+
+class Replicas(Section):
+    """Data parallelism: every replica processes its share of each mini-batch."""
+
+    count: PositiveInt = 1
+    """Number of replicas. Default: 1."""
+    all_reduce: AllReduce = "backend"
+    """Algorithm that sums gradients over the replicas. `backend`: the one of gloo. All algorithms give the same sums up
+    to rounding; they differ in the number and size of messages. Default: backend."""
+    compression: Compression = NoCompression()
+    """Compression of gradients before they are sent: a section with `kind`, or the bare name of a kind.
+    Default: none."""
+    balance: Literal["fixed", "dynamic_batch_size"] = "fixed"
+    """Number of samples of each replica. `fixed`: the same in every epoch. `dynamic_batch_size`: distributed again
+    after each epoch, according to the computing times of the replicas (Ye et al., arXiv 2007.11831). A replica keeps
+    one sample at least, and two where batch normalisation gets maps of one pixel. Default: fixed."""
+    engine: Literal["graph", "ray_train"] = "graph"
+    """Engine of data parallelism. `graph`: that of alray. `ray_train`: Ray Train's TorchTrainer with torch's DDP, as a
+    baseline, for backpropagation on one stage. It does not run with `--inline`, and its checkpoints do not contain the
+    state of PowerSGD. Default: graph."""
+    synchronise: Annotated[
+        Annotated[AverageEvery, Tag("section")] | Annotated[Literal["every_step"], Tag("name")],
+        Discriminator(ByShape((dict, AverageEvery), "section", "name")),
+        BeforeValidator(_synchronise),
+    ] = "every_step"
+    """When replicas synchronise. `every_step`: they average the gradients in each update, so that n replicas train as
+    one replica would. A section: they average the weights from time to time, which changes the mathematics.
+    Default: every_step."""
+    sync_batch_norm: bool = False
+    """Whether batch normalisation computes its statistics over all replicas. The replicas then wait for each other in
+    the forward and backward pass; it does not run with `--inline`. Default: false, each replica uses its own share of
+    the mini-batch."""
+    disturbance: Disturbance | None = None
+    """Disturbance that slows replicas on purpose. null: none."""
+    shares: Counts | None = None
+    """Number of samples of a mini-batch for each replica, one entry for each replica. Their sum is `data.batch_size`.
+    null: equal shares; if the batch does not divide evenly, the first replicas get one sample more."""
+
+    def average_interval(self, accumulate: int) -> int:
+        """The number of mini-batches between two averages of gradients or weights.
+
+        Args:
+            accumulate: those of an update.
+        """
+        return accumulate if self.synchronise == "every_step" else self.synchronise.num_steps

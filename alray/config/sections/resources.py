@@ -1,0 +1,77 @@
+"""`resources`: devices, threads, and what each stage requests from Ray."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from alray.config.sections.choice import ByShape
+from alray.config.sections.section import PositiveFloat, PositiveInt, Section, describe, refusal
+
+Bundle = Annotated[dict[str, PositiveFloat], Field(min_length=1)]
+"""The request of one stage, by Ray's names: CPU, GPU, memory (in bytes) or a custom resource."""
+
+
+def _per_stage(value: Any) -> Any:
+    if isinstance(value, dict | list | tuple):
+        return value
+    raise refusal(
+        f"expected a section or a list of them, got {describe(value)}",
+        "write, for example, {CPU: 1} or {CPU: 2, GPU: 1}",
+    )
+
+
+class Resources(Section):
+    """The resources of a machine or cluster that the run uses."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device of the stages. `auto`: cuda for stages that request a GPU in `per_stage`, cpu for the others.
+    Default: auto."""
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Number of threads of a stage, also with `--inline`. Default: 1."""
+    tf32: Literal["none", "convolutions", "all"] = "convolutions"
+    """Operations on GPUs that round their float32 inputs to TF32, which is faster and less precise: `none`,
+    `convolutions`, or `all`, which adds matrix products. It changes the bits, and does nothing on a CPU. Default:
+    convolutions, as in torch."""
+    per_stage: Annotated[
+        Annotated[Bundle, Tag("section")]
+        | Annotated[tuple[Bundle, ...], Field(strict=False, min_length=1), Tag("list")],
+        Discriminator(ByShape((list, tuple), "list", "section")),
+        BeforeValidator(_per_stage),
+    ] = Field(default_factory=lambda: {"CPU": 1.0})
+    """Resources that Ray reserves for each stage: one section for all stages, or a list with one section for each
+    stage. Default: one CPU."""
+    memory_bytes: PositiveInt | None = None
+    """Memory of a stage in bytes. `pipeline.partition: auto` and `pipeline.micro_batches: auto` stay within it. null:
+    the `memory` in `per_stage`; without that, the memory of the GPU, or an equal part of the machine's memory."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels that a node must have to run a stage. Default: none."""
+    stage_speed: Annotated[
+        Annotated[Literal["auto"], Tag("word")]
+        | Annotated[tuple[PositiveFloat, ...], Field(strict=False, min_length=1), Tag("list")],
+        Discriminator(ByShape((list, tuple), "list", "word")),
+    ] = "auto"
+    """Speed of each stage's device relative to the device on which `alray` was started, one number for each stage. The
+    plan divides times by it. `auto`: measured if stages are on other nodes or other kinds of devices and
+    `pipeline.costs` is not given. Default: auto."""
+
+    @property
+    def resolved_device(self) -> Literal["cpu", "cuda"]:
+        """The device, with `auto` resolved: cuda if any stage uses it."""
+        return "cuda" if "cuda" in map(self._device_of, self.bundles(1)) else "cpu"
+
+    def device_of(self, stage: int) -> Literal["cpu", "cuda"]:
+        """Return the kind of device of a stage. `per_stage` may request GPUs for some stages only."""
+        return self._device_of(self.bundles(stage + 1)[stage])
+
+    def _device_of(self, bundle: dict[str, float]) -> Literal["cpu", "cuda"]:
+        if self.device != "auto":
+            return self.device
+        return "cuda" if "GPU" in bundle else "cpu"
+
+    def bundles(self, stages: int) -> list[dict[str, float]]:
+        """Return the request of each of `stages` stages, in order."""
+        if isinstance(self.per_stage, dict):
+            return [dict(self.per_stage) for _ in range(stages)]
+        return [dict(bundle) for bundle in self.per_stage]

@@ -1,0 +1,148 @@
+"""The base class of all sections of a spec, number types with bounds, and the wording of values in messages."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from alray.core.errors import printable
+
+PLAIN = "plain"
+"""Type of the errors that already have a message for the user (see `refusal`)."""
+
+_SIMILARITY = 0.7  # of two words, to suggest one for the other: `channels` for `chanels`, but not `cpu` for `gpu`
+
+
+class Section(BaseModel):
+    """A mapping of the spec. It is frozen, refuses unknown keys and does not convert types.
+
+    The docstring of a field says what it is, its unit and its default. JSON Schema and error messages use these
+    docstrings, so the first sentence is a noun phrase.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        validate_default=False,
+    )
+
+    abbreviation: ClassVar[str] = ""
+    """Short name of the kind that this section stands for, such as BP, if the field has one."""
+
+
+def refusal(message: str, hint: str) -> PydanticCustomError:
+    """Return the error that a validator raises.
+
+    Args:
+        message: what is wrong.
+        hint: what to do about it.
+    """
+    return PydanticCustomError(PLAIN, "{message}", {"message": printable(message), "hint": printable(hint)})
+
+
+def describe(value: Any) -> str:
+    """Return a value as messages name it: "the text `abc`", "12", "true", "null", "a list", "a section"."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        shown = value.replace("\n", "\\n")
+        return f"the text `{shown if len(shown) <= 60 else shown[:57] + '...'}`"
+    if isinstance(value, int | float):
+        return f"{value}"
+    if isinstance(value, dict):
+        return "a section"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return f"a {type(value).__name__}"
+
+
+def listed(words: Sequence[str], last: str = "or") -> str:
+    """Return words as a list in code quotes: "`a`", "`a` or `b`", "`a`, `b` or `c`"."""
+    quoted = [f"`{word}`" for word in words]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} {last} {quoted[-1]}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that the user probably meant by `word`, if there is one."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    matches = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=_SIMILARITY)
+    return by_lower[matches[0]] if matches else None
+
+
+def is_too_long(path: str) -> bool:
+    """Whether no file of Linux can have this path: a name has at most 255 bytes, a path 4,095."""
+    content = path.encode("utf-8", "surrogateescape")
+    return len(content) > 4_095 or any(len(name) > 255 for name in content.split(b"/"))
+
+
+def located(value: Any, info: ValidationInfo) -> Path:
+    """Return the path that a spec gives. A relative one is taken from the folder `context["directory"]`."""
+    return path_from(value, (info.context or {}).get("directory"))
+
+
+def path_from(value: Any, directory: Path | None) -> Path:
+    """The path that a value of a spec stands for.
+
+    Args:
+        directory: where relative paths begin; None: they stay relative.
+
+    Raises:
+        refusal: if it stands for none.
+    """
+    if not isinstance(value, str | Path):
+        raise refusal(f"expected a path, got {describe(value)}", "write a path as text, such as data/train")
+    if not str(value).strip() or "\0" in str(value):
+        raise refusal("expected a path that is not empty and has no NUL characters", "write, for example, data/train")
+    if is_too_long(str(value)):
+        raise refusal("this path is longer than that of any file", "write, for example, data/train")
+    try:
+        path = Path(value).expanduser()
+    except RuntimeError as error:  # "~name" without such a user
+        raise refusal(
+            f"`{value}` begins with a home folder that does not exist", "write the whole path, or `~/` for your own"
+        ) from error
+    return path if directory is None else Path(directory) / path
+
+
+@dataclass(frozen=True)
+class Input:
+    """Marks a path that is read: what there must be. A text is only a path if it ends with `ending`, and is none if
+    the pattern `name` matches it."""
+
+    kind: Literal["file", "folder"]
+    ending: str = ""
+    name: str | None = None
+
+    def marks(self, value: Any) -> bool:
+        """Whether a value of the field is such a path."""
+        text = str(value)
+        return text.endswith(self.ending) and (self.name is None or re.fullmatch(self.name, text) is None)
+
+
+SpecPath = Annotated[Path, BeforeValidator(located)]
+"""A path. A relative one is taken from the folder of the spec, which `context["directory"]` gives."""
+InputFile = Annotated[SpecPath, Input("file")]
+"""The path of a file that is read."""
+InputFolder = Annotated[SpecPath, Input("folder")]
+"""The path of a folder that is read."""
+
+PositiveInt = Annotated[int, Field(ge=1)]
+Width = Annotated[int, Field(ge=1, le=1_000_000)]
+"""The width of a layer. The bound keeps the size of a square matrix of this width within 64 bits."""
+PositiveFloat = Annotated[float, Field(gt=0)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+NonNegativeFloat = Annotated[float, Field(ge=0)]
+Counts = Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=1)]
+"""At least one positive integer. Not strict, because YAML gives lists, not tuples."""

@@ -1,0 +1,211 @@
+"""The whole spec as one typed value. Attributes are named exactly as the YAML keys."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from alray.config.sections.blocks import (
+    Block,
+    BlockSection,
+    Embedding,
+    LinearLayer,
+    Lstm,
+    Mlp,
+    Model,
+    OwnBlock,
+    Residual,
+    Stem,
+    Transformer,
+    Vgg,
+)
+from alray.config.sections.data import (
+    Data,
+    DataSection,
+    Digits,
+    Docstrings,
+    HuggingFace,
+    ImageFolder,
+    OwnData,
+    Synthetic,
+    Text,
+    TextCsv,
+    TextFolder,
+    TextSection,
+    TinyImagenet,
+    Torchvision,
+)
+from alray.config.sections.duration import Duration
+from alray.config.sections.lr_schedule import Constant, Cosine, Linear, LrSchedule
+from alray.config.sections.method import (
+    AssociatedLearning,
+    Backpropagation,
+    Bridge,
+    Head,
+    Method,
+    OwnMethod,
+    SupervisedContrastive,
+)
+from alray.config.sections.optimizer import Adam, AdamW, Lars, Optimizer, Sgd
+from alray.config.sections.pipeline import Cost, Pipeline
+from alray.config.sections.replicas import (
+    AverageEvery,
+    Bf16,
+    Compression,
+    Disturbance,
+    FixedDisturbance,
+    Fp16,
+    NoCompression,
+    PowerSgd,
+    RandomDisturbance,
+    Replicas,
+    TopK,
+)
+from alray.config.sections.resources import Resources
+from alray.config.sections.run import Checkpoint, RunSection, StopAt
+from alray.config.sections.section import Section, describe, refusal
+from alray.config.sections.task import CLASSIFICATION, Task
+from alray.planning.schedules.table import SCHEDULES
+
+__all__ = [
+    "Adam",
+    "AdamW",
+    "AssociatedLearning",
+    "AverageEvery",
+    "Backpropagation",
+    "Bf16",
+    "Block",
+    "BlockSection",
+    "Bridge",
+    "Checkpoint",
+    "Compression",
+    "Constant",
+    "Cosine",
+    "Cost",
+    "Data",
+    "DataSection",
+    "Digits",
+    "Disturbance",
+    "Docstrings",
+    "Duration",
+    "Embedding",
+    "FixedDisturbance",
+    "FolderName",
+    "Fp16",
+    "Head",
+    "HuggingFace",
+    "ImageFolder",
+    "Lars",
+    "Linear",
+    "LinearLayer",
+    "LrSchedule",
+    "Lstm",
+    "Method",
+    "Mlp",
+    "Model",
+    "NoCompression",
+    "Optimizer",
+    "OwnBlock",
+    "OwnData",
+    "OwnMethod",
+    "Pipeline",
+    "PowerSgd",
+    "RandomDisturbance",
+    "Replicas",
+    "Residual",
+    "Resources",
+    "RunSection",
+    "Sgd",
+    "Spec",
+    "Stem",
+    "StopAt",
+    "SupervisedContrastive",
+    "Synthetic",
+    "Text",
+    "TextCsv",
+    "TextFolder",
+    "TextSection",
+    "TinyImagenet",
+    "TopK",
+    "Torchvision",
+    "Transformer",
+    "Vgg",
+]
+
+
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+
+
+def _folder_name(name: str) -> str:
+    if re.fullmatch(_NAME, name) is None:
+        raise refusal(
+            f"{describe(name)} cannot name a folder",
+            "use up to 100 letters, digits, `.`, `_` and `-`, a letter or digit first",
+        )
+    return name
+
+
+FolderName = Annotated[str, AfterValidator(_folder_name), WithJsonSchema({"type": "string", "pattern": _NAME})]
+"""A name that a folder can have."""
+
+
+class Spec(Section):
+    """One training run of alray."""
+
+    version: Literal[1] = 1
+    """Version of the grammar."""
+    name: FolderName
+    """Name of the run: its folder is `runs/<name>-<time>`. Letters, digits, `.`, `_` and `-`."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """All random numbers are drawn from it."""
+    data: Data
+    """Where samples come from, and how they become mini-batches."""
+    model: Model
+    """The network."""
+    task: Task = CLASSIFICATION
+    """What is learned: classes, labels, numbers or the next token."""
+    method: Method = AssociatedLearning()
+    """How it is trained."""
+    optimizer: Optimizer = Adam()
+    """How weights are updated."""
+    lr_schedule: LrSchedule = Constant()
+    """How the learning rate changes."""
+    pipeline: Pipeline = Pipeline()
+    """Stages and schedule."""
+    resources: Resources = Resources()
+    """Devices and threads."""
+    replicas: Replicas = Replicas()
+    """Data parallelism."""
+    run: RunSection
+    """How long to train, checkpoints, evaluations."""
+
+    @property
+    def schedule(self) -> str:
+        """The pipeline's schedule, with `auto` resolved, as `alray.planning.schedules.table.SCHEDULES` knows it: by its
+        name, or by the text that stands for a file."""
+        if self.pipeline.schedule != "auto":
+            return self.pipeline.schedule
+        return self.pipeline.resolved_schedule(local_losses=self.method.local_losses).name
+
+    @property
+    def schedule_name(self) -> str:
+        """The name of the schedule as it is shown; of a file, its name."""
+        return SCHEDULES[self.schedule].name
+
+    @property
+    def micro_batches(self) -> int:
+        """The pipeline's micro-batches per mini-batch, with null resolved."""
+        samples = self.data.batch_size // self.replicas.count  # of a replica that has an equal share
+        return self.pipeline.resolved_micro_batches(SCHEDULES[self.schedule], samples)
+
+    @property
+    def trains_own_code(self) -> bool:
+        """Whether the user's own code computes gradients: that of a block or of the method."""
+        return isinstance(self.method, OwnMethod) or self.model.is_own
+
+    @property
+    def virtual_stages(self) -> int:
+        """The pipeline's virtual stages per stage, with null resolved."""
+        return self.pipeline.resolved_virtual_stages(SCHEDULES[self.schedule], self.model.num_components)

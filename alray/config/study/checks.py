@@ -1,0 +1,280 @@
+"""Checks of a study that look at more than one key: each gives the key, what is wrong, and the hint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any
+
+from alray.config.loading.find_class import class_fault
+from alray.config.sections.checks import Finding
+from alray.config.sections.grammar import marked
+from alray.config.sections.own_code import OwnClass, parse_python_reference
+from alray.config.sections.paths import Path
+from alray.config.sections.section import describe, listed
+from alray.config.sections.spec import Spec
+from alray.config.sections.task import DEFAULT as DEFAULT_TASK
+from alray.config.study.points import value_text
+from alray.config.study.section import VARIANT, OwnScheduler, OwnSearch, Search, Space, Study
+
+StudyCheck = Callable[[Study], Iterator[Finding]]
+
+_MOST_POINTS = 10_000
+MOST_VALUES = 1_000_000
+"""Values of all specs that are checked before a study runs, of every point and every end of its search: a minute."""
+_MOST_TRIALS = 100_000
+_MOST_SETTINGS = 200
+
+
+def base_is_a_file(study: Study) -> Iterator[Finding]:
+    """The trials begin with a spec."""
+    if not study.base.is_file():
+        yield ("base",), f"the file {study.base} does not exist", "give a spec, relative to the folder of the study"
+
+
+def axes_are_lists(study: Study) -> Iterator[Finding]:
+    """An axis has values, each of them once. The axis `variant` has named groups of settings."""
+    for axis, values in study.axes.items():
+        if axis == VARIANT:
+            yield from _variants(values)
+        elif not isinstance(values, list):
+            yield ("axes", axis), f"expected a list of values, got {describe(values)}", "write, for example, [1, 2, 4]"
+        elif not values:
+            yield ("axes", axis), "the axis has no values", "give at least one value, or remove the axis"
+        else:
+            texts = [json.dumps(value, sort_keys=True) for value in values]
+            for index, text in enumerate(texts):
+                if text in texts[:index]:
+                    yield ("axes", axis, index), f"{value_text(values[index])} is given twice", "keep one of them"
+
+
+def _variants(variants: object) -> Iterator[Finding]:
+    hint = "write, for example, {streamed: {}, naive: {pipeline.schedule: naive}}"
+    if not isinstance(variants, dict):
+        yield ("axes", VARIANT), f"expected named groups of settings, got {describe(variants)}", hint
+    elif not variants:
+        yield ("axes", VARIANT), "the axis has no values", "give at least one variant, or remove the axis"
+    else:
+        for name, settings in variants.items():
+            if not isinstance(settings, dict):
+                yield ("axes", VARIANT, name), f"expected keys of the base spec, got {describe(settings)}", hint
+            else:
+                for key in settings:
+                    if not all(key.split(".")):
+                        yield ("axes", VARIANT, name, key), "this cannot be a key of a spec", "write optimizer.lr, say"
+
+
+def it_has_an_end(study: Study) -> Iterator[Finding]:
+    """The combinations of all values are not too many to be checked, and the trials not too many to be listed."""
+    lengths = {axis: len(values) for axis, values in study.axes.items() if isinstance(values, list | dict) and values}
+    points = prod(lengths.values())
+    if points > _MOST_POINTS:
+        longest = max(lengths, key=lambda axis: lengths[axis])
+        yield ("axes", longest), f"the axes make {points:,} points, more than {_MOST_POINTS:,}", "give fewer values"
+        return
+    settings = study.search.trials if study.search is not None else 1
+    if points * study.repeats * settings > _MOST_TRIALS:
+        longest_key = ("repeats",) if study.repeats >= settings else ("search", "trials")
+        yield longest_key, f"the study would have more than {_MOST_TRIALS:,} trials", "give a smaller number"
+
+
+def a_point_is_a_few_keys(study: Study) -> Iterator[Finding]:
+    """Check that a point sets only a few keys. More keys than a spec has are a mistake, and take minutes to check."""
+    variants = study.axes.get(VARIANT)
+    groups: dict[Path, object] = {("set",): study.set, ("follow",): study.follow}
+    if isinstance(variants, dict):
+        groups |= {("axes", VARIANT, name): settings for name, settings in variants.items()}
+    for path, settings in groups.items():
+        if isinstance(settings, dict) and len(settings) > _MOST_SETTINGS:
+            yield path, f"{len(settings):,} keys are set, more than {_MOST_SETTINGS}", "set fewer keys of the base"
+
+
+def followed_axes_have_values(study: Study) -> Iterator[Finding]:
+    """A key follows an axis whose values are those of a key. Another axis cannot set it."""
+    axes = [axis for axis in study.axes if axis != VARIANT]
+    for key, axis in study.follow.items():
+        if axis not in axes:
+            hint = f"choose {listed(axes)}" if axes else "add the axis, with a list of values"
+            yield ("follow", key), f"`{axis}` is not an axis with a list of values", hint
+        if key in study.axes:
+            yield ("follow", key), "an axis of the study sets this key", "remove one of the two"
+
+
+def a_key_is_set_once(study: Study) -> Iterator[Finding]:
+    """Check that no key of an axis is drawn at random too, and that no axis sets a key that the study itself sets."""
+    searched = _searched(study.search) if study.search is not None else []
+    for path, key in searched:
+        if key in study.axes:
+            yield path, "an axis of the study sets this key", "remove one of the two"
+        if key == "seed":
+            yield path, "`repeats` sets the seeds of the trials", "remove it"
+    if study.repeats > 1 and "seed" in study.axes:
+        yield ("axes", "seed"), "`repeats` sets the seeds of the trials", "remove one of the two"
+    if study.target is not None and "run.stop_at" in {**study.set, **study.axes, **{key: None for _, key in searched}}:
+        yield ("target",), "`target` sets run.stop_at, and so does another key", "remove one of the two"
+
+
+def _searched(search: Search) -> list[tuple[Path, str]]:
+    """Every key that is searched, with its path in the study."""
+    found: list[tuple[Path, str]] = [(("search", "space", key), key) for key in search.space]
+    for name, own in search.variants.items():
+        found += [(("search", "variants", name, key), key) for key in own]
+    return found
+
+
+def named_variants_exist(study: Study) -> Iterator[Finding]:
+    """Check that every variant with a search space or a target of its own is a variant of the study."""
+    variants = study.axes.get(VARIANT)
+    names = list(variants) if isinstance(variants, dict) else []
+    hint = f"choose one of {listed(names)}" if names else f"add the axis `{VARIANT}`"
+    for section, of in (("search", study.search), ("target", study.target)):
+        for name in of.variants if of is not None else ():
+            if name not in names:
+                yield (section, "variants", name), f"`{name}` is not a variant of the study", hint
+
+
+def claims_name_values_of_axes(study: Study) -> Iterator[Finding]:
+    """A claim is about points of the study; figures of the way to a target need one."""
+    for number, verdict in enumerate(study.verdicts):
+        selectors: list[tuple[Path, dict[str, Any]]] = [(("of",), verdict.of)]
+        selectors += [(("over", index), each) for index, each in enumerate(verdict.over)]
+        selectors += [(("minus", index), each) for index, each in enumerate(verdict.minus)]
+        for path, selector in selectors:
+            for axis, value in selector.items():
+                values = study.axes.get(axis)
+                if not isinstance(values, list | dict):
+                    hint = f"choose {listed(list(study.axes))}" if study.axes else "add the axis"
+                    yield ("verdicts", number, *path, axis), f"`{axis}` is not an axis of the study", hint
+                elif json.dumps(value) not in map(json.dumps, values):
+                    hint = (
+                        f"choose {listed([value_text(each) for each in values])}" if values else "give the axis values"
+                    )
+                    yield ("verdicts", number, *path, axis), f"`{axis}` has no value {value_text(value)}", hint
+        if study.target is None and verdict.figure.endswith(("_to_target", "batch_size", "_up_to", "plateau_from")):
+            message = f"`{verdict.figure}` is about the way to a target, and there is none"
+            yield ("verdicts", number, "figure"), message, "add `target`, or decide by another figure"
+
+
+def columns_differ(study: Study) -> Iterator[Finding]:
+    """A figure has one column."""
+    for number, name in enumerate(study.columns):
+        if name in study.columns[:number]:
+            yield ("columns", number), f"`{name}` is a column already", "remove one of them"
+
+
+def trials_share_a_metric(study: Study) -> Iterator[Finding]:
+    """Values of two metrics cannot be compared."""
+    keys: list[tuple[Path, str]] = [(("axes", axis), axis) for axis in study.axes if axis != VARIANT]
+    variants = study.axes.get(VARIANT)
+    for name, settings in variants.items() if isinstance(variants, dict) else ():
+        keys += [(("axes", VARIANT, name, key), key) for key in settings] if isinstance(settings, dict) else []
+    keys += _searched(study.search) if study.search is not None else []
+    for path, key in keys:
+        if key in ("task", "task.kind", "task.metric"):
+            yield path, "trials of different metrics cannot be compared", "set it for all of them, in `set`"
+
+
+def times_tell_no_accuracy(study: Study) -> Iterator[Finding]:
+    """A study that measures times only has neither a goal for accuracies nor claims about them."""
+    if study.measures == "all":
+        return
+    wants: dict[Path, object] = {("target",): study.target, ("search",): study.search}
+    wants[("early_exit",)] = study.early_exit
+    for path, wanted in wants.items():
+        if wanted is not None:
+            yield path, "`measures: times` leaves out accuracies, which this needs", "remove one of the two"
+    for number, verdict in enumerate(study.verdicts):
+        if verdict.figure in ("validation", "test"):
+            message = "`measures: times` leaves out accuracies"
+            yield ("verdicts", number, "figure"), message, "decide by a time, or write measures: all"
+    for number, name in enumerate(study.columns):
+        if name in ("validation", "test"):
+            yield ("columns", number), "`measures: times` leaves out accuracies", "remove it, or write measures: all"
+
+
+def halving_needs_a_search(study: Study) -> Iterator[Finding]:
+    """ASHA compares the trials of one point, which differ only by their search."""
+    if study.trial_scheduler.kind == "asha" and study.search is None:
+        yield ("trial_scheduler",), "`asha` compares the trials of a search, and there is none", "add `search`"
+
+
+def resources_are_known(study: Study) -> Iterator[Finding]:
+    """Check that no drawn setting changes a trial's resources: they are requested before the setting is drawn."""
+    if study.search is None:
+        return
+    changed = isinstance(study.trial_scheduler, OwnScheduler)
+    for path, key in _searched(study.search) if changed or study.search.kind != "random" else ():
+        for fixed in ("pipeline.stages", "replicas.count", "resources"):
+            if all(one == other for one, other in zip(key.split("."), fixed.split("."), strict=False)):
+                who = f"`{study.trial_scheduler.kind}` may change values while a trial runs"
+                if study.search.kind != "random":
+                    who = f"`{study.search.kind}` proposes values when a trial starts"
+                message = f"{who}, and {fixed} decides where it can start"
+                yield path, message, "make it an axis" + ("" if changed else ", or search with `kind: random`")
+
+
+def own_searchers_know_the_space(study: Study) -> Iterator[Finding]:
+    """A searcher of Ray Tune gets the space in Tune's own distributions."""
+    if isinstance(study.search, OwnSearch):
+        spaces: dict[Path, Space] = {("space",): study.search.space}
+        spaces |= {("variants", name): own for name, own in study.search.variants.items()}
+        for path, space in spaces.items():
+            for key, distribution in space.items():
+                if distribution.one_minus_loguniform is not None:
+                    message = "Ray Tune has no such distribution for its searchers"
+                    yield ("search", *path, key, "one_minus_loguniform"), message, "give `uniform`, or a `choice`"
+
+
+def of_tune(reference: str) -> bool:
+    """Whether a class is one of Ray Tune's searchers or trial schedulers, which are installed with alray."""
+    return parse_python_reference(reference).module.startswith(("ray.tune.search", "ray.tune.schedulers"))
+
+
+def classes_exist(study: Study, *, allow_elsewhere: bool) -> Iterator[Finding]:
+    """The user's searcher and trial scheduler are defined in modules next to the base."""
+    for path, reference, _ in marked(study, OwnClass):
+        elsewhere = allow_elsewhere or of_tune(reference)
+        fault = class_fault(reference, study.base.parent, allow_elsewhere=elsewhere)
+        if fault is not None:
+            yield path, *fault
+
+
+def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
+    """Yield each reason why a trial cannot run this spec: key of the spec, message, hint."""
+    if spec.replicas.engine == "ray_train":
+        message = "a trial runs in a placement group of its own, where the workers of `ray_train` have no room"
+        yield "replicas.engine", message, "set replicas.engine to graph"
+    if study.early_exit is not None and spec.task.kind != DEFAULT_TASK:
+        message = f"early exits ask how sure a class is, and the task {spec.task.kind} has no classes"
+        yield "task.kind", message, "remove `early_exit` from the study"
+    scheduler, own = study.trial_scheduler.kind, isinstance(study.trial_scheduler, OwnScheduler)
+    proposed = study.search is not None and study.search.kind != "random"
+    if (scheduler != "fifo" or proposed) and not spec.data.has_validation:
+        who = scheduler if scheduler != "fifo" or study.search is None else study.search.kind
+        message = f"`{who}` compares trials on a validation set, and there is none"
+        yield "data.validation_fraction", message, "set data.validation_fraction, to 0.1 say"
+    if scheduler != "fifo" and spec.run.evaluate_every is None:
+        message = f"`{scheduler}` compares trials by their evaluations, and there are none before the end"
+        yield "run.evaluate_every", message, "set run.evaluate_every"
+    elif own and spec.run.checkpoint is not None and spec.run.checkpoint.every != spec.run.evaluate_every:
+        message = f"`{scheduler}` may pause a trial at an evaluation, and there is no checkpoint at each of them"
+        yield "run.checkpoint.every", message, "give it the value of run.evaluate_every, or set run.checkpoint to null"
+
+
+CHECKS: tuple[StudyCheck, ...] = (
+    base_is_a_file,
+    axes_are_lists,
+    it_has_an_end,
+    a_point_is_a_few_keys,
+    followed_axes_have_values,
+    a_key_is_set_once,
+    named_variants_exist,
+    claims_name_values_of_axes,
+    columns_differ,
+    trials_share_a_metric,
+    times_tell_no_accuracy,
+    halving_needs_a_search,
+    resources_are_known,
+    own_searchers_know_the_space,
+)

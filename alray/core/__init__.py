@@ -1,0 +1,1 @@
+"""What everything else rests on: errors, files, the run folder, seeds. It knows neither specs nor torch's networks."""

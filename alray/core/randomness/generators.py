@@ -1,0 +1,50 @@
+"""The global random generators of torch, NumPy and Python: seeded for one purpose, and put back.
+
+alray's own code draws from generators of its own, except torch's layers in training. A user's code may draw from any of
+these.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy
+import torch
+
+from alray.core.randomness.seeds import derive_seed
+
+_CPU = torch.device("cpu")
+
+
+def seed_torch(device: torch.device, seed: int, *purpose: str | int) -> None:
+    """Seed torch's generators, on the CPU and on `device`, from (seed, purpose)."""
+    _seed_torch(device, derive_seed(seed, *purpose))
+
+
+def seed_all(device: torch.device, seed: int, *purpose: str | int) -> None:
+    """Seed torch's generators as `seed_torch` does, and those of NumPy and of `random` from the same value."""
+    value = derive_seed(seed, *purpose)
+    _seed_torch(device, value)
+    numpy.random.seed(value % 2**32)
+    random.seed(value)
+
+
+def _seed_torch(device: torch.device, value: int) -> None:
+    torch.default_generator.manual_seed(value)
+    if device.type == "cuda":
+        with torch.cuda.device(device):  # the current device may be another one
+            torch.cuda.manual_seed(value)
+
+
+@contextmanager
+def put_back(device: torch.device = _CPU) -> Iterator[None]:
+    """At the end, all generators have the state that they have now: those of the CPU, and torch's on `device`."""
+    of_numpy, of_python = numpy.random.get_state(), random.getstate()
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        try:
+            yield
+        finally:
+            numpy.random.set_state(of_numpy)
+            random.setstate(of_python)

@@ -1,0 +1,122 @@
+"""Errors of the operating system: what ran out or could not be written, and how to correct it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from alray.core.errors import AlrayError, DiskFault, RequestError, SystemFault
+
+_NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't allocate memory", "std::bad_alloc")
+_NO_DESCRIPTORS = ("too many open files",)
+_NO_THREAD = ("can't start new thread", "resource temporarily unavailable")
+_TWICE = "can only be initialized once per process"  # torch, after a first import that found no room
+_UNLIMITED = "unlimited"
+_OF_DISKS = (errno.EROFS, errno.EIO, errno.ESTALE, errno.EACCES, errno.EPERM)
+
+
+@contextmanager
+def system_faults() -> Iterator[None]:
+    """Inside, a fault of the operating system becomes an error of alray."""
+    try:
+        yield
+    except (OSError, MemoryError, ImportError, RuntimeError) as fault:
+        known = from_system(fault)
+        if known is None:
+            raise
+        raise known from fault
+
+
+def require_current_folder() -> None:
+    """Raise RequestError if the current folder was deleted. Libraries in C end a process that has none."""
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise RequestError(
+            "the current folder was deleted", hint="go to one that exists, or to the new one of that name, with `cd`"
+        ) from error
+
+
+def file_limit() -> str | None:
+    """What `ulimit -f` allows; None if it allows files of any size."""
+    return (
+        None if (limit := _limit(resource.RLIMIT_FSIZE)) == _UNLIMITED else f"`ulimit -f` allows {limit} bytes a file"
+    )
+
+
+def from_system(fault: BaseException) -> AlrayError | None:
+    """The error to report for a fault that comes from the operating system; None for any other fault."""
+    known = ran_out(fault)
+    if known is not None or not isinstance(fault, OSError) or fault.errno is None:
+        return known
+    if fault.errno == errno.ENAMETOOLONG:
+        return RequestError("no file can have so long a name", file=_file(fault), hint="give a shorter one")
+    kind = DiskFault if fault.errno in _OF_DISKS else SystemFault
+    return kind(
+        f"{fault.strerror or fault}",
+        file=_file(fault),
+        hint="restore the folder and the right to write to it; a run continues with `alray resume`",
+    )
+
+
+def ran_out(fault: BaseException) -> SystemFault | None:
+    """The error to report where memory, file descriptors, threads or room on the disk ran out; None for other faults.
+
+    Libraries in C report what ran out in ImportErrors and RuntimeErrors, so their texts are read too.
+    """
+    text = str(fault).lower()
+    number = fault.errno if isinstance(fault, OSError) else None
+    if isinstance(fault, MemoryError) or number == errno.ENOMEM or any(tell in text for tell in _NO_MEMORY):
+        return _no_memory()
+    if number in (errno.EMFILE, errno.ENFILE) or any(tell in text for tell in _NO_DESCRIPTORS):
+        return SystemFault(
+            f"ran out of file descriptors: `ulimit -n` allows {_limit(resource.RLIMIT_NOFILE)}",
+            hint="allow more, such as `ulimit -n 4096`",
+        )
+    if number == errno.EAGAIN or any(tell in text for tell in _NO_THREAD):
+        return SystemFault(
+            f"no new thread or process could be started: `ulimit -u` allows {_limit(resource.RLIMIT_NPROC)}, "
+            f"`ulimit -v` {_address_space()}",
+            hint="allow more, or end other programs",
+        )
+    if _TWICE in text and resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        return _no_memory()
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFault("the disk is full", file=_file(fault), hint="make room; a run continues with `alray resume`")
+    if number == errno.EFBIG:
+        return DiskFault(
+            f"a file may not become so large: {file_limit() or 'the file system allows no more'}",
+            file=_file(fault),
+            hint="allow more, such as `ulimit -f unlimited`; a run continues with `alray resume`",
+        )
+    return None
+
+
+def _file(fault: BaseException) -> str | None:
+    name = fault.filename if isinstance(fault, OSError) else None
+    return os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else None
+
+
+def _no_memory() -> SystemFault:
+    limit = _address_space()
+    if limit == _UNLIMITED:
+        return SystemFault("ran out of memory", hint="end other programs, or use a smaller model or data.batch_size")
+    return SystemFault(
+        f"ran out of address space: `ulimit -v` allows {limit}",
+        hint="allow more, such as `ulimit -v unlimited`: the libraries of torch alone take several gigabytes",
+    )
+
+
+def _limit(which: int) -> str:
+    """A limit of this process, as people read it."""
+    value = resource.getrlimit(which)[0]
+    return _UNLIMITED if value == resource.RLIM_INFINITY else f"{value:,}"
+
+
+def _address_space() -> str:
+    value = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return _UNLIMITED if value == resource.RLIM_INFINITY else f"{value // 1024:,} kB"

@@ -1,0 +1,304 @@
+"""The encoders of a network in order: of the blocks that a spec lists, or the parts of a model from elsewhere."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from alray.config.sections.blocks import Model
+from alray.config.sections.own_code import PREFIX, OwnCode
+from alray.config.user_code import FAULTS_OF_USER_CODE, UserCode
+from alray.core.errors import SpecError
+from alray.core.randomness.generators import put_back, seed_all
+from alray.models.blocks import builder
+from alray.models.encoder import EncoderFacts
+from alray.models.imported.ends import PartEnds
+from alray.models.shape import Shape
+
+if TYPE_CHECKING:
+    from alray.models.imported.model import ImportedModel
+
+Load = Callable[[str], Any]
+"""Takes a reference `python:package.module.Class` to the object that it names."""
+
+
+BuildClassifier = Callable[[Shape, int], nn.Module]
+"""Takes the shape of the features and the number of classes."""
+
+
+class Chain(ABC):
+    """The modules of the encoders, counted from 0, and how messages name them."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def name(self, index: int) -> str:
+        """The block, as messages name it."""
+
+    @abstractmethod
+    def key(self, index: int) -> str:
+        """The key of the spec that an error of this encoder belongs to."""
+
+    @abstractmethod
+    def is_own(self, index: int) -> bool:
+        """Whether the module is a user's code."""
+
+    @abstractmethod
+    def alike(self, index: int) -> str:
+        """A text that is equal for encoders that differ in their weights only."""
+
+    @abstractmethod
+    def build(self, index: int, input: Shape) -> nn.Module:
+        """The module for samples of this shape, with initial weights from torch's global generator or, for parts of a
+        model, from the seed of the run. Raises SpecError."""
+
+    @abstractmethod
+    def as_spec(self, depth: int) -> dict[str, Any]:
+        """The section `model` of a spec that builds at least the first `depth` encoders, for weights that are there."""
+
+    def whole(self, parts: Sequence[nn.Module]) -> nn.Module | None:
+        """The whole model in evaluation mode, on the CPU in float32, with the weights of these parts of it. None: there
+        is no such model."""
+        return None
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Sentences that the user should read on the initial weights."""
+        return ()
+
+    def ends(self, index: int) -> PartEnds | None:
+        """The places at which a part of a model begins and ends; None for a block."""
+        return None
+
+    def classifier(self) -> BuildClassifier | None:
+        """The builder of the model's own classifier after the last encoder, None if there is none."""
+        return None
+
+
+def chain_of(
+    model: Model,
+    load: Load,
+    *,
+    seed: int,
+    sample: Shape,
+    trained: bool,
+    encoders: Sequence[EncoderFacts],
+    several: bool,
+    pooled: bool,
+    lowered: bool,
+) -> Chain:
+    """The chain of a spec's model.
+
+    Raises SpecError.
+
+    Args:
+        encoders: facts that are known of it, (): none.
+        several: whether a model from elsewhere may be cut where several tensors are needed later.
+        pooled: whether its natural units end with its own pooling of maps.
+        lowered: whether it computes in mixed precision.
+    """
+    if model.source is None:
+        return _Blocks(model, load, trained=trained)
+    return _Parts(
+        model,
+        load,
+        seed=seed,
+        sample=sample,
+        trained=trained,
+        encoders=encoders,
+        several=several,
+        pooled=pooled,
+        lowered=lowered,
+    )
+
+
+class _Blocks(Chain):
+    def __init__(self, model: Model, load: Load, *, trained: bool) -> None:
+        self._entries = model.expanded()
+        self._load = load
+        self._trained = trained
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def name(self, index: int) -> str:
+        return self._entries[index].block
+
+    def key(self, index: int) -> str:
+        return f"model.components[{index}]"
+
+    def is_own(self, index: int) -> bool:
+        return isinstance(self._entries[index], OwnCode)
+
+    def alike(self, index: int) -> str:
+        return repr(self._entries[index])
+
+    def as_spec(self, depth: int) -> dict[str, Any]:
+        entries = [entry.model_dump(mode="json") for entry in self._entries[:depth]]
+        # Initial vectors are not needed: the weights hold what they became.
+        return {"components": [{key: entry[key] for key in entry if key != "vectors"} for entry in entries]}
+
+    def build(self, index: int, input: Shape) -> nn.Module:
+        entry = self._entries[index]
+        key = self.key(index)
+        try:
+            fields = entry.fields_of_trained if self._trained else entry.fields
+            block = builder(entry.block, self._load)(input, **fields)
+        except SpecError as error:
+            problem = error.problems[0]
+            raise SpecError(problem.message, key=key, hint=problem.hint) from error
+        except FAULTS_OF_USER_CODE as error:
+            raise SpecError(
+                f"block `{entry.block}` cannot be built on an input of {tuple(input)}: {error}",
+                key=key,
+                hint="a block is `build(input, **fields)` and takes the fields given next to it",
+            ) from error
+        if not isinstance(block, nn.Module):
+            raise SpecError(
+                f"block `{entry.block}` gave {type(block).__name__}, not a torch.nn.Module",
+                key=key,
+                hint="return the module from `build`",
+            )
+        return block
+
+
+class _Parts(Chain):
+    """The whole model is made once in this process, with weights drawn from (seed, "model")."""
+
+    def __init__(
+        self,
+        model: Model,
+        load: Load,
+        *,
+        seed: int,
+        sample: Shape,
+        trained: bool,
+        encoders: Sequence[EncoderFacts],
+        several: bool,
+        pooled: bool,
+        lowered: bool,
+    ) -> None:
+        assert model.source is not None
+        self._source = model.source
+        self._model = model
+        self._load = load
+        self._seed = seed
+        self._trained = trained
+        self._lowered = lowered
+        file = model.weights_file
+        name = model.weights if file is None else None
+        self._weights = file or name
+        self._arguments = model.arguments
+        if name is not None:
+            from alray.models.imported.sources import of_named_weights
+
+            self._arguments = of_named_weights(self._source, name) | self._arguments
+        if sample.words is not None:
+            raise SpecError(
+                f"`{self._source}` would get documents of different lengths, and their padding, which a model from "
+                "elsewhere would not leave out",
+                key="model.from",
+                hint="list alray's blocks for text in `components`; a model of tokens is for `task: next_token`",
+            )
+        self._scores = () if sample.tokens is None else tuple(sample)
+        known = [facts.ends for facts in encoders if facts.ends is not None]
+        self._parts = known or self._imported.cut(model.number, model.cut, sample, several=several, pooled=pooled)
+        if not known and not trained:
+            self._imported.prove(self._parts, sample)
+
+    @cached_property
+    def _imported(self) -> ImportedModel:
+        from alray.models.imported.model import ImportedModel
+
+        with put_back(), torch.device("cpu"):
+            seed_all(torch.device("cpu"), self._seed, "weights", "model")
+            model = ImportedModel(
+                self._source,
+                self._arguments,
+                self._load,
+                freeze=self._model.freeze,
+                allow_files=isinstance(self._load, UserCode) and self._load.allow_elsewhere,
+                lowered=self._lowered,
+            )
+            if self._weights is not None and not self._trained:
+                model.start_from(self._weights)
+        return model
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return () if self._weights is None or self._trained else self._imported.notes
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def name(self, index: int) -> str:
+        after, until, _ = self._parts[index]
+        return f"{self._source}, {after or 'its input'} to {until}"
+
+    def key(self, index: int) -> str:
+        return "model.from"
+
+    def is_own(self, index: int) -> bool:
+        return self._source.startswith(PREFIX)
+
+    def alike(self, index: int) -> str:
+        return f"{self._source} {sorted(self._arguments.items())} {self._model.freeze} {self._parts[index]}"
+
+    def as_spec(self, depth: int) -> dict[str, Any]:
+        places = [part.until for part in self._parts[:-1]]
+        cut: dict[str, Any] = {"cut": places} if places else {"components": 1}
+        if self._parts[-1].until != self._imported.places[-1]:
+            cut = {"components": "auto"}  # a cut by names ends behind the model's own pooling
+        return {"from": self._source, "with": self._arguments, **cut}
+
+    def build(self, index: int, input: Shape) -> nn.Module:
+        return self._moved(self._imported.part(*self._parts[index]))
+
+    def ends(self, index: int) -> PartEnds:
+        return self._parts[index]
+
+    def whole(self, parts: Sequence[nn.Module]) -> nn.Module:
+        model = copy.deepcopy(self._imported.whole).float().eval()
+        weights = model.state_dict()  # with the versions of its modules
+        of_parts = {name: value for part in parts for name, value in part.state_dict().items()}
+        assert of_parts.keys() <= weights.keys(), "the parts of a model have its names"
+        # Names that no part has are left out: they may be second names of weights that a part does have.
+        for name in weights.keys() - of_parts.keys():
+            del weights[name]
+        weights.update(of_parts)
+        model.load_state_dict(weights, strict=False)
+        return model
+
+    def classifier(self) -> BuildClassifier:
+        return self._classifier
+
+    def _classifier(self, features: Shape, classes: int) -> nn.Module:
+        found = self._imported.classifier(self._parts)
+        gives, wanted = self._imported.shape_after(found, features), (*self._scores, classes)
+        if gives != wanted:
+            of = f"{classes} classes" if not self._scores else f"{classes} tokens, of which each position scores all"
+            raise SpecError(
+                f"`{self._source}` gives {gives} for a sample, and the data has {of}",
+                key="model.with",
+                hint=f"set the number of classes, by model.with.num_classes={classes} in torchvision and timm"
+                if not self._scores
+                else f"let the model give {wanted} for a window, by its arguments in model.with",
+            )
+        return self._moved(found)
+
+    @staticmethod
+    def _moved(part: nn.Module) -> nn.Module:
+        """On the device of the context: only meta tensors while shapes are found."""
+        device = torch.get_default_device()
+        if device.type != "meta":
+            return part
+        from alray.models.imported.model import on_meta
+
+        return on_meta(part)

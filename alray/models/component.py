@@ -1,0 +1,551 @@
+"""Components: the links of the chain. Each has its own parts, losses and optimizers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from alray.config.sections.optimizer import Optimizer
+from alray.config.user_code import FAULTS_OF_USER_CODE, named, named_error
+from alray.core.errors import AlrayError
+from alray.core.randomness.generators import seed_all
+from alray.core.randomness.seeds import derive_seed
+from alray.models.contract import Contract
+from alray.models.encoder import Encoder, Tensors, row_major, stopped
+from alray.models.optimizers import ComponentOptimizer, Role
+
+__all__ = [
+    "ComparingComponent",
+    "Component",
+    "CopyingComponent",
+    "Encoder",
+    "Exercise",
+    "LocalComponent",
+    "Passage",
+    "ProfiledPart",
+    "Span",
+    "Tensors",
+]
+
+
+_UPDATE = "the update"
+
+
+class Component(nn.Module, ABC):
+    """One component: an encoder `f` and the further parts its method gives it.
+
+    Parts are modules with short names (f, b, g, h; f, head). They are hashed and saved in the order in which they are
+    assigned, so `f` comes first. A subclass assigns its parts, then calls `train_with`.
+    """
+
+    own_losses: tuple[str, str] | None = None
+    """Where a user's code computes the losses: `method` or `task`, and its name."""
+
+    contract: Contract | None = None
+    """Of a component of a user's own method: what it sends to the next one; None: nothing is checked."""
+
+    adds_up = False
+    """Whether a route adds what the turn of this component gives to what the turns below give; `Method.infers_along`
+    then names `score`."""
+
+    def __init__(self, index: int, f: Encoder) -> None:
+        """
+        Args:
+            index: of the component in the network, from 0.
+        """
+        super().__init__()
+        self.index = index
+        self.f = f
+        self._optimizers: dict[str, ComponentOptimizer] = {}
+
+    def train_with(self, optimizer: Optimizer, **parts: Sequence[nn.Module]) -> None:
+        """Make one optimizer for each group of parts; the group's name is the optimizer's.
+
+        Names are kept in checkpoints. The group `label` trains at the rate `optimizer.label_lr`, every other one at
+        `optimizer.lr`, times the factor of its part in `optimizer.rate_factors`.
+
+        Args:
+            optimizer: the section of the spec.
+        """
+        embeddings = {
+            parameter
+            for module in self.modules()
+            if isinstance(module, nn.Embedding | nn.EmbeddingBag)
+            for parameter in module.parameters()
+        }
+        roles = {
+            parameter: Role(part, hidden=part != "head" and parameter not in embeddings)
+            for part, module in self.named_children()
+            for parameter in module.parameters()
+        }
+        for name, group in parts.items():
+            parameters = [parameter for part in group for parameter in part.parameters()]
+            self._optimizers[name] = ComponentOptimizer(parameters, optimizer, roles)
+
+    def optimizers(self) -> dict[str, ComponentOptimizer]:
+        """The component's optimizers by name."""
+        return self._optimizers
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers by name (`f.0.weight`, ...), in the order in which they are hashed."""
+        return {name.replace("f.body.", "f.", 1): value for name, value in self.state_dict().items()}
+
+    def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
+        """Take over what `weights()` gave; names and shapes must be the same."""
+        self.load_state_dict(
+            {(f"f.body.{name[2:]}" if name.startswith("f.") else name): value for name, value in weights.items()}
+        )
+
+    def part_parameters(self) -> dict[str, int]:
+        """Number of trainable parameters of each part, by its name."""
+        return {name: trainable(part) for name, part in self.named_children()}
+
+    @property
+    def passage(self) -> Passage | None:
+        """The part that a sample passes before and after the encoder in inference; None if there is nothing to do."""
+        return None
+
+    @property
+    @abstractmethod
+    def turn(self) -> nn.Module | None:
+        """The part that makes the prediction of this depth, a bridge or a head, called with (s, mask); None if no route
+        of inference ends at this component."""
+
+    @property
+    def decoder(self) -> nn.Module | None:
+        """The part that takes a route one component down; None if routes pass this component unchanged."""
+        return None
+
+    @abstractmethod
+    def exercise(self, incoming: Tensors, route: torch.Tensor, inference: Tensors | None = None) -> Exercise:
+        """The component's actions, to be timed or counted one by one.
+
+        Args:
+            incoming: a mini-batch as the component gets it in training.
+            route: what a route brings down to it.
+            inference: a mini-batch as it gets it in inference; None where that is the same.
+        """
+
+    @abstractmethod
+    def profiled_parts(self) -> Iterable[ProfiledPart]:
+        """The calls of a mini-batch that a profiler gives names."""
+
+
+class Passage(nn.Module, ABC):
+    """What a component does with a sample before and after its encoder, in inference and, unless the component says
+    otherwise, in training. A route takes it along."""
+
+    @abstractmethod
+    def before(self, incoming: Tensors) -> Tensors:
+        """From what comes in to what the encoder gets: the samples are `[N, ...]`."""
+
+    @abstractmethod
+    def after(self, incoming: Tensors, encoded: Tensors) -> Tensors:
+        """From what the encoder gives, detached and row-major, to what goes up."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Which samples of a mini-batch a component gets."""
+
+    first: int  # the position of the first one
+    total: int  # samples of the mini-batch, over all replicas
+
+
+def trainable(module: nn.Module | None) -> int:
+    """Number of trainable parameters; 0 for None."""
+    return 0 if module is None else sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
+@contextmanager
+def backward_of(components: Sequence[Component]) -> Iterator[None]:
+    """Around a backward pass through these components: an error of a user's code becomes one that names the code.
+
+    An error of a block that is not the user's is raised unchanged.
+    """
+    own = [component for component in components if component.f.own or component.own_losses is not None]
+    if not own:
+        yield
+        return
+    for component in own:
+        component.f.in_backward = False
+    try:
+        yield
+    except AlrayError:
+        raise
+    except FAULTS_OF_USER_CODE as fault:
+        # The pass goes from the last component to the first, so the first of several has begun last.
+        begun = [component for component in own if component.f.in_backward] or (own if len(own) == 1 else [])
+        if not begun:
+            raise
+        at = begun[0]
+        what = at.f.title if at.f.in_backward or at.own_losses is None else "{} `{}`".format(*at.own_losses)
+        doing = f"the backward pass of component {at.index}"
+        raise named_error(fault, what, doing, key=f"model.components[{at.index}]") from fault
+
+
+@dataclass(frozen=True)
+class ProfiledPart:
+    """A call that a profiler shows as `action of`, for example `forward component 2`."""
+
+    action: str
+    of: str
+    owner: object  # the object whose method is called
+    method: str
+    output: Callable[[Any], torch.Tensor] | None = None
+    """Takes the result of a forward call to the tensor whose gradient begins the range `backward of`. None where
+    backward is a call of its own."""
+
+
+class Exercise(ABC):
+    """A component's actions on one mini-batch, called in the order F, L, B, U, E, D; repeating them changes no weight.
+
+    After F and L, `passed_on` holds what the next component gets.
+    """
+
+    output: torch.Tensor | None = None
+    """Where gradients travel between components: the end of the graph that F leaves. None elsewhere."""
+
+    around_forward: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """Makes what F runs within, where gradients travel between components."""
+
+    def __init__(self, component: Component, incoming: Tensors) -> None:
+        self.component = component
+        self.incoming = incoming
+        self.passed_on: Tensors = {}
+
+    @property
+    def parts(self) -> dict[str, Callable[[], None]]:
+        """All actions in order, by the names of their times in `ComponentCosts`."""
+        return {
+            "forward_s": self.forward,
+            "label_s": self.label,
+            "backward_s": self.backward,
+            "update_s": self.update,
+            "infer_s": self.infer,
+            "route_s": self.route,
+        }
+
+    @abstractmethod
+    def forward(self) -> None:
+        """F: the encoder in training."""
+
+    @abstractmethod
+    def label(self) -> None:
+        """L: the label chain and the local losses, where the method has them."""
+
+    @abstractmethod
+    def backward(self, *, add: bool = False) -> None:
+        """B.
+
+        Args:
+            add: to the gradients of earlier micro-batches, where a mini-batch may be cut into these.
+        """
+
+    def update(self) -> None:
+        """U, at rate 0."""
+        for optimizer in self.component.optimizers().values():
+            optimizer.step(0.0)
+
+    @torch.no_grad()
+    def infer(self) -> None:
+        """E, with the turn of the route if one ends here."""
+        self.component.eval()
+        self._infer()
+        self.component.train()
+
+    @abstractmethod
+    def _infer(self) -> None:
+        """E, without gradients and in evaluation mode."""
+
+    @abstractmethod
+    def route(self) -> None:
+        """D: one step of a route down."""
+
+
+class LocalComponent(Component):
+    """A component that learns from its own losses: no gradient comes in, and none goes out.
+
+    A subclass defines `local_losses` and `turn`, and `decoder` if its method has a label chain. Everything else is the
+    same for all methods with local losses:
+
+        F  encoder_step    f in training; what is passed on is computed before this component's own update. A method may
+                           prepare what f gets (`prepared`) and decide what goes up (`passed_up`)
+        L  label_step      the local losses, and the label tensors for the next component
+        B  backward_step   the gradients of the local losses
+        U  update_step     one step of every optimizer
+        E  infer           f in evaluation mode
+        turn: code         from f's output to what a route carries down
+        D  decode          one step of a route down
+    """
+
+    def __init__(self, index: int, f: Encoder) -> None:
+        super().__init__(index, f)
+        self._encoded: Tensors | None = None
+        self._losses: Tensors | None = None
+        self._step, self._device = 0, torch.device("cpu")  # of the mini-batch under way
+        self._samples, self._span = 0, Span(0, 0)
+
+    @abstractmethod
+    def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
+        """Return the losses of a mini-batch, and the label tensors for the next component.
+
+        Returns the losses by name, scalars, of which no two train the same part through different graphs; and tensors
+        as `Method.labels_out` says, detached and row-major (`pass_on`).
+
+        Args:
+            encoded: f's output, with its gradient graph: `s` [N, ...], and `mask` [N, T] where there is one.
+            incoming: what came with the labels: `Method.labels_in` of this component.
+        """
+
+    @property
+    def ends_route(self) -> bool:
+        """Whether a route of inference turns here."""
+        return self.turn is not None
+
+    def prepared(self, incoming: Tensors) -> Tensors:
+        """What f gets in training, from what comes in.
+
+        Args:
+            incoming: of the first component, with `labels`; of the others labels may be still on their way.
+        """
+        return incoming if self.passage is None else self.passage.before(incoming)
+
+    def passed_up(self, incoming: Tensors, encoded: Tensors) -> Tensors:
+        """What goes up in training, as `Method.goes_up` says, from f's output, detached and row-major."""
+        return encoded if self.passage is None else self.passage.after(incoming, encoded)
+
+    def drawn(self, draw: Callable[[int, torch.Generator], torch.Tensor], *purpose: str | int) -> torch.Tensor:
+        """Random numbers for the samples of the mini-batch under way, from (seed, purpose, step, position of a sample).
+
+        They are the same on any partition, and however replicas share the mini-batch.
+
+        Args:
+            draw: takes a number of samples and a generator of the CPU to numbers on the CPU, one row for each sample.
+        """
+        rows = draw(self._span.total, self.generator(*purpose))[self._span.first :][: self._samples]
+        return rows.to(self._device)
+
+    def generator(self, *purpose: str | int) -> torch.Generator:
+        """A generator of the CPU for the mini-batch under way, from (seed, purpose, step): the same on all replicas."""
+        return torch.Generator().manual_seed(derive_seed(self.f.seed, *purpose, self._step))
+
+    def encoder_step(self, incoming: Tensors, step: int, span: Span | None = None) -> Tensors:
+        """F: `s` for the next component, with what goes along with it.
+
+        Args:
+            step: from 1; random numbers depend on it.
+            span: of the samples that come in; None: they are the whole mini-batch.
+        """
+        self._step = step
+        self._device = incoming["s"].device
+        self._samples = len(incoming["s"])
+        self._span = span or Span(0, self._samples)
+        self._encoded = self.f.run(self.prepared(incoming), step)
+        outgoing = self.passed_up(incoming, stopped(self._encoded))
+        if self.contract is not None:
+            outgoing = self.contract.passed_up(outgoing, self.passed_up, self._samples)
+        return outgoing
+
+    def label_step(self, incoming: Tensors) -> Tensors:
+        """L, after F: computes the local losses; returns what the next component gets with the labels."""
+        assert self._encoded is not None, "L before F"
+        encoded, self._encoded = self._encoded, None
+        with self._pass("the losses"):
+            given = self.local_losses(encoded, incoming)
+            if self.contract is not None:
+                given = self.contract.losses_and_labels(given, self.local_losses, self._samples)
+            self._losses, passed_on = given
+        return passed_on
+
+    def backward_step(self) -> Tensors:
+        """B, after L: the gradients of the local losses. Returns the losses by name, detached scalars."""
+        assert self._losses is not None, "B before L"
+        losses, self._losses = self._losses, None
+        for optimizer in self._optimizers.values():
+            optimizer.zero_grad()
+        with self._pass("the backward pass"), backward_of([self]):
+            torch.autograd.backward(tuple(losses.values()))  # one pass over all graphs is faster than one for each
+        return {name: loss.detach() for name, loss in losses.items()}
+
+    def update_step(self, lr: float, label_lr: float) -> None:
+        """U: one step of every optimizer, at these rates."""
+        with self._pass(_UPDATE):
+            for name, optimizer in self.optimizers().items():
+                optimizer.step(label_lr if name == "label" else lr)
+
+    def _pass(self, name: str) -> AbstractContextManager[None]:
+        """Around a pass of the method. A user's code may draw from any generator, and raise any error."""
+        if self.own_losses is None:
+            return nullcontext()
+        key, own = self.own_losses
+        # An update is the same on all replicas, so that their weights stay equal.
+        purpose = (self._step,) if name == _UPDATE else self.f.purpose(self._step)
+        seed_all(self._device, self.f.seed, "draw", self.index, *purpose, name)
+        return named(f"{key} `{own}`", f"{name} of component {self.index}", key=key)
+
+    def infer(self, incoming: Tensors, *purpose: str | int) -> Tensors:
+        """E: f's output as the next component gets it.
+
+        Args:
+            purpose: what random numbers are drawn from, if any are.
+        """
+        passage = self.passage
+        outgoing = stopped(self.f.run(incoming if passage is None else passage.before(incoming), *purpose))
+        if passage is not None:
+            outgoing = passage.after(incoming, outgoing)
+        if self.adds_up:
+            assert self.turn is not None, "a component that adds up has a turn"
+            outgoing["score"] = row_major(added(incoming, read(self.turn, outgoing)))
+        return outgoing
+
+    def code(self, outgoing: Tensors) -> torch.Tensor:
+        """The turn of a route: from what `infer` gave to what the route carries down, `[N, ...]`."""
+        if self.adds_up:
+            return outgoing["score"]
+        assert self.turn is not None, "no route ends here"
+        return read(self.turn, outgoing)
+
+    def decode(self, t: torch.Tensor) -> torch.Tensor:
+        """D: one step of a route down, `[N, ...] -> [N, ...]`; the first component gives class scores."""
+        if self.decoder is None:
+            return t
+        result: torch.Tensor = self.decoder(t)
+        return result
+
+    def exercise(self, incoming: Tensors, route: torch.Tensor, inference: Tensors | None = None) -> Exercise:
+        return _LocalExercise(self, incoming, route, incoming if inference is None else inference)
+
+    def profiled_parts(self) -> Iterable[ProfiledPart]:
+        of = f"component {self.index}"
+        yield ProfiledPart("forward", of, self, "encoder_step")
+        yield ProfiledPart("losses", of, self, "label_step")
+        yield ProfiledPart("backward", of, self, "backward_step")
+        yield ProfiledPart("update", of, self, "update_step")
+
+
+class ComparingComponent(LocalComponent):
+    """A component whose loss compares the samples of a mini-batch with each other, by a code of each.
+
+    A replica compares the samples of its own share or, where the component `gathers`, those of all replicas. A subclass
+    defines `codes`, and its `local_losses` begins with `compared(own_codes(encoded), labels)`.
+    """
+
+    def __init__(self, index: int, f: Encoder, *, gathers: bool) -> None:
+        """
+        Args:
+            gathers: whether codes are compared over all replicas.
+        """
+        super().__init__(index, f)
+        self.gathers = gathers
+        self._codes: torch.Tensor | None = None  # this replica's, while those of the others are on their way
+        self._gathered: tuple[torch.Tensor, int] | None = None
+
+    @abstractmethod
+    def codes(self, encoded: Tensors) -> torch.Tensor:
+        """The codes `[N, D]` of f's output, with their gradient graph."""
+
+    def to_gather(self, incoming: Tensors) -> torch.Tensor:
+        """After F and before L, where there are several replicas: the codes, with the labels as one more column.
+
+        Args:
+            incoming: `labels` [N], as the data gives them. Class numbers below 2^24 are exact in float32.
+        """
+        assert self._encoded is not None, "gathering before F"
+        self._codes = self.codes(self._encoded)
+        return torch.cat([self._codes.detach(), incoming["labels"].unsqueeze(1).to(self._codes.dtype)], 1)
+
+    def take_gathered(self, rows: torch.Tensor, first: int) -> None:
+        """The rows of all replicas, `[samples of the mini-batch, D + 1]`; those of this replica begin at `first`."""
+        self._gathered = rows, first
+
+    def own_codes(self, encoded: Tensors) -> torch.Tensor:
+        """The codes `[N, D]` of this share, computed once for a mini-batch."""
+        if self._codes is None:
+            return self.codes(encoded)
+        codes, self._codes = self._codes, None
+        return codes
+
+    def compared(self, own: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The codes `[N, D]` and class numbers `[N]` that the loss compares: of this share, or of all replicas.
+
+        Of the latter, this replica's codes alone have a gradient. The gradient of the whole mini-batch is the sum over
+        the replicas. Replicas average with the weights w_i = N_i / N instead, so each of them divides its own part by
+        its w_i. That holds for what is compared alone: other losses may use `own` as well.
+
+        Args:
+            own: what `own_codes` gives.
+        """
+        if self._gathered is None:
+            return own, labels
+        (rows, first), self._gathered = self._gathered, None
+        codes = own.view_as(own)
+        scale = len(rows) / len(codes)
+        if codes.requires_grad:
+            codes.register_hook(lambda gradient: gradient * scale)
+        rows = rows.to(codes.device)
+        others = rows[:, :-1]
+        return torch.cat([others[:first], codes, others[first + len(codes) :]]), rows[:, -1].long()
+
+
+class CopyingComponent(LocalComponent):
+    """A component of a network in which all components have copies of a part of the last one (`Method.copy_every`).
+
+    A copy is part of its weights. `alray.runtime.stage.copies` calls what is defined here between two mini-batches.
+    """
+
+    @abstractmethod
+    def original(self) -> Tensors:
+        """Of the last component: the tensors that `Method.copied` names, as they are now. Later updates do not change
+        what is returned."""
+
+    @abstractmethod
+    def take_copy(self, copy: Tensors) -> None:
+        """Take over the latest copy, which is not used before `renew_copy`. The last component ignores it."""
+
+    @abstractmethod
+    def renew_copy(self) -> None:
+        """Use the latest copy from now on."""
+
+
+def added(incoming: Tensors, scores: torch.Tensor) -> torch.Tensor:
+    """These scores and those of the depths below, `score` in `incoming`, which the first component lacks."""
+    return incoming["score"] + scores if "score" in incoming else scores
+
+
+def read(readout: nn.Module, encoded: Tensors) -> torch.Tensor:
+    """A readout of f's output: `readout(s, mask)`, with the mask None where there is none."""
+    result: torch.Tensor = readout(encoded["s"], encoded.get("mask"))
+    return result
+
+
+class _LocalExercise(Exercise):
+    def __init__(self, component: LocalComponent, incoming: Tensors, route: torch.Tensor, inference: Tensors) -> None:
+        super().__init__(component, incoming)
+        self._local = component
+        self._route = route
+        self._inference = inference
+
+    def forward(self) -> None:
+        self.passed_on = self._local.encoder_step(self.incoming, 0)
+
+    def label(self) -> None:
+        self.passed_on |= self._local.label_step(self.incoming)
+
+    def backward(self, *, add: bool = False) -> None:
+        self._local.backward_step()
+
+    def _infer(self) -> None:
+        outgoing = self._local.infer(self._inference, 0)
+        if self._local.ends_route:
+            self._local.code(outgoing)
+
+    @torch.no_grad()
+    def route(self) -> None:
+        self._local.decode(self._route)

@@ -1,0 +1,115 @@
+"""What a method of the user's own sends up, next to what it says that it sends.
+
+The edges between stages are laid out by what the method says. One process needs no edge, so a method that sends
+something else would train there and fail on two stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from alray.config.user_code import own_place
+from alray.core.errors import Problem, UserCodeError
+from alray.models.encoder import Tensors, row_major
+from alray.models.shape import Shape
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What component `index` sends to the next one.
+
+    Attributes:
+        method: `python:package.module.Class`.
+        samples: what goes up with the samples (`Method.goes_up`): shapes of one sample, by name.
+        labels: what goes up with the labels (`Method.labels_out`).
+        shorter: whether a mini-batch may be narrower than that, as mini-batches of texts are.
+    """
+
+    method: str
+    index: int
+    samples: Mapping[str, Shape]
+    labels: Mapping[str, Shape]
+    shorter: bool
+
+    def losses_and_labels(self, given: Any, function: Any, samples: int) -> tuple[Tensors, Tensors]:
+        """What `local_losses` returned, its label tensors row-major. Raises UserCodeError if it is not as agreed.
+
+        Args:
+            function: the component's `local_losses`.
+            samples: of the mini-batch.
+        """
+        fault = _pair_fault(given)
+        if fault is not None:
+            raise self._wrong(function, f"returns {fault}", "return the losses by name, and the label tensors by name")
+        losses, tensors = given
+        return losses, self._as_said(tensors, self.labels, function, "labels_out", samples)
+
+    def passed_up(self, given: Any, function: Any, samples: int) -> Tensors:
+        """What `passed_up` returned, in the same way."""
+        if not isinstance(given, Mapping):
+            raise self._wrong(function, f"returns {type(given).__name__}", "return tensors by name, `s` first")
+        return self._as_said(given, self.samples, function, "goes_up", samples)
+
+    def _as_said(
+        self, tensors: Mapping[str, Any], said: Mapping[str, Shape], function: Any, where: str, samples: int
+    ) -> Tensors:
+        for name in [*tensors, *said]:
+            fault = self._fault(name, tensors.get(name), said.get(name), where, samples)
+            if fault is not None:
+                raise self._wrong(function, *fault)
+        return {name: row_major(tensor) for name, tensor in tensors.items()}
+
+    def _fault(self, name: str, tensor: Any, shape: Shape | None, where: str, samples: int) -> tuple[str, str] | None:
+        """What is wrong with a tensor, and what helps; None: nothing is."""
+        if tensor is None:
+            return (
+                f"returns no `{name}`, and `{where}({self.index})` says that it sends one",
+                f"return it, or leave it out of `{where}`",
+            )
+        if not isinstance(tensor, torch.Tensor):
+            return f"returns {type(tensor).__name__} as `{name}`", "return tensors by name"
+        got = f"`{name}` of {_described(tensor.shape, tensor.dtype)}"
+        if shape is None:
+            return (
+                f"returns {got}, and `{where}({self.index})` does not name it",
+                f"have `{where}` also give `{name}`, with the shape of one sample: {tuple(tensor.shape[1:])}",
+            )
+        wanted = (samples, *shape)
+        fits = len(tensor.shape) == len(wanted) and all(
+            size == full or (self.shorter and size < full) for size, full in zip(tensor.shape, wanted, strict=True)
+        )
+        if not fits or tensor.dtype != shape.dtype:
+            return (
+                f"returns {got}; by `{where}({self.index})` it is {_described(wanted, shape.dtype)}",
+                f"return that, or have `{where}` give the shape and type of one sample of what is returned",
+            )
+        if tensor.requires_grad:
+            return f"returns {got} with its gradient graph", "detach it: `pass_on` of alray.models.encoder does"
+        return None
+
+    def _wrong(self, function: Any, what: str, hint: str) -> UserCodeError:
+        file, line = own_place(function) or (None, None)
+        message = f"method `{self.method}`: `{function.__qualname__}` {what} (component {self.index})"
+        return UserCodeError.of((Problem(message, hint, file, line, "method.kind"),))
+
+
+def _pair_fault(given: Any) -> str | None:
+    """What `local_losses` returned in place of a pair of losses and tensors; None: it returned one."""
+    if not (isinstance(given, tuple) and len(given) == 2 and all(isinstance(each, Mapping) for each in given)):
+        kinds = [type(each).__name__ for each in given] if isinstance(given, tuple) else [type(given).__name__]
+        return f"({', '.join(kinds)}) in place of two dictionaries"
+    losses = given[0]
+    if not losses:
+        return "no loss"
+    for name, loss in losses.items():
+        if not (isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.requires_grad):
+            return f"a loss `{name}` that is no scalar tensor with a gradient graph"
+    return None
+
+
+def _described(sizes: tuple[int, ...], dtype: torch.dtype) -> str:
+    return f"{list(sizes)} {str(dtype).removeprefix('torch.')}"

@@ -1,0 +1,246 @@
+"""Encoders f: a block that gives the same bits wherever it runs.
+
+Two things would make the bits depend on how a network is cut into stages: where random numbers come from, and the
+strides of what crosses the boundary between two components. Both are settled here, and so is who is named when a
+user's block raises an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.graph import register_multi_grad_hook
+
+from alray.config.user_code import named
+from alray.core.randomness.generators import seed_all, seed_torch
+from alray.models.imported.ends import PartEnds
+from alray.models.readout import Pooling
+from alray.models.shape import Shape
+
+Tensors = dict[str, torch.Tensor]
+"""The tensors that pass between components, by name:
+
+    s       [N, ...]            samples, or the output of the encoders so far
+    mask    [N, T] bool         of sequences of different lengths: True where a row has a word; a prefix of every row
+    h, c    [N, layers, width]  final state of a recurrent component, where the next one starts from it
+    labels  [N] int64           class numbers; [N, T] int64 tokens; [N, outputs] float32 in further tasks
+    t       [N, label_dim]      the label chain of Associated Learning; [N, T, label_dim] of tokens
+
+A method may send further tensors with the labels (`Method.labels_out`).
+"""
+ALONG = ("s", "mask", "h", "c")
+"""The names of an encoder's inputs and outputs, in the order in which they travel."""
+
+
+@dataclass(frozen=True)
+class EncoderFacts:
+    """The facts about one encoder that are known before it is built with weights. Shapes are those of one sample."""
+
+    name: str  # of its block
+    own: bool  # whether the block is a user's code
+    input: Shape
+    output: Shape
+    draws: bool  # whether it draws random numbers in training; a user's code always may
+    writes_input: bool  # whether its forward pass changes its input in place
+    normalises_batches: bool  # by statistics over the samples of a mini-batch
+    pooling: Pooling
+    takes_along: dict[str, Shape]  # `mask`, `h` and `c`, where they come in with `s`
+    gives_along: dict[str, Shape]  # the same, where they are sent on with `s`
+    ends: PartEnds | None = None  # of a part of a model: the places where it begins and ends
+
+    @property
+    def gives(self) -> dict[str, Shape]:
+        """Everything the encoder passes on, by name, `s` first."""
+        return {"s": self.output} | self.gives_along
+
+    def key(self, index: int) -> str:
+        """The key of the spec that describes this encoder, the one of component `index`."""
+        return f"model.components[{index}]" if self.ends is None else "model.from"
+
+    def as_json(self) -> dict[str, Any]:
+        """The facts as JSON, without the words of texts."""
+        return {
+            **vars(self),
+            "input": self.input.as_json(),
+            "output": self.output.as_json(),
+            "takes_along": {name: shape.as_json() for name, shape in self.takes_along.items()},
+            "gives_along": {name: shape.as_json() for name, shape in self.gives_along.items()},
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any], sample: Shape | None) -> EncoderFacts:
+        """The facts of which `as_json` gave `value`.
+
+        Args:
+            sample: of the first component, one sample.
+        """
+        along = {
+            key: {name: Shape.from_json(shape) for name, shape in value[key].items()}
+            for key in ("takes_along", "gives_along")
+        }
+        shapes = {"input": Shape.from_json(value["input"], sample), "output": Shape.from_json(value["output"])}
+        ends = value.get("ends")
+        if ends is not None:
+            after, until, takes = ends
+            ends = PartEnds(after, until, tuple(tuple(shape) for shape in takes))
+        return cls(**{**value, **shapes, **along, "ends": ends})
+
+
+class Encoder(nn.Module):
+    """A block, with what must be known to run it exactly."""
+
+    def __init__(self, body: nn.Module, *, index: int, seed: int, facts: EncoderFacts) -> None:
+        """
+        Args:
+            index: of its component.
+            seed: of the run.
+        """
+        super().__init__()
+        self.body = body
+        self.index = index
+        self.seed = seed
+        self.replica = 0
+        self.own = facts.own
+        self.draws = facts.draws
+        self.writes_input = facts.writes_input
+        self.title = f"block `{facts.name}`"
+        self.key = facts.key(index)
+        self.in_backward = False
+        """Whether the backward pass of a user's block has begun and not ended."""
+
+    def run(self, incoming: Tensors, *purpose: str | int) -> Tensors:
+        """Run the block on `s`, `mask` and the final state in `incoming`. Return `s` and the tensors sent with it.
+
+        Random numbers are drawn from (seed, component, purpose, replica), those of replica 0 as if it were alone. The
+        result still carries its gradient graph: whoever passes it on must stop it.
+        """
+        s = incoming["s"]
+        purpose = self.purpose(*purpose)
+        if self.own:
+            return self._run_own(incoming, purpose)
+        if self.draws:
+            seed_torch(s.device, self.seed, "draw", self.index, *purpose)
+        if self.writes_input:
+            s = s.clone()  # the component below still needs this tensor for its own loss
+        return run_block(self.body, {**incoming, "s": s})
+
+    def purpose(self, *purpose: str | int) -> tuple[str | int, ...]:
+        """Return the key from which random numbers are drawn, in addition to the seed and the component."""
+        return (*purpose, "replica", self.replica) if self.replica else purpose
+
+    def _run_own(self, incoming: Tensors, purpose: tuple[str | int, ...]) -> Tensors:
+        """`run` of a user's block, which may draw from any generator, in its backward pass too, and raise any error.
+
+        Aliases on both sides have hooks that come before and after all those of the block.
+        """
+        s = incoming["s"]
+        device = s.device
+        if s.requires_grad:
+            s = _alias(s)
+            s.register_hook(self._end_backward)
+        s = s.clone() if self.writes_input else _alias(s)
+        seed_all(device, self.seed, "draw", self.index, *purpose)
+        with named(self.title, f"the forward pass of component {self.index}", key=self.key):
+            outgoing = run_block(self.body, {**incoming, "s": s})
+
+        def begin_backward(_: torch.Tensor) -> None:
+            self.in_backward = True
+            seed_all(device, self.seed, "draw", self.index, *purpose, "backward")
+
+        ends = {name: _alias(end) for name, end in outgoing.items() if getattr(end, "requires_grad", False)}
+        if ends:
+            register_multi_grad_hook(tuple(ends.values()), begin_backward, mode="any")
+        return {**outgoing, **ends}
+
+    def _end_backward(self, _: torch.Tensor) -> None:
+        self.in_backward = False
+
+
+def _alias(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values and strides, with its own node in the gradient graph."""
+    alias: torch.Tensor = torch.ops.aten.alias(tensor)
+    return alias
+
+
+def run_block(block: nn.Module, incoming: Tensors) -> Tensors:
+    """Call a block on what comes in; it gets `mask` and `state` only where there are any.
+
+    A mask is sent on while the output is a sequence `[N, T, ...]`. A block with the attribute `hands_on_state` takes
+    a state as `state`, and gives `(s, (h, c))`.
+    """
+    s, mask = incoming["s"], incoming.get("mask")
+    hands_on_state = getattr(block, "hands_on_state", False)
+    arguments: dict[str, Any] = {}
+    if mask is not None:
+        arguments["mask"] = mask
+    if hands_on_state and "h" in incoming:
+        arguments["state"] = (incoming["h"], incoming["c"])
+    outgoing: Tensors = {}
+    if hands_on_state:
+        outgoing["s"], (outgoing["h"], outgoing["c"]) = block(s, **arguments)
+    else:
+        outgoing["s"] = block(s, **arguments)
+    if mask is not None and isinstance(outgoing["s"], torch.Tensor) and outgoing["s"].ndim > 2:
+        outgoing["mask"] = mask
+    return outgoing
+
+
+# --- What crosses the boundary between components ---
+
+
+def default_strides(shape: torch.Size) -> tuple[int, ...]:
+    """Strides of a freshly allocated row-major tensor of this shape."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
+    return tuple(strides)
+
+
+def row_major(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values in default strides; the tensor itself if it has them already.
+
+    A tensor that travels over an edge arrives row-major. In other strides the same values would take another
+    convolution kernel and another dropout mask, so the bits would depend on the partition. `contiguous()` is not
+    enough: a channels-last tensor of 1 x 1 maps counts as contiguous and keeps its strides.
+    """
+    if tensor.stride() == default_strides(tensor.shape):
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def pass_on(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as the next component gets it: detached and row-major."""
+    return row_major(tensor.detach())
+
+
+def in_default_strides(outgoing: Tensors) -> Tensors:
+    """An encoder's output, row-major, with its gradient graph."""
+    return {name: row_major(outgoing[name]) for name in ALONG if name in outgoing}
+
+
+def stopped(outgoing: Tensors) -> Tensors:
+    """An encoder's output as the next component gets it: detached and row-major."""
+    return {name: pass_on(outgoing[name]) for name in ALONG if name in outgoing}
+
+
+# --- Random numbers ---
+
+_DRAWING = (
+    nn.modules.dropout._DropoutNd,  # the parent class of every dropout layer
+    nn.RReLU,
+    nn.FractionalMaxPool2d,
+    nn.FractionalMaxPool3d,
+)
+
+
+def module_draws(module: nn.Module) -> bool:
+    """Whether a module of torch's layers draws random numbers in training."""
+    for child in module.modules():
+        if isinstance(child, _DRAWING):
+            return True
+        if getattr(child, "dropout", 0.0) and isinstance(child, nn.RNNBase | nn.MultiheadAttention):
+            return True
+    return False

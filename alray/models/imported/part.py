@@ -1,0 +1,167 @@
+"""A part of a traced model as a module. Its parameters have the names that they have in the whole model."""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from alray.models.imported.trace import Trace, with_device
+from alray.models.readout import Pooling
+
+
+class Part(nn.Module):
+    """The operations of a model from one place to another: `[N, ...] -> [N, ...]`.
+
+    What it computes in training and in evaluation are two graphs on the same parameters.
+    """
+
+    draws = True
+    """A function of the model may draw random numbers without a layer that says so."""
+
+    def __init__(
+        self,
+        whole: nn.Module,
+        training: fx.Graph,
+        evaluation: fx.Graph,
+        *,
+        frozen: Collection[str] = (),
+        pooling: Pooling = "mean",
+        shared: dict[int, Any] | None = None,
+    ) -> None:
+        """The graphs take one tensor, and name modules and parameters of `whole`, which are copied.
+
+        Args:
+            shared: what stands for an object of `whole` in place of a copy, by the identity of that object.
+            frozen: paths of modules that compute as in evaluation.
+            pooling: how local losses read what the part gives.
+        """
+        super().__init__()
+        self.pooling = pooling
+        self._frozen = tuple(f"{path}." for path in frozen)
+        shared = {} if shared is None else shared
+        for graph in (training, evaluation):
+            for node in graph.nodes:
+                if node.op in ("call_module", "get_attr"):
+                    _graft(self, whole, str(node.target), shared)
+        self._training, self._evaluation = _compiled(training), _compiled(evaluation)
+
+    def train(self, mode: bool = True) -> Part:
+        """Batch normalisation and dropout of frozen modules stay as in evaluation."""
+        super().train(mode)
+        for path, module in self.named_modules():
+            if f"{path}.".startswith(self._frozen):
+                module.eval()
+        return self
+
+    def forward(self, s: torch.Tensor, mask: None = None) -> torch.Tensor:
+        """
+        Args:
+            mask: always None, for a head is called with one.
+        """
+        compute = self._training if self.training else self._evaluation
+        return compute(self, s)
+
+
+def between(
+    trace: Trace, after: Sequence[fx.Node], until: Sequence[fx.Node], takes: Sequence[tuple[int, ...]] = ()
+) -> fx.Graph:
+    """The nodes after those of one place, up to those of another as a graph of its own. Parameters that they need come
+    with them.
+
+    Several tensors travel as one: their samples as rows, one after the other, `[N, numbers of all]`.
+
+    Args:
+        after: the nodes whose values come in, and `until`: those whose values go out. The last one is the place.
+        takes: shapes of one sample of the values that come in, if there are several.
+    """
+    graph = fx.Graph()
+    given = graph.placeholder("s")
+    copies = dict(zip(after, _unpacked(graph, given, takes) if len(after) > 1 else [given], strict=True))
+    inside = False
+    for node in trace.graph.nodes:
+        if inside and node.op != "output":
+            _bring(node, trace, graph, copies)
+        inside = inside or node is after[-1]
+        if node is until[-1]:
+            break
+    _follow_the_input(graph, given)
+    results = [copies[node] for node in until]
+    if len(results) > 1:
+        rows = [graph.call_method("flatten", (result, 1)) for result in results]
+        results = [graph.call_function(torch.cat, (rows, 1))]
+    graph.output(results[0])
+    return graph
+
+
+def _bring(node: fx.Node, trace: Trace, graph: fx.Graph, copies: dict[fx.Node, fx.Node]) -> None:
+    """Copy a node into the graph of a part, and what it needs that every part has: weights, and what is made of buffers
+    alone."""
+    for needed in node.all_input_nodes:
+        if needed not in copies and (needed.op == "get_attr" or needed in trace.fixed):
+            _bring(needed, trace, graph, copies)
+    if node not in copies:
+        copies[node] = graph.node_copy(node, lambda each: copies[each])
+
+
+def _follow_the_input(graph: fx.Graph, given: fx.Node) -> None:
+    """Let tensors that the model makes be on the device of the input: tracing took the device of its weights, such as
+    `self.weight.device`, for a constant."""
+    with graph.inserting_after(given):
+        device = graph.call_function(getattr, (given, "device"))
+    for node in graph.nodes:
+        node.args, node.kwargs = with_device((node.args, node.kwargs), device)
+    if not device.users:
+        graph.erase_node(device)
+
+
+def _unpacked(graph: fx.Graph, packed: fx.Node, shapes: Sequence[tuple[int, ...]]) -> list[fx.Node]:
+    """The tensors that a part before has packed, each in memory of its own: the model may write into one of them."""
+    sizes = [math.prod(shape) for shape in shapes]
+    rows = graph.call_method("split", (packed, sizes, 1))
+    found = []
+    for index, shape in enumerate(shapes):
+        row = graph.call_function(operator.getitem, (rows, index))
+        value = graph.call_method("unflatten", (row, 1, shape))
+        found.append(graph.call_method("clone", (value,), {"memory_format": torch.contiguous_format}))
+    return found
+
+
+def _compiled(graph: fx.Graph) -> Callable[[nn.Module, torch.Tensor], torch.Tensor]:
+    """The graph as a function of the module that holds its parameters, and the input."""
+    code = graph.python_code("self")
+    names: dict[str, Any] = dict(code.globals)
+    exec(compile(code.src, "<traced model>", "exec"), names)  # torch's own way from a graph to a function
+    forward: Callable[[nn.Module, torch.Tensor], torch.Tensor] = names["forward"]
+    return forward
+
+
+def _graft(root: nn.Module, whole: nn.Module, path: str, shared: dict[int, Any]) -> None:
+    """Copy what lies at `path` in `whole` to the same path in `root`.
+
+    Args:
+        shared: what has been copied, by identity.
+    """
+    *folders, name = path.split(".")
+    here, there = root, whole
+    for folder in folders:
+        there = getattr(there, folder)
+        if folder not in here._modules:
+            here.add_module(folder, nn.Module())
+        here = here._modules[folder]  # type: ignore[assignment]
+    # An empty module was made for one of its parameters, which was needed before the module itself.
+    is_empty = type(here._modules.get(name)) is nn.Module
+    if not is_empty and (name in here._modules or name in here._parameters or name in here._buffers):
+        return
+    original = getattr(there, name)
+    copied = copy.deepcopy(original, shared)
+    if isinstance(original, nn.Module | nn.Parameter):
+        setattr(here, name, copied)
+    else:  # a buffer, or a tensor that tracing found to be constant
+        saved = name in there._buffers and name not in there._non_persistent_buffers_set
+        here.register_buffer(name, copied, persistent=saved)

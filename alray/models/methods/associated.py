@@ -1,0 +1,203 @@
+"""Associated Learning (AL; Kao and Chen 2021, Wu et al. 2022): each component learns to predict codes of the labels."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from alray.config.sections.method import Bridge
+from alray.config.sections.optimizer import Optimizer
+from alray.models.component import LocalComponent, read
+from alray.models.encoder import Encoder, EncoderFacts, Tensors, pass_on
+from alray.models.methods.method import MakePart, Method, Task
+from alray.models.readout import Features, Pooling, Readout, with_activation
+from alray.models.sampled_tokens import sampled_cross_entropy
+from alray.models.shape import Shape
+from alray.models.tasks.task import LearningTask
+
+
+class AssociatedLearning(Method):
+    """The fields are those of the section `alray.config.sections.method.AssociatedLearning`.
+
+    Deviation: the authors' code for texts (Hibb-bb/AL on GitHub) has tanh after every label decoder in training, that
+    of component 1 included, where the cross-entropy follows (`decoder_activation`, `first_decoder_activation`), dropout
+    of 0.3 on what goes into the bridges and on the codes t_l, and an embedding with weights from N(0, 1) as the first
+    label encoder. Here decoders are linear, nothing is dropped, and label encoders begin as linear layers of PyTorch
+    do. What these cost was not measured. It trains with Adam at 1e-3.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        label_dim: int,
+        label_activation: str,
+        decoder_activation: str,
+        first_decoder_activation: str,
+        bridge: Bridge,
+        first_label_loss: str,
+        label_smoothing: float = 0.0,
+        sampled_tokens: int | None = None,
+    ) -> None:
+        super().__init__(task)
+        self.label_dim = label_dim
+        self.label_activation = label_activation
+        self.decoder_activation = decoder_activation
+        self.first_decoder_activation = first_decoder_activation
+        self.bridge = bridge
+        self.first_label_loss = first_label_loss
+        self.label_smoothing = label_smoothing
+        self.sampled_tokens = sampled_tokens
+
+    def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> AssociatedComponent:
+        first = index == 0
+        learning = self.task.learning
+        width = self.task.classes if first else self.label_dim
+        label_dim, activation = self.label_dim, self.label_activation
+        return AssociatedComponent(
+            index,
+            f=f,
+            b=make(
+                "b",
+                lambda: bridge(
+                    facts.output,
+                    label_dim=label_dim,
+                    activation=activation,
+                    pool=self.bridge.pool,
+                    hidden=self.bridge.hidden,
+                    pooling=facts.pooling,
+                ),
+            ),
+            g=make(
+                "g",
+                lambda: with_activation(
+                    learning.first_label_encoder(label_dim) if first else nn.Linear(width, label_dim), activation
+                ),
+            ),
+            h=make(
+                "h",
+                lambda: with_activation(
+                    nn.Linear(label_dim, width), self.first_decoder_activation if first else self.decoder_activation
+                ),
+            ),
+            learning=learning if first else None,
+            label_loss=self.first_label_loss if first else "mse",
+            label_smoothing=self.label_smoothing,
+            sampled_tokens=self.sampled_tokens if first else None,
+            optimizer=self.task.optimizer,
+        )
+
+    def labels_in(self, index: int) -> dict[str, Shape]:
+        return self.given_labels if index == 0 else {"t": self._code}
+
+    def labels_out(self, index: int) -> dict[str, Shape]:
+        return {"t": self._code}
+
+    def ends_route(self, index: int) -> bool:
+        """Every depth is a route."""
+        return True
+
+    def route(self, above: int) -> Shape:
+        return super().route(above) if above == 0 else self._code
+
+    @property
+    def _code(self) -> Shape:
+        return Shape((*self.task.learning.score_shape[:-1], self.label_dim), self.task.dtype)
+
+
+class AssociatedComponent(LocalComponent):
+    """Encoder f, bridge b, label encoder g and label decoder h.
+
+        t_l = g(t_{l-1})      autoencoder loss   d(h(t_l), t_{l-1})
+        s_l = f(s_{l-1})      associated loss    MSE(b(s_l), stop(t_l))
+
+    t_0 is the label as the task encodes it, in classification one-hot, and s_0 the input. The associated loss trains f
+    and b, the autoencoder loss g and h. d is the task's loss (in classification the cross-entropy) or the mean squared
+    error in the first component, and the latter in the others. A route goes up
+    through f_1..f_l, turns by b_l and comes down through h_l..h_1. Source: Wu et al., ICLR 2022, section 3.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        *,
+        f: Encoder,
+        b: nn.Module,
+        g: nn.Module,
+        h: nn.Module,
+        learning: LearningTask | None,
+        label_loss: str,
+        label_smoothing: float,
+        sampled_tokens: int | None,
+        optimizer: Optimizer,
+    ) -> None:
+        """
+        Args:
+            learning: the task for the first component, which encodes labels; None for the others.
+            label_loss: d, "mse" or anything else for the loss of the task.
+            label_smoothing: of the cross-entropy, in [0, 1).
+            sampled_tokens: how many tokens estimate the cross-entropy; None: all.
+        """
+        super().__init__(index, f)
+        self.b = b
+        self.g = g
+        self.h = h
+        self.learning = learning
+        self.label_loss = label_loss
+        self.label_smoothing = label_smoothing
+        self.sampled_tokens = sampled_tokens
+        self.train_with(optimizer, encoder=(f, b), label=(g, h))
+
+    @property
+    def turn(self) -> nn.Module:
+        return self.b
+
+    @property
+    def decoder(self) -> nn.Module:
+        return self.h
+
+    def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
+        if self.learning is not None:
+            # In the type of f's output: its input may be integers, such as word numbers.
+            t_in = self.learning.encoded(incoming["labels"], encoded["s"].dtype)
+        else:
+            t_in = incoming["t"]
+        t_out: torch.Tensor = self.g(t_in)
+        associated = functional.mse_loss(read(self.b, encoded), t_out.detach())
+        return {"associated": associated, "autoencoder": self._autoencoder(t_out, t_in)}, {"t": pass_on(t_out)}
+
+    def _autoencoder(self, t_out: torch.Tensor, t_in: torch.Tensor) -> torch.Tensor:
+        """d(h(t_out), t_in)."""
+        if self.sampled_tokens is not None:
+            layer = next(self.h.children())
+            assert isinstance(layer, nn.Linear), "a label decoder begins with a linear layer"
+            tokens = torch.randperm(layer.out_features, generator=self.generator("tokens"))[: self.sampled_tokens]
+            return sampled_cross_entropy(t_out, t_in, layer, tokens.to(t_out.device))
+        reconstruction = self.h(t_out)
+        if self.learning is not None and self.label_loss != "mse":
+            return self.learning.loss(reconstruction, t_in, self.label_smoothing)
+        loss: torch.Tensor = functional.mse_loss(reconstruction, t_in)
+        return loss
+
+
+def bridge(
+    input: Shape, *, label_dim: int, activation: str, pool: int | None, hidden: int | None, pooling: Pooling = "mean"
+) -> Readout:
+    """b: `[N, *input] -> [N, label_dim]`; of each position by itself, `[N, T, D] -> [N, T, label_dim]`.
+
+    Args:
+        pool: see `Features`.
+        hidden: width of a hidden layer, None for none; the activation follows every layer. The thesis uses linear 1000,
+            sigmoid, linear 700, sigmoid on flattened maps; and linear 128, tanh on text.
+    """
+    features = Features(input, pool, pooling)
+    layers: list[nn.Module] = [features]
+    width = features.width
+    if pooling == "none":
+        layers.append(nn.LayerNorm(width))  # the residual stream of Transformers is not normalised before
+    if hidden is not None:
+        layers.append(with_activation(nn.Linear(width, hidden), activation))
+        width = hidden
+    layers.append(with_activation(nn.Linear(width, label_dim), activation))
+    return Readout(*layers)

@@ -1,0 +1,179 @@
+"""Backpropagation of the loss of the task through all components."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+from torch.autograd.graph import get_gradient_edge
+
+from alray.config.sections.method import HeadOrAuto
+from alray.config.sections.optimizer import Optimizer
+from alray.models.component import Component, Exercise, ProfiledPart, backward_of, read
+from alray.models.encoder import Encoder, EncoderFacts, Tensors, in_default_strides, stopped
+from alray.models.methods.method import MakePart, Method, Task
+from alray.models.readout import head_of
+from alray.models.shape import Shape
+from alray.models.tasks.task import LearningTask
+from alray.models.tied_readout import tied_head
+
+
+class Backpropagation(Method):
+    """The fields are those of the section `alray.config.sections.method.Backpropagation`.
+
+    The only route is the whole network. With deep supervision (Lee et al., "Deeply-Supervised Nets", AISTATS 2015)
+    every component has a classifier, the loss is
+
+        CE(head_L(s_L), y) + deep_supervision * (CE(head_1(s_1), y) + ... + CE(head_{L-1}(s_{L-1}), y)),
+
+    whose gradient goes through all components, and every depth is a route. It is the control of methods with a
+    classifier after every component: the same parts, with gradients that do not stop.
+    """
+
+    local_losses = False
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        head: HeadOrAuto,
+        label_smoothing: float,
+        deep_supervision: float = 0.0,
+        tied: bool = False,
+    ) -> None:
+        super().__init__(task)
+        self.head = head
+        self.tied = tied
+        self.label_smoothing = label_smoothing
+        self.deep_supervision = deep_supervision
+
+    def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> BackpropagationComponent:
+        head = None
+        if self.ends_route(index):
+            classes, of_model = self.task.classes, self.task.classifier
+            if self.tied:
+                head = make("head", lambda: tied_head(f.body, facts.output))
+            elif self.head == "auto" and of_model is not None and self._is_last(index):
+                head = make("head", lambda: of_model(facts.output, classes))
+            else:
+                head = make("head", lambda: head_of(self.head, facts.output, classes=classes, pooling=facts.pooling))
+        return BackpropagationComponent(
+            index,
+            f=f,
+            head=head,
+            optimizer=self.task.optimizer,
+            learning=self.task.learning,
+            label_smoothing=self.label_smoothing,
+            loss_weight=1.0 if self._is_last(index) else self.deep_supervision,
+        )
+
+    def ends_route(self, index: int) -> bool:
+        """The last component ends a route; with deep supervision, every one does."""
+        return self._is_last(index) or self.deep_supervision > 0
+
+    def _is_last(self, index: int) -> bool:
+        return index == self.task.num_components - 1
+
+    def labels_in(self, index: int) -> dict[str, Shape]:
+        """Components with a loss read labels."""
+        return self.given_labels if self.ends_route(index) else {}
+
+    def labels_out(self, index: int) -> dict[str, Shape]:
+        """The labels as they are, up to the last component, which has the loss."""
+        return {} if self._is_last(index) else self.given_labels
+
+
+class BackpropagationComponent(Component):
+    """Encoder f; the last component, or with deep supervision every one, also has a classifier `head` and a loss."""
+
+    def __init__(
+        self,
+        index: int,
+        *,
+        f: Encoder,
+        head: nn.Module | None,
+        optimizer: Optimizer,
+        learning: LearningTask,
+        label_smoothing: float = 0.0,
+        loss_weight: float = 1.0,
+    ) -> None:
+        """
+        Args:
+            loss_weight: of this component's loss in that of the network.
+        """
+        super().__init__(index, f)
+        self.head = head
+        self._learning = learning
+        self.loss_weight = loss_weight
+        self._label_smoothing = label_smoothing
+        self.train_with(optimizer, encoder=(f,) if head is None else (f, head))
+
+    @property
+    def turn(self) -> nn.Module | None:
+        return self.head
+
+    def loss(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The loss of the task for scores `[N, classes]` and labels as the data gives them, a scalar."""
+        return self._learning.loss(scores, labels, self._label_smoothing)
+
+    @property
+    def loss_name(self) -> str:
+        """The name of the loss in records."""
+        return self._learning.loss_name
+
+    def exercise(self, incoming: Tensors, route: torch.Tensor, inference: Tensors | None = None) -> Exercise:
+        return _BackpropagationExercise(self, incoming)
+
+    def profiled_parts(self) -> Iterable[ProfiledPart]:
+        of = f"component {self.index}"
+        yield ProfiledPart("forward", of, self.f, "run", output=lambda outgoing: outgoing["s"])
+        if self.head is not None:
+            yield ProfiledPart("forward", f"{of}, head", self.head, "forward", output=lambda scores: scores)
+        for optimizer in self._optimizers.values():
+            yield ProfiledPart("update", of, optimizer, "step")
+
+
+class _BackpropagationExercise(Exercise):
+    """F ends in `s` or, at the last component, in the loss. B starts from a gradient of ones."""
+
+    def __init__(self, component: BackpropagationComponent, incoming: Tensors) -> None:
+        super().__init__(component, incoming)
+        self._component = component
+
+    def forward(self) -> None:
+        s = self.incoming["s"].detach()
+        if s.is_floating_point() and self._component.index > 0:
+            s.requires_grad_()  # the gradient for the component below is part of the cost
+        with self.around_forward():
+            outgoing = in_default_strides(self._component.f.run({**self.incoming, "s": s}, 0))
+            self.output = outgoing["s"]
+            self.passed_on = stopped(outgoing)
+            if self._component.head is not None:
+                self.output = self._component.loss(read(self._component.head, outgoing), self.incoming["labels"])
+
+    def label(self) -> None:
+        """Nothing: the only loss belongs to F of the last component."""
+
+    def backward(self, *, add: bool = False) -> None:
+        assert self.output is not None, "B before F"
+        if not add:
+            for optimizer in self._component.optimizers().values():
+                optimizer.zero_grad()
+        output = self.output
+        self.output = None  # in a chain only the next component holds it, for as long as it needs it
+        self.passed_on = {}
+        if output.requires_grad:
+            edge = get_gradient_edge(output)
+            shape = output.shape
+            dtype = output.dtype
+            device = output.device
+            del output
+            with backward_of([self._component]):
+                torch.autograd.backward((edge,), (torch.ones(shape, dtype=dtype, device=device),))
+
+    def _infer(self) -> None:
+        self._component.f.run(self.incoming, 0)
+
+    def route(self) -> None:
+        """Nothing: the class scores pass unchanged."""

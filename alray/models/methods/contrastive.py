@@ -1,0 +1,230 @@
+"""Supervised contrastive parallel learning (SCPL; Wang 2022, arXiv 2602.00062), with its losses.
+
+The losses compare the samples of one mini-batch, or of a replica's share of it (`gather`). For anchor i, A(i) is every
+other sample, and P(i) the positives: those of A(i) with i's label. Codes z have norm 1, and
+e_a = exp(z_i . z_a / temperature). Both losses are means over the anchors that have a positive; without any the loss is
+0, with gradients of zero.
+
+No size here depends on the labels, so that costs can be counted on the meta device.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from alray.config.sections.method import HeadOrAuto
+from alray.config.sections.optimizer import Optimizer
+from alray.models.component import ComparingComponent, read
+from alray.models.encoder import Encoder, EncoderFacts, Tensors
+from alray.models.methods.method import MakePart, Method, Task
+from alray.models.readout import Features, Pooling, Readout, head_of
+from alray.models.shape import Shape
+
+
+class SupervisedContrastive(Method):
+    """The fields are those of the section `alray.config.sections.method.SupervisedContrastive`. The labels travel as
+    they are, and the only route is the whole network.
+
+    Deviation: the authors' code (minyaho/scpl on GitHub) divides an anchor's sum over its positives by |P(i)| + 1, and
+    takes the mean over all anchors, those without a positive among them; here it is |P(i)|, and the mean over anchors
+    with a positive, as in Khosla et al. Its cost was not measured. Its projections read all values of a map, through
+    layers of 512 and 1,024; here maps are averaged to at most 4 x 4, and both layers are of `projection_dim`. It trains
+    with Adam from 1e-3 to 1e-5.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        projection_dim: int,
+        temperature: float,
+        debiased: float | bool,
+        head: HeadOrAuto,
+        label_smoothing: float,
+        gather: bool = False,
+    ) -> None:
+        super().__init__(task)
+        self.projection_dim = projection_dim
+        self.head = head
+        self.gather = gather
+        self.objective = LocalObjective(temperature, None if debiased is False else debiased, label_smoothing)
+
+    def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> ContrastiveComponent:
+        make_component = partial(
+            ContrastiveComponent, index, f=f, objective=self.objective, optimizer=self.task.optimizer
+        )
+        if self.ends_route(index):
+            classes = self.task.classes
+            head = make("head", lambda: head_of(self.head, facts.output, classes=classes, pooling=facts.pooling))
+            return make_component(head=head)
+        width = self.projection_dim
+        p = make("p", lambda: projection(facts.output, projection_dim=width, pool=4, pooling=facts.pooling))
+        return make_component(p=p, gather=self.gather)
+
+    def compares_samples(self) -> tuple[str, str] | None:
+        if self.gather or self.task.num_components == 1:
+            return None
+        reason = "contrastive losses compare the samples of each replica's share of the mini-batch"
+        return reason, "method.gather=true compares those of all replicas"
+
+
+def projection(input: Shape, *, projection_dim: int, pool: int | None, pooling: Pooling = "mean") -> Readout:
+    """p: `[N, *input] -> [N, projection_dim]`: a vector per sample, linear, ReLU, linear, both layers of that width.
+
+    Source: Khosla et al. 2020, section 3.1 (two layers, used in training only).
+    """
+    features = Features(input, pool, pooling)
+    return Readout(
+        features, nn.Linear(features.width, projection_dim), nn.ReLU(), nn.Linear(projection_dim, projection_dim)
+    )
+
+
+@dataclass(frozen=True)
+class LocalObjective:
+    """The losses of supervised contrastive learning.
+
+    Attributes:
+        temperature: similarities are divided by it, above 0.
+        class_prior: tau+ of the debiased loss, None for the plain loss.
+        label_smoothing: of the last component's cross-entropy, in [0, 1).
+    """
+
+    temperature: float
+    class_prior: float | None
+    label_smoothing: float
+
+    def contrastive(self, codes: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The loss of codes `[N, D]`, scaled to norm 1 here, and labels `[N]`: a scalar, in nats."""
+        codes = functional.normalize(codes, dim=1)
+        if self.class_prior is None:
+            return supervised_contrastive(codes, labels, temperature=self.temperature)
+        return debiased_supervised_contrastive(
+            codes, labels, temperature=self.temperature, class_prior=self.class_prior
+        )
+
+    def cross_entropy(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The loss of class scores `[N, classes]` and labels `[N]`: a scalar, in nats."""
+        return functional.cross_entropy(scores, labels, label_smoothing=self.label_smoothing)
+
+
+class ContrastiveComponent(ComparingComponent):
+    """Encoder f and projection p; the last component has a classifier `head` instead of p.
+
+    The supervised contrastive loss of p(f(s)) trains f and p; the cross-entropy of head(f(s)) trains the last
+    component. A mini-batch in which no two samples share a label gives gradients of zero, not None: momentum and weight
+    decay still act.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        *,
+        f: Encoder,
+        p: nn.Module | None = None,
+        head: nn.Module | None = None,
+        objective: LocalObjective,
+        optimizer: Optimizer,
+        gather: bool = False,
+    ) -> None:
+        """Exactly one of `p` and `head` is given.
+
+        Args:
+            gather: whether codes are compared over all replicas.
+        """
+        super().__init__(index, f, gathers=gather and p is not None)
+        self.p = p
+        self.head = head
+        self.objective = objective
+        readout = p if head is None else head
+        assert readout is not None and (p is None or head is None), "either p or head"
+        self.train_with(optimizer, encoder=(f, readout))
+
+    @property
+    def turn(self) -> nn.Module | None:
+        return self.head
+
+    def codes(self, encoded: Tensors) -> torch.Tensor:
+        assert self.p is not None, "the last component compares nothing"
+        return read(self.p, encoded)
+
+    def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
+        labels = incoming["labels"]
+        if self.head is not None:
+            losses = {"cross_entropy": self.objective.cross_entropy(read(self.head, encoded), labels)}
+        else:
+            losses = {"contrastive": self.objective.contrastive(*self.compared(self.own_codes(encoded), labels))}
+        return losses, {"labels": labels}
+
+
+def supervised_contrastive(codes: torch.Tensor, labels: torch.Tensor, *, temperature: float) -> torch.Tensor:
+    """The mean over anchors of `-1/|P(i)| sum over p in P(i) of log(e_p / sum over a in A(i) of e_a)`.
+
+    Returns a scalar, in nats. Source: Khosla et al. 2020 (Supervised Contrastive Learning), equation 2, L_out, with one
+    view per sample.
+
+    Args:
+        codes: `[N, D]`, of norm 1.
+        labels: `[N]`, class numbers.
+    """
+    logits, positives = _pairs(codes, labels, temperature)
+    losses = torch.logsumexp(logits, 1, keepdim=True) - logits
+    return _mean_over_anchors(losses, positives)
+
+
+def debiased_supervised_contrastive(
+    codes: torch.Tensor, labels: torch.Tensor, *, temperature: float, class_prior: float
+) -> torch.Tensor:
+    """The mean over anchors of `-1/|P(i)| sum over p in P(i) of log(e_p / (e_p + n g))`.
+
+        g = max((mean over u of e_u - class_prior * mean over v of e_v) / (1 - class_prior), exp(-1 / temperature))
+
+    Returns a scalar, in nats.
+
+    The n = N - 2 samples u are those of A(i) except p. They are drawn from all the data, hence some are of i's own
+    class: the loss above pushes them away, this one takes them out of the denominator by the estimate that the
+    positives v in P(i) give. With a prior of 0 it would be the loss above; the bound of g is the least e_u can be.
+    Source: Chuang et al. 2020 (Debiased Contrastive Learning), equations 7 and 8, whose one positive per anchor is
+    each of P(i) in turn here, averaged as in L_out.
+
+    Args:
+        codes: `[N, D]`, of norm 1.
+        labels: `[N]`, class numbers.
+        class_prior: tau+, the share of one class among the data, above 0 and below 1.
+    """
+    logits, positives = _pairs(codes, labels, temperature)
+    count = len(codes) - 2
+    # Relative to the largest e_a of each anchor, so that nothing overflows at low temperatures. It cancels out.
+    largest = logits.max(1, keepdim=True).values.detach()
+    relative = torch.exp(logits - largest)
+    others = relative.sum(1, keepdim=True) - relative
+    own_class = _mean_over_positives(relative, positives).unsqueeze(1)
+    estimate = (others - count * class_prior * own_class) / (1.0 - class_prior)
+    log_bound = (math.log(count) if count > 0 else -math.inf) - 1.0 / temperature - largest
+    # The clamp is for the values not chosen: their gradient must be 0, not 0 times infinity.
+    log_estimate = estimate.clamp(min=torch.finfo(codes.dtype).tiny).log()
+    log_negatives = torch.where(estimate > log_bound.exp(), log_estimate, log_bound)
+    losses = torch.logaddexp(logits - largest, log_negatives) + largest - logits
+    return _mean_over_anchors(losses, positives)
+
+
+def _pairs(codes: torch.Tensor, labels: torch.Tensor, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """`z_i . z_a / temperature` `[N, N]`, lowest on the diagonal so that `exp` is 0 there; and which are positives."""
+    same = torch.eye(len(codes), dtype=torch.bool, device=codes.device)
+    # Not minus infinity: where there is no other sample at all, gradients would be infinity minus infinity.
+    logits = (codes @ codes.T / temperature).masked_fill(same, torch.finfo(codes.dtype).min)
+    return logits, (labels.unsqueeze(1) == labels.unsqueeze(0)) & ~same
+
+
+def _mean_over_positives(values: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
+    """`[N, N] -> [N]`; 0 where an anchor has no positive."""
+    return torch.where(positives, values, 0.0).sum(1) / positives.sum(1).clamp(min=1)
+
+
+def _mean_over_anchors(losses: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
+    return _mean_over_positives(losses, positives).sum() / positives.any(1).sum().clamp(min=1)

@@ -1,0 +1,86 @@
+"""Decoupled greedy learning (DGL; Belilovsky, Eickenberg and Oyallon 2020): a classifier after every component."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from alray.config.sections.method import HeadOrAuto
+from alray.config.sections.optimizer import Optimizer
+from alray.models.component import LocalComponent, read
+from alray.models.encoder import Encoder, EncoderFacts, Tensors
+from alray.models.methods.method import MakePart, Method, Task
+from alray.models.readout import head_of
+from alray.models.tasks.task import LearningTask
+
+
+class DecoupledGreedy(Method):
+    """The fields are those of the section `alray.config.sections.method.DecoupledGreedy`.
+
+    Every component minimises the cross-entropy of its own auxiliary classifier, and gradients stop between components
+    (algorithm 1 of "Decoupled Greedy Learning of CNNs", ICML 2020). Every depth is a route.
+
+    Deviation: the authors' auxiliary networks have several layers with batch normalisation on maps averaged to 2 x 2
+    (CNN-aux, MLP-aux, MLP-SR-aux), and the last component a perceptron of two. Here it is one linear layer on maps
+    averaged to at most 4 x 4, the classifier that backpropagation has after its last encoder, so that methods differ in
+    their losses only. Its cost was not measured. Their rate is SGD 0.1, momentum 0.9, weight decay 5e-4, divided by
+    five every 15 epochs.
+
+    Args:
+        head: `{pool: 2, hidden: 512}` is a perceptron on averaged maps, as MLP-aux is, without its normalisation.
+    """
+
+    def __init__(self, task: Task, *, head: HeadOrAuto, label_smoothing: float) -> None:
+        super().__init__(task)
+        self.head = head
+        self.label_smoothing = label_smoothing
+
+    def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> GreedyComponent:
+        classes = self.task.classes
+        head = make("head", lambda: head_of(self.head, facts.output, classes=classes, pooling=facts.pooling))
+        return GreedyComponent(
+            index,
+            f=f,
+            head=head,
+            learning=self.task.learning,
+            label_smoothing=self.label_smoothing,
+            optimizer=self.task.optimizer,
+        )
+
+    def ends_route(self, index: int) -> bool:
+        """Every depth is a route."""
+        return True
+
+
+class GreedyComponent(LocalComponent):
+    """Encoder f and auxiliary classifier `head`; the loss of head(f(s)) trains both. It is that of the task, in
+    classification the cross-entropy."""
+
+    def __init__(
+        self,
+        index: int,
+        *,
+        f: Encoder,
+        head: nn.Module,
+        learning: LearningTask,
+        label_smoothing: float,
+        optimizer: Optimizer,
+    ) -> None:
+        """
+        Args:
+            label_smoothing: share of the target spread evenly over all classes, in [0, 1).
+        """
+        super().__init__(index, f)
+        self.head = head
+        self.learning = learning
+        self.label_smoothing = label_smoothing
+        self.train_with(optimizer, encoder=(f, head))
+
+    @property
+    def turn(self) -> nn.Module:
+        return self.head
+
+    def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
+        labels = incoming["labels"]
+        scores = read(self.head, encoded)
+        loss = self.learning.loss(scores, labels, self.label_smoothing)
+        return {self.learning.loss_name: loss}, {"labels": labels}

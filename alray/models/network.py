@@ -1,0 +1,479 @@
+"""The blueprint of a network: shapes along the chain, and components that are the same wherever they are built."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from alray.config.sections.method import Backpropagation
+from alray.config.sections.own_code import OwnCode
+from alray.config.sections.section import listed
+from alray.config.sections.spec import Spec
+from alray.config.user_code import FAULTS_OF_USER_CODE, own_problem
+from alray.core.counting import counted
+from alray.core.errors import Problem, SpecError
+from alray.core.randomness.generators import put_back, seed_all
+from alray.models.chain import chain_of
+from alray.models.compiled import compile_part
+from alray.models.component import Component, LocalComponent
+from alray.models.contract import Contract
+from alray.models.encoder import Encoder, EncoderFacts, Tensors, module_draws, run_block, stopped
+from alray.models.methods.method import Method, Task, make_method
+from alray.models.own_state import Owners, require_untouched_buffers
+from alray.models.precision import LOWERED, lower
+from alray.models.shape import Shape
+from alray.models.tasks.classification import MixedClassification
+from alray.models.tasks.task import LearningTask, make_task
+from alray.planning.schedules.table import SCHEDULES
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bf16": torch.float32}
+"""The type of weights, and of messages between components, by `run.precision`."""
+
+_FITS_ITS_INPUT = (
+    "one sample has this shape, and the constructor gets it as `input`: build the layers for it; `forward` must also "
+    "run on torch's meta device, where shapes are found"
+)
+"""The hint of an error: the requirements on a forward pass so that the shape of its output can be found."""
+_FITS_ANY_LENGTH = (
+    "a mini-batch of text is as wide as its longest document: `forward` must take any number of words T, and give "
+    "[N, T, ...], or a shape that does not depend on T"
+)
+
+
+class Network:
+    """The chain of components that a spec describes, for samples of one shape and a number of classes, or of labels
+    or targets.
+
+    Every component is a function of (spec, seed, index): initial weights are drawn from (seed, component, part), so any
+    process that builds component l builds the same one. Components count from 0.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        *,
+        sample: Shape,
+        classes: int,
+        load: Callable[[str], Any],
+        trained: bool = False,
+        encoders: Sequence[EncoderFacts] = (),
+        components: int | None = None,
+    ) -> None:
+        """
+        Args:
+            components: how many the whole network has, of which this one is the first part; None: it is the whole.
+            sample: shape of one sample.
+            load: takes a reference `python:package.module.Class` to that class.
+            trained: whether weights are loaded from a checkpoint: files of initial weights are not read, and a block
+                that has trained is not checked for texts of any length.
+            encoders: what another process has found of them, (): found here.
+        """
+        self._trained = trained
+        self.spec = spec
+        self.classes = classes
+        one_loss = isinstance(spec.method, Backpropagation) and not spec.method.deep_supervision
+        self._chain = chain_of(
+            spec.model,
+            load,
+            seed=spec.seed,
+            sample=sample,
+            trained=trained,
+            encoders=encoders,
+            several=one_loss,  # a local loss reads features, not tensors that were packed
+            pooled=isinstance(spec.method, Backpropagation),  # its head may be the model's own
+            lowered=spec.run.precision in LOWERED,
+        )
+        self._owners = Owners()
+        self.dtype = DTYPES[spec.run.precision]
+        task = Task(
+            classes=classes,
+            learning=_learning(spec, classes, sample, load),
+            num_components=components or len(self._chain),
+            dtype=self.dtype,
+            optimizer=spec.optimizer,
+            classifier=self._chain.classifier(),
+            copy=self._copy,
+        )
+        self._by_position = task.learning.by_position
+        self.tokens = sample.tokens
+        """How many tokens there are; None where the samples are no windows of tokens."""
+        self.method = make_method(spec.method, task, load, of_task=spec.task)
+        self.encoders = list(encoders) or self._inspect_all(sample)
+        self.method.require(self.encoders)
+
+    def _inspect_all(self, sample: Shape) -> list[EncoderFacts]:
+        found: list[EncoderFacts] = []
+        dtype = self.dtype if sample.dtype.is_floating_point else sample.dtype
+        shape = Shape(sample, dtype, words=sample.words, tokens=sample.tokens)
+        along = {"mask": Shape(sample[:1], torch.bool)} if sample.words is not None else {}
+        if self.method.encoders_take_samples and self._chain.ends(0) is not None:
+            raise SpecError(
+                f"every encoder of `{self.spec.method.kind}` takes the samples, and the parts of a model take each "
+                "other's outputs",
+                key="method.kind",
+                hint="list blocks in `model.components`, or choose another method",
+            )
+        for index in range(len(self)):
+            facts = self._inspect(index, shape, along)
+            found.append(facts)
+            if not self.method.encoders_take_samples:
+                shape, along = facts.output, facts.gives_along
+        return found
+
+    def __len__(self) -> int:
+        return len(self._chain)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Sentences that the user should read on the initial weights."""
+        return self._chain.notes
+
+    def labels(self, index: int) -> dict[str, Shape]:
+        """Return the label tensors that component `index` receives in training, by name: shapes of one sample."""
+        return self.method.labels_in(index)
+
+    def edge(self, after: int) -> dict[str, Shape]:
+        """Everything in the training message after component `after`, `s` first: shapes of one sample."""
+        return self.method.goes_up(self.encoders[after]) | self.method.labels_out(after)
+
+    def inference_edge(self, after: int) -> dict[str, Shape]:
+        """Everything in the message of an evaluation after component `after`, `s` first: shapes of one sample."""
+        along = self.method.given_labels if self.measures_where_routes_end else {}
+        return self.method.goes_up(self.encoders[after], training=False) | self.method.infers_along() | along
+
+    def ends_route(self, index: int) -> bool:
+        """Whether a route of inference ends at component `index`."""
+        return self.method.ends_route(index)
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The depths of all routes, shallowest first; a route of depth n ends at the n-th component."""
+        return tuple(index + 1 for index in range(len(self)) if self.ends_route(index))
+
+    def num_routes(self, above: int) -> int:
+        """Number of routes that end at component `above` or higher."""
+        return sum(self.ends_route(index) for index in range(above, len(self)))
+
+    def route_shape(self, above: int) -> Shape:
+        """Return the shape of one sample that a route sends down from component `above` to those below it."""
+        return self.method.route(above)
+
+    @cached_property
+    def measures_where_routes_end(self) -> bool:
+        """Whether the stage where a route ends takes from its scores what the metric needs, in place of sending them to
+        stage 0: where that is less, and no component below changes scores. Labels then go up with the samples."""
+        task = self.method.task.learning
+        scores_pass = all(self.route_shape(index) == task.score_shape for index in range(len(self)))
+        return task.measured_shape != task.score_shape and scores_pass and not isinstance(self.spec.method, OwnCode)
+
+    def comes_down(self, above: int) -> Shape:
+        """Return the shape of one sample that an evaluation sends down for a route, as in `route_shape`."""
+        if self.measures_where_routes_end:
+            return Shape(self.method.task.learning.measured_shape, self.dtype)
+        return self.route_shape(above)
+
+    def incoming(self, index: int, samples: int, device: str | torch.device) -> Tensors:
+        """An input of component `index` in inference: `s` and what comes with it, full length, values arbitrary."""
+        return self._input(index, samples, device, training=False)
+
+    def training_input(self, index: int, samples: int, device: str | torch.device) -> Tensors:
+        """An input of component `index` in training: the same, with labels of zeros."""
+        labels = {name: _zeros(shape, samples, device) for name, shape in self.labels(index).items()}
+        return self._input(index, samples, device, training=True) | labels
+
+    def other_in_inference(self, index: int, samples: int, device: str | torch.device) -> Tensors | None:
+        """As `incoming`, where that has other tensors or shapes than in training; else None."""
+        same = self._comes_in(index, training=True) == self._comes_in(index, training=False)
+        return None if same else self.incoming(index, samples, device)
+
+    def _input(self, index: int, samples: int, device: str | torch.device, *, training: bool) -> Tensors:
+        along = self._comes_in(index, training=training)
+        return _incoming(along.pop("s"), along, samples, device)
+
+    def _comes_in(self, index: int, *, training: bool) -> dict[str, Shape]:
+        """Shapes of one sample, by name."""
+        if index == 0:
+            return {"s": self.encoders[0].input} | self.encoders[0].takes_along
+        return dict(self.method.goes_up(self.encoders[index - 1], training=training))
+
+    @cached_property
+    def needs_two_samples(self) -> int | None:
+        """The first component whose batch normalisation gets one value of each channel from a single sample, so that
+        it cannot train on one; None: every one can."""
+        if self.method.normalises_batches:
+            return 0
+        normalise = [index for index, encoder in enumerate(self.encoders) if encoder.normalises_batches]
+        return next((index for index in normalise if not self._trains_on_one_sample(index)), None)
+
+    def _trains_on_one_sample(self, index: int) -> bool:
+        facts = self.encoders[index]
+        with put_back(), torch.device("meta"):
+            block = self._seeded(index, "f", lambda: self._build_block(index, facts.input)).to(dtype=self.dtype)
+            try:
+                run_block(block.train(), _incoming(facts.input, facts.takes_along, 1, "meta"))
+            except FAULTS_OF_USER_CODE:
+                return False
+        return True
+
+    def model_section(self, depth: int) -> dict[str, Any]:
+        """The section `model` of a spec for the routes up to this depth, whose weights are there."""
+        return self._chain.as_spec(depth)
+
+    def whole_model(self, parts: Sequence[nn.Module]) -> nn.Module | None:
+        """The model that `model.from` names, in evaluation mode, on the CPU in float32, with the weights of these parts
+        of it; None where the components are blocks."""
+        return self._chain.whole(parts)
+
+    def require_parts(self, names: Collection[str]) -> None:
+        """Raise SpecError if `optimizer.rate_factors` names a part that no component has."""
+        known = (
+            {part: None for index in range(len(self)) for part in self.component(index, "meta").part_parameters()}
+            if names
+            else {}
+        )
+        for name in names:
+            if name not in known:
+                raise SpecError(
+                    f"no component has a part `{name}`",
+                    key=f"optimizer.rate_factors.{name}",
+                    hint=f"the parts are {listed(list(known), 'and')}",
+                )
+
+    def updated_elements(self) -> Counter[str]:
+        """Number of elements of the parameters that each of torch's optimizers updates, by the optimizer's name."""
+        optimizers = (
+            optimizer for index in range(len(self)) for optimizer in self.component(index, "meta").optimizers().values()
+        )
+        return sum((optimizer.elements_of() for optimizer in optimizers), Counter())
+
+    def alike(self, index: int) -> str:
+        """A key that is the same for components that differ in their weights only, and so cost the same."""
+        position = "first" if index == 0 else "last" if index == len(self) - 1 else "between"
+        if len(self) == 1:
+            position = "only"
+        return f"{position} {self._chain.alike(index)} {self.encoders[index]!r} {self.method.alike(index)}"
+
+    def component(self, index: int, device: str | torch.device) -> Component:
+        """Component `index` on a device, in training mode."""
+        if torch.device(device).type == "meta":
+            with torch.device("meta"):
+                return self._component(index, device)
+        return self._component(index, device)
+
+    def _component(self, index: int, device: str | torch.device) -> Component:
+        facts = self.encoders[index]
+
+        def make(part: str, build: Callable[[], nn.Module]) -> nn.Module:
+            return self._seeded(index, part, build).to(device, self.dtype)
+
+        encoder = Encoder(
+            self._seeded(index, "f", lambda: self._build_block(index, facts.input)),
+            index=index,
+            seed=self.spec.seed,
+            facts=facts,
+        ).to(device, self.dtype)
+        own_method = isinstance(self.spec.method, OwnCode)
+        own_faults = FAULTS_OF_USER_CODE if own_method else ()
+        try:
+            component = self.method.component(index, encoder, facts, make)
+        except SpecError:
+            raise
+        except own_faults as error:
+            raise SpecError(
+                f"method `{type(self.method).__name__}` fails on component {index}: {type(error).__name__}: {error}",
+                key="method",
+                hint="`component(index, f, facts, make)` must give a component for every index",
+            ) from error
+        if not isinstance(component, Component) or (component.turn is not None) != self.ends_route(index):
+            raise SpecError(
+                f"method `{type(self.method).__name__}` gave no fitting component {index}",
+                key="method",
+                hint="give a LocalComponent; its `turn` is a module where `ends_route(index)` holds, else None",
+            )
+        if own_method:
+            component.own_losses = ("method", self.spec.method.kind)
+            if isinstance(component, LocalComponent) and index < len(self) - 1:
+                component.contract = self._contract(index)
+        elif isinstance(self.spec.task, OwnCode):
+            component.own_losses = ("task", self.spec.task.kind)
+        if own_method:
+            self._owners.claim(index, component)
+        self._prepare(component, torch.device(device))
+        return component.train()
+
+    def _contract(self, index: int) -> Contract:
+        """What component `index` of a method of the user's own sends to the next one."""
+        method, facts = self.method, self.encoders[index]
+        with _method_called(f"labels_out({index})", method):
+            labels = method.labels_out(index)
+        with _method_called("goes_up(facts)", method):
+            samples = method.goes_up(facts)
+        return Contract(self.spec.method.kind, index, samples, labels, shorter="mask" in self.encoders[0].takes_along)
+
+    def _prepare(self, component: Component, device: torch.device) -> None:
+        """Have the parts compute as `run.precision` and `run.compile` say."""
+        run = self.spec.run
+        for child in component.children():
+            part = child.body if isinstance(child, Encoder) else child
+            if run.precision in LOWERED:
+                lower(part, LOWERED[run.precision])
+            if run.compile and device.type != "meta":
+                compile_part(part)
+
+    def _seeded(self, index: int, part: str, make: Callable[[], nn.Module]) -> nn.Module:
+        """Build a part with initial weights drawn from (seed, component, part). Global generators stay as they were."""
+        with put_back():
+            seed_all(torch.device("cpu"), self.spec.seed, "weights", index, part)
+            return make()
+
+    def _build_block(self, index: int, input: Shape) -> nn.Module:
+        block = self._chain.build(index, input)
+        if self._chain.is_own(index):
+            self._owners.claim(index, block)
+        return block
+
+    def _copy(self, index: int, of: int, below: EncoderFacts) -> tuple[EncoderFacts, Callable[[], nn.Module]]:
+        """See `CopyOf`."""
+        facts = self._inspect(of, below.output, below.gives_along)
+
+        def build() -> Encoder:
+            block = self._chain.build(of, facts.input)
+            if facts.own:
+                self._owners.claim(index, block)
+            return Encoder(block, index=index, seed=self.spec.seed, facts=facts)
+
+        return facts, build
+
+    def _inspect(self, index: int, input: Shape, along: dict[str, Shape]) -> EncoderFacts:
+        """Find the shapes of a block: it is built on the meta device, and two samples pass through it.
+
+        This takes neither memory nor time. Global generators stay as they were, whatever the block draws.
+        """
+        name, key, own = self._chain.name(index), self._chain.key(index), self._chain.is_own(index)
+        with put_back(), torch.device("meta"):
+            block = self._seeded(index, "f", lambda: self._build_block(index, input)).to(dtype=self.dtype).train()
+            incoming = _incoming(input, along, 2, "meta")
+            before = incoming["s"]._version
+            with _fitting(name, input, key, _FITS_ITS_INPUT):
+                outgoing = run_block(block, incoming)
+                if own:
+                    again = partial(run_block, block, _incoming(input, along, 2, "meta"))
+                    require_untouched_buffers(block, again, index)
+        output = outgoing["s"]
+        if not isinstance(output, torch.Tensor) or output.ndim < 2 or output.shape[0] != 2:
+            got = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
+            raise SpecError(
+                f"block `{name}` gave {got} for a batch of 2",
+                key=key,
+                hint="forward must give one tensor [N, ...] for N samples",
+            )
+        if output.dtype != self.dtype:
+            raise SpecError(
+                f"block `{name}` gave values of {output.dtype}, the run computes in {self.dtype}",
+                key=key,
+                hint="return values of the type of the input",
+            )
+        if "mask" in outgoing and output.shape[1] != input[0]:
+            raise SpecError(
+                f"block `{name}` made {output.shape[1]} positions of {input[0]}, and the mask of the text's "
+                "words no longer fits",
+                key=key,
+                hint="keep the length of the sequence, or give one vector per sample",
+            )
+        one_length = self._trained or SCHEDULES[self.spec.schedule].is_pipeline
+        if own and "mask" in along and input[0] > 1 and not one_length:
+            _require_any_length(block, name, key, input, along, outgoing)
+        given = stopped(outgoing)
+        return EncoderFacts(
+            name=name,
+            own=own,
+            input=input,
+            output=Shape(given.pop("s").shape[1:], output.dtype),
+            draws=own or getattr(block, "draws", False) or module_draws(block),
+            writes_input=incoming["s"]._version != before,
+            normalises_batches=any(
+                isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training for part in block.modules()
+            ),
+            pooling="none" if self._by_position else getattr(block, "pooling", "mean"),
+            takes_along=along,
+            gives_along={each: Shape(value.shape[1:], value.dtype) for each, value in given.items()},
+            ends=self._chain.ends(index),
+        )
+
+
+def _learning(spec: Spec, classes: int, sample: Shape, load: Callable[[str], Any]) -> LearningTask:
+    """The task, with labels as they are in training."""
+    if spec.data.mix is not None:
+        return MixedClassification(spec.task, classes, sample)
+    return make_task(spec.task, classes, sample, load)
+
+
+@contextmanager
+def _method_called(call: str, method: Method) -> Iterator[None]:
+    """Raise SpecError, at the line, if this call of a user's own method raises."""
+    try:
+        yield
+    except SpecError:
+        raise
+    except FAULTS_OF_USER_CODE as error:
+        message = f"method `{type(method).__name__}` raised {type(error).__name__} in `{call}`: {error}"
+        hint = "give the shapes of one sample, by name"
+        problem = own_problem(error, message, key="method.kind", hint=hint)
+        raise SpecError.of((problem or Problem(message, hint, key="method.kind"),)) from error
+
+
+@contextmanager
+def _fitting(block: str, input: Shape, key: str, hint: str) -> Iterator[None]:
+    """Raise SpecError if a block does not take this input.
+
+    Args:
+        hint: how it would.
+    """
+    try:
+        yield
+    except SpecError as error:
+        problem = error.problems[0]
+        raise SpecError(problem.message, key=key, hint=problem.hint) from error
+    except FAULTS_OF_USER_CODE as error:
+        message = f"block `{block}` does not take an input of {tuple(input)}: {error}"
+        problem = own_problem(error, message, key=key, hint=hint) or Problem(message, hint, key=key)
+        raise SpecError.of((problem,)) from error
+
+
+def _require_any_length(
+    block: nn.Module, name: str, key: str, input: Shape, along: dict[str, Shape], whole: Tensors
+) -> None:
+    """Raise SpecError if a block of text does not take mini-batches of another width.
+
+    Args:
+        whole: what it gave for `input`.
+    """
+    shorter = input[0] - 1
+    sample, mask = Shape((shorter, *input[1:]), input.dtype, input.words), Shape((shorter,), torch.bool)
+    with put_back(), torch.device("meta"), _fitting(name, sample, key, _FITS_ANY_LENGTH):
+        given = run_block(block, _incoming(sample, along | {"mask": mask}, 2, "meta"))
+    positions = (shorter,) if "mask" in whole else ()
+    got, before = tuple(given["s"].shape[1:]), tuple(whole["s"].shape[1:])
+    if got != (*positions, *before[len(positions) :]):
+        raise SpecError(
+            f"block `{name}` gave {got} for a text of {counted(shorter, 'word')}, and {before} for one of {input[0]}",
+            key=key,
+            hint=_FITS_ANY_LENGTH,
+        )
+
+
+def _incoming(input: Shape, along: dict[str, Shape], samples: int, device: str | torch.device) -> Tensors:
+    tensors = {"s": _zeros(input, samples, device)}
+    for name, shape in along.items():
+        tensors[name] = torch.ones((samples, *shape), dtype=shape.dtype, device=device)
+    return tensors
+
+
+def _zeros(shape: Shape, samples: int, device: str | torch.device) -> torch.Tensor:
+    return torch.zeros((samples, *shape), dtype=shape.dtype, device=device)

@@ -1,0 +1,346 @@
+"""Optimizers of one component. `fused` and `foreach` are fixed, so that no heuristic of torch changes the bits."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from alray.config.sections import optimizer as sections
+from alray.config.sections.optimizer import Optimizer
+from alray.models.delayed_weights import DelayedWeights
+from alray.models.lamb import Lamb
+from alray.models.lars import Lars
+
+
+class Role(NamedTuple):
+    """The place of a parameter in its component."""
+
+    part: str = ""
+    """Name of the part: f, head, ..."""
+    hidden: bool = True
+    """Whether it belongs to a hidden layer, and neither to an embedding nor to a classifier."""
+
+
+class Accumulation:
+    """The mean of the gradients of several mini-batches, for one update.
+
+    Without batch normalisation, and with losses that are means over samples, it equals the gradient of one mini-batch
+    of all their samples. The sum is kept apart from `parameter.grad`, so that a backward pass need not know of it.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], mini_batches: int) -> None:
+        """
+        Args:
+            mini_batches: per update, at least 1; with 1 nothing is kept and nothing is copied.
+        """
+        self.mini_batches = mini_batches
+        self._parameters = list(parameters)
+        self._sums: dict[int, torch.Tensor] = {}
+        self._gathered = 0
+
+    def gather(self, weight: float = 1.0) -> bool:
+        """Take the gradients of one mini-batch, times `weight`, from the parameters; return whether an update is due.
+
+        If it is due, the parameters' gradients are now the mean; if not, they are None. With one mini-batch an update
+        nothing happens, and nothing is multiplied.
+        """
+        if self.mini_batches == 1:
+            return True
+        for index, parameter in enumerate(self._parameters):
+            gradient, parameter.grad = parameter.grad, None
+            if gradient is None:
+                continue
+            if weight != 1.0:
+                gradient.mul_(weight)
+            if index in self._sums:
+                self._sums[index].add_(gradient)
+            else:
+                self._sums[index] = gradient  # no copy: the next backward pass makes a new tensor
+        self._gathered += 1
+        if self._gathered < self.mini_batches:
+            return False
+        for index, total in self._sums.items():
+            self._parameters[index].grad = total.div_(self.mini_batches)
+        self._sums = {}
+        self._gathered = 0
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """The number of mini-batches since the last update and the sums of their gradients; empty if there are none."""
+        return {"mini_batches": self._gathered, "gradients": dict(self._sums)} if self._gathered else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave.
+
+        Raises ValueError if it holds as many mini-batches as an update takes here, or more.
+        """
+        gathered = state.get("mini_batches", 0)
+        if gathered >= self.mini_batches:
+            raise ValueError(
+                f"it holds the gradients of {gathered} mini-batches, and an update now takes {self.mini_batches}"
+            )
+        self._gathered = gathered
+        self._sums = {
+            index: gradient.to(self._parameters[index].device, self._parameters[index].dtype, copy=True)
+            for index, gradient in state.get("gradients", {}).items()
+        }
+
+    def clear_sums(self) -> None:
+        """Leave the gradients to another replica; the number of mini-batches stays."""
+        self._sums = {}
+
+    def add(self, gradients: dict[int, torch.Tensor]) -> None:
+        """Add the sums that another replica gathered over the same mini-batches."""
+        for index, gradient in gradients.items():
+            own = self._sums.get(index)
+            moved = gradient.to(self._parameters[index].device, self._parameters[index].dtype, copy=True)
+            self._sums[index] = moved if own is None else own.add_(moved)
+
+
+class ComponentOptimizer:
+    """An optimizer over some parameters of one component; without parameters it does nothing.
+
+    For every mini-batch the order is `zero_grad`, the backward pass, `step`. With `accumulate: n` only every n-th
+    `step` updates, by the mean of n gradients. Replicas that average gradients call `gather` before `step`.
+    """
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], optimizer: Optimizer, roles: Mapping[nn.Parameter, Role] | None = None
+    ) -> None:
+        """
+        Args:
+            optimizer: the section of the spec.
+            roles: of the parameters; None: all are of hidden layers.
+        """
+        self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self.kind: str = optimizer.kind
+        self.clip_norm: float | None = optimizer.clip_norm
+        self.accumulation = Accumulation(self.parameters, optimizer.accumulate)
+        self.delayed: DelayedWeights | None = None
+        """The versions of the weights, where gradients are an update late; None: there is one."""
+        self._look_ahead: float = optimizer.look_ahead
+        self._due: bool | None = None  # whether the gathered mini-batch completes an update; None: not gathered yet
+        self._optimizers = _build(self.parameters, optimizer, roles or {})
+        # Optimizers number parameters by groups; checkpoints, by their order in the component.
+        numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
+        self._numbers = [
+            [[numbers[parameter] for parameter in group["params"]] for group in each.param_groups]
+            for each in self._optimizers
+        ]
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def delay(self) -> None:
+        """From here on gradients are an update late, so that there are two versions of the weights."""
+        self.delayed = DelayedWeights(self.parameters, self._look_ahead)
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether an update takes the gradients of more than one mini-batch."""
+        return self.accumulation.mini_batches > 1
+
+    def gather(self, weight: float = 1.0) -> bool:
+        """Add the gradients of the last backward pass; return whether the next `step` will update.
+
+        If it will, the parameters' gradients are those of the update, and may be averaged over replicas; if not, they
+        are None.
+
+        Further calls for the same mini-batch change nothing. `step` calls it if nobody has.
+
+        Args:
+            weight: the replica's share, of 1, of this mini-batch, which gradients that wait are multiplied by.
+        """
+        if self._due is None:
+            self._due = self.accumulation.gather(weight)
+        return self._due
+
+    def step(self, lr: float) -> None:
+        """Update at this rate if the mini-batch completes an update; gradients are clipped to `clip_norm` first."""
+        due, self._due = self.gather(), None
+        if not self._optimizers:
+            return
+        if self.delayed is not None:
+            self.delayed.update((lambda factor: self._update(factor * lr)) if due else None)
+        elif due:
+            self._update(lr)
+
+    def _update(self, lr: float) -> None:
+        if self.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self.clip_norm, foreach=False)
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = lr * group["rate_factor"]
+            optimizer.step()
+
+    def update_as_on(self, device: torch.device) -> None:
+        """Update as an optimizer does that was made on this device.
+
+        A GPU updates many parameters with one kernel, for which Adam takes memory of the size of all of them.
+        """
+        for group in (group for optimizer in self._optimizers for group in optimizer.param_groups):
+            if "foreach" in group:
+                group["foreach"] = device.type == "cuda" and not group.get("fused")
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the optimizer, with its kind; empty without parameters. Parameters are numbered in their order
+        in the component, however they are grouped."""
+        if not self._optimizers:
+            return {}
+        state: dict[int, Any] = {}
+        groups = []
+        for optimizer, numbers in zip(self._optimizers, self._numbers, strict=True):
+            held = optimizer.state_dict()
+            in_order = [number for group in numbers for number in group]
+            state |= {in_order[index]: value for index, value in held["state"].items()}
+            groups += [{**group, "params": its} for group, its in zip(held["param_groups"], numbers, strict=True)]
+        waiting = self.accumulation.state_dict()
+        return {
+            "kind": self.kind,
+            "state": dict(sorted(state.items())),
+            "param_groups": groups,
+            **({"accumulation": waiting} if waiting else {}),
+            **({"delayed": self.delayed.state_dict()} if self.delayed is not None else {}),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave: moments, step counts, gradients that wait for their update, and versions of
+        the weights besides the newest, which the parameters have already.
+
+        Rate, decay and other settings stay those of the spec, which a resume may have changed; `foreach` stays that of
+        this device. Raises ValueError if the state is of another kind of optimizer, or of other parameters.
+        """
+        if not self._optimizers:
+            return
+        if state.get("kind") != self.kind:
+            raise ValueError(f"the state is that of {state.get('kind')}, the optimizer is {self.kind}")
+        saved = sum(len(group["params"]) for group in state["param_groups"])
+        if saved != len(self.parameters):
+            raise ValueError(f"the state is that of {saved} parameters, the optimizer has {len(self.parameters)}")
+        for optimizer, numbers in zip(self._optimizers, self._numbers, strict=True):
+            own = {number for group in numbers for number in group}
+            groups = [
+                {**group, "params": its}
+                for group, its in zip(optimizer.state_dict()["param_groups"], numbers, strict=True)
+            ]
+            of_own = {number: value for number, value in state["state"].items() if number in own}
+            optimizer.load_state_dict({"state": of_own, "param_groups": groups})
+        self.accumulation.load_state_dict(state.get("accumulation", {}))
+        if self.delayed is not None:
+            self.delayed.load_state_dict(state.get("delayed", {}))
+
+    def state_bytes(self) -> int:
+        """Bytes that the optimizer keeps between two updates, without the counts of steps: for each value of a
+        parameter two values with Adam, one with momentum, none with plain SGD; gradients that wait for their update;
+        and with a look-ahead its points."""
+        copies = self.accumulates + bool(self._look_ahead)
+        return copies * sum(_bytes(parameter) for parameter in self.parameters) + sum(
+            _values_kept(optimizer, group) * sum(map(_bytes, group["params"]))
+            for optimizer in self._optimizers
+            for group in optimizer.param_groups
+        )
+
+    def elements_of(self) -> Counter[str]:
+        """Number of elements of the parameters that each of torch's optimizers updates, by the optimizer's name."""
+        return Counter(
+            {
+                type(optimizer).__name__: sum(
+                    parameter.numel() for group in optimizer.param_groups for parameter in group["params"]
+                )
+                for optimizer in self._optimizers
+            }
+        )
+
+
+def _bytes(parameter: nn.Parameter) -> int:
+    return parameter.numel() * parameter.element_size()
+
+
+def _values_kept(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> int:
+    """Number of values that an optimizer keeps for each value of the parameters of a group."""
+    if isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW | Lamb):
+        return 2
+    if isinstance(optimizer, torch.optim.Muon):
+        return 1
+    momentum = 1 if group["momentum"] else 0
+    return 1 + momentum + group["centered"] if isinstance(optimizer, torch.optim.RMSprop) else momentum
+
+
+@cache
+def _without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
+    """The same optimizer, which does not load torch's compiler: that takes every process more than a second.
+
+    alray compiles no optimizer. torch wraps these methods only to keep the compiler out of them, and to turn gradients
+    off in `step`.
+    """
+    methods = {
+        name: inspect.unwrap(getattr(kind, name)) for name in ("add_param_group", "state_dict", "load_state_dict")
+    }
+    return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
+
+
+def _build(
+    parameters: list[nn.Parameter], spec: Optimizer, roles: Mapping[nn.Parameter, Role]
+) -> list[torch.optim.Optimizer]:
+    """The optimizers of these parameters: none without parameters, two with Muon, else one."""
+    if not parameters:
+        return []
+    device = parameters[0].device.type
+    make = partial(_made, spec=spec, roles=roles)
+    settings: dict[str, Any]
+    kernels: dict[str, Any] = {"foreach": device == "cuda"}
+    match spec:
+        case sections.Lars():
+            settings = {"momentum": spec.momentum, "trust_coefficient": spec.trust_coefficient, "eps": spec.eps}
+            return make(Lars, parameters, **settings)
+        case sections.Lamb():
+            return make(Lamb, parameters, betas=tuple(spec.betas), eps=spec.eps)
+        case sections.RmsProp():
+            settings = {"alpha": spec.alpha, "eps": spec.eps, "momentum": spec.momentum, "centered": spec.centered}
+            return make(torch.optim.RMSprop, parameters, **settings, **kernels)
+        case sections.Muon():
+            matrices = [each for each in parameters if each.ndim == 2 and roles.get(each, Role()).hidden]
+            chosen = set(matrices)
+            others = [each for each in parameters if each not in chosen]
+            settings = {"momentum": spec.momentum, "nesterov": spec.nesterov, "ns_steps": spec.iterations}
+            settings["adjust_lr_fn"] = "match_rms_adamw" if spec.step_size == "adamw" else "original"
+            rate_factor = 1.0 if spec.other_lr is None else spec.other_lr / spec.lr
+            adamw: dict[str, Any] = {"betas": tuple(spec.betas), "eps": spec.eps, **kernels}
+            return [
+                *make(torch.optim.Muon, matrices, **settings),
+                *make(torch.optim.AdamW, others, rate_factor=rate_factor, **adamw),
+            ]
+    fused = spec.fused and device != "meta"  # on the meta device, torch fuses nothing
+    kernels = {"foreach": device == "cuda" and not fused, "fused": fused}
+    if isinstance(spec, sections.Sgd):
+        return make(torch.optim.SGD, parameters, momentum=spec.momentum, nesterov=spec.nesterov, **kernels)
+    kind = torch.optim.Adam if isinstance(spec, sections.Adam) else torch.optim.AdamW
+    return make(kind, parameters, betas=tuple(spec.betas), eps=spec.eps, **kernels)
+
+
+def _made(
+    kind: Any,  # mypy takes a class with a hash of its own for one that cannot be cached
+    parameters: list[nn.Parameter],
+    *,
+    spec: Optimizer,
+    roles: Mapping[nn.Parameter, Role],
+    rate_factor: float = 1.0,
+    **settings: Any,
+) -> list[torch.optim.Optimizer]:
+    """One optimizer, with a group for parameters of the same rate and weight decay; none without parameters."""
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for parameter in parameters:
+        factor = rate_factor * spec.rate_factors.get(roles.get(parameter, Role()).part, 1.0)
+        decay = 0.0 if spec.decay == "weights" and parameter.ndim < 2 else spec.weight_decay
+        groups.setdefault((factor, decay), []).append(parameter)
+    described = [
+        {"params": those, "rate_factor": factor, "weight_decay": decay} for (factor, decay), those in groups.items()
+    ]
+    return [_without_compiler(kind)(described, lr=spec.lr, **settings)] if described else []

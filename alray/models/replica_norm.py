@@ -1,0 +1,202 @@
+"""Batch normalisation with statistics over all replicas.
+
+torch's SyncBatchNorm does the same, but on CUDA only and for equal shares of a mini-batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from alray.core.errors import PlanError
+
+_BatchNorm = nn.modules.batchnorm._BatchNorm
+
+
+class ReplicaSums(Protocol):
+    """Sums over the replicas of a stage. All replicas make the same calls in the same order."""
+
+    def sum(self, tensor: torch.Tensor) -> None:
+        """Replace a flat tensor by its sum over the replicas."""
+
+    def gather(self, own: torch.Tensor) -> torch.Tensor:
+        """The flat tensors of all replicas, as rows."""
+
+
+def share_norms(module: nn.Module, over: ReplicaSums) -> None:
+    """Replace every batch normalisation in a module by one with statistics over all replicas.
+
+    Parameters and buffers stay the same tensors with the same names. Raises PlanError for a batch normalisation whose
+    class has a forward pass of its own.
+    """
+    shared: dict[nn.Module, ReplicaBatchNorm] = {}
+    for parent in list(module.modules()):
+        for name, child in list(parent._modules.items()):  # includes modules registered under two names
+            if isinstance(child, _BatchNorm) and not isinstance(child, ReplicaBatchNorm):
+                if child not in shared:
+                    shared[child] = ReplicaBatchNorm(child, over)
+                setattr(parent, name, shared[child])
+
+
+class ReplicaBatchNorm(_BatchNorm):
+    """Normalises `[N, C, ...]` by mean and variance over the rows of all replicas; replicas may differ in N.
+
+    It assumes that a loss is a mean over a replica's own samples, and that gradients of parameters are averaged over
+    the replicas with weights w_i = N_i / sum N. Then all values are those of one process on all rows. All replicas
+    update the running statistics in the same way. In evaluation this is torch's batch normalisation.
+    """
+
+    def __init__(self, norm: _BatchNorm, over: ReplicaSums) -> None:
+        """
+        Args:
+            norm: the batch normalisation whose parameters, buffers and settings it takes over.
+        """
+        if type(norm).forward is not _BatchNorm.forward:
+            raise PlanError(
+                f"the batch normalisation `{type(norm).__name__}` has a forward pass of its own, which alray cannot "
+                "compute over replicas",
+                key="replicas.sync_batch_norm",
+                hint="use torch's BatchNorm1d, BatchNorm2d or BatchNorm3d, or set it to false",
+            )
+        super().__init__(norm.num_features, norm.eps, norm.momentum, affine=False, track_running_stats=False)
+        self.affine = norm.affine
+        self.track_running_stats = norm.track_running_stats
+        self.weight = norm.weight
+        self.bias = norm.bias
+        self.running_mean = norm.running_mean
+        self.running_var = norm.running_var
+        self.num_batches_tracked = norm.num_batches_tracked
+        self._over = over
+        self.train(norm.training)
+
+    def _check_input_dim(self, input: torch.Tensor) -> None:
+        if input.ndim < 2:
+            raise ValueError(f"batch normalisation takes [N, C, ...], got {input.ndim} dimension(s)")
+
+    def forward(self, s: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor
+        if not self.training:
+            result = super().forward(s)
+            return result
+        self._check_input_dim(s)
+        moments = _moments(s.detach(), self._over)
+        self._track(moments)
+        result = _Normalise.apply(s, self.weight, self.bias, moments, self.eps, self._over)
+        return result
+
+    @torch.no_grad()
+    def _track(self, moments: _Moments) -> None:
+        """Update the running statistics as torch does, with the unbiased variance."""
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        self.num_batches_tracked.add_(1)
+        factor = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        unbiased = moments.variance * (moments.count / (moments.count - 1.0))
+        self.running_mean.lerp_(moments.mean.to(self.running_mean.dtype), factor)
+        self.running_var.lerp_(unbiased.to(self.running_var.dtype), factor)
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """Statistics over all replicas, in double precision. All are on the device: the host need not wait for them.
+
+    Attributes:
+        mean, variance: [C], the variance biased.
+        count: [1], number of values per channel.
+        weight: [1], this replica's share of all rows.
+    """
+
+    mean: torch.Tensor
+    variance: torch.Tensor
+    count: torch.Tensor
+    weight: torch.Tensor
+
+
+def _moments(s: torch.Tensor, over: ReplicaSums) -> _Moments:
+    """The statistics of `[N, C, ...]` over all replicas.
+
+    Each replica's mean and sum of squared deviations are combined as in Chan et al. 1979, which loses no digits when
+    the mean is large.
+    """
+    axes = _axes(s)
+    channels, count = s.shape[1], s.numel() // s.shape[1]
+    variance, mean = torch.var_mean(s, axes, correction=0)
+    own = torch.cat([s.new_tensor([len(s), count], dtype=torch.float64), mean.double(), variance.double() * count])
+    rows = over.gather(own)
+    samples, counts, means, squares = rows.split([1, 1, channels, channels], dim=1)
+    total = counts.sum(0)
+    # A replica with more than one value need not ask how many the others have: on a GPU that would cost a wait.
+    if count <= 1 and total.item() <= 1.0:
+        raise ValueError(f"batch normalisation needs more than one value per channel, got {[*s.shape]} in all")
+    mean = (means * counts).sum(0) / total
+    spread = (squares + counts * (means - mean).square()).sum(0)
+    return _Moments(mean, spread / total, total, len(s) / samples.sum(0))
+
+
+class _Normalise(torch.autograd.Function):
+    """y = (s - mean) / sqrt(variance + eps) * weight + bias, where mean and variance depend on the s of all replicas.
+
+    With x = (s - mean) / sigma, the gradient over N values of a channel is (Ioffe and Szegedy 2015, section 3)
+
+        ds = weight / sigma (dy - sum(dy) / N - x sum(dy x) / N)
+
+    Here dy belongs to a replica's own loss, which has weight w_i in the common loss. So the sums are of w_i dy, and the
+    result is divided by w_i again, because gradients are averaged with that weight later.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        s: torch.Tensor,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        moments: _Moments,
+        eps: float,
+        over: ReplicaSums,
+    ) -> torch.Tensor:
+        dtype = s.dtype if weight is None else weight.dtype  # in mixed precision, statistics are as exact as weights
+        mean, variance = moments.mean.to(dtype), moments.variance.to(dtype)
+        ctx.save_for_backward(s, weight)
+        ctx.moments = moments
+        ctx.eps = eps
+        ctx.over = over
+        return functional.batch_norm(s, mean, variance, weight, bias, training=False, eps=eps)
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, dy: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, None, None, None]:
+        s, weight = ctx.saved_tensors
+        moments: _Moments = ctx.moments
+        axes, shape = _axes(s), [1, -1, *[1] * (s.ndim - 2)]
+        reciprocal = (moments.variance + ctx.eps).rsqrt()  # 1 / sigma
+        own = torch.cat(
+            [
+                dy.sum(axes).double(),
+                ((s - moments.mean.to(s.dtype).view(shape)) * dy).sum(axes).double() * reciprocal,
+            ]
+        )
+        sums = own * moments.weight
+        ctx.over.sum(sums)
+        sum_dy, sum_dyx = (sums / (moments.count * moments.weight)).chunk(2)
+        scale = reciprocal if weight is None else reciprocal * weight.double()
+        # Per channel, ds = scale dy + slope s + shift.
+        slope = -scale * reciprocal * sum_dyx
+        shift = -scale * sum_dy - slope * moments.mean
+        scale, slope, shift = (each.to(s.dtype).view(shape) for each in (scale, slope, shift))
+        ds = torch.addcmul(shift, s, slope).addcmul_(dy, scale)
+        if weight is None:
+            return ds, None, None, None, None, None
+        own_dy, own_dyx = own.to(weight.dtype).chunk(2)
+        return ds, own_dyx, own_dy, None, None, None
+
+
+def _axes(s: torch.Tensor) -> list[int]:
+    """All axes but the channels."""
+    return [0, *range(2, s.ndim)]

@@ -1,0 +1,85 @@
+"""Multi-label classification: each sample has any number of several labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from alray.models.tasks.task import Tally, VectorTask, WholeTally
+
+
+@dataclass(frozen=True)
+class LabelsPrediction:
+    """The prediction for one input.
+
+    Attributes:
+        scores: the probability of each label, in 0..1.
+        labels: those of at least 0.5.
+    """
+
+    input: str
+    labels: list[str]
+    scores: dict[str, float]
+    depth: int
+
+    def __str__(self) -> str:
+        return ", ".join(f"{label} ({self.scores[label]:.4f})" for label in self.labels) or "none of the labels"
+
+
+class MultiLabel(VectorTask):
+    """Binary cross-entropy of each label's score; mean average precision. A label is 0 or 1 for each of them, and so is
+    t_0."""
+
+    loss_name = "binary_cross_entropy"
+
+    def loss(self, scores: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        assert label_smoothing == 0.0, "refused for this task"
+        return functional.binary_cross_entropy_with_logits(scores, target.to(scores.dtype))
+
+    def tally(self) -> Tally:
+        return _MeanAveragePrecision()
+
+    def _numbers_fit(self, labels: Tensor) -> Tensor:
+        return (labels == 0) | (labels == 1)
+
+    @property
+    def wants(self) -> str:
+        return f"give 0 or 1 for each of {self.width} labels"
+
+    def prediction(self, given: str, scores: Tensor, names: Sequence[str], depth: int) -> LabelsPrediction:
+        shares = [float(share) for share in torch.sigmoid(scores.double())]
+        scored = dict(zip(names, shares, strict=True))
+        found = [name for name, share in scored.items() if share >= 0.5]
+        return LabelsPrediction(given, found, scored, depth)
+
+
+class _MeanAveragePrecision(WholeTally):
+    def metric_of(self, scores: Tensor, labels: Tensor) -> float:
+        return mean_average_precision(scores, labels)
+
+
+def mean_average_precision(scores: Tensor, labels: Tensor) -> float:
+    """The mean over the labels of their average precisions, 0 for a label that no sample has.
+
+    Args:
+        scores, labels: [samples, labels]; a label is 0 or 1. A score that is not a number ranks last.
+    """
+    return sum(map(_average_precision, scores.T, labels.T)) / scores.shape[1]
+
+
+def _average_precision(scores: Tensor, labels: Tensor) -> float:
+    """The sum over thresholds of precision times the growth of recall; samples of one score share a threshold."""
+    positives = labels.sum()
+    if positives == 0:
+        return 0.0
+    ranked, order = scores.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).sort(descending=True)
+    found = labels[order].cumsum(0)
+    last = torch.cat([ranked[1:] != ranked[:-1], torch.ones(1, dtype=torch.bool)])  # of each threshold
+    above = torch.arange(1, len(ranked) + 1, dtype=torch.float64)[last]
+    found = found[last]
+    grown = found.diff(prepend=torch.zeros(1, dtype=found.dtype))
+    return float((found / above * grown).sum() / positives)

@@ -1,0 +1,101 @@
+"""Regression: each sample has one or more numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from alray.config.sections.task import Regression as Section
+from alray.config.sections.task import TaskSection
+from alray.models.tasks.task import Tally, VectorTask, WholeTally
+
+
+@dataclass(frozen=True)
+class ValuesPrediction:
+    """The prediction for one input: the value of each target, by its name."""
+
+    input: str
+    values: dict[str, float]
+    depth: int
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value:.6g}" for name, value in self.values.items())
+
+
+class Regression(VectorTask):
+    """Squared or absolute error of each target; R² or an error. t_0 is the targets."""
+
+    def __init__(self, section: TaskSection, width: int, sample: tuple[int, ...] = ()) -> None:
+        super().__init__(section, width, sample)
+        section = cast("Section", section)
+        self.loss_name = section.loss
+
+    def loss(self, scores: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        assert label_smoothing == 0.0, "refused for this task"
+        target = target.to(scores.dtype)
+        if self.loss_name == "absolute_error":
+            return functional.l1_loss(scores, target)
+        return functional.mse_loss(scores, target)
+
+    def tally(self) -> Tally:
+        return _Errors(_METRICS[self.metric.name])
+
+    def _numbers_fit(self, labels: Tensor) -> Tensor:
+        return labels.isfinite()
+
+    @property
+    def wants(self) -> str:
+        return "give a finite number" if self.width == 1 else f"give {self.width} finite numbers"
+
+    def prediction(self, given: str, scores: Tensor, names: Sequence[str], depth: int) -> ValuesPrediction:
+        return ValuesPrediction(given, dict(zip(names, map(float, scores), strict=True)), depth)
+
+
+class _Errors(WholeTally):
+    def __init__(self, metric: Callable[[Tensor, Tensor], float]) -> None:
+        super().__init__()
+        self._metric = metric
+
+    def metric_of(self, scores: Tensor, labels: Tensor) -> float:
+        return self._metric(scores, labels)
+
+
+def r2(predicted: Tensor, targets: Tensor) -> float:
+    """The mean over the targets of 1 - residual / spread, the sums of squares about the prediction and the mean.
+
+    Args:
+        predicted, targets: [samples, targets]. Of a target that is the same for all samples it is 1 where it is
+            predicted exactly, else 0.
+    """
+    residual = (targets - predicted).square().sum(0)
+    spread = (targets - targets.mean(0)).square().sum(0)
+    constant = torch.where(residual == 0, 1.0, torch.zeros_like(residual))
+    return float(torch.where(spread == 0, constant, 1.0 - residual / spread).mean())
+
+
+def mean_squared_error(predicted: Tensor, targets: Tensor) -> float:
+    """
+    Args:
+        predicted, targets: [samples, targets].
+    """
+    return float((predicted - targets).square().mean())
+
+
+def mean_absolute_error(predicted: Tensor, targets: Tensor) -> float:
+    """
+    Args:
+        predicted, targets: [samples, targets].
+    """
+    return float((predicted - targets).abs().mean())
+
+
+_METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
+    "r2": r2,
+    "mean_squared_error": mean_squared_error,
+    "mean_absolute_error": mean_absolute_error,
+}

@@ -1,0 +1,274 @@
+"""The interface of a task: the labels, the loss, what Associated Learning encodes, and the metric."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from alray.config.sections.own_code import reference_to
+from alray.config.sections.packages import TASKS as GROUP
+from alray.config.sections.section import listed
+from alray.config.sections.task import OwnTask, TaskSection
+from alray.config.user_code import FAULTS_OF_USER_CODE
+from alray.core.errors import SpecError
+from alray.core.run_folder.metrics import Metric
+
+Label = int | Tensor
+"""The label of one sample: the number of its class, or a tensor of `label_shape`."""
+
+Measured = Callable[[Tensor, Tensor], Tensor]
+"""`LearningTask.measured`: takes scores and labels to what a metric needs of them."""
+
+
+class Tally(ABC):
+    """Takes the answers to the samples of a set in any number of parts, and gives the metric of the whole set."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+
+    def take(self, scores: Tensor, labels: Tensor) -> None:
+        """Add a part.
+
+        Args:
+            scores: [N, width], on any device; where the task needs less, what `LearningTask.measured` makes of them.
+            labels: as the data gives them, on the CPU.
+        """
+        self.samples += len(labels)
+        self._take(scores, labels)
+
+    @abstractmethod
+    def _take(self, scores: Tensor, labels: Tensor) -> None: ...
+
+    @abstractmethod
+    def value(self) -> float:
+        """The metric of all samples taken so far, at least one."""
+
+
+class WholeTally(Tally):
+    """Keeps all answers, for a metric that is no sum over samples. That takes 8 bytes for each number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[tuple[Tensor, Tensor]] = []
+
+    def _take(self, scores: Tensor, labels: Tensor) -> None:
+        self._parts.append((scores.cpu().double(), labels.double()))
+
+    def value(self) -> float:
+        scores, labels = (torch.cat(parts) for parts in zip(*self._parts, strict=True))
+        return self.metric_of(scores, labels)
+
+    @abstractmethod
+    def metric_of(self, scores: Tensor, labels: Tensor) -> float:
+        """The metric of these scores and labels, [samples, width] float64 each."""
+
+
+class Prediction(Protocol):
+    """What a network says of one input: a dataclass, whose text is for people and whose fields are for JSON."""
+
+    @property
+    def input(self) -> str: ...
+
+    @property
+    def depth(self) -> int: ...
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+class LearningTask(ABC):
+    """What a network learns. A method asks it for the loss; the data, for the form of its labels."""
+
+    loss_name: str
+    """The name of the loss in records."""
+    metrics: ClassVar[tuple[str, ...]] = ()
+    """Of a task of one's own: the metrics that it can measure, such as `cost`. `self.metric.name` is the one that the
+    spec asks for."""
+    by_position: ClassVar[bool] = False
+    """Whether each position of a sequence has a label, and so a readout of its own."""
+
+    def __init__(self, section: TaskSection, width: int, sample: tuple[int, ...] = ()) -> None:
+        """
+        Args:
+            width: of a readout, the number of classes, labels or targets.
+            sample: shape of one sample.
+        """
+        self.width = width
+        self.sample = tuple(sample)
+        self.metric: Metric = section.measures
+
+    @property
+    @abstractmethod
+    def label_shape(self) -> tuple[int, ...]:
+        """Shape of the label of one sample."""
+
+    @property
+    @abstractmethod
+    def label_dtype(self) -> torch.dtype:
+        """Type of the labels as the data gives them."""
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        """Shape of the label of one sample in a mini-batch of training."""
+        return self.label_shape
+
+    @property
+    def target_dtype(self) -> torch.dtype:
+        """Type of the labels in a mini-batch of training."""
+        return self.label_dtype
+
+    @property
+    def score_shape(self) -> tuple[int, ...]:
+        """Shape of the scores of one sample."""
+        return (self.width,)
+
+    @abstractmethod
+    def loss(self, scores: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        """The mean loss of a mini-batch, a scalar.
+
+        Args:
+            scores: [N, width].
+            target: labels as the data gives them, or as `encoded` makes them.
+            label_smoothing: 0 for all tasks but classification.
+        """
+
+    def encoded(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
+        """The labels as Associated Learning encodes them: t_0, [N, width]; of tokens their numbers."""
+        return labels.to(dtype)
+
+    def first_label_encoder(self, dim: int) -> nn.Module:
+        """The layer of the first component's label encoder, from t_0 to `dim` values."""
+        return nn.Linear(self.width, dim)
+
+    @property
+    def measured_shape(self) -> tuple[int, ...]:
+        """Shape of what `measured` gives for one sample."""
+        return self.score_shape
+
+    def measured(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """The part of the scores that the metric needs, `[N, *measured_shape]`: all, unless a task says otherwise.
+
+        Where it is less than the scores, the stage that has them takes it, and only this travels.
+
+        Args:
+            labels: as the data gives them, on any device.
+        """
+        return scores
+
+    @abstractmethod
+    def tally(self) -> Tally:
+        """A new tally of the metric."""
+
+    # --- The labels of a source ---
+
+    @abstractmethod
+    def read(self, label: object) -> Label | None:
+        """The label of a sample as a user's source gives it; None if it is none."""
+
+    @abstractmethod
+    def collated(self, labels: Sequence[Label]) -> Tensor:
+        """The labels of a mini-batch, [N, *label_shape]."""
+
+    @abstractmethod
+    def fits(self, labels: Tensor) -> Tensor:
+        """Which labels [N, ...] can be right, [N] bool."""
+
+    @property
+    @abstractmethod
+    def wants(self) -> str:
+        """How a source gives the label of one sample, for messages."""
+
+    # --- Predictions ---
+
+    @abstractmethod
+    def prediction(self, given: str, scores: Tensor, names: Sequence[str], depth: int) -> Prediction:
+        """What the route of this depth says of the input `given`.
+
+        Args:
+            scores: [width], of a regression in the units of the targets.
+            names: of the classes, labels or targets.
+        """
+
+
+class VectorTask(LearningTask):
+    """A task whose label is one number for each output."""
+
+    @property
+    def label_shape(self) -> tuple[int, ...]:
+        return (self.width,)
+
+    @property
+    def label_dtype(self) -> torch.dtype:
+        return torch.float32
+
+    def read(self, label: object) -> Tensor | None:
+        try:
+            # A target is rounded to float32 only when it is standardised.
+            vector = torch.as_tensor(label, dtype=label.dtype if isinstance(label, Tensor) else torch.float64)
+        except (TypeError, ValueError, RuntimeError):
+            return None
+        if vector.dtype != torch.float64:
+            vector = vector.to(torch.float32)
+        if vector.ndim == 0 and self.width == 1:
+            vector = vector.reshape(1)
+        return vector if tuple(vector.shape) == self.label_shape else None
+
+    def collated(self, labels: Sequence[Label]) -> Tensor:
+        return torch.stack([torch.as_tensor(label) for label in labels])
+
+    def fits(self, labels: Tensor) -> Tensor:
+        if labels.shape[1:] != self.label_shape or not labels.is_floating_point():
+            return torch.zeros(len(labels), dtype=torch.bool)
+        return self._numbers_fit(labels).all(1)
+
+    @abstractmethod
+    def _numbers_fit(self, labels: Tensor) -> Tensor:
+        """Which numbers can be right: [N, width] -> [N, width] bool."""
+
+
+def make_task(
+    section: TaskSection, width: int, sample: tuple[int, ...] = (), load: Callable[[str], Any] | None = None
+) -> LearningTask:
+    """The task of a spec.
+
+    Args:
+        width: the number of classes, labels, targets or tokens.
+        sample: shape of one sample.
+        load: takes a reference to a class, as from `reference_to`, to that class. A task of one's own needs it.
+
+    Raises:
+        SpecError: if a task of one's own cannot be made.
+    """
+    if isinstance(section, OwnTask):
+        assert load is not None
+        return _own(section, width, sample, load(reference_to(section.kind, GROUP)))
+    module, name = section.implementation.split(":")
+    made: LearningTask = getattr(importlib.import_module(module), name)(section, width, sample)
+    return made
+
+
+def _own(section: OwnTask, width: int, sample: tuple[int, ...], kind: Any) -> LearningTask:
+    if not (isinstance(kind, type) and issubclass(kind, LearningTask)):
+        raise SpecError(
+            f"`{section.kind}` is not a subclass of alray.models.tasks.task.LearningTask",
+            key="task.kind",
+            hint="derive it from that class; its docstring says what to define",
+        )
+    if section.metric not in kind.metrics:
+        raise SpecError(
+            f"task `{section.kind}` does not measure {section.metric}",
+            key="task.metric",
+            hint=f"choose {listed(kind.metrics)}" if kind.metrics else "list what it measures in the class's `metrics`",
+        )
+    try:
+        return kind(section, width, sample, **section.fields)
+    except FAULTS_OF_USER_CODE as error:
+        raise SpecError(
+            f"task `{section.kind}` cannot be made: {type(error).__name__}: {error}",
+            key="task",
+            hint="it is called as Class(section, width, sample, **fields) with the further keys of the section `task`",
+        ) from error

@@ -1,0 +1,1 @@
+"""A plan from given costs: schedules, simulation, partitions, memory. It needs neither torch nor Ray."""

@@ -1,0 +1,73 @@
+"""The cost model of all-reduces: seconds and bytes for n ranks and m bytes.
+
+Latency a of a message and b seconds a byte; Thakur, Rabenseifner and Gropp, "Optimization of collective communication
+operations in MPICH" (2005), section 4.5, without the time the additions take. For halving and doubling among other
+numbers than powers of two, log2 is that of the largest power below, and the fold costs two messages of m bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from alray.planning.prediction.costs import Costs
+
+
+@dataclass(frozen=True)
+class LinkCost:
+    """The cost of a message on a link.
+
+    Attributes:
+        latency_s: a, in seconds for a message.
+        s_per_byte: b, in seconds for a byte.
+    """
+
+    latency_s: float
+    s_per_byte: float
+
+
+def ring(n: int, m: float, link: LinkCost) -> float:
+    return 2 * (n - 1) * link.latency_s + 2 * m * link.s_per_byte * (n - 1) / n
+
+
+def halving_doubling(n: int, m: float, link: LinkCost) -> float:
+    ranks = 1 << (n.bit_length() - 1)
+    fold = 2 * (link.latency_s + m * link.s_per_byte) if n > ranks else 0.0
+    return fold + 2 * math.log2(ranks) * link.latency_s + 2 * m * link.s_per_byte * (ranks - 1) / ranks
+
+
+def tree(n: int, m: float, link: LinkCost) -> float:
+    return 2 * math.ceil(math.log2(n)) * (link.latency_s + m * link.s_per_byte)
+
+
+def star(n: int, m: float, link: LinkCost) -> float:
+    return 2 * (n - 1) * (link.latency_s + m * link.s_per_byte)
+
+
+COSTS: dict[str, Callable[[int, float, LinkCost], float]] = {
+    "backend": ring,  # gloo's algorithm
+    "ring": ring,
+    "halving_doubling": halving_doubling,
+    "tree": tree,
+    "star": star,
+}
+
+
+def averaged_over(
+    costs: Costs, link: LinkCost, *, ranks: int, all_reduce: str, sent_share: float, interval: int
+) -> Costs:
+    """The costs of components whose replicas average gradients over a network, once every `interval` mini-batches.
+
+    The longer of two times counts: as measured between processes of one machine, and as the cost model says for this
+    link.
+
+    Args:
+        sent_share: the bytes that are sent for each byte of a gradient.
+    """
+    over_link = [COSTS[all_reduce](ranks, sent_share * each.gradient_bytes, link) for each in costs.components]
+    components = [
+        replace(each, reduce_s=max(each.reduce_s, seconds / interval)) if each.gradient_bytes else each
+        for each, seconds in zip(costs.components, over_link, strict=True)
+    ]
+    return replace(costs, components=tuple(components))

@@ -1,0 +1,135 @@
+"""The best cut: the one that `pipeline.partition: auto` chooses."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import comb
+
+import numpy as np
+
+from alray.core.errors import PlanError
+from alray.planning.prediction.memory import memory_matrix, memory_of, stage_ranges
+from alray.planning.prediction.partition import (
+    Cut,
+    Matrix,
+    check_size,
+    interval_sums,
+    partition_auto,
+    partition_intervals,
+)
+from alray.planning.prediction.search import SAME, BestCut, every_cut, search_cut, step_of
+from alray.planning.prediction.setting import StepSetting
+from alray.planning.schedules.table import SCHEDULES
+
+_MOST_WEIGHED = 4_000
+"""The most cuts whose memory is computed, one after another, to find one that fits."""
+
+
+@lru_cache(maxsize=8)
+def best_cut(setting: StepSetting) -> BestCut:
+    """The cut with the shortest step that keeps within the memory limits. Messages between stages are counted.
+
+    Where a step takes as long as its slowest stage, a dynamic programme finds this cut; ties are broken as in
+    `alray.planning.prediction.partition`. The cuts of the other schedules are simulated, see
+    `alray.planning.prediction.search`. So are those of a step that takes longer than its slowest stage because messages
+    are slow to arrive.
+
+    Raises PlanError where there are more stages than components, or where no cut fits. The error then names the stage
+    that is over its limit in the cut that comes nearest to fitting.
+    """
+    check_parts(setting)
+    start = _fitting(setting) if setting.memory_limits else None
+    if setting.num_parts == 1:
+        cut = (len(setting.costs.components),)
+        return BestCut(cut, step_of(setting, cut))
+    if setting.virtual_stages == 1:
+        start, slowest_s = _with_fastest_slowest_stage(setting)
+        if SCHEDULES[setting.schedule].slowest_stage and step_of(setting, start) <= slowest_s * (1.0 + SAME):
+            return BestCut(start, slowest_s)
+    if start is None:
+        start = partition_auto([component.train_s for component in setting.costs.components], setting.num_parts)
+    return search_cut(setting, start)
+
+
+def check_parts(setting: StepSetting) -> None:
+    """Raises PlanError where there are fewer components than stages or virtual stages."""
+    components = len(setting.costs.components)
+    if setting.virtual_stages > 1 and setting.num_parts > components:
+        raise PlanError(
+            f"{setting.stages} stages with {setting.virtual_stages} virtual stages each, "
+            f"but the model has {components} components",
+            hint=f"use at most {components} virtual stages in all, or a model with more components",
+            key="pipeline.stages",
+        )
+    check_size(components, setting.stages)
+
+
+def _with_fastest_slowest_stage(setting: StepSetting) -> tuple[Cut, float]:
+    """The cut whose slowest stage is fastest, messages included, within the memory limits; and that stage's seconds."""
+    fits = None
+    if setting.memory_limits:
+        fits = [memory_matrix(setting, stage) <= limit for stage, limit in enumerate(setting.memory_limits)]
+    matrices = _stage_costs(setting)
+    cut = partition_intervals(matrices, setting.stages, fits=fits)
+    stages = enumerate(stage_ranges(cut))
+    return cut, max(float(matrices[stage % len(matrices)][own.start, own.stop]) for stage, own in stages)
+
+
+def _stage_costs(setting: StepSetting) -> list[Matrix]:
+    """The time of each run of components as a stage, with half of each message at its ends; one matrix per speed."""
+    costs = setting.costs
+    computing = interval_sums([component.train_s for component in costs.components])
+    # The sender spends half of a message's time, the receiver the other half.
+    half = np.array([0.0, *(component.output_bytes * costs.edge_s_per_byte / 2 for component in costs.components)])
+    half[-1] = 0.0
+    other = half[:, None] + half[None, :]
+    if setting.replicas > 1:
+        other += interval_sums([component.reduce_s for component in costs.components])
+    other[0] += costs.data_s
+    return [computing / speed + other for speed in setting.stage_speed or (1.0,)]
+
+
+def nearest_to_fitting(setting: StepSetting) -> Cut:
+    """A cut within the memory limits; where there is none, a cut that is not far over them.
+
+    Without virtual stages it is the cut whose fullest stage is least full, found by a dynamic programme. With virtual
+    stages all cuts are tried; if there are too many, it is the cut that spreads parameters and activations evenly.
+    """
+    size, parts = len(setting.costs.components), setting.num_parts
+    if setting.virtual_stages == 1:
+        filled = [memory_matrix(setting, stage) / limit for stage, limit in enumerate(setting.memory_limits)]
+        return partition_intervals(filled, parts)
+    if comb(size - 1, parts - 1) <= _MOST_WEIGHED:
+        return min(every_cut(size, parts), key=lambda each: fullest_stage(setting, each))
+    return partition_auto(
+        [
+            float(component.parameter_bytes + component.optimizer_bytes + component.activation_bytes)
+            for component in setting.costs.components
+        ],
+        parts,
+    )
+
+
+def _fitting(setting: StepSetting) -> Cut:
+    """A cut within the memory limits; raises PlanError where there is none."""
+    size, parts = len(setting.costs.components), setting.num_parts
+    cut = nearest_to_fitting(setting)
+    over, stage = fullest_stage(setting, cut)
+    if over > 1.0:
+        need, limit = memory_of(setting, cut, stage).total_bytes, setting.memory_limits[stage]
+        raise PlanError(
+            f"no cut of {size} components into {parts} {'virtual ' if setting.virtual_stages > 1 else ''}stages fits "
+            f"the memory of the devices: with {list(cut)}, which comes nearest, stage {stage} needs {need} bytes "
+            f"and has {limit}",
+            hint="use more stages, a smaller mini-batch or larger devices, or set resources.memory_bytes where there "
+            "is more memory than it seems",
+            key="pipeline.partition",
+        )
+    return cut
+
+
+def fullest_stage(setting: StepSetting, cut: Cut) -> tuple[float, int]:
+    """The fullest stage: its memory as a share of its limit, and its number."""
+    return max(
+        (memory_of(setting, cut, stage).total_bytes / limit, stage) for stage, limit in enumerate(setting.memory_limits)
+    )

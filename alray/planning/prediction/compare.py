@@ -1,0 +1,148 @@
+"""A comparison: one plan for each schedule that suits a method, on each number of stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from alray.core.errors import PlanError
+from alray.planning.prediction.costs import Costs, Link
+from alray.planning.prediction.make import make_plan
+from alray.planning.prediction.plan import Plan
+from alray.planning.schedules.schedule import Schedule
+from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One row: a schedule on a number of stages, with the cut that `partition: auto` chooses. A schedule that cannot
+    run has a reason instead of figures."""
+
+    schedule: str
+    stages: int
+    micro_batches: int
+    virtual_stages: int
+    partition: tuple[int, ...] | None = None
+    predicted_step_time_s: float | None = None
+    predicted_bubble: float | None = None
+    bound_s: float | None = None
+    peak_memory_bytes: tuple[int, ...] | None = None  # of each stage
+    refused: str | None = None  # why it cannot run
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of_plan(cls, plan: Plan) -> Alternative:
+        """The row with the figures of a plan."""
+        return cls(
+            schedule=plan.schedule_name,
+            stages=plan.stages,
+            micro_batches=plan.micro_batches,
+            virtual_stages=plan.virtual_stages,
+            partition=plan.partition,
+            predicted_step_time_s=plan.predicted_step_time_s,
+            predicted_bubble=plan.predicted_bubble,
+            bound_s=plan.bound_s,
+            peak_memory_bytes=tuple(own.memory.total_bytes for own in plan.stage_plans),
+        )
+
+
+def schedules_on(stages: int, *, local_losses: bool) -> tuple[Schedule, ...]:
+    """The schedules to compare. On one stage there is nothing to overlap, so only the default one is left."""
+    if stages == 1:
+        return (default_schedule(local_losses=local_losses, stages=1),)
+    return tuple(schedule for schedule in schedules_for(local_losses=local_losses) if not schedule.one_stage)
+
+
+def compare_plans(
+    *,
+    method: str,
+    local_losses: bool,
+    costs: Costs,
+    stages: Iterable[int],
+    in_flight: int,
+    micro_batches: int | None = None,
+    virtual_stages: int | None = None,
+    replicas: int = 1,
+    cores: int | None = None,
+    stage_speed: Sequence[float] | None = None,
+    memory_limits: Sequence[int] | None = None,
+    links_of: Callable[[int], Sequence[Link | None]] = lambda stages: (),
+    listed: str | None = None,
+) -> tuple[Alternative, ...]:
+    """A row for each schedule of the method on each number of stages, sorted by step time; what cannot run comes last.
+
+    The figures are those of `make_plan` with `partition: auto`.
+
+    Args:
+        local_losses: whether the method has them.
+        micro_batches: for the schedules that cut mini-batches.
+        virtual_stages: for those that need several on each stage, and a further row of those that may have them; None:
+            the defaults of the spec.
+        stage_speed, memory_limits: of the devices in order; a row takes the first ones, and cannot run where there are
+            too few.
+        links_of: the links between so many stages, as `make_plan` takes them.
+        listed: a schedule that a file lists, which is compared too on the stages that it is for.
+    """
+    rows = []
+    for count in stages:
+        names = [schedule.name for schedule in schedules_on(count, local_losses=local_losses)]
+        if listed is not None and SCHEDULES[listed].stages_fault(count) is None:
+            names.append(listed)
+        layouts = [
+            (name, SCHEDULES[name], virtual)
+            for name in names
+            for virtual in _virtual_stages(
+                SCHEDULES[name], virtual_stages, most=len(costs.components) // count if count > 1 else 1
+            )
+        ]
+        for name, schedule, virtual in layouts:
+            parts = schedule.default_micro_batches(count, costs.batch_size)
+            if micro_batches is not None and schedule.cuts_mini_batches:
+                parts = micro_batches
+            try:
+                plan = make_plan(
+                    method=method,
+                    schedule=name,
+                    stages=count,
+                    replicas=replicas,
+                    partition="auto",
+                    in_flight=in_flight,
+                    costs=costs,
+                    cores=cores,
+                    steps_per_epoch=1,
+                    total_steps=None,
+                    evaluation_batches=0,
+                    micro_batches=parts,
+                    virtual_stages=virtual,
+                    stage_speed=None if stage_speed is None else stage_speed[:count],
+                    memory_limits=None if memory_limits is None else memory_limits[:count],
+                    links=links_of(count),
+                )
+            except PlanError as error:
+                rows.append(Alternative(schedule.name, count, parts, virtual, refused=error.problems[0].message))
+            else:
+                rows.append(Alternative.of_plan(plan))
+    return tuple(sorted(rows, key=_rank))
+
+
+def _virtual_stages(schedule: Schedule, asked: int | None, *, most: int) -> list[int]:
+    """The numbers of virtual stages to compare.
+
+    Args:
+        most: as many as there are components for on each stage.
+    """
+    usual = schedule.default_virtual_stages
+    if asked is None or not schedule.has_virtual_stages or asked == usual:
+        return [usual]
+    if usual > 1:
+        return [asked]
+    return [usual, asked] if asked <= most else [usual]
+
+
+def _rank(row: Alternative) -> tuple[bool, float, int]:
+    # Steps are rounded, because equal steps may differ in their last digits; then fewer stages come first.
+    step = row.predicted_step_time_s
+    return step is None, float(f"{step or 0.0:.10g}"), row.stages

@@ -1,0 +1,171 @@
+"""The actions of other stages that each action of a program waits for, and why a program cannot end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alray.core.errors import PlanError
+from alray.planning.prediction.program import Codes, Program, batches, chunks, messages, parts, sort_of, sorts
+
+Positions = NDArray[np.int64]
+
+NOTHING = -1  # the action starts when the one before it ends
+FIRST_BARRIER = -2  # barrier n of the program is FIRST_BARRIER - n
+
+_HINT = "each receive needs its send, in the same order, and no two stages may wait for each other"
+
+
+@dataclass(frozen=True, eq=False)
+class Dependencies:
+    """The action, or barrier, that each action waits for.
+
+    Actions are numbered consecutively over all stages; those of stage s begin at `offsets[s]`. on[i] is the number of
+    the action whose end action i waits for, NOTHING, or a barrier.
+    """
+
+    on: Positions
+    offsets: Positions
+
+
+def find_dependencies(program: Program, in_flight: int) -> Dependencies:
+    """Match each receive with its send, and the barriers of all stages with each other.
+
+    An edge holds `in_flight` mini-batches that wait to be received: the first part of a mini-batch is sent only when
+    the receiver has taken the first part of the mini-batch `in_flight` before it. Later parts, such as the labels, find
+    the room of their mini-batch already there. Raises PlanError where actions do not match.
+    """
+    if in_flight < 1:
+        raise PlanError(f"in_flight is {in_flight}", hint="use at least 1", key="pipeline.in_flight")
+    sizes = [len(codes) for codes in program.codes]
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    on = np.full(offsets[-1], NOTHING, dtype=np.int64)
+    virtual = program.virtual_stages * program.stages
+    barriers = [codes[sorts(codes) == sort_of("W")] for codes in program.codes]
+    for stage, codes in enumerate(program.codes):
+        _check_edges(program, stage, virtual)
+        if not np.array_equal(barriers[stage], barriers[0]):
+            raise PlanError(f"stages 0 and {stage} have different barriers", hint="give all stages the same W actions")
+        waits = np.flatnonzero(sorts(codes) == sort_of("W"))
+        on[offsets[stage] + waits] = FIRST_BARRIER - np.arange(len(waits))
+        for number in program.held(stage):
+            for down, other in ((False, number + 1), (True, number - 1)):
+                if not 0 <= other < virtual:
+                    continue
+                peer = program.stage_of(other)
+                sends = _positions(codes, sort_of("S", down), number, program)
+                receives = _positions(program.codes[peer], sort_of("R", down), other, program)
+                _check_messages(program, stage, sends, peer, receives)
+                if peer == stage:
+                    _check_order(program, stage, sends, receives)
+                    continue
+                on[offsets[peer] + receives] = offsets[stage] + sends
+                sends, receives = _first_parts(codes, sends), _first_parts(program.codes[peer], receives)
+                on[offsets[stage] + sends[in_flight:]] = offsets[peer] + receives[:-in_flight]
+    return Dependencies(on, offsets)
+
+
+def _first_parts(codes: Codes, positions: Positions) -> Positions:
+    """Those of the messages at `positions` that begin a mini-batch on their edge."""
+    first: Positions = positions[parts(codes[positions]) == 0]
+    return first
+
+
+def _positions(codes: Codes, sort: int, virtual_stage: int, program: Program) -> Positions:
+    """The indices in a stage's list of the actions of one sort of one of its virtual stages."""
+    found = sorts(codes) == sort
+    if program.virtual_stages > 1:
+        found &= chunks(codes) == virtual_stage // program.stages
+    return _by_message(codes, np.flatnonzero(found))
+
+
+def _by_message(codes: Codes, positions: Positions) -> Positions:
+    """These messages with the parts of each mini-batch in order: they are taken by what they are, not as they come."""
+    batch = batches(codes[positions])
+    return positions[np.lexsort((parts(codes[positions]), np.maximum.accumulate(batch)))] if len(batch) else positions
+
+
+def _check_edges(program: Program, stage: int, virtual: int) -> None:
+    """Raises PlanError where an action uses an edge that does not exist."""
+    codes = program.codes[stage]
+    absent = np.zeros(len(codes), dtype=bool)
+    for number, down in ((0, False), (virtual - 1, True)):  # nothing below the first, nothing above the last
+        if program.stage_of(number) == stage:
+            uses = np.isin(sorts(codes), [sort_of("R", down), sort_of("S", not down)])
+            absent |= uses & (chunks(codes) == number // program.stages)
+    for index in np.flatnonzero(absent):
+        action = program.action(stage, int(index))
+        raise PlanError(
+            f"`{action}` uses the edge between stages {action.stage} and {action.peer}, but there are {virtual} stages",
+            hint=_HINT,
+        )
+
+
+def _check_messages(program: Program, stage: int, sends: Positions, peer: int, receives: Positions) -> None:
+    """Raises PlanError unless mini-batches are received in the order in which they are sent, each message once."""
+    sent = messages(program.codes[stage][sends])
+    received = messages(program.codes[peer][receives])
+    shared = min(len(sent), len(received))
+    wrong = np.flatnonzero(sent[:shared] != received[:shared])
+    if len(wrong):
+        send = program.action(stage, int(sends[wrong[0]]))
+        receive = program.action(peer, int(receives[wrong[0]]))
+        raise PlanError(
+            f"stage {peer} waits for batch {receive.batch} from stage {stage} (`{receive}`), "
+            f"which sends batch {send.batch} first (`{send}`)",
+            hint=_HINT,
+        )
+    if len(received) > shared:
+        receive = program.action(peer, int(receives[shared]))
+        raise PlanError(
+            f"stage {peer} waits for batch {receive.batch} from stage {stage} (`{receive}`), which never sends it",
+            hint=_HINT,
+        )
+    if len(sent) > shared:
+        send = program.action(stage, int(sends[shared]))
+        raise PlanError(
+            f"stage {stage} sends batch {send.batch} to stage {peer} (`{send}`), which never receives it",
+            hint=_HINT,
+        )
+
+
+def _check_order(program: Program, stage: int, sends: Positions, receives: Positions) -> None:
+    """Raises PlanError where a stage wants what it hands over to itself before it has it."""
+    for index in np.flatnonzero(receives < sends):
+        early = program.action(stage, int(receives[index]))
+        raise PlanError(
+            f"deadlock: stage {stage} waits for itself: `{early}` comes before "
+            f"`{program.action(stage, int(sends[index]))}`",
+            hint=_HINT,
+        )
+
+
+def deadlock(program: Program, stuck: dict[int, int], in_flight: int) -> PlanError:
+    """The error for stages that wait for each other.
+
+    Args:
+        stuck: for each such stage, the index in its list at which it waits.
+    """
+    chain: list[str] = []
+    stage = min(stuck)
+    while stage in stuck and len(chain) < len(stuck):
+        action = program.action(stage, stuck[stage])
+        if action.kind == "W":
+            # All stages have the same barriers, so some stage that waits elsewhere has not reached this one.
+            stage = min(s for s, index in stuck.items() if program.action(s, index).kind != "W")
+            chain.append(f"waits at the barrier of batch {action.batch} (`{action}`) for stage {stage}")
+        elif action.kind == "R":
+            stage = program.stage_of(action.peer)
+            chain.append(f"waits for batch {action.batch} from stage {stage} (`{action}`)")
+        else:
+            stage = program.stage_of(action.peer)
+            chain.append(
+                f"waits to send batch {action.batch} to stage {stage} (`{action}`; "
+                f"mini-batches the edge holds: {in_flight})"
+            )
+        if chain.index(chain[-1]) < len(chain) - 1:  # the circle is closed
+            chain.pop()
+            break
+    return PlanError(f"deadlock: stage {min(stuck)} {', which '.join(chain)}", hint=_HINT)

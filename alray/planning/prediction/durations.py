@@ -1,0 +1,190 @@
+"""The durations of a cut's actions, added up from the costs of its components."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from alray.planning.prediction.costs import ComponentCosts, Costs, Link
+from alray.planning.prediction.memory import stage_ranges
+from alray.planning.prediction.setting import StepSetting
+from alray.planning.schedules.durations import Durations
+from alray.planning.schedules.placement import Place, round_robin
+
+_LEAST_SHARE = 0.5  # of the time of a sample in a mini-batch, the least that it takes in a micro-batch
+
+
+def stage_durations(
+    costs: Costs, partition: Sequence[int], stage_speed: Sequence[float] = (), place: Place = round_robin
+) -> Durations:
+    """The durations of one whole mini-batch on each (virtual) stage, and of the messages between stages.
+
+    Computations are divided by the speed of the stage's device. The first forward includes getting the mini-batch
+    ready. In inference a component's decoder runs once for each route that ends at it or above it.
+    """
+    ranges = stage_ranges(partition)
+    components = costs.components
+    speeds = _speeds(len(partition), stage_speed, place)
+
+    def total(seconds: Callable[[ComponentCosts], float]) -> list[float]:
+        return _totals(costs, partition, speeds, seconds)
+
+    route = [component.route_s * _num_routes(components[index:]) for index, component in enumerate(components)]
+    ends = [components[own.stop - 1] for own in ranges[:-1]]
+    up = [(end.output_bytes - end.label_bytes) * costs.edge_s_per_byte for end in ends]
+    forward = total(lambda component: component.forward_s)
+    forward[0] += costs.data_s
+    return Durations(
+        forward_s=forward,
+        backward_s=total(lambda component: component.backward_s - component.label_s),
+        update_s=total(lambda component: component.update_s),
+        infer_s=total(lambda component: component.infer_s),
+        route_s=[sum(route[own.start : own.stop]) / speed for own, speed in zip(ranges, speeds, strict=True)],
+        up_s=up,
+        down_s=[0.0 for _ in up],
+        latency_s=costs.edge_latency_s,
+        label_s=total(lambda component: component.label_s),
+        labels_up_s=[end.label_bytes * costs.edge_s_per_byte for end in ends],
+    )
+
+
+def action_durations(setting: StepSetting, partition: Sequence[int]) -> Durations:
+    """The duration of each action: in pipelines, of the computations and messages of one micro-batch.
+
+    With several replicas an update includes averaging their gradients. A micro-batch takes the fixed time of its
+    component plus its share of the rest of the mini-batch's time. A gradient has as many bytes as the output it belongs
+    to, without its mask. On the first virtual stage a backward is not split: no stage waits for I there, and G does
+    it all.
+    A pipeline has no L: the loss belongs to F. A forward that is computed again needs no new mini-batch.
+    """
+    costs = setting.costs
+    whole = stage_durations(costs, partition, setting.stage_speed, setting.place)
+    speeds = _speeds(len(partition), setting.stage_speed, setting.place)
+    if setting.replicas > 1:
+        reduce = _totals(costs, partition, [1.0] * len(partition), lambda component: component.reduce_s)
+        whole = replace(whole, update_s=[u + r for u, r in zip(whole.update_s, reduce, strict=True)])
+    lower = [costs.components[own.stop - 1] for own in stage_ranges(partition)[:-1]]
+    if not setting.scheduled.is_pipeline:
+        return _over_links(
+            whole,
+            setting,
+            up=[end.output_bytes - end.label_bytes for end in lower],
+            labels=[end.label_bytes for end in lower],
+            down=[0] * len(lower),
+        )
+    share = 1.0 / setting.micro_batches
+
+    def parts(seconds: Sequence[float], fixed: Callable[[ComponentCosts], float]) -> list[float]:
+        fixed_s = _totals(costs, partition, speeds, fixed)
+        return [
+            max(own + (all_s - own) * share, _LEAST_SHARE * all_s * share)
+            for all_s, own in zip(seconds, fixed_s, strict=True)
+        ]
+
+    overhead = costs.action_overhead_s if setting.stages > 1 else 0.0
+    again = parts(_totals(costs, partition, speeds, lambda each: each.forward_s), lambda each: each.forward_fixed_s)
+    forward = parts(whole.forward_s, lambda component: component.forward_fixed_s)
+    with_loss = [b + label for b, label in zip(whole.backward_s, whole.labels_s, strict=True)]
+    backward = parts(with_loss, lambda component: component.backward_fixed_s)
+    split = [seconds * costs.split_backward for seconds in backward]
+    of_input = [0.0] + [costs.input_gradient_share * seconds for seconds in split[1:]]
+    of_weights = [backward[0]] + [(1.0 - costs.input_gradient_share) * seconds for seconds in split[1:]]
+    sizes = _sent(setting, [share * end.output_bytes for end in lower])
+    gradients = _sent(setting, [share * (end.output_bytes - end.label_bytes - end.mask_bytes) for end in lower])
+    return replace(
+        _over_links(whole, setting, up=sizes, labels=[], down=gradients),
+        label_s=(),
+        labels_up_s=(),
+        forward_s=[seconds + overhead for seconds in forward],
+        backward_s=[seconds + overhead for seconds in backward],
+        input_gradient_s=[seconds + overhead for seconds in of_input],
+        weight_gradient_s=[seconds + overhead for seconds in of_weights],
+        recompute_s=[seconds + overhead for seconds in again] if setting.recomputes else (),
+        up_s=[nbytes * costs.edge_s_per_byte for nbytes in sizes],
+        down_s=[nbytes * costs.edge_s_per_byte for nbytes in gradients],
+    )
+
+
+def computing_s(setting: StepSetting, durations: Durations) -> list[float]:
+    """Seconds that each stage computes for one mini-batch, over all its actions and virtual stages."""
+    return setting.scheduled.computing_s(durations, setting.stages, setting.micro_batches)
+
+
+def evaluation_durations(setting: StepSetting, partition: Sequence[int]) -> Durations:
+    """`stage_durations` with the messages of an evaluation: outputs go up, answers of all routes above come down."""
+    costs = setting.costs
+    components = costs.components
+    lower = [own.stop - 1 for own in stage_ranges(partition)[:-1]]
+    up = _sent(setting, [components[i].infer_bytes for i in lower])
+    down = _sent(setting, [components[i + 1].route_bytes * _num_routes(components[i + 1 :]) for i in lower])
+    whole = stage_durations(costs, partition, setting.stage_speed, setting.place)
+    return replace(
+        _over_links(whole, setting, up=up, labels=[], down=down),
+        up_s=[nbytes * costs.edge_s_per_byte for nbytes in up],
+        labels_up_s=(),
+        down_s=[nbytes * costs.edge_s_per_byte for nbytes in down],
+    )
+
+
+def _sent(setting: StepSetting, sizes: Sequence[float]) -> list[float]:
+    """The bytes that leave their stage, of messages between each virtual stage and the next one."""
+    stages = [setting.place(virtual, setting.stages) for virtual in range(len(sizes) + 1)]
+    return [nbytes if stages[index] != stages[index + 1] else 0.0 for index, nbytes in enumerate(sizes)]
+
+
+def _over_links(
+    durations: Durations,
+    setting: StepSetting,
+    *,
+    up: Sequence[float],
+    labels: Sequence[float],
+    down: Sequence[float],
+) -> Durations:
+    """The durations with the seconds that each message takes the link to the next (virtual) stage.
+
+    Args:
+        up, labels, down: bytes of each message.
+    """
+    if not any(setting.links):
+        return durations
+    own = [_link_above(setting, virtual) for virtual in range(len(up))]
+    return replace(
+        durations,
+        up_link_s=[link.up_s_per_byte * nbytes for link, nbytes in zip(own, up, strict=True)],
+        labels_link_s=[link.up_s_per_byte * nbytes for link, nbytes in zip(own, labels, strict=True)] if labels else (),
+        down_link_s=[link.down_s_per_byte * nbytes for link, nbytes in zip(own, down, strict=True)],
+        link_latency_s=[link.latency_s for link in own],
+        link_buffer_s=[link.buffer_bytes * max(link.up_s_per_byte, link.down_s_per_byte) for link in own],
+    )
+
+
+def _link_above(setting: StepSetting, virtual: int) -> Link:
+    """The link from a virtual stage to the next one. Neighbours share a link both ways; the last stage and the first
+    one have their own."""
+    lower, upper = setting.place(virtual, setting.stages), setting.place(virtual + 1, setting.stages)
+    number = min(lower, upper) if abs(lower - upper) == 1 else setting.stages - 1
+    link = setting.links[number] if lower != upper else None
+    if link is None:
+        return Link(0.0, 0.0, 0.0)
+    turned = upper == lower - 1
+    return replace(link, up_s_per_byte=link.down_s_per_byte, down_s_per_byte=link.up_s_per_byte) if turned else link
+
+
+def _num_routes(components: Sequence[ComponentCosts]) -> int:
+    """How many routes of inference end at these components."""
+    return sum(component.ends_route for component in components)
+
+
+def _speeds(parts: int, stage_speed: Sequence[float], place: Place) -> list[float]:
+    """The speed of the device of each (virtual) stage."""
+    return [stage_speed[place(virtual, len(stage_speed))] if stage_speed else 1.0 for virtual in range(parts)]
+
+
+def _totals(
+    costs: Costs, partition: Sequence[int], speeds: Sequence[float], seconds: Callable[[ComponentCosts], float]
+) -> list[float]:
+    """The seconds of all components of each (virtual) stage, on a device of its speed."""
+    return [
+        sum(seconds(costs.components[i]) for i in own) / speed
+        for own, speed in zip(stage_ranges(partition), speeds, strict=True)
+    ]

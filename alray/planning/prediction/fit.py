@@ -1,0 +1,69 @@
+"""Whether a setting fits the memory of its devices, with its best cut, and how much each of them has left."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, nearest_to_fitting
+from alray.planning.prediction.memory import memory_of
+from alray.planning.prediction.predict import predict_step
+from alray.planning.prediction.setting import StepSetting
+from alray.planning.schedules.table import SCHEDULES
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A schedule on so many stages, with its best cut; where no cut fits, with the cut that comes nearest."""
+
+    schedule: str
+    stages: int
+    micro_batches: int
+    virtual_stages: int
+    partition: tuple[int, ...]
+    memory_bytes: tuple[int, ...]  # that each stage needs at its peak, by the plan
+    left_bytes: tuple[int, ...]  # of each stage's device; below 0 where it is too small
+    predicted_step_time_s: float
+    predicted_bubble: float | None
+
+    @property
+    def fits(self) -> bool:
+        return min(self.left_bytes) >= 0
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """Sorts what fits before what does not: the former by step time, the latter by what is missing."""
+        if self.fits:  # steps are rounded, because equal steps may differ in their last digits
+            return False, float(f"{self.predicted_step_time_s:.10g}"), self.stages, self.micro_batches
+        return True, -min(self.left_bytes), self.stages, self.micro_batches
+
+    def as_json(self) -> dict[str, Any]:
+        return {"fits": self.fits, **asdict(self)}
+
+
+def fit_of(setting: StepSetting) -> Fit:
+    """How a setting fits.
+
+    Args:
+        setting: with a memory limit for each stage.
+
+    Raises:
+        PlanError: where it has more parts than there are components.
+    """
+    check_parts(setting)
+    cut = nearest_to_fitting(setting)
+    if fullest_stage(setting, cut)[0] <= 1.0:
+        cut = best_cut(setting).cut
+    needed = tuple(memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages))
+    prediction = predict_step(setting, cut)
+    return Fit(
+        schedule=SCHEDULES[setting.schedule].name,
+        stages=setting.stages,
+        micro_batches=setting.micro_batches,
+        virtual_stages=setting.virtual_stages,
+        partition=tuple(cut),
+        memory_bytes=needed,
+        left_bytes=tuple(limit - need for limit, need in zip(setting.memory_limits, needed, strict=True)),
+        predicted_step_time_s=prediction.step_time_s,
+        predicted_bubble=prediction.bubble,
+    )

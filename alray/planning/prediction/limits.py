@@ -1,0 +1,109 @@
+"""One sentence for the reader of a plan that says what limits the step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+from alray.planning.prediction.best import best_cut
+from alray.planning.prediction.durations import action_durations, computing_s
+from alray.planning.prediction.predict import StepPrediction, predict_step
+from alray.planning.prediction.search import step_of
+from alray.planning.prediction.setting import StepSetting
+from alray.planning.schedules.durations import Durations
+from alray.planning.schedules.placement import of_stages
+
+_WORTH_TELLING = 1.01  # a measurement cannot show a gain of less than 1 %
+_EQUAL = 1e-6  # sums are rounded
+
+
+def limited_by(setting: StepSetting, partition: Sequence[int], prediction: StepPrediction) -> str:
+    """One sentence: what the step time depends on, and a better cut where there is one."""
+    stages = setting.stages
+    costs = setting.costs
+    cores = setting.cores
+    if prediction.shared and cores is not None:
+        threads = stages * setting.replicas * costs.threads
+        return (
+            f"processors are shared: {_count(threads, 'thread')} of {_count(stages * setting.replicas, 'stage')} "
+            f"on {_count(cores, 'processor')}"
+        )
+    if setting.in_turns:
+        return "the stages take turns in one process: a step takes as long as the work of all of them"
+    if stages == 1:
+        return "one stage does all the work"
+    return f"{_reason(setting, partition, prediction)}; {_other_cuts(setting, partition, prediction.step_time_s)}"
+
+
+def _other_cuts(setting: StepSetting, partition: Sequence[int], step_time_s: float) -> str:
+    """How much faster another cut is, or at most could be.
+
+    Stages that share processors slow each other down, and only the chosen cut is predicted with that. No other cut can
+    be faster than the best one would be without.
+    """
+    best = best_cut(setting)
+    if best.cut != tuple(partition):
+        better_s = predict_step(setting, best.cut).step_time_s
+        if better_s > 0 and step_time_s / better_s >= _WORTH_TELLING:
+            known = "a better" if best.least_s is None else "best"
+            return f"{known} cut {list(best.cut)} gives {step_time_s / better_s:.2f}x"
+    if best.least_s is None:
+        return "no better cut was found, but not all were tried"
+    gain = step_time_s / best.least_s if best.least_s > 0 else 1.0
+    if gain <= 1.0 + _EQUAL:
+        return "no other cut is better"
+    if gain < _WORTH_TELLING:
+        return "no other cut is better by 1 %"
+    return f"no other cut is better by more than {ceil(round(100 * (gain - 1.0), 6))} %"
+
+
+def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPrediction) -> str:
+    """The schedule's own sentence with its fields filled in."""
+    durations = action_durations(setting, partition)
+    computing = computing_s(setting, durations)
+    if (busy := _busiest_link(setting, durations)) is not None and busy[0] > max(computing):
+        return f"the link between stages {busy[1]} and {busy[2]} takes {busy[0] * 1e3:.3g} ms for a mini-batch"
+    schedule, stages = setting.scheduled, setting.stages
+    reason = schedule.limited_by.format(
+        slowest=_slowest(computing, ""),
+        slowest_backward=_slowest(of_stages(durations.after_forward_s, stages, schedule.place), " in backward"),
+        forwards=f"{sum(durations.forward_s) * 1e3:.3g} ms",
+        micro_batches=_count(setting.micro_batches, "micro-batch", "micro-batches"),
+        idle=f"{(prediction.bubble or 0.0) * 100:.3g} %",
+    )
+    if setting.virtual_stages > 1 and schedule.local_losses:
+        bound_s = schedule.bound(durations, stages, setting.micro_batches)
+        more = step_of(setting, tuple(partition)) / bound_s - 1.0 if bound_s > 0 else 0.0
+        reason += f", and messages and waits for mini-batches that come round add {100 * more:.2g} %"
+    return reason
+
+
+def _busiest_link(setting: StepSetting, durations: Durations) -> tuple[float, int, int] | None:
+    """Seconds for which the busiest link between nodes is busy with one mini-batch, in one direction, and the stages at
+    its ends."""
+    labels = durations.labels_link_s or [0.0] * len(durations.up_link_s)
+    up = [
+        setting.micro_batches * seconds + of_labels
+        for seconds, of_labels in zip(durations.up_link_s, labels, strict=True)
+    ]
+    busy: dict[tuple[int, int], float] = {}
+    for seconds, first, last in [
+        *((each, index, index + 1) for index, each in enumerate(up)),
+        *((setting.micro_batches * each, index + 1, index) for index, each in enumerate(durations.down_link_s)),
+    ]:
+        way = setting.place(first, setting.stages), setting.place(last, setting.stages)
+        busy[way] = busy.get(way, 0.0) + seconds
+    return max(((seconds, min(way), max(way)) for way, seconds in busy.items()), default=None)
+
+
+def _slowest(seconds: Sequence[float], of_what: str) -> str:
+    mean = sum(seconds) / len(seconds)
+    slowest = max(range(len(seconds)), key=lambda stage: seconds[stage])
+    over = round(100 * (seconds[slowest] / mean - 1.0)) if mean > 0 else 0
+    if over == 0:
+        return f"all stages take the same{of_what}"
+    return f"stage {slowest} is {over} % slower{of_what} than the mean"
+
+
+def _count(number: int, name: str, plural: str | None = None) -> str:
+    return f"{number} {name if number == 1 else plural or name + 's'}"

@@ -1,0 +1,114 @@
+"""Messages between nodes in a simulation: each takes its link for a while, and holds back the next one.
+
+A link carries the messages from one stage to another, one after another, while both compute on. The system takes some
+bytes from a sender before they are on their way, so a send waits only if more than that is left of those before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alray.planning.prediction.program import NUM_SORTS, Codes, Floats, Program, looked_up, sort_of, sorts
+from alray.planning.schedules.durations import Durations
+
+_NONE = -1
+
+
+def seconds_on_links(every: Sequence[Durations], program: Program) -> Floats | None:
+    """Seconds for which each action takes a link; None if none of these durations has a link.
+
+    Of shape [actions], over all stages, or [actions, n] for several durations.
+    """
+    if not any(len(durations.up_link_s) for durations in every):
+        return None
+    tables = [_table(durations, program) for durations in every]
+    table = tables[0] if len(tables) == 1 else np.stack(tables, axis=-1)
+    return np.concatenate([looked_up(table, program, stage) for stage in range(program.stages)])
+
+
+def is_on_link(seconds: Floats) -> NDArray[np.bool_]:
+    """Whether each action takes a link.
+
+    Args:
+        seconds: of `seconds_on_links`.
+    """
+    found: NDArray[np.bool_] = np.any(seconds.reshape(len(seconds), -1), axis=1)
+    return found
+
+
+def _table(durations: Durations, program: Program) -> Floats:
+    """As `alray.planning.prediction.program.looked_up` reads it. Only sends take a link."""
+    table = np.zeros((program.stages * program.virtual_stages, 2 * NUM_SORTS))
+    labels = durations.labels_link_s if len(durations.labels_link_s) else durations.up_link_s
+    table[:-1, sort_of("S")], table[:-1, NUM_SORTS + sort_of("S")] = durations.up_link_s, labels
+    table[1:, sort_of("S", True)] = durations.down_link_s
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class LinkEvents:
+    """The effect of links on each event of a simulation.
+
+    Attributes:
+        over: whether it is a send over a link. For these, seconds: for how long it takes the link.
+        packing: seconds before that.
+        before: the last send over the same link, or -1.
+        buffer_s: how long the sends before may still take the link.
+    """
+
+    over: list[bool]
+    seconds: Floats
+    packing: Floats
+    before: list[int]
+    buffer_s: list[float]
+    latency_s: Floats
+    """The latency of the link of each send or receive."""
+
+    @classmethod
+    def of(
+        cls, program: Program, positions: NDArray[np.int64], seconds: Floats, packing: Floats, durations: Durations
+    ) -> LinkEvents:
+        """
+        Args:
+            positions: the number of each event's action, over all stages.
+            seconds, packing: of each event.
+        """
+        over = is_on_link(seconds)
+        codes = np.concatenate(program.codes)[positions]
+        lower = np.concatenate([_lower(program, stage) for stage in range(program.stages)])[positions]
+        goes_down = sorts(codes) == sort_of("S", True)
+        stages = np.array([program.stage_of(virtual) for virtual in range(int(lower.max()) + 2)])
+        source, target = stages[lower + goes_down], stages[lower + ~goes_down]
+        ways = np.where(over, source * program.stages + target, _NONE)
+        before = np.full(len(positions), _NONE)
+        for way in np.unique(ways[over]):
+            sends = np.flatnonzero(ways == way)
+            before[sends[1:]] = sends[:-1]
+        edge = np.clip(lower, 0, len(durations.link_buffer_s) - 1)
+        return cls(
+            over.tolist(),
+            seconds,
+            packing,
+            before.tolist(),
+            np.array(durations.link_buffer_s)[edge].tolist(),
+            np.array(durations.link_latency_s)[edge],
+        )
+
+    def after(self, receives: NDArray[np.bool_], packing: Floats) -> Floats:
+        """How much later each of these receives may start than its send, besides the time on the link.
+
+        The lag of a receive counts from the start of its send and holds the packing; a message leaves the link later.
+        """
+        latency_s: Floats = self.latency_s[receives].reshape(-1, *[1] * (packing.ndim - 1)) - packing
+        return latency_s
+
+
+def _lower(program: Program, stage: int) -> Codes:
+    """The lower (virtual) stage of the edge that each send or receive of a stage uses."""
+    is_lower = np.isin(sorts(program.codes[stage]), [sort_of("S"), sort_of("R", True)])
+    lower: Codes = program.virtual(stage) - ~is_lower
+    return lower

@@ -1,0 +1,184 @@
+"""`make_plan`: partition, prediction and limits, from costs and plain values of the spec."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alray.planning.prediction.best import best_cut, check_parts
+from alray.planning.prediction.costs import Costs, Link
+from alray.planning.prediction.durations import evaluation_durations, stage_durations
+from alray.planning.prediction.limits import limited_by
+from alray.planning.prediction.memory import memory_of, stage_ranges
+from alray.planning.prediction.partition import requested_partition
+from alray.planning.prediction.plan import EdgePlan, Plan, StagePlan
+from alray.planning.prediction.predict import StepPrediction, predict_evaluation, predict_step
+from alray.planning.prediction.setting import StageMemory, StepSetting
+from alray.planning.schedules.table import SCHEDULES
+
+LEAST_DEADLINE_S = 15.0  # threads start, libraries load, and the machine may be busy
+DEADLINE_FACTOR = 20.0  # costs may be estimates
+
+
+def make_plan(
+    *,
+    method: str,
+    schedule: str,
+    stages: int,
+    replicas: int,
+    partition: str | Sequence[int],
+    in_flight: int,
+    costs: Costs,
+    cores: int | None,
+    steps_per_epoch: int,
+    total_steps: int | None,
+    evaluation_batches: int,
+    micro_batches: int = 1,
+    virtual_stages: int = 1,
+    stage_speed: Sequence[float] | None = None,
+    memory_limits: Sequence[int] | None = None,
+    memories: Sequence[StageMemory] = (),
+    shares: Sequence[int] = (),
+    in_turns: bool = False,
+    links: Sequence[Link | None] = (),
+    nodes: Sequence[str] = (),
+    recomputes: bool = False,
+) -> Plan:
+    """The plan of a run.
+
+    Args:
+        schedule: a name in `alray.planning.schedules.table.SCHEDULES` (the spec resolves `auto`).
+        partition: `auto` (the cut with the shortest step), `uniform`, `cyclic`, `parameters`, or the number of
+            components of each (virtual) stage.
+        cores: processors that all stages and replicas share; None where each stage has its own device.
+        evaluation_batches: mini-batches of one evaluation, over all splits it covers.
+        stage_speed: of each stage's device, relative to the device of the costs; None: all the same.
+        memory_limits: bytes that each stage may hold. `auto` keeps within them. Any other partition is taken as it is,
+            because the memory is an estimate.
+        memories, links, in_turns, recomputes: as in `StepSetting`.
+        nodes: as in `Plan`.
+        shares: samples of a mini-batch for each replica; the costs are those of the largest share.
+
+    Raises:
+        PlanError: where the components cannot be divided in this way.
+    """
+    setting = StepSetting(
+        schedule=schedule,
+        costs=costs,
+        stages=stages,
+        in_flight=in_flight,
+        micro_batches=micro_batches,
+        virtual_stages=virtual_stages,
+        stage_speed=tuple(stage_speed or ()),
+        memory_limits=tuple(memory_limits or ()),
+        memories=tuple(memories),
+        replicas=replicas,
+        cores=cores,
+        in_turns=in_turns,
+        links=tuple(links),
+        recomputes=recomputes,
+    )
+    return _plan_in(
+        setting,
+        partition,
+        method=method,
+        steps_per_epoch=steps_per_epoch,
+        total_steps=total_steps,
+        evaluation_batches=evaluation_batches,
+        shares=tuple(shares),
+        nodes=tuple(nodes),
+    )
+
+
+def _plan_in(
+    setting: StepSetting,
+    partition: str | Sequence[int],
+    *,
+    method: str,
+    steps_per_epoch: int,
+    total_steps: int | None,
+    evaluation_batches: int,
+    shares: tuple[int, ...],
+    nodes: tuple[str, ...],
+) -> Plan:
+    """The plan in a setting."""
+    check_parts(setting)
+    parameters = [component.parameters for component in setting.costs.components]
+    counts = requested_partition(partition, parameters, setting.num_parts, auto=lambda: best_cut(setting).cut)
+    prediction = predict_step(setting, counts)
+    return Plan(
+        method=method,
+        schedule=setting.schedule,
+        stages=setting.stages,
+        replicas=setting.replicas,
+        partition=counts,
+        in_flight=setting.in_flight,
+        steps_per_epoch=steps_per_epoch,
+        total_steps=total_steps,
+        stage_plans=tuple(_stage_plan(setting, counts, stage) for stage in range(setting.stages)),
+        edges=_edges(setting, counts),
+        costs=setting.costs,
+        cores=setting.cores,
+        predicted_step_time_s=prediction.step_time_s,
+        predicted_bubble=prediction.bubble,
+        bound_s=prediction.bound_s,
+        bound=prediction.bound,
+        limited_by=limited_by(setting, counts, prediction),
+        evaluation_s=predict_evaluation(setting, counts, evaluation_batches),
+        deadline_s=_deadline_s(setting, counts, prediction),
+        micro_batches=setting.micro_batches,
+        virtual_stages=setting.virtual_stages,
+        stage_speed=setting.stage_speed,
+        shares=shares,
+        in_turns=setting.in_turns,
+        links=setting.links,
+        nodes=nodes,
+        recomputes=setting.recomputes,
+    )
+
+
+def _deadline_s(setting: StepSetting, counts: tuple[int, ...], prediction: StepPrediction) -> float:
+    """A stage may have to wait while a mini-batch goes through all other stages, in training or in evaluation."""
+    inference = evaluation_durations(setting, counts)
+    messages_s = sum(inference.up_link_s) + sum(inference.down_link_s)
+    longest_wait_s = max(
+        prediction.step_time_s, prediction.first_step_s, sum(inference.infer_s) + sum(inference.route_s) + messages_s
+    )
+    return max(LEAST_DEADLINE_S, DEADLINE_FACTOR * longest_wait_s)
+
+
+def _stage_plan(setting: StepSetting, counts: tuple[int, ...], stage: int) -> StagePlan:
+    held = setting.held(stage)
+    ranges = stage_ranges(counts)
+    runs = [ranges[virtual] for virtual in held]
+    durations = stage_durations(setting.costs, counts, setting.stage_speed, setting.place)
+    data_s = setting.costs.data_s if stage == 0 else 0.0
+    forward_s = list(durations.forward_s)
+    forward_s[0] -= setting.costs.data_s
+    computed = setting.scheduled.counts(setting.stages, setting.micro_batches, setting.virtual_stages)
+    again = [computed.get(("C", virtual), 0) / setting.micro_batches for virtual in range(len(forward_s))]
+    return StagePlan(
+        stage=stage,
+        first=runs[0].start,
+        last=runs[0].stop - 1,
+        data_s=data_s,
+        forward_s=sum((1 + again[virtual]) * forward_s[virtual] for virtual in held),
+        backward_s=sum(durations.backward_s[virtual] + durations.labels_s[virtual] for virtual in held),
+        update_s=sum(durations.update_s[virtual] for virtual in held),
+        memory=memory_of(setting, counts, stage),
+        chunks=tuple((run.start, run.stop - 1) for run in runs) if setting.virtual_stages > 1 else (),
+    )
+
+
+def _edges(setting: StepSetting, counts: tuple[int, ...]) -> tuple[EdgePlan, ...]:
+    """The messages between neighbouring stages: outputs up, and in pipelines their gradients down."""
+    moved: dict[tuple[int, int], int] = {}
+    stages = setting.stages
+    for index, own in enumerate(stage_ranges(counts)[:-1]):
+        lower, upper = setting.place(index, stages), setting.place(index + 1, stages)
+        if lower == upper:  # handed over within the stage
+            continue
+        end = setting.costs.components[own.stop - 1]
+        moved[lower, upper] = moved.get((lower, upper), 0) + end.output_bytes
+        if SCHEDULES[setting.schedule].is_pipeline:
+            moved[upper, lower] = moved.get((upper, lower), 0) + end.output_bytes - end.label_bytes - end.mask_bytes
+    return tuple(EdgePlan(f"{source}->{goal}", total) for (source, goal), total in moved.items())

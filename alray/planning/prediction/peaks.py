@@ -1,0 +1,219 @@
+"""Memory peaks: the moments of a mini-batch at which a stage may hold most, and their bytes for any run of components.
+
+Between two computations a stage holds gradients and, for each mini-batch or micro-batch between its forward and its
+backward, what the forward left. During a computation its components run one after another. Each allocates temporary
+tensors, while the stage still holds what the components before it left and what those after it need. So the peak of a
+run of components is the largest of one value per component, and the peak of a stage is the largest over the moments.
+
+Prices are arrays over all runs of components, [i, j] for the components i to j - 1, or single values for one run; the
+arithmetic is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alray.planning.prediction.costs import Costs
+from alray.planning.schedules.actions import Action, ActionKind
+from alray.planning.schedules.recomputation import scheduled
+from alray.planning.schedules.table import SCHEDULES
+
+Values = NDArray[np.float64]
+_MINI_BATCHES = 2  # of more, each begins as the second does
+Doing = Literal["forward", "backward", "adding", "update", "local_backward", "local_update"]
+"""The computation: `backward` begins without gradients, `adding` adds to those of earlier micro-batches. The backward
+of local losses goes upwards through the components, and their update still holds what was passed on."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A computation of virtual stage `own` of a stage, and what the whole stage holds during it.
+
+    Attributes:
+        held: for each virtual stage, its micro-batches between forward and backward; a backward counts its own
+            micro-batch.
+        gradients: for each virtual stage, whether it has gradients.
+    """
+
+    doing: Doing
+    own: int
+    held: tuple[int, ...]
+    gradients: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class RunPeaks:
+    """Bytes that runs of components hold for one micro-batch, besides their weights and optimizer state."""
+
+    activations: Values  # between forward and backward
+    gradients: Values
+    forward: Values  # the most during a forward
+    backward: Values  # during a backward that begins without gradients, those it makes included
+    adding: Values  # during one that adds to gradients, those not included
+    local_backward: Values  # during the backwards of local losses, the gradients of all components included
+    update: Values  # besides the gradients
+    output: Values  # what the last component passed on
+
+    def at(self, own: range) -> RunPeaks:
+        """The values of one run."""
+        return RunPeaks(*(np.asarray(values[own.start, own.stop]) for values in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class Priced:
+    """Bytes that a stage holds in a moment: all of them, and of these the gradients and what forwards left."""
+
+    total: Values
+    gradients: Values
+    activations: Values
+
+
+def price(moment: Moment, runs: Sequence[RunPeaks]) -> Priced:
+    """The most that a stage holds in `moment`.
+
+    Args:
+        runs: the components of each of its virtual stages.
+    """
+    own = runs[moment.own]
+    zero = np.zeros_like(own.activations)
+    gradients = sum((run.gradients for run, has in zip(runs, moment.gradients, strict=True) if has), start=zero)
+    activations = sum((count * run.activations for run, count in zip(runs, moment.held, strict=True)), start=zero)
+    if moment.doing in ("update", "local_update"):
+        activations = activations + (own.output if moment.doing == "local_update" else zero)
+        return Priced(gradients + own.update + activations, gradients, activations)
+    if moment.doing == "forward":
+        return Priced(gradients + activations + own.forward, gradients, activations + own.activations)
+    during = {"backward": own.backward, "adding": own.adding, "local_backward": own.local_backward - own.gradients}
+    return Priced(gradients + activations - own.activations + during[moment.doing], gradients, activations)
+
+
+@lru_cache(maxsize=256)
+def local_moments(schedule: str, stage: int, stages: int, virtual_stages: int) -> tuple[Moment, ...]:
+    """The moments of a stage with local losses, each of them once. It keeps the gradients of a mini-batch until the
+    next one's replace them."""
+    held = [0] * virtual_stages
+    kinds: dict[ActionKind, Doing] = {"F": "forward", "B": "local_backward", "U": "local_update"}
+    moments: dict[Moment, None] = {}
+    for action in SCHEDULES[schedule].actions(stage, stages, 0, 1, virtual_stages):
+        own = action.stage // stages
+        if action.kind in kinds:
+            moments[Moment(kinds[action.kind], own, tuple(held), (True,) * virtual_stages)] = None
+        held[own] += {"F": 1, "B": -1}.get(action.kind, 0)
+    return tuple(moments)
+
+
+def turn_moments(micro_batches: int) -> tuple[Moment, ...]:
+    """The moments of backpropagation on one stage: each micro-batch goes forward and back before the next one."""
+    further = (Moment("forward", 0, (0,), (True,)), Moment("adding", 0, (1,), (True,))) if micro_batches > 1 else ()
+    return (
+        Moment("forward", 0, (0,), (False,)),
+        Moment("backward", 0, (1,), (False,)),
+        *further,
+        Moment("update", 0, (0,), (True,)),
+    )
+
+
+@lru_cache(maxsize=256)
+def pipeline_moments(
+    schedule: str, stage: int, stages: int, micro_batches: int, virtual_stages: int, *, recomputes: bool = False
+) -> tuple[Moment, ...]:
+    """The moments of a stage of a pipeline, each of them once. The stage begins a mini-batch without gradients.
+
+    A split backward has two moments: what its forward left is held until the second half ends. A forward that is
+    computed again leaves nothing the first time.
+
+    Args:
+        recomputes: as in `StepSetting`.
+    """
+    asked = scheduled(schedule, recomputes=recomputes)
+    run = asked.run_of(stage, stages, _MINI_BATCHES, micro_batches, virtual_stages)
+    again = {_micro_batch(action) for action in run if action.kind == "C"}
+    held = [0] * virtual_stages
+    has = [False] * virtual_stages
+    moments: dict[Moment, None] = {}
+    for action in run:
+        own = action.stage // stages
+        forward = action.kind in ("F", "C")
+        if action.kind == "U":
+            moments[Moment("update", own, tuple(held), (True,) * virtual_stages)] = None
+            has[own] = False
+        elif forward or action.kind in ("B", "I", "G"):
+            backward: Doing = "adding" if has[own] else "backward"
+            moments[Moment("forward" if forward else backward, own, tuple(held), tuple(has))] = None
+            if forward:
+                held[own] += action.kind == "C" or _micro_batch(action) not in again
+            elif action.kind != "I":
+                held[own] -= 1
+                has[own] = True
+    return tuple(moments)
+
+
+def _micro_batch(action: Action) -> tuple[int, int, int]:
+    return action.stage, action.batch, action.number
+
+
+@lru_cache(maxsize=16)
+def run_peaks(costs: Costs, micro_batches: int) -> RunPeaks:
+    """Prices [n + 1, n + 1] of all runs of components, for one of `micro_batches` equal parts of a mini-batch.
+
+    What does not depend on the number of samples, such as the new gradient of a weight, is not divided.
+    """
+    components = costs.components
+
+    def each(name: str) -> Values:
+        return np.array([getattr(component, name) for component in components], dtype=float)
+
+    def part(name: str, fixed: str | None = None) -> Values:
+        whole, stays = each(name), each(fixed) if fixed is not None else 0.0
+        values: Values = stays + (whole - stays) / micro_batches
+        return values
+
+    activations = part("activation_bytes")
+    gradients = each("gradient_bytes")
+    output = part("output_bytes")
+    # Given costs have no peaks: then there are no temporary tensors.
+    forward = np.maximum(part("forward_peak_bytes"), activations)
+    backward = np.maximum(part("backward_peak_bytes", "backward_fixed_bytes"), activations)
+    adding = np.maximum(part("adding_peak_bytes", "adding_fixed_bytes"), activations)
+    left, made = _before(activations), _before(gradients)
+    first, last = left[:, None], made[None, :]  # of the components before i, and before j
+    held: Values = left[None, :] - left[:, None]
+    all_gradients: Values = made[None, :] - made[:, None]
+    # A forward goes upwards and holds what the components below left. A backward goes downwards: what the components
+    # above left is freed, and their gradients are there. A backward of local losses goes upwards again, and each
+    # component holds the output of the one below as its input.
+    mine = backward - gradients - left[1:]
+    over_output = mine + np.concatenate([[0.0], output[:-1]])
+    begins = np.concatenate([mine, [-np.inf]])[:, None]
+    local = np.maximum(begins, _largest(over_output, beyond_first=True)) + left[None, :]
+    return RunPeaks(
+        activations=held,
+        gradients=all_gradients,
+        forward=_largest(left[:-1] + forward) - first,
+        backward=_largest(left[:-1] + backward - made[1:]) - first + last,
+        adding=_largest(left[:-1] + adding) - first,
+        local_backward=local + all_gradients,
+        update=_largest(each("update_peak_bytes")),
+        output=np.broadcast_to(np.concatenate([[0.0], output]), held.shape),
+    )
+
+
+def _before(values: Values) -> Values:
+    """[n + 1]: the sum of the values before each place."""
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
+def _largest(values: Values, *, beyond_first: bool = False) -> Values:
+    """[n + 1, n + 1]: [i, j] is the largest of values i to j - 1 (i + 1 to j - 1), where there are any, else -inf."""
+    size = len(values)
+    table = np.full((size + 1, size + 1), -np.inf)
+    for start in range(size):
+        begin = start + beyond_first
+        table[start, begin + 1 :] = np.maximum.accumulate(values[begin:])
+    return table

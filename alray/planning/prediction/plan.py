@@ -1,0 +1,220 @@
+"""The plan: what runs on which stage, when, and how long it is predicted to take. A value with a JSON form."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from alray.core.errors import PlanError
+from alray.planning.prediction.costs import Costs, Link
+from alray.planning.schedules.actions import Action
+from alray.planning.schedules.recomputation import scheduled
+from alray.planning.schedules.room import most_in_use
+from alray.planning.schedules.table import SCHEDULES
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Predicted peak of one stage in bytes: the size of each part at the moment when their sum is largest.
+
+    The parts are the tensors of the stage, as torch allocates them. The memory of libraries is not included, nor is the
+    data set that stage 0 reads.
+    """
+
+    parameters_bytes: int  # with buffers, and all versions of the weights
+    gradients_bytes: int
+    optimizer_bytes: int
+    activations_bytes: int  # what forwards left for their backwards
+    channel_bytes: int  # rings of send and receive buffers
+    snapshot_bytes: int  # the copy a checkpoint is written from; 0 where that is not in the memory of the device
+    temporary_bytes: int = 0  # temporary tensors of the computation at that moment
+    batch_bytes: int = 0  # the mini-batch stage 0 works on; on a GPU, the next one too
+
+    @property
+    def training_bytes(self) -> int:
+        """The memory of training itself: all but the buffers of edges and the copy for checkpoints."""
+        return self.total_bytes - self.channel_bytes - self.snapshot_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(asdict(self).values())
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """One stage: its components `first` to `last` (counted from 0, both included) and their cost.
+
+    A stage with several virtual stages holds one run of components for each. `chunks` then has the first and last
+    component of every run; `first` and `last` are those of the lowest run. Seconds are those of a whole mini-batch,
+    over all runs; `forward_s` includes forwards that are computed again, `backward_s` label chain and losses. `data_s`,
+    on stage 0, is reading the mini-batch.
+    """
+
+    stage: int
+    first: int
+    last: int
+    forward_s: float
+    backward_s: float
+    update_s: float
+    memory: Memory
+    chunks: tuple[tuple[int, int], ...] = ()
+    data_s: float = 0.0
+
+    @property
+    def runs(self) -> tuple[range, ...]:
+        """The components of each virtual stage, the lowest first."""
+        chunks = self.chunks or ((self.first, self.last),)
+        return tuple(range(first, last + 1) for first, last in chunks)
+
+    @property
+    def components(self) -> tuple[int, ...]:
+        """All components of the stage, the lowest first."""
+        return tuple(index for run in self.runs for index in run)
+
+
+@dataclass(frozen=True)
+class EdgePlan:
+    """One edge between two stages, and the bytes of one mini-batch that go over it in the direction of the arrow.
+
+    Gradients have edges of their own ("1->0"). With virtual stages there is also an edge from the last stage to the
+    first.
+    """
+
+    edge: str  # "0->1"
+    bytes_per_step: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The work of each stage and the prediction: all that a graph needs besides the spec."""
+
+    method: str
+    schedule: str
+    stages: int
+    replicas: int
+    partition: tuple[int, ...]  # components per stage; per virtual stage where there are several on each
+    in_flight: int
+    steps_per_epoch: int
+    total_steps: int | None  # None where no number of steps ends the run
+    stage_plans: tuple[StagePlan, ...]
+    edges: tuple[EdgePlan, ...]
+    costs: Costs
+    cores: int | None  # processors the stages share; None where each has its own device
+    predicted_step_time_s: float
+    predicted_bubble: float | None  # as `Summary.bubble`; None where stages take turns in one process
+    bound_s: float  # the schedule's bound: with these costs no step is shorter
+    bound: str  # the bound as a formula, e.g. "max(F+B)"
+    limited_by: str  # one sentence: what limits the step, and a better cut where there is one
+    evaluation_s: float  # predicted duration of one evaluation
+    deadline_s: float  # a stage that is silent or stuck for longer is considered lost
+    micro_batches: int = 1  # equal parts each mini-batch is cut into
+    virtual_stages: int = 1  # on each stage
+    stage_speed: tuple[float, ...] = ()  # of each stage's device, relative to the device of the costs; (): all alike
+    shares: tuple[int, ...] = ()  # samples of a mini-batch each replica takes at first
+    in_turns: bool = False  # whether all stages and replicas take turns in one process
+    recomputes: bool = False  # whether stages of a pipeline keep inputs only, and compute forwards again
+    links: tuple[Link | None, ...] = ()  # between nodes, as in `alray.planning.prediction.setting.StepSetting`
+    nodes: tuple[str, ...] = ()  # of each stage, replica by replica; (): all on one
+    assumed: str | None = None  # a sentence: what was taken for data that are not there; None: they were opened
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where the parts do not fit each other: a plan may be read from a file that was changed."""
+        least = (self.stages, self.replicas, self.in_flight, self.steps_per_epoch, self.micro_batches)
+        if min(*least, self.virtual_stages, *self.partition, *self.shares) < 1:
+            raise ValueError("a number of the plan is below 1")
+        try:
+            SCHEDULES[self.schedule]
+        except PlanError as error:
+            raise ValueError(error.problems[0].message) from error
+        counts = {
+            "partition": (sum(self.partition), len(self.costs.components)),
+            "shares": (len(self.shares) or self.replicas, self.replicas),
+            "stage_speed": (len(self.stage_speed) or self.stages, self.stages),
+            "links": (len(self.links) or self.stages, self.stages),
+            "nodes": (len(self.nodes) or self.stages * self.replicas, self.stages * self.replicas),
+        }
+        wrong = [name for name, (there, wanted) in counts.items() if there != wanted]
+        if len(self.partition) not in (self.stages, self.stages * self.virtual_stages):
+            wrong.append("partition")
+        if not self._stage_plans_fit():
+            wrong.append("stage_plans")
+        if wrong:
+            raise ValueError(f"`{wrong[0]}` does not suit the rest of the plan")
+
+    def _stage_plans_fit(self) -> bool:
+        """Whether there is one for each stage, in order, and each component is on one of them."""
+        if [each.stage for each in self.stage_plans] != list(range(self.stages)):
+            return False
+        count = len(self.costs.components)
+        runs = [run for each in self.stage_plans for run in each.runs]
+        if any(run.start < 0 or run.stop > count for run in runs):  # first: a run may be of any length
+            return False
+        return sorted(index for run in runs for index in run) == list(range(count))
+
+    @property
+    def schedule_name(self) -> str:
+        """The name of the schedule as it is shown; of a file, its name."""
+        return SCHEDULES[self.schedule].name
+
+    def actions(self, stage: int) -> tuple[Action, ...]:
+        """The actions of `stage` for mini-batch 0; every mini-batch has the same list.
+
+        On one stage virtual stages are run as one, so there is one F and one B for all components.
+        """
+        virtual_stages = self.virtual_stages if self.stages > 1 else 1
+        schedule = scheduled(self.schedule, recomputes=self.recomputes)
+        return schedule.actions(stage, self.stages, 0, self.micro_batches, virtual_stages)
+
+    @property
+    def top(self) -> int:
+        """The last virtual stage, counted from 0. On one stage virtual stages are run as one."""
+        return self.stages * self.virtual_stages - 1 if self.stages > 1 else 0
+
+    def stage_of(self, virtual: int) -> int:
+        """The stage that holds a virtual stage."""
+        return SCHEDULES[self.schedule].place(virtual, self.stages)
+
+    def held(self, stage: int) -> list[int]:
+        """The virtual stages that a stage holds, the lowest first."""
+        return SCHEDULES[self.schedule].held(stage, self.stages, (self.top + 1) // self.stages)
+
+    def edges_between(self) -> list[tuple[int, int]]:
+        """The stages between which outputs go up; gradients and routes go down the other way."""
+        pairs = [(self.stage_of(virtual), self.stage_of(virtual + 1)) for virtual in range(self.top)]
+        return list(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))
+
+    def waiting(self, source: int, goal: int, *, down: bool) -> int:
+        """How many messages may wait on the edge from one stage to another while the receiver works on one more.
+
+        With local losses those of `in_flight` mini-batches; in a pipeline as many as its lists ever have on the way.
+        """
+        if SCHEDULES[self.schedule].is_pipeline:
+            parts = self.micro_batches, self.virtual_stages
+            return max(1, most_in_use(self.schedule, source, goal, self.stages, *parts, down=down) - 1)
+        if down:
+            return self.in_flight
+        return self.in_flight * sum(
+            self.stage_of(virtual + 1) == goal for virtual in self.held(source) if virtual < self.top
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        value = asdict(self)
+        for stage, entry in zip(self.stage_plans, value["stage_plans"], strict=True):
+            entry["memory"]["total_bytes"] = stage.memory.total_bytes
+        return value
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Plan:
+        """The plan of which `as_json` gave `value`. Raises pydantic's ValidationError if it is none."""
+        return _adapter().validate_python(value)
+
+
+@cache
+def _adapter() -> TypeAdapter[Plan]:
+    from pydantic import TypeAdapter  # only where a plan is read: making one needs no library
+
+    return TypeAdapter(Plan)

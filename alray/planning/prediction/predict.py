@@ -1,0 +1,158 @@
+"""Predictions of a partition: the time of its steps and of its evaluations, found by simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from alray.planning.prediction.costs import Costs, Link
+from alray.planning.prediction.durations import action_durations, computing_s, evaluation_durations
+from alray.planning.prediction.program import Program
+from alray.planning.prediction.setting import StepSetting
+from alray.planning.prediction.simulate import simulate
+from alray.planning.prediction.timeline import Timeline
+
+NUM_BATCHES = 64  # simulated mini-batches: enough to reach the steady state
+NUM_DRAINED_BATCHES = 8  # pipelines and barriers drain the stages, if not after each mini-batch, then soon
+
+
+@dataclass(frozen=True)
+class StepPrediction:
+    """The predicted step: one mini-batch in steady state, and what bounds it."""
+
+    step_time_s: float
+    bubble: float | None  # None where stages take turns: while one computes, the others have to wait
+    bound_s: float
+    bound: str
+    first_step_s: float  # of the first mini-batch, until all stages are done with it
+    shared: bool  # whether stages share too few processors, so that these determine the step time
+
+
+def predicted_timeline(
+    schedule: str,
+    costs: Costs,
+    partition: Sequence[int],
+    in_flight: int,
+    *,
+    num_batches: int | None = None,
+    micro_batches: int = 1,
+    virtual_stages: int = 1,
+    stage_speed: Sequence[float] = (),
+    links: Sequence[Link | None] = (),
+    recomputes: bool = False,
+) -> Timeline:
+    """The predicted timeline of a run's first mini-batches, with a device for each stage."""
+    setting = StepSetting(
+        schedule=schedule,
+        costs=costs,
+        stages=len(partition) // virtual_stages,
+        in_flight=in_flight,
+        micro_batches=micro_batches,
+        virtual_stages=virtual_stages,
+        stage_speed=tuple(stage_speed),
+        links=tuple(links),
+        recomputes=recomputes,
+    )
+    return timeline_of(setting, partition, num_batches)
+
+
+def program_of(setting: StepSetting, num_batches: int | None = None) -> Program:
+    """The program that is simulated to predict a step. It is the same for every cut.
+
+    Args:
+        num_batches: mini-batches to simulate; None: enough for the steady state.
+    """
+    if num_batches is None:
+        schedule = setting.scheduled
+        drains = schedule.is_pipeline or schedule.has_barrier(setting.stages)
+        num_batches = NUM_DRAINED_BATCHES if drains else NUM_BATCHES
+    return Program.of_schedule(
+        setting.schedule,
+        setting.stages,
+        num_batches,
+        micro_batches=setting.micro_batches,
+        virtual_stages=setting.virtual_stages,
+        recomputes=setting.recomputes,
+    )
+
+
+def timeline_of(setting: StepSetting, partition: Sequence[int], num_batches: int | None = None) -> Timeline:
+    """The timeline of the first mini-batches of a run with this setting and partition."""
+    return simulate(program_of(setting, num_batches), action_durations(setting, partition), in_flight=setting.in_flight)
+
+
+def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPrediction:
+    """Predict the step of one partition by simulating it.
+
+    With `setting.cores` all stages and replicas share that many processors. Computations that run at the same time then
+    slow each other down by `Costs.contention`, and the step takes at least as long as the processors need for all work.
+    The bound leaves contention out. Where stages take turns in one process, the step is the sum of all their work.
+    """
+    costs = setting.costs
+    cores = setting.cores
+    schedule = setting.scheduled
+    durations = action_durations(setting, partition)
+    if setting.in_turns:
+        work_s = setting.replicas * sum(computing_s(setting, durations))
+        formula = "sum(F+B)" if setting.replicas == 1 else "replicas*sum(F+B)"
+        return StepPrediction(work_s, None, work_s, formula, first_step_s=work_s, shared=False)
+    timeline = timeline_of(setting, partition)
+    bound_s, bound = schedule.bound(durations, setting.stages, setting.micro_batches), schedule.formula
+    alone_s = sum(computing_s(setting, durations))
+    if setting.cores is not None and costs.contention > 1.0:
+        durations = durations.times(_slower(setting, timeline))
+        timeline = simulate(program_of(setting), durations, in_flight=setting.in_flight)
+    computing = sum(computing_s(setting, durations))
+    step_time_s = timeline.step_time_s
+    shared = False
+    if cores is not None:
+        threads = costs.threads * setting.replicas * costs.processor_share
+        if alone_s * threads / cores > bound_s:
+            bound_s = alone_s * threads / cores
+            bound = "sum(F+B)*threads/processors"
+        # The processors pack and unpack the messages too.
+        messages = setting.micro_batches * (sum(durations.up_s) + sum(durations.down_s)) + sum(durations.labels_up_s)
+        work = (computing + messages) * threads / cores
+        shared = work > step_time_s
+        step_time_s = max(step_time_s, work)
+    bubble = max(0.0, 1.0 - computing / (setting.stages * step_time_s)) if step_time_s > 0 else 0.0
+    return StepPrediction(step_time_s, bubble, bound_s, bound, float(timeline.completed_s[0]), shared)
+
+
+def _slower(setting: StepSetting, timeline: Timeline) -> list[float]:
+    """For each virtual stage, the factor by which its computations slow down because other stages compute too.
+
+    `Costs.contention` is the factor where all other processors compute. Where only a share of them do, the slowdown is
+    that share of it. It applies to the time that keeps a processor busy, not to the time in which a block waits.
+    """
+    assert setting.cores is not None, "there is no contention where each stage has a device of its own"
+    others = min(setting.stages * setting.replicas, setting.cores) - 1
+    more = (setting.costs.contention - 1.0) * setting.costs.processor_share
+    crowding = timeline.crowding(others)
+    stages = (setting.place(virtual, setting.stages) for virtual in range(setting.num_parts))
+    return [1.0 + more * crowding[stage] for stage in stages]
+
+
+def predict_evaluation(setting: StepSetting, partition: Sequence[int], num_batches: int) -> float:
+    """Seconds of one evaluation over `num_batches` mini-batches; 0 where there are none.
+
+    With virtual stages each mini-batch goes through all of them before the next one starts.
+    """
+    if num_batches == 0:
+        return 0.0
+    durations = evaluation_durations(setting, partition)
+    work = sum(durations.infer_s) + sum(durations.route_s) + sum(durations.up_s) + sum(durations.down_s)
+    if setting.virtual_stages > 1:
+        stages = [setting.place(virtual, setting.stages) for virtual in range(setting.num_parts)]
+        between = sum(lower != upper for lower, upper in pairwise(stages))
+        messages = 2 * between * durations.latency_s + 2 * sum(durations.link_latency_s)
+        messages += sum(durations.up_link_s) + sum(durations.down_link_s)
+        seconds = num_batches * (work + messages)
+    else:
+        program = Program.of_evaluation(setting.stages, num_batches)
+        seconds = simulate(program, durations, in_flight=setting.in_flight).duration_s
+    if setting.cores is None:
+        return seconds
+    threads = setting.costs.threads * setting.replicas * setting.costs.processor_share
+    return max(seconds, num_batches * work * threads / setting.cores)

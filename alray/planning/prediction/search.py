@@ -1,0 +1,149 @@
+"""Search for the cut with the shortest simulated step.
+
+The step of a pipeline, or of a schedule with barriers, depends on all stages and messages together, not only on the
+slowest stage. So cuts are simulated, many at once. Up to `MOST_CUTS` cuts all of them are; with more, the search moves
+from cut to cut, and what it finds need not be the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice, pairwise
+from math import comb
+
+import numpy as np
+
+from alray.planning.prediction.durations import action_durations, computing_s
+from alray.planning.prediction.memory import memory_of
+from alray.planning.prediction.partition import Cut
+from alray.planning.prediction.predict import program_of
+from alray.planning.prediction.program import Floats
+from alray.planning.prediction.setting import StepSetting
+from alray.planning.prediction.simulate import step_times
+
+MOST_CUTS = 8_000
+"""The most cuts that one search simulates; they take about a second."""
+MOST_ACTIONS = 40_000_000
+"""The most actions that one search simulates; they take one or two seconds."""
+_AT_ONCE = 2_000_000
+"""Actions that are simulated at once; they take some dozens of megabytes."""
+SAME = 1e-9
+"""Relative difference below which two steps count as equal."""
+
+
+@dataclass(frozen=True)
+class BestCut:
+    """The best cut that a search has found.
+
+    Attributes:
+        least_s: no cut has a shorter step, as long as each stage has processors of its own. None where it is not known,
+            because there are too many cuts to try them all.
+    """
+
+    cut: Cut
+    least_s: float | None
+
+
+def search_cut(setting: StepSetting, start: Cut) -> BestCut:
+    """The cut with the shortest simulated step among those within the memory limits.
+
+    Ties go to the smallest bound, then to the smallest sum of squared stage times, then to the earliest cut. With more
+    than `MOST_CUTS` cuts, a boundary of `start` is moved to wherever this makes the step shortest, again and again;
+    where no boundary is left to move, two neighbours together, then three, until `MOST_CUTS` cuts were simulated.
+    `start` must keep within the memory limits.
+    """
+    steps = _SimulatedSteps(setting)
+    size, parts = len(setting.costs.components), setting.num_parts
+    number = comb(size - 1, parts - 1)
+    if number <= steps.affordable:
+        found = steps.shortest(list(every_cut(size, parts)))
+        assert found is not None, "`start` keeps within the memory limits"
+        return BestCut(*found)
+    best = steps.shortest([start])
+    assert best is not None, "`start` keeps within the memory limits"
+    together = 1
+    while together < parts and steps.affordable:
+        moved = steps.shortest(list(islice(_moves(best[0], together), steps.affordable)))
+        if moved is not None and moved[1] < best[1] * (1.0 - SAME):
+            best, together = moved, 1
+        else:
+            together += 1
+    return BestCut(best[0], None)
+
+
+def step_of(setting: StepSetting, cut: Cut) -> float:
+    """The simulated step of one cut, where each stage has processors of its own."""
+    return float(_SimulatedSteps(setting).of([cut])[0])
+
+
+def every_cut(size: int, parts: int) -> Iterator[Cut]:
+    """All cuts of `size` components into `parts` runs, none of them empty, in dictionary order."""
+    for boundaries in combinations(range(1, size), parts - 1):
+        yield _cut_at((0, *boundaries, size))
+
+
+def _moves(cut: Cut, together: int) -> Iterator[Cut]:
+    """The cuts with so many boundaries, next to each other, in other places between those around them."""
+    ends = (0, *(int(end) for end in np.cumsum(cut)))
+    for first in range(1, len(cut) + 1 - together):
+        after = first + together
+        for boundaries in combinations(range(ends[first - 1] + 1, ends[after]), together):
+            if boundaries != ends[first:after]:
+                yield _cut_at((*ends[:first], *boundaries, *ends[after:]))
+
+
+def _cut_at(ends: Sequence[int]) -> Cut:
+    return tuple(end - first for first, end in pairwise(ends))
+
+
+def fits(setting: StepSetting, cut: Cut) -> bool:
+    """Whether every stage of the cut keeps within its memory limit."""
+    return all(memory_of(setting, cut, stage).total_bytes <= limit for stage, limit in enumerate(setting.memory_limits))
+
+
+class _SimulatedSteps:
+    """Simulates cuts. `affordable`: how many more may be simulated."""
+
+    def __init__(self, setting: StepSetting) -> None:
+        self._setting = setting
+        self._program = program_of(setting)
+        self._size = sum(len(codes) for codes in self._program.codes)
+        self.affordable = max(1, min(MOST_CUTS, MOST_ACTIONS // self._size))
+
+    def of(self, cuts: Sequence[Cut]) -> Floats:
+        """The step of each cut."""
+        self.affordable -= len(cuts)
+        at_once = max(1, _AT_ONCE // self._size)
+        found = []
+        for first in range(0, len(cuts), at_once):
+            every = [action_durations(self._setting, cut) for cut in cuts[first : first + at_once]]
+            found.append(step_times(self._program, every, in_flight=self._setting.in_flight))
+        return np.concatenate(found)
+
+    def shortest(self, cuts: Sequence[Cut]) -> tuple[Cut, float] | None:
+        """The cut with the shortest step that keeps within the memory limits, and its step; None where no cut does."""
+        if not cuts:
+            return None
+        steps = self.of(cuts)
+        ties: list[Cut] = []
+        shortest = np.inf
+        for index in np.argsort(steps, kind="stable"):
+            if steps[index] > shortest * (1.0 + SAME):
+                break
+            if fits(self._setting, cuts[index]):
+                ties.append(cuts[index])
+                shortest = min(shortest, float(steps[index]))
+        return (min(ties, key=self._rank), shortest) if ties else None
+
+    def _rank(self, cut: Cut) -> tuple[float, float, Cut]:
+        setting = self._setting
+        durations = action_durations(setting, cut)
+        bound = setting.scheduled.bound(durations, setting.stages, setting.micro_batches)
+        squares = sum(seconds**2 for seconds in computing_s(setting, durations))
+        return _rounded(bound), _rounded(squares), cut
+
+
+def _rounded(value: float) -> float:
+    """The value to ten digits. Later digits depend on the order of summation, and equal cuts must compare equal."""
+    return float(f"{value:.10g}")

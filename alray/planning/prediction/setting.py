@@ -1,0 +1,99 @@
+"""The setting of a step: everything that its time depends on, except the cut into stages."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from alray.core.errors import PlanError
+from alray.planning.prediction.costs import Costs, Link
+from alray.planning.schedules.micro_batches import batch_size_fault
+from alray.planning.schedules.placement import Place
+from alray.planning.schedules.recomputation import scheduled
+from alray.planning.schedules.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """The parts of a stage that lie in the memory of its device. On a CPU that is everything."""
+
+    snapshot: bool = True  # the copy that a checkpoint is written from
+    waiting: bool = True  # messages from below that wait; the one that is worked on always does
+    sent: bool = True  # messages that the stage above has not taken yet
+    batches: int = 1  # mini-batches that stage 0 holds
+
+
+ON_CPU = StageMemory()
+# Snapshots go to host memory; so do messages that wait, except where stages take turns in one process. A mini-batch is
+# copied to a GPU while it works on the one before.
+ON_SHARED_GPU = StageMemory(snapshot=False, waiting=False, sent=False, batches=2)
+ON_OWN_GPU = StageMemory(snapshot=False, waiting=False, batches=2)  # NCCL sends from the tensors themselves
+IN_TURNS_ON_GPU = StageMemory(snapshot=False, batches=2)
+
+
+@dataclass(frozen=True)
+class StepSetting:
+    """The inputs for choosing a partition and predicting its step.
+
+    Raises PlanError where there is no such schedule, where it cannot run with these numbers, where micro-batches do not
+    divide the mini-batch, and where the number of speeds, memories or memory limits is not that of the stages.
+    """
+
+    schedule: str
+    costs: Costs
+    stages: int
+    in_flight: int
+    micro_batches: int = 1
+    virtual_stages: int = 1
+    stage_speed: tuple[float, ...] = ()  # of each stage's device, relative to the device of the costs; (): all 1
+    memory_limits: tuple[int, ...] = ()  # bytes each stage may hold; (): no limits
+    memories: tuple[StageMemory, ...] = ()  # what of each stage counts; (): all ON_CPU
+    replicas: int = 1
+    cores: int | None = None  # processors that all stages and replicas share; None where each has its own
+    in_turns: bool = False  # whether all stages and replicas take turns in one process
+    recomputes: bool = False  # whether stages of a pipeline keep inputs only, and compute forwards again
+    # Between each stage and the next one, after the last one the first; None on one node; (): all on one node.
+    links: tuple[Link | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.scheduled.check(self.stages, self.micro_batches, self.virtual_stages)
+        fault = batch_size_fault(self.costs.batch_size, self.micro_batches)
+        if fault is not None:
+            raise PlanError(fault[0], hint=fault[1], key="pipeline.micro_batches")
+        if len(self.links) not in (0, self.stages):
+            raise PlanError(f"{len(self.links)} links for {self.stages} stages", hint="give one per stage")
+        if len(self.memories) not in (0, self.stages):
+            raise PlanError(f"{len(self.memories)} memories for {self.stages} stages", hint="give one per stage")
+        for name, values in (("speed", self.stage_speed), ("memory limit", self.memory_limits)):
+            if len(values) not in (0, self.stages):
+                raise PlanError(f"{len(values)} values of {name} for {self.stages} stages", hint="give one per stage")
+            if not all(math.isfinite(value) and value > 0 for value in values):
+                raise PlanError(f"a stage's {name} is not a finite number above 0: {list(values)}")
+
+    @property
+    def scheduled(self) -> Schedule:
+        """The schedule itself."""
+        return scheduled(self.schedule, recomputes=self.recomputes)
+
+    @property
+    def num_parts(self) -> int:
+        """How many parts the components are cut into: one per virtual stage."""
+        return self.stages * self.virtual_stages
+
+    @property
+    def place(self) -> Place:
+        """Which stage holds which virtual stage."""
+        return self.scheduled.place
+
+    def held(self, stage: int) -> list[int]:
+        """The virtual stages that a stage holds, the lowest first."""
+        return self.scheduled.held(stage, self.stages, self.virtual_stages)
+
+    def memory(self, stage: int) -> StageMemory:
+        """The parts of `stage` that lie in the memory of its device."""
+        return self.memories[stage] if self.memories else ON_CPU
+
+    @property
+    def even_speed(self) -> bool:
+        """Whether a component takes the same time on every stage."""
+        return len(set(self.stage_speed)) <= 1

@@ -1,0 +1,124 @@
+"""A timeline: when each action of a program starts and ends, and the figures that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alray.planning.prediction.program import Codes, Floats, Program, batches, sort_of, sorts
+from alray.planning.schedules.actions import COMPUTE
+
+
+class TimedAction(NamedTuple):
+    """One action with its times; `action` is its printed form, such as `2F0`."""
+
+    stage: int
+    action: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """When each action of a program starts and ends, in seconds from the start of the program.
+
+    `starts_s[stage][i]` and `ends_s[stage][i]` are those of the i-th action of a stage. A send or receive lasts for as
+    long as the stage itself is busy with it. The gap before an action is the time the stage waits.
+    """
+
+    program: Program
+    starts_s: tuple[Floats, ...]
+    ends_s: tuple[Floats, ...]
+
+    @property
+    def duration_s(self) -> float:
+        """When the last action of all stages ends."""
+        return max(float(ends[-1]) for ends in self.ends_s if len(ends))
+
+    @property
+    def completed_s(self) -> Floats:
+        """[num_batches]: when the last computation of each mini-batch ends on any stage."""
+        completed = np.zeros(self.program.num_batches)
+        for codes, ends in zip(self.program.codes, self.ends_s, strict=True):
+            computes = np.isin(sorts(codes), _COMPUTE)
+            np.maximum.at(completed, batches(codes)[computes], ends[computes])
+        return completed
+
+    @property
+    def step_time_s(self) -> float:
+        """Mean seconds between two completed mini-batches in steady state: in the second half of the program."""
+        return float(mean_step(self.completed_s.__getitem__, self.program.steady_batches))
+
+    @property
+    def bubble(self) -> float:
+        """Share of the stages' time in steady state in which they do not compute."""
+        computing = 0.0
+        for codes, starts, ends in zip(self.program.codes, self.starts_s, self.ends_s, strict=True):
+            computes = np.isin(sorts(codes), _COMPUTE)
+            computing += float(np.sum((ends - starts)[computes]))
+        stage_time = self.step_time_s * len(self.completed_s) * self.program.stages
+        return max(0.0, 1.0 - computing / stage_time) if stage_time > 0 else 0.0
+
+    def crowding(self, others: int) -> list[float]:
+        """How crowded the processors are while each stage computes: one value in 0..1 per stage.
+
+        A value is the mean number of other stages that compute at the same time, divided by `others`; more than
+        `others` count as `others`. The mean is taken over the middle half of the program, where the pipeline neither
+        fills nor drains.
+        """
+        if others == 0:
+            return [0.0] * self.program.stages
+        completed = self.completed_s
+        quarter = (len(completed) - 1) // 4
+        first_s, last_s = completed[quarter] if len(completed) > 1 else 0.0, completed[-1 - quarter]
+        begins, finishes = [], []
+        for codes, starts, ends in zip(self.program.codes, self.starts_s, self.ends_s, strict=True):
+            computes = np.isin(sorts(codes), _COMPUTE)
+            begins.append(np.clip(starts[computes], first_s, last_s))
+            finishes.append(np.clip(ends[computes], first_s, last_s))
+        times = np.concatenate([*begins, *finishes])
+        order = np.argsort(times)
+        computing = np.cumsum(np.repeat([1, -1], len(times) // 2)[order])[:-1]
+        overlap = np.minimum(np.maximum(computing - 1, 0), others) / others
+        times = times[order]
+        until = np.concatenate([[0.0], np.cumsum(overlap * np.diff(times))])  # integral of `overlap` up to each time
+        shares = []
+        for began, finished in zip(begins, finishes, strict=True):
+            crowded = np.sum(np.interp(finished, times, until) - np.interp(began, times, until))
+            total = np.sum(finished - began)
+            shares.append(float(crowded / total) if total > 0 else 0.0)
+        return shares
+
+    def bars(self, first_batch: int = 0, end_batch: int | None = None) -> list[TimedAction]:
+        """The timed actions of mini-batches `first_batch` to `end_batch` - 1, stage by stage, each stage in order."""
+        drawn = []
+        for stage, codes in enumerate(self.program.codes):
+            number = batches(codes)
+            chosen = number >= first_batch
+            if end_batch is not None:
+                chosen &= number < end_batch
+            for index in np.flatnonzero(chosen).tolist():
+                action = str(self.program.action(stage, index))
+                start, end = self.starts_s[stage][index], self.ends_s[stage][index]
+                drawn.append(TimedAction(stage, action, float(start), float(end)))
+        return drawn
+
+
+def computations_of(codes: Codes, batch: int) -> NDArray[np.int64]:
+    """The indices in a stage's list of the computations of one mini-batch."""
+    return np.flatnonzero(np.isin(sorts(codes), _COMPUTE) & (batches(codes) == batch))
+
+
+def mean_step(completed_s: Callable[[int], Any], num_batches: int) -> Any:
+    """`Timeline.step_time_s`, from when each mini-batch is completed: one time, or an array for several simulations."""
+    if num_batches == 1:
+        return completed_s(0)
+    middle = (num_batches - 1) // 2
+    return (completed_s(num_batches - 1) - completed_s(middle)) / (num_batches - 1 - middle)
+
+
+_COMPUTE = [sort_of(kind) for kind in COMPUTE]

@@ -1,0 +1,63 @@
+"""The common part of the schedules of local losses: one list of actions, with a few left out at the pipeline's ends.
+
+With virtual stages (cyclic placement) stage s of S computes the virtual stages s, s + S, s + 2S and so on, and a
+mini-batch goes round all stages once for each of them. A stage does all its work for one mini-batch before it begins
+the next one, and between two barriers it does all its work for one virtual stage before it begins the next one.
+
+Why no two stages can wait for each other for ever: number the actions by mini-batch, then by the part of the list
+between two barriers, then by the stage's own virtual stage, then by stage. Every stage does its actions in this order,
+and every wait is for an action that comes earlier in it. A receive waits for the send of the virtual stage before. A
+send waits until an earlier message of its edge was received and its buffer released. Where a stage holds several
+virtual stages, an edge has room for all messages of a mini-batch that go over it, so that message is one of an earlier
+mini-batch. So there is always an action that can be done: the first one in this order that is not done yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from alray.planning.schedules.actions import Action, parse
+from alray.planning.schedules.durations import Durations
+from alray.planning.schedules.placement import held, of_stages, round_robin
+from alray.planning.schedules.schedule import Actions
+
+
+def in_order(text: str) -> Actions:
+    """The actions of a stage between two others, such as "R F S R.1 L S.1 B U".
+
+    With virtual stages the actions up to each barrier are repeated for each of them. The first virtual stage receives
+    nothing, the last one sends nothing, and a stage alone has neither messages nor barriers.
+    """
+    listed = [parse(f"0{word[0]}0{word[1:]}") for word in text.split()]
+    barriers = [place for place, each in enumerate(listed) if each.kind == "W"]
+    ends = [*barriers, len(listed)]
+    phases = [listed[first:end] for first, end in zip([0, *(place + 1 for place in barriers)], ends, strict=True)]
+
+    def actions(
+        stage: int, stages: int, batch: int, micro_batches: int = 1, virtual_stages: int = 1
+    ) -> tuple[Action, ...]:
+        last = stages * virtual_stages - 1
+        found = []
+        for number, phase in enumerate(phases):
+            for own in held(round_robin, stage, stages, virtual_stages):
+                absent = {"R": own == 0 or stages == 1, "S": own == last or stages == 1}
+                found += [Action(own, each.kind, batch, each.number) for each in phase if not absent.get(each.kind)]
+            if number < len(barriers) and stages > 1:
+                found.append(Action(stage, "W", batch, listed[barriers[number]].number))
+        return tuple(found)
+
+    return actions
+
+
+def latest_s(durations: Durations, after_forward_s: Sequence[float], stages: int) -> float:
+    """When the latest stage can be done with its forwards and with work of `after_forward_s`, of each virtual stage.
+
+    A mini-batch comes to a virtual stage through all forwards before it. A stage begins with the first virtual stage
+    that it holds, and then has all its own work to do.
+    """
+    arrival = [0.0, *accumulate(durations.forward_s)]
+    forward, after = of_stages(durations.forward_s, stages), of_stages(after_forward_s, stages)
+    ways = [come + rest for come, rest in zip(arrival[1:], after_forward_s, strict=True)]
+    own = [arrival[stage] + forward[stage] + after[stage] for stage in range(stages)]
+    return max(*ways, *own)

@@ -1,0 +1,39 @@
+"""streamed: no barrier. The pipeline fills once per run; then every stage is always busy.
+
+Two mini-batches on three stages with F = L = B = U = 1 s and messages that take no time:
+
+    stage 0   FLBUFLBU..
+    stage 1   .FLBUFLBU.
+    stage 2   ..FLBUFLBU
+
+Samples go up first, so the next stage can begin; labels follow once the label chain has computed them.
+
+With virtual stages a mini-batch comes back to a stage after a round of forwards. Where the rest of a stage's work is
+shorter than the forwards of the other stages, the stage waits for it.
+"""
+
+from __future__ import annotations
+
+from alray.planning.schedules.durations import Durations
+from alray.planning.schedules.local import in_order
+from alray.planning.schedules.placement import of_stages
+from alray.planning.schedules.schedule import Schedule
+
+
+def bound(durations: Durations, stages: int, micro_batches: int) -> float:
+    """The slowest stage."""
+    work = [f + b for f, b in zip(durations.forward_s, durations.after_forward_s, strict=True)]
+    return max(of_stages(work, stages))
+
+
+SCHEDULE = Schedule(
+    name="streamed",
+    methods="local losses",
+    actions=in_order("R F S R.1 L S.1 B U"),
+    bound=bound,
+    formula="max(F+B)",
+    limited_by="{slowest}",
+    slowest_stage=True,
+    default_on=("one stage", "several stages"),
+    fewest_virtual_stages=1,
+)

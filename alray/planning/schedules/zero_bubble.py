@@ -1,0 +1,30 @@
+"""zero_bubble: backwards are split into I and G, and G fills time that would be idle.
+
+Four micro-batches on three stages with F = I = G = 1 s; updates and messages take no time:
+
+    stage 0   FFF..IGFIGIGIG
+    stage 1   .FF.IFIGFIGIGG
+    stage 2   ..FIFIFIGFIGGG
+
+The stage below waits for I alone. This is ZB1P, which runs on any number of stages with any number of virtual stages
+(torch's ScheduleZBVZeroBubble has exactly two, in the shape of a V). Qi et al., "Zero Bubble Pipeline Parallelism",
+ICLR 2024. On one stage backwards are not split.
+"""
+
+from __future__ import annotations
+
+from alray.planning.schedules.interleaved_1f1b import interleaved
+from alray.planning.schedules.micro_batches import whole_rounds
+from alray.planning.schedules.pipeline import IDLE, way_bound, with_messages
+from alray.planning.schedules.schedule import Schedule
+
+SCHEDULE = Schedule(
+    name="zero_bubble",
+    methods="backpropagation",
+    actions=with_messages(interleaved(split_backward=True)),
+    bound=way_bound(split_backward=True),
+    formula="max(f_0+i_0+..+f_s-1+i_s-1+F_s+I_s)+U",
+    limited_by=IDLE,
+    demand=whole_rounds("zero_bubble"),
+    fewest_virtual_stages=1,
+)

@@ -1,0 +1,1 @@
+"""A plan becomes a run: devices, channels, stages, measurements, Ray actors and the driver."""

@@ -1,0 +1,156 @@
+"""Averages the gradients of one component over the replicas while the stage continues to compute."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import torch
+
+from alray.core.errors import ChannelError
+from alray.runtime.channel.all_reduce.algorithm import AllReduce
+from alray.runtime.channel.compression.compression import Compression, CompressionState
+from alray.runtime.channel.compression.layout import GradientLayout
+
+
+def communication_thread() -> ThreadPoolExecutor:
+    """Make the single thread in which all reducers of a stage communicate.
+
+    The thread runs reductions in the order of the `start` calls. That order is the same on every rank, so no two ranks
+    can wait for each other in different reductions.
+    """
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="communication")
+
+
+class GradientReducer:
+    """Sums a component's gradients over the ranks as one flat tensor, in parameter order, after the backward pass.
+
+    A rank with k_i of the B samples of the mini-batch uses the weight k_i/B. If every loss is a mean over the rank's
+    samples, the result is the gradient of the mean over all B samples (Ye et al., arXiv 2007.11831, section 3).
+    """
+
+    def __init__(
+        self,
+        layout: GradientLayout,
+        *,
+        over: AllReduce,
+        compression: Compression,
+        thread: ThreadPoolExecutor,
+        may_lack: bool = False,
+    ) -> None:
+        """
+        Args:
+            over: an all-reduce that only this component uses.
+            thread: the stage's `communication_thread()`.
+            may_lack: whether a parameter may have no gradient on any rank. Then the ranks also send each other which
+                gradients they have, one byte for each.
+        """
+        self.communication_s = 0.0
+        """Seconds that the communication thread spent compressing, sending and waiting for peers."""
+        self._layout = layout
+        self._over = over
+        self._compression = compression
+        self._thread = thread
+        self._flat = layout.zeros()
+        self._views = layout.views(self._flat)
+        self._targets: Sequence[torch.Tensor | None] = ()
+        self._may_lack = may_lack
+        self._had_by_any = [True] * len(layout.shapes)
+        self._under_way: Future[None] | None = None
+        # On a GPU the thread uses a stream of its own, so that the stage's computation continues.
+        self._stream = torch.cuda.Stream(layout.device) if layout.device.type == "cuda" else None
+
+    @property
+    def bytes_sent(self) -> int:
+        """Payload bytes that this rank has sent so far."""
+        return self._over.bytes_sent
+
+    @property
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self._under_way is None or self._under_way.done()
+
+    def start(self, gradients: Sequence[torch.Tensor | None], weight: float, *, weighted: bool = False) -> None:
+        """Start averaging `gradients`, given in parameter order, with this rank's share of the mini-batch as `weight`.
+
+        The weights of all ranks sum to one.
+
+        The gradients are copied, so the caller may change them before `wait`. None counts as zeros; a parameter may
+        have a gradient on some ranks only.
+
+        Args:
+            weighted: whether the gradients are multiplied by them already.
+
+        Raises:
+            ChannelError: if `wait` was not called for the previous reduction, or if the gradients do not fit the
+                layout.
+        """
+        if self._under_way is not None:
+            raise ChannelError(
+                "a component's gradients are still being averaged", hint="call `wait` before the next backward pass"
+            )
+        shapes = tuple(None if gradient is None else gradient.shape for gradient in gradients)
+        if len(shapes) != len(self._layout.shapes) or any(
+            shape not in (None, own) for shape, own in zip(shapes, self._layout.shapes, strict=True)
+        ):
+            raise ChannelError(
+                f"the gradients have shapes {[shape and tuple(shape) for shape in shapes]}, but the component's "
+                f"parameters have {[tuple(shape) for shape in self._layout.shapes]}",
+                hint="pass one gradient or None for each parameter, in order",
+            )
+        with torch.no_grad():
+            for view, gradient in zip(self._views, gradients, strict=True):
+                if gradient is None:
+                    view.zero_()
+                else:
+                    torch.mul(gradient, 1.0 if weighted else weight, out=view)
+        self._targets = gradients
+        packed = None
+        if self._stream is not None:
+            packed = torch.cuda.Event()
+            packed.record(torch.cuda.current_stream(self._layout.device))
+        self._under_way = self._thread.submit(self._reduce, weight, packed)
+
+    def wait(self) -> list[torch.Tensor | None]:
+        """Return the averaged gradients in parameter order; every rank gets the same bits.
+
+        They are written into the tensors that were given to `start`. A new tensor replaces a None. Where
+        gradients may be lacking, a None stays that no rank has a gradient for, as in one process; what a compression
+        kept of it from earlier steps is still given out. Raises `ChannelError` if a peer was lost during the reduction,
+        or if nothing was started.
+        """
+        if self._under_way is None:
+            raise ChannelError("no gradients are being averaged", hint="call `start` before `wait`")
+        try:
+            self._under_way.result()
+        finally:
+            self._under_way = None
+            targets, self._targets = self._targets, ()
+        with torch.no_grad():
+            return [
+                target.copy_(view) if target is not None else view.clone() if had or view.any() else None
+                for view, target, had in zip(self._views, targets, self._had_by_any, strict=True)
+            ]
+
+    def state_dict(self) -> CompressionState:
+        """Return the compression's state between two steps. It differs between ranks, so each rank has its own file."""
+        return self._compression.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Restore a state. Raises `CheckpointError` if it comes from another compression, setting or model."""
+        self._compression.load_state_dict(state)
+
+    def _reduce(self, weight: float, packed: torch.cuda.Event | None) -> None:
+        """Run in the communication thread. Grad mode and current stream belong to a thread, so they are set here."""
+        began = time.perf_counter()
+        with torch.no_grad(), torch.cuda.stream(self._stream):
+            if self._stream is not None and packed is not None:
+                self._stream.wait_event(packed)
+            if self._may_lack:
+                own = torch.tensor([target is not None for target in self._targets], dtype=torch.uint8)
+                self._had_by_any = self._over.gather(own).any(0).tolist()
+            self._compression.reduce(self._flat, weight, self._over)
+            if self._stream is not None:
+                self._stream.synchronize()
+        self.communication_s += time.perf_counter() - began

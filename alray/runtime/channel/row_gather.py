@@ -1,0 +1,77 @@
+"""Gathers rows of all ranks while the stage continues to compute."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import torch
+
+from alray.core.errors import ChannelError
+from alray.runtime.channel.all_reduce.algorithm import AllReduce
+
+
+class RowGather:
+    """Gives every rank the rows of all ranks, in rank order. The ranks may have different numbers of rows."""
+
+    def __init__(self, over: AllReduce, thread: ThreadPoolExecutor) -> None:
+        """
+        Args:
+            thread: the stage's `communication_thread()`, in which other operations on the same group run, too.
+        """
+        self.communication_s = 0.0
+        """Seconds that the communication thread spent sending and waiting for peers."""
+        self._over = over
+        self._thread = thread
+        self._counts: Sequence[int] = ()
+        self._under_way: Future[torch.Tensor] | None = None
+
+    @property
+    def bytes_sent(self) -> int:
+        """Payload bytes that this rank has sent so far."""
+        return self._over.bytes_sent
+
+    @property
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self._under_way is None or self._under_way.done()
+
+    def start(self, own: torch.Tensor, counts: Sequence[int]) -> None:
+        """Start gathering `own`, shape (rows of this rank, width), which may change from here on.
+
+        Args:
+            counts: the number of rows of each rank.
+
+        Raises:
+            ChannelError: if `wait` was not called before, or if `own` has another number of rows.
+        """
+        if self._under_way is not None or len(own) != counts[self._over.rank]:
+            raise ChannelError(
+                f"{len(own)} rows cannot be gathered for {list(counts)}, or others are still being gathered",
+                hint="pass as many rows as this rank's count, and call `wait` before the next `start`",
+            )
+        self._counts = counts
+        # All ranks send tensors of one length.
+        padded = own.new_zeros((max(counts), own.shape[1]), device="cpu")
+        padded[: len(own)].copy_(own)
+        self._under_way = self._thread.submit(self._gather, padded)
+
+    def wait(self) -> torch.Tensor:
+        """Return the rows of all ranks, shape (all rows, width), in host memory.
+
+        Raises `ChannelError` if a peer was lost, or if nothing was started.
+        """
+        if self._under_way is None:
+            raise ChannelError("no rows are being gathered", hint="call `start` before `wait`")
+        try:
+            padded = self._under_way.result()
+        finally:
+            self._under_way = None
+        return torch.cat([rows[:count] for rows, count in zip(padded, self._counts, strict=True)])
+
+    def _gather(self, padded: torch.Tensor) -> torch.Tensor:
+        began = time.perf_counter()
+        rows = self._over.gather(padded.flatten()).view(-1, *padded.shape)
+        self.communication_s += time.perf_counter() - began
+        return rows

@@ -1,0 +1,179 @@
+"""The device on which a stage computes, and the settings that make its bits reproducible."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from alray import __version__
+from alray.core.errors import PlanError
+from alray.core.randomness.generators import put_back
+
+Tf32 = Literal["none", "convolutions", "all"]
+"""The float32 operations of a GPU whose inputs are rounded to TF32: `resources.tf32`."""
+
+_OF_COMPILER = "TORCHINDUCTOR_DETERMINISTIC"
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
+
+
+def configure(threads: int, deterministic: bool, device: torch.device, tf32: Tf32 = "convolutions") -> None:
+    """Prepare the calling thread, the one that computes, for this device.
+
+    Args:
+        deterministic: whether only deterministic algorithms are used. If not, cuDNN takes the fastest ones, which it
+            finds by trying them.
+        threads: of a processor. They change the bits: a sum over two threads is rounded differently than a sum over
+            one. OpenMP keeps this number for each thread, and CUDA the GPU that new streams and events belong to.
+        tf32: the operations of a GPU that round their inputs to TF32, which changes the bits. torch's own default is
+            `convolutions`. A CPU has no TF32.
+    """
+    _keep_memory()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    torch.backends.cudnn.allow_tf32 = tf32 != "none"
+    torch.backends.cuda.matmul.allow_tf32 = tf32 == "all"
+    torch.set_num_threads(threads)
+    torch.backends.cudnn.benchmark = not deterministic
+    # `torch.use_deterministic_algorithms` does both, and imports torch's compiler, which takes a second.
+    torch.set_deterministic_debug_mode("error" if deterministic else "default")
+    _configure_compiler(deterministic)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def _configure_compiler(deterministic: bool) -> None:
+    """Have Inductor, the compiler of torch.compile, choose no kernel by measuring if `deterministic`."""
+    os.environ[_OF_COMPILER] = "1" if deterministic else "0"  # is read when Inductor is imported
+    imported = sys.modules.get("torch._inductor.config")
+    if imported is not None:
+        imported.deterministic = deterministic  # type: ignore[attr-defined]
+
+
+def _keep_memory() -> None:
+    """Make glibc keep freed memory. Does nothing if the C library has no `mallopt`.
+
+    Activations are allocated and freed in every mini-batch. Returning their pages to the system and faulting them in
+    again took 5 % of a step on two cores.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return
+    for parameter, value in ((_M_ARENA_MAX, 1), (_M_MMAP_THRESHOLD, 1 << 30), (_M_TRIM_THRESHOLD, 2**31 - 1)):
+        mallopt(parameter, value)
+
+
+@contextmanager
+def configured(threads: int, deterministic: bool, device: torch.device, tf32: Tf32 = "convolutions") -> Iterator[None]:
+    """Call `configure`, and restore threads, determinism, TF32 and the state of random numbers at the end.
+
+    Memory of a GPU that torch keeps unused goes back to the GPU: a stage of another process may need it.
+    """
+    threads_before = torch.get_num_threads()
+    deterministic_before = torch.get_deterministic_debug_mode()
+    compiler_before = os.environ.get(_OF_COMPILER) == "1"
+    benchmark_before = torch.backends.cudnn.benchmark
+    tf32_before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    fills_before = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    with put_back(device):
+        try:
+            configure(threads, deterministic, device, tf32)
+            yield
+        finally:
+            torch.set_num_threads(threads_before)
+            torch.set_deterministic_debug_mode(deterministic_before)
+            _configure_compiler(compiler_before)
+            torch.backends.cudnn.benchmark = benchmark_before
+            torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = tf32_before
+            torch.utils.deterministic.fill_uninitialized_memory = fills_before  # type: ignore[attr-defined]
+            if device.type == "cuda":
+                gc.collect()  # modules and what autograd keeps may refer to each other
+                torch.cuda.empty_cache()
+
+
+def pick(device: str, *, gpu: int = 0) -> torch.device:
+    """Return the device of this kind, `cpu` or `cuda`.
+
+    Args:
+        gpu: its number among those that this process sees.
+
+    Raises:
+        PlanError: if this process sees no GPU for `cuda`.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise PlanError(
+            "this machine has no GPU that torch can use",
+            key="resources.device",
+            hint="set resources.device=cpu, or run where there are GPUs; `alray doctor` says more",
+        )
+    return torch.device("cpu") if device == "cpu" else torch.device("cuda", gpu)
+
+
+def at_hand(device: str) -> torch.device:
+    """Return the device of this kind if this process has one, else a CPU.
+
+    A driver of stages elsewhere measures on it: the head node of a cluster may have no GPU.
+    """
+    return torch.device("cpu") if device == "cuda" and not torch.cuda.is_available() else pick(device)
+
+
+def number_of_given(given: Sequence[str], visible: str | None) -> int:
+    """Return the number of a given GPU among those that this process sees.
+
+    Args:
+        given: the GPUs that Ray reserved for this process, of which a stage takes the first.
+        visible: the value of CUDA_VISIBLE_DEVICES; None: the process sees all GPUs of its machine. The processes of a
+            node may see GPUs that were given to others, and the numbers of GPUs begin again on each node, so neither
+            the number of the stage nor 0 is right in general.
+
+    Raises:
+        PlanError: if the process does not see the GPU.
+    """
+    seen = [str(number) for number in range(torch.cuda.device_count())] if visible is None else visible.split(",")
+    if not given or given[0] not in seen:
+        raise PlanError(
+            f"Ray reserved the GPUs [{', '.join(given)}] for this stage, whose process sees [{', '.join(seen)}]",
+            key="resources.per_stage",
+            hint="start Ray's nodes with the CUDA_VISIBLE_DEVICES that their GPUs have",
+        )
+    return seen.index(given[0])
+
+
+def device_name(device: torch.device) -> str:
+    """Return the model of the GPU, or of the processor with its instruction set.
+
+    Two runs give the same bits only on devices of the same name.
+    """
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{_processor()} ({torch.backends.cpu.get_cpu_capability()})"
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Return versions and hardware. A resume compares them with its own; a run records them."""
+    return {
+        "alray": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": platform.platform(),
+        "device": device_name(device),
+        "cores": len(os.sched_getaffinity(0)),
+    }

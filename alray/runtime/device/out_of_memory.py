@@ -1,0 +1,61 @@
+"""Errors of running out of memory: how to recognise them, and the message for the user."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from alray.core.errors import StageError, UserCodeError
+from alray.planning.prediction.plan import Plan
+from alray.planning.schedules.table import SCHEDULES
+
+_MESSAGES = ("not enough memory", "can't allocate memory", "out of memory")
+"""Parts of torch's messages, in lower case. The errors of the CPU allocator are plain RuntimeErrors."""
+_REQUEST = re.compile(r"tried to allocate ([\d.]+) ?(bytes|KiB|MiB|GiB|TiB)", re.IGNORECASE)
+_UNITS = {"bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+
+
+def is_out_of_memory(fault: BaseException) -> bool:
+    """Whether the error, or what a user's code raised, means that memory was requested and not available."""
+    if isinstance(fault, UserCodeError) and fault.__cause__ is not None:
+        fault = fault.__cause__
+    if isinstance(fault, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(fault, RuntimeError) and any(part in str(fault).lower() for part in _MESSAGES)
+
+
+def requested_bytes(fault: BaseException) -> int | None:
+    """Return the size of the failed request in bytes, or None if the error does not give it."""
+    found = _REQUEST.search(str(fault))
+    return int(float(found[1]) * _UNITS[found[2].lower()]) if found is not None else None
+
+
+def out_of_memory(fault: BaseException, plan: Plan, stage: int) -> StageError:
+    """Return the error of a stage that ran out of memory: what it requested, what the plan predicted, what helps."""
+    own = plan.stage_plans[stage]
+    activations = own.memory.activations_bytes + own.memory.temporary_bytes
+    return StageError(
+        f"stage {stage} (components {own.first} to {own.last}) ran out of memory: {requested_text(fault)}; the plan "
+        f"predicts {_size(own.memory.total_bytes)} in total, of which {_size(activations)} are activations",
+        hint=hint_for(plan.schedule),
+    )
+
+
+def hint_for(schedule: str) -> str:
+    """Ways to make a stage of this schedule need less memory."""
+    cut = "raise pipeline.micro_batches (or set it to auto), " if SCHEDULES[schedule].cuts_mini_batches else ""
+    return f"{cut}use more stages, a smaller data.batch_size, or a device with more memory"
+
+
+def requested_text(fault: BaseException) -> str:
+    """Return the size of the failed request in words, or the error's own message if it does not give the size."""
+    requested = requested_bytes(fault)
+    return f"it requested {_size(requested)} at once" if requested is not None else f"{type(fault).__name__}: {fault}"
+
+
+def _size(nbytes: int) -> str:
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if nbytes >= size:
+            return f"{nbytes / size:,.1f} {unit}"
+    return f"{nbytes / 1e3:,.1f} kB"

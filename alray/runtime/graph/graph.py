@@ -1,0 +1,116 @@
+"""A graph of running stages as the driver sees it: it starts, polls and stops them."""
+
+from __future__ import annotations
+
+import traceback
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from threading import Lock
+
+from alray.core.errors import AlrayError, StageError, UserCodeError
+from alray.core.storage.appended import lies_at
+from alray.core.system_errors import ran_out
+from alray.runtime.device.out_of_memory import is_out_of_memory, out_of_memory
+from alray.runtime.stage.assignment import Assignment
+from alray.runtime.stage.loop import StageLoop
+from alray.runtime.stage.telemetry import StageStatus, Telemetry
+
+
+class Graph(ABC):
+    """All stages of all replicas, for one attempt of a run."""
+
+    ends_what_hangs = True
+    """Whether `close` also ends a stage that hangs. Where it cannot, that stage may continue next to those of the next
+    graph, so the driver waits for it instead."""
+
+    @abstractmethod
+    def start(self, assignments: Sequence[Assignment]) -> None:
+        """Start every stage. Each then runs by itself."""
+
+    @abstractmethod
+    def poll(self, timeout_s: float) -> list[StageStatus]:
+        """The status of every stage, after at most `timeout_s` seconds. Each report is returned once.
+
+        Raises StageError if what runs the stages is lost as a whole.
+        """
+
+    @abstractmethod
+    def request_stop(self) -> None:
+        """Ask stage 0 to stop. The run ends after its current mini-batch, with a checkpoint."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End every stage at once and free its resources. The engine does it where `poll` raised StageError."""
+
+
+class Outbox:
+    """Reports of one stage on their way to the driver. The stage's threads fill it, and polls empty it."""
+
+    def __init__(self) -> None:
+        self._reports: deque[Telemetry] = deque()
+        self._lock = Lock()
+
+    def put(self, report: Telemetry) -> None:
+        with self._lock:
+            self._reports.append(report)
+
+    def take(self) -> tuple[Telemetry, ...]:
+        with self._lock:
+            taken = tuple(self._reports)
+            self._reports.clear()
+        return taken
+
+
+def status_of(
+    assignment: Assignment, loop: StageLoop | None, outbox: Outbox, outcome: Future[None], now_s: float
+) -> StageStatus:
+    """The status of a stage whose loop runs in a thread.
+
+    Args:
+        outcome: of the thread.
+        now_s: `time.perf_counter()`.
+    """
+    finished = outcome.done()  # read before the reports are taken, so that no report of a finished stage is missed
+    error, detail = None, ""
+    if finished:
+        fault = outcome.exception()
+        if fault is not None:
+            error = as_stage_error(fault, assignment)
+            detail = "".join(traceback.format_exception(fault))
+    return StageStatus(
+        stage=assignment.stage,
+        replica=assignment.replica,
+        step=loop.step if loop is not None else assignment.start.step,
+        progress=loop.clock.progress if loop is not None else 0,
+        activity=loop.clock.activity if loop is not None else "starting",
+        activity_s=now_s - loop.clock.activity_since if loop is not None else 0.0,
+        first_time=loop.clock.first_time if loop is not None else False,
+        reports=outbox.take(),
+        finished=finished,
+        error=error,
+        detail=detail,
+    )
+
+
+def as_stage_error(fault: BaseException, assignment: Assignment) -> AlrayError:
+    """The fault as an AlrayError. For an error of a user's code it names the stage and its components."""
+    if is_out_of_memory(fault):
+        return out_of_memory(fault, assignment.plan, assignment.stage)
+    log = lies_at(assignment.run_dir / "logs" / f"stage-{assignment.stage}.log")
+    hint = f"the whole traceback is in {log}"
+    if isinstance(fault, UserCodeError):
+        return fault.with_hint(hint)
+    if isinstance(fault, AlrayError):
+        return fault
+    plan = assignment.plan.stage_plans[assignment.stage]
+    known = ran_out(fault)
+    if known is not None:
+        (problem,) = known.problems
+        return type(known)(f"stage {assignment.stage}: {problem.message}", file=problem.file, hint=problem.hint)
+    text = str(fault).strip() or "no message"
+    return StageError(
+        f"stage {assignment.stage} (components {plan.first} to {plan.last}) raised {type(fault).__name__}: {text}",
+        hint=hint,
+    )

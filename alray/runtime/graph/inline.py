@@ -1,0 +1,188 @@
+"""The graph in one process, without Ray: the same plan and the same loops take turns."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
+
+import torch
+import torch.distributed as dist
+
+from alray.core.errors import RunError
+from alray.core.storage.appended import opened_log
+from alray.planning.prediction.plan import Plan
+from alray.runtime.channel.edge import Sender
+from alray.runtime.channel.in_process import Queue, TurnBarrier
+from alray.runtime.channel.inbox import Inbox
+from alray.runtime.device import devices
+from alray.runtime.device.memory_used import memory_baseline
+from alray.runtime.graph.graph import Graph, Outbox, status_of
+from alray.runtime.graph.rendezvous import replica_group
+from alray.runtime.stage.assemble import ReplicaPeers, assemble_loop, clock_for, network_for
+from alray.runtime.stage.assignment import Assignment
+from alray.runtime.stage.leader import Control
+from alray.runtime.stage.loop import StageLoop
+from alray.runtime.stage.ports import WAITING_COPIES, Ports, Stream
+from alray.runtime.stage.profiler import Profiler, prepare_recording, profiling
+from alray.runtime.stage.telemetry import StageStatus
+
+_GROUP_S = 300.0  # a backstop: replicas in one process cannot lose each other
+_IDLE_ROUNDS = 10_000
+"""Rounds in a row without progress that count as a deadlock. A round without work takes microseconds."""
+
+
+class InlineGraph(Graph):
+    """Stages take turns on one thread: each runs until it has to wait for another one."""
+
+    ends_what_hangs = False  # a thread cannot be ended, and shares torch's random numbers with the next one
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-inline")
+        self._control = Control()
+        self._abandoned = False
+        self._outcome: Future[None] = Future()
+        self._assignments: Sequence[Assignment] = ()
+        self._loops: list[StageLoop] = []
+        self._outboxes: list[Outbox] = []
+        self._turn_of = 0
+
+    def start(self, assignments: Sequence[Assignment]) -> None:
+        self._assignments = assignments
+        self._outboxes = [Outbox() for _ in assignments]
+        if assignments[0].profile:
+            prepare_recording()
+        self._outcome = self._executor.submit(self._run)
+
+    def poll(self, timeout_s: float) -> list[StageStatus]:
+        wait([self._outcome], timeout=timeout_s)
+        now_s = time.perf_counter()
+        statuses = []
+        for index, (assignment, outbox) in enumerate(zip(self._assignments, self._outboxes, strict=True)):
+            loop = self._loops[index] if index < len(self._loops) else None
+            # An error of the one thread is that of the stage whose turn it was.
+            mine = self._outcome
+            if mine.done() and mine.exception() is not None and index != self._turn_of:
+                mine = Future()
+            statuses.append(status_of(assignment, loop, outbox, mine, now_s))
+        return statuses
+
+    def request_stop(self) -> None:
+        self._control.stop_requested = True
+
+    def close(self) -> None:
+        self._abandoned = True
+        self._executor.shutdown(wait=self._outcome.done(), cancel_futures=True)
+
+    def _run(self) -> None:
+        first = self._assignments[0]
+        with ExitStack() as stack:
+            # What a user's code prints goes to the log, as where each stage is a process.
+            file, outbox = first.run_dir / "logs" / "stage-0.log", self._outboxes[0]
+            descriptor = stack.enter_context(opened_log(file, lambda fault: outbox.put(first.warning(fault))))
+            log = os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+            stack.enter_context(log)
+            stack.enter_context(redirect_stdout(log))
+            stack.enter_context(redirect_stderr(log))
+            device = _device_of(first)
+            resources = first.spec.resources
+            stack.enter_context(
+                devices.configured(resources.threads, first.spec.run.deterministic, device, resources.tf32)
+            )
+            stages = first.plan.stages
+            profiler = stack.enter_context(profiling(first.profile, first.trace, stages=stages, device=device))
+            self._build(profiler)
+            self._take_turns()
+
+    def _build(self, profiler: Profiler | None) -> None:
+        network = network_for(self._assignments[0])
+        plan = self._assignments[0].plan
+        copying = network.method.copy_every is not None
+        ports = [end for _ in range(plan.replicas) for end in _ports(plan, copying=copying)]
+        groups, store = self._replica_groups()
+        alone = len(self._assignments) == 1
+        for index, assignment in enumerate(self._assignments):
+            self._turn_of = index
+            device = _device_of(assignment)
+            self._loops.append(
+                assemble_loop(
+                    assignment,
+                    network=network,
+                    device=device,
+                    ports=ports[index],
+                    clock=clock_for(assignment, device),
+                    control=self._control,
+                    emit=self._outboxes[index].put,
+                    replicas=ReplicaPeers(groups[index], store, _GROUP_S, in_turns=True) if groups else None,
+                    profiler=profiler,
+                    # Memory is measured where the process is one stage's alone.
+                    baseline_bytes=memory_baseline(device) if alone else None,
+                )
+            )
+
+    def _replica_groups(self) -> tuple[list[dist.ProcessGroup], dist.Store]:
+        """A process group for each stage of each replica, and the store that they met over; no groups for one replica.
+
+        Sums go through the same code as between processes, so that they have the same bits.
+        """
+        store = dist.HashStore()
+        if self._assignments[0].plan.replicas == 1:
+            return [], store
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        with ThreadPoolExecutor(max_workers=len(self._assignments)) as meeting:
+            met = [meeting.submit(replica_group, store, assignment, _GROUP_S) for assignment in self._assignments]
+            return [one.result() for one in met], store
+
+    def _take_turns(self) -> None:
+        turns = {stage: loop.run() for stage, loop in enumerate(self._loops)}
+        idle_rounds, progress = 0, -1
+        while turns and not self._abandoned:
+            for stage in list(turns):
+                self._turn_of = stage
+                if next(turns[stage], _ENDED) is _ENDED:
+                    del turns[stage]
+            before, progress = progress, sum(loop.clock.progress + loop.step for loop in self._loops)
+            idle_rounds = 0 if progress != before else idle_rounds + 1
+            if idle_rounds > _IDLE_ROUNDS:
+                waiting = ", ".join(f"stage {stage}: {self._loops[stage].clock.activity}" for stage in turns)
+                raise RunError(f"no stage can continue ({waiting})", hint="report this as a bug of alray")
+
+
+_ENDED = object()
+
+
+def _device_of(assignment: Assignment) -> torch.device:
+    """All stages of one process compute on the same CPU or GPU."""
+    return devices.pick(assignment.device_kind)
+
+
+def _ports(plan: Plan, *, copying: bool) -> list[Ports]:
+    """The ports of every stage of one replica.
+
+    Args:
+        copying: whether copies go from the last stage to all others.
+    """
+    last = plan.stages - 1
+    senders: list[dict[tuple[Stream, int], Sender]] = [{} for _ in range(plan.stages)]
+    inboxes: list[dict[tuple[Stream, int], Inbox]] = [{} for _ in range(plan.stages)]
+    for lower, upper in plan.edges_between():
+        up = Queue(f"{lower}->{upper}", plan.waiting(lower, upper, down=False))
+        senders[lower]["up", upper], inboxes[upper]["up", lower] = up.sender(), Inbox(up.receiver())
+        down = Queue(f"{upper}->{lower}", plan.waiting(upper, lower, down=True))
+        senders[upper]["down", lower], inboxes[lower]["down", upper] = down.sender(), Inbox(down.receiver())
+    barrier = TurnBarrier(plan.stages) if last > 0 else None
+    copies = [Queue(f"{last}->{stage}", WAITING_COPIES) for stage in range(last)] if copying else []
+    return [
+        Ports.of(
+            plan,
+            stage,
+            senders=senders[stage],
+            inboxes=inboxes[stage],
+            barrier=barrier,
+            copies=copies[stage].receiver() if stage < len(copies) else None,
+            copies_below=[queue.sender() for queue in copies] if stage == last else (),
+        )
+        for stage in range(plan.stages)
+    ]

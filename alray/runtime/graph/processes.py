@@ -1,0 +1,214 @@
+"""The processes of stages on Ray. They start before their assignments are known, and are ended even if they do not
+answer.
+
+This file does not import torch, so that a process can be begun before its driver has imported torch.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import ray
+from ray.exceptions import RayError
+
+from alray.runtime.channel.edge_kind import Seat
+from alray.runtime.graph.own_ray import end_if_silent, require_not_lost
+from alray.runtime.graph.placement import Placement
+from alray.runtime.graph.stopped_workers import StoppedWorkers
+
+if TYPE_CHECKING:
+    from alray.runtime.graph.actor import StageActor
+    from alray.runtime.graph.cluster import Bundle
+    from alray.runtime.graph.rendezvous import Meeting, MeetingPoint
+    from alray.runtime.stage.assignment import Assignment
+    from alray.runtime.stage.telemetry import StageStatus
+
+_LOADING_S, _LOOKING_S = 120.0, 5.0
+_ENDING_S = 10.0
+
+
+@dataclass(frozen=True)
+class ActorLocation:
+    """The node and the process of an actor."""
+
+    node: str
+    host: str
+    pid: int
+    created_s: float
+    sees_run_dir: bool
+    gpu: str | None = None
+    """The GPU of the node that it computes on, by number or name; None: a processor."""
+
+    @property
+    def seat(self) -> Seat:
+        return Seat(self.node, self.gpu)
+
+
+class StageProcess:
+    """A Ray actor that imports what a stage needs and then becomes the assigned stage, and later another one."""
+
+    def __init__(self) -> None:
+        self._stage: StageActor
+
+    def load(self, threads: int, again: bool) -> None:
+        """Import what a stage needs, and compute something on this many threads. This takes seconds of a processor.
+
+        Args:
+            again: other trials of the same study may use the process later, so it caches the data that it reads.
+        """
+        gc.disable()  # what imports make is no garbage, and to look through it takes a fifth of their time
+        import torch
+
+        import alray.runtime.graph.actor  # noqa: F401
+        from alray.data.cache import enable_cache
+        from alray.runtime.device.memory_used import run_first_kernels
+
+        if again:
+            enable_cache()
+        gc.freeze()
+        gc.enable()
+        torch.set_num_threads(threads)
+        run_first_kernels()
+
+    def become(self, assignment: Assignment, run_token: str) -> ActorLocation:
+        """Take this assignment. The other methods are those of `StageActor`."""
+        from alray.runtime.graph.actor import StageActor
+
+        self._stage = StageActor(assignment, run_token)
+        return self._stage.location()
+
+    def forget(self) -> None:
+        """Stop being a stage. The process then holds what it held after `load`."""
+        self._stage.close()
+        del self._stage
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+
+    def host_store(self, host: str | None, whose: str) -> MeetingPoint:
+        return self._stage.host_store(host, whose)
+
+    def start(self, meeting: Meeting) -> None:
+        self._stage.start(meeting)
+
+    def poll(self) -> StageStatus:
+        return self._stage.poll()
+
+    def request_stop(self) -> None:
+        self._stage.request_stop()
+
+
+@dataclass(frozen=True)
+class StageProcesses:
+    """A process in each bundle of a placement."""
+
+    placement: Placement
+    actors: tuple[Any, ...]
+    loaded: tuple[Any, ...]
+    """Ray's references to the ends of `load`."""
+
+    @classmethod
+    def begin(cls, placement: Placement, names: Sequence[str], *, threads: int, again: bool) -> StageProcesses:
+        """Start processes of these names without waiting for them. Ray never restarts them, and repeats no call.
+
+        Args:
+            threads: of a stage.
+            again: see `StageProcess.load`.
+        """
+        remote = ray.remote(StageProcess)
+        actors = tuple(
+            remote.options(
+                name=name,
+                max_restarts=0,
+                max_task_retries=0,
+                **placement.options(index),
+            ).remote()
+            for index, name in enumerate(names)
+        )
+        return cls(placement, actors, tuple(actor.load.remote(threads, again) for actor in actors))
+
+    def wait_until_loaded(self, note: Callable[[str], None]) -> None:
+        """Wait until every process has imported what it needs, or has failed to: whoever reads `loaded` learns that.
+
+        Raises StageError if the Ray that this process started no longer answers: after a minute it would end this
+        process without a word.
+
+        Args:
+            note: is called with a line about each process that was stopped (SIGSTOP) and is now ended.
+        """
+        end_s, left, stopped = time.monotonic() + _LOADING_S, list(self.loaded), StoppedWorkers(note)
+        while left and time.monotonic() < end_s:
+            _, left = ray.wait(left, num_returns=len(left), timeout=_LOOKING_S)
+            if left:
+                end_if_silent()
+                require_not_lost()
+                stopped.look()
+
+    def all_answer(self) -> bool:
+        """Whether every process still answers."""
+        try:
+            ray.get([actor.__ray_ready__.remote() for actor in self.actors], timeout=_ENDING_S)
+        except RayError:
+            return False
+        return True
+
+    def end(self) -> None:
+        """End the processes and free their room."""
+        for actor in self.actors:
+            ray.kill(actor, no_restart=True)
+        self.placement.release()
+
+
+class IdleProcesses:
+    """The idle processes that the last run of this driver left. The next run on equal bundles takes them.
+
+    They end with the driver's process, as all actors that it started.
+    """
+
+    def __init__(self) -> None:
+        self._processes: StageProcesses | None = None
+
+    def keep(self, processes: StageProcesses) -> None:
+        """Keep processes that are no longer stages, for the next run."""
+        self._processes = processes
+
+    def end(self) -> None:
+        """End the processes, so that their room is free."""
+        idle, self._processes = self._processes, None
+        if idle is not None:
+            idle.end()
+
+    def take(self, bundles: Sequence[Bundle]) -> StageProcesses | None:
+        """Return the idle processes if they are in such bundles and all alive; otherwise end them and return None."""
+        idle, self._processes = self._processes, None
+        if idle is None or (idle.placement.bundles == tuple(bundles) and idle.all_answer()):
+            return idle
+        idle.end()
+        return None
+
+
+IDLE_PROCESSES = IdleProcesses()
+"""The idle processes of this driver, which runs the trials of a study one after another."""
+
+
+def end_processes(locations: Sequence[ActorLocation]) -> None:
+    """Kill those of these processes that run on this node, and wait until they are gone.
+
+    A stopped process (SIGSTOP) does not answer Ray, but the kill signal reaches it.
+    """
+    here = ray.get_runtime_context().get_node_id()
+    ended = []
+    for where in locations:
+        if where.node == here:
+            with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(where.pid)
+                if process.create_time() == where.created_s:  # not another process with the same number
+                    process.kill()
+                    ended.append(process)
+    psutil.wait_procs(ended, timeout=_ENDING_S)

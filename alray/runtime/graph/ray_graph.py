@@ -1,0 +1,246 @@
+"""A graph of Ray actors, one for each stage of each replica."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import psutil
+import ray
+from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryError, RayError
+
+from alray.core.errors import StageError
+from alray.runtime.device.out_of_memory import hint_for
+from alray.runtime.graph.actor import require_run_dir
+from alray.runtime.graph.cluster import reason_of
+from alray.runtime.graph.graph import Graph
+from alray.runtime.graph.own_ray import end_if_silent, is_lost, require_not_lost
+from alray.runtime.graph.processes import ActorLocation, StageProcesses, end_processes
+from alray.runtime.graph.rendezvous import Meeting, MeetingPoint
+from alray.runtime.graph.stopped_workers import StoppedWorkers
+from alray.runtime.stage.assignment import Assignment
+from alray.runtime.stage.telemetry import StageStatus
+
+_STARTING_S = 120.0
+_LOOKING_S = 2.0
+_ANSWERING_S = 0.05  # an answer takes a millisecond; a slower one is read at the next poll
+_EXITING_S = 2.0
+
+
+class RayGraph(Graph):
+    """Ray never restarts an actor and never repeats a call: after a failure the driver makes a new graph."""
+
+    def __init__(
+        self,
+        processes: Callable[[], StageProcesses],
+        *,
+        run_token: str,
+        note: Callable[[str], None],
+        keep: Callable[[StageProcesses], None] | None = None,
+    ) -> None:
+        """
+        Args:
+            processes: returns one for each stage, replica by replica.
+            run_token: content of the run folder's `.run`.
+            note: is called with a line about each process that was stopped (SIGSTOP) and is now ended.
+            keep: takes the processes of stages that all succeeded on one host; None: they are ended too.
+        """
+        self._take_processes = processes
+        self._run_token = run_token
+        self._note = note
+        self._keep = keep
+        self._processes: StageProcesses | None = None
+        self._actors: list[Any] = []
+        self._assignments: Sequence[Assignment] = ()
+        self._locations: list[ActorLocation] = []
+        self._polls: dict[Any, int] = {}
+        self._unanswered_since: dict[int, float] = {}  # when each stage was polled that has not answered yet
+        self._latest: dict[int, StageStatus] = {}
+        self._dead: set[int] = set()
+
+    def start(self, assignments: Sequence[Assignment]) -> None:
+        self._assignments = assignments
+        self._processes = self._take_processes()
+        self._actors = list(self._processes.actors)
+        self._call(list(self._processes.loaded))
+        become = [
+            actor.become.remote(assignment, self._run_token)
+            for actor, assignment in zip(self._actors, assignments, strict=True)
+        ]
+        self._locations = self._call(become)
+        self._require_shared_run_dir()
+        self._meet()
+
+    def _meet(self) -> None:
+        """Open the stores on which stages and replicas meet, and start every stage."""
+        by_replica: dict[int, list[int]] = {}
+        for index, assignment in enumerate(self._assignments):
+            by_replica.setdefault(assignment.replica, []).append(index)
+        everywhere = self._open_store(list(range(len(self._actors))), "replicas") if len(by_replica) > 1 else None
+        starts = []
+        for indices in by_replica.values():
+            own = self._open_store(indices, "stages") if len(indices) > 1 else None
+            seats = tuple(self._locations[index].seat for index in indices)
+            for index, column in zip(indices, zip(*by_replica.values(), strict=True), strict=True):
+                replica_seats = tuple(self._locations[each].seat for each in column)
+                starts.append(self._actors[index].start.remote(Meeting(own, everywhere, seats, replica_seats)))
+        self._call(starts)
+
+    def _open_store(self, indices: list[int], whose: str) -> MeetingPoint:
+        """Open a store on the first of these stages, for all of them to meet on."""
+        one_host = len({self._locations[index].node for index in indices}) == 1
+        host = None if one_host else self._locations[indices[0]].host
+        (point,) = self._call([self._actors[indices[0]].host_store.remote(host, whose)])
+        opened: MeetingPoint = point
+        return opened
+
+    def _call(self, references: list[Any]) -> list[Any]:
+        until_s, stopped = time.monotonic() + _STARTING_S, StoppedWorkers(self._note)
+        while ray.wait(references, num_returns=len(references), timeout=_LOOKING_S)[1] and time.monotonic() < until_s:
+            require_not_lost()
+            stopped.look()
+        try:
+            answers: list[Any] = ray.get(references, timeout=0)
+        except RayError as error:
+            raise StageError(
+                f"the stages could not be started: {reason_of(error)}",
+                hint="see the logs of Ray on the node",
+            ) from error
+        return answers
+
+    def _require_shared_run_dir(self) -> None:
+        for assignment, location in zip(self._assignments, self._locations, strict=True):
+            require_run_dir(assignment, location)
+
+    def poll(self, timeout_s: float) -> list[StageStatus]:
+        require_not_lost()
+        # Poll at the end of the time, so that the answers are fresh.
+        time.sleep(max(0.0, timeout_s - _ANSWERING_S))
+        pending = set(self._polls.values())
+        for index, actor in enumerate(self._actors):
+            if index not in pending and index not in self._dead and not self._is_finished(index):
+                self._polls[actor.poll.remote()] = index
+                self._unanswered_since.setdefault(index, time.monotonic())
+        answered: dict[int, StageStatus] = {}
+        if self._polls:
+            ready, _ = ray.wait(list(self._polls), num_returns=len(self._polls), timeout=_ANSWERING_S)
+            for reference in ready:
+                index = self._polls.pop(reference)
+                status = self._read(index, reference)
+                if status is not None:
+                    answered[index] = status
+                    del self._unanswered_since[index]
+        self._latest.update({index: replace(status, reports=()) for index, status in answered.items()})
+        now = time.monotonic()
+        return [self._status(index, answered, now) for index in range(len(self._actors))]
+
+    def _is_finished(self, index: int) -> bool:
+        latest = self._latest.get(index)
+        return latest is not None and latest.finished
+
+    def _read(self, index: int, reference: Any) -> StageStatus | None:
+        """Return a stage's answer. None if the stage could not be reached: it counts as silent, and is polled again."""
+        assignment = self._assignments[index]
+        try:
+            status: StageStatus = ray.get(reference)
+        except ActorUnavailableError:
+            return None
+        except (ActorDiedError, OutOfMemoryError) as error:
+            self._dead.add(index)
+            location = self._locations[index]
+            return StageStatus(
+                stage=assignment.stage,
+                replica=assignment.replica,
+                step=self._blank(index).step,
+                progress=0,
+                activity="finished",
+                activity_s=0.0,
+                finished=True,
+                dead=True,
+                error=_death(assignment, location, error),
+                detail=str(error),
+            )
+        return status
+
+    def _blank(self, index: int) -> StageStatus:
+        assignment = self._assignments[index]
+        latest = self._latest.get(index)
+        if latest is not None:
+            return latest
+        return StageStatus(assignment.stage, assignment.replica, assignment.start.step, 0, "starting", 0.0)
+
+    def _status(self, index: int, answered: dict[int, StageStatus], now: float) -> StageStatus:
+        if index in answered:
+            return answered[index]
+        status = self._blank(index)
+        if status.finished:
+            return status
+        return replace(status, silent_s=now - self._unanswered_since.get(index, now))
+
+    def _wait_for_exits(self, here: str) -> None:
+        """Wait a moment for the processes of finished stages to end by themselves."""
+        exiting = []
+        for index, location in enumerate(self._locations):
+            if location.node == here and self._is_finished(index):
+                with suppress(psutil.NoSuchProcess):
+                    exiting.append(psutil.Process(location.pid))
+        psutil.wait_procs(exiting, timeout=_EXITING_S)
+
+    def request_stop(self) -> None:
+        for assignment, actor in zip(self._assignments, self._actors, strict=True):
+            if assignment.stage == 0:
+                actor.request_stop.remote()
+
+    def _all_succeeded(self) -> bool:
+        """Whether every stage has finished without an error."""
+        return len(self._latest) == len(self._actors) > 0 and all(
+            status.finished and status.error is None for status in self._latest.values()
+        )
+
+    def _hand_over_processes(self) -> bool:
+        """Give the processes to `keep`, if there is one and they can become other stages."""
+        # gloo between hosts still waits for messages.
+        one_host = len({location.node for location in self._locations}) == 1
+        if self._keep is None or self._processes is None or not one_host or not self._all_succeeded():
+            return False
+        try:
+            self._call([actor.forget.remote() for actor in self._actors])
+        except StageError:
+            return False
+        self._keep(self._processes)
+        return True
+
+    def close(self) -> None:
+        end_if_silent()
+        if not is_lost() and not self._hand_over_processes():
+            self._end()
+        self._actors = []
+        self._locations = []
+        self._processes = None
+        self._polls.clear()
+
+    def _end(self) -> None:
+        here = ray.get_runtime_context().get_node_id()
+        for index, actor in enumerate(self._actors):
+            if self._is_finished(index) and index not in self._dead:
+                actor.__ray_terminate__.remote()  # it has nothing left to do and ends by itself
+        self._wait_for_exits(here)
+        for actor in self._actors:
+            ray.kill(actor, no_restart=True)
+        end_processes(self._locations)
+        if self._processes is not None:
+            self._processes.placement.release()
+
+
+def _death(assignment: Assignment, location: ActorLocation, error: RayError) -> StageError:
+    """Return the error for a stage whose process has died."""
+    process = f"process {location.pid} on {location.host}"
+    if isinstance(error, OutOfMemoryError):
+        return StageError(
+            f"{assignment.title} ran out of memory: Ray ended its {process}, where little was left",
+            hint=hint_for(assignment.plan.schedule),
+        )
+    return StageError(f"{assignment.title} died ({process})")

@@ -1,0 +1,72 @@
+"""The options of a run, and its result."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypedDict
+
+from alray.config.loading.step_ranges import parse_steps
+from alray.config.user_code import UserCode
+from alray.core.errors import AlrayError, RequestError
+from alray.core.run_folder.data_identity import DataIdentity
+from alray.core.run_folder.records import Summary
+from alray.core.storage.location import Location, location_of
+
+
+class Requested(TypedDict, total=False):
+    """The options of a run as a person gives them, on a command line or in Python. They change nothing of what is
+    computed. `Options` has the defaults, and says what each of them is."""
+
+    inline: bool
+    output: str | Location | None  # `run_dir`
+    address: str | None
+    profile: str | None  # as in "20-24,40"
+    allow_code: bool
+    watch: bool
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run; nothing here changes what is computed."""
+
+    inline: bool = False  # run every stage in this process, without Ray
+    address: str | None = None  # the Ray cluster to attach to; None: start one for this run
+    run_dir: Location | None = None  # None: runs/<name>-<time>
+    allow_code: bool = False  # load the user's classes from outside the spec's folder and from a stranger's folder too
+    profile: tuple[range, ...] = ()  # mini-batches to trace with torch.profiler, counted from 1
+    pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later
+    deep: bool = False  # first open the header of every picture file
+    code: UserCode | None = None  # loads the user's classes; None: from the spec's folder, or as a resume finds them
+    data: DataIdentity | None = None  # what told the data of the run that is done again from others
+    stop_after: int | None = None  # stop after so many mini-batches, as if the user had asked for it then
+    command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))  # what the user typed
+    watch: bool = False  # serve a live page of the run next to it
+    study: Path | None = None  # a trial of this study: stages run in the placement group it has, costs are kept here
+
+    @classmethod
+    def requested(cls, *, output: str | Location | None = None, profile: str | None = None, **others: Any) -> Options:
+        """The options that a person gave. Raises RequestError if one of them cannot be read, or if two exclude each
+        other."""
+        run_dir = None if output is None else location_of(output)
+        return cls(run_dir=run_dir, profile=() if profile is None else parse_steps(profile), **others)
+
+    def __post_init__(self) -> None:
+        if self.inline and self.address is not None:
+            raise RequestError(
+                "a run with --inline uses no cluster", key="--address", hint="leave out --inline or --address"
+            )
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that ended. `error` is None unless it failed.
+
+    Attributes:
+        lost: as in `alray.runtime.runner.driver.Outcome`.
+    """
+
+    summary: Summary
+    error: AlrayError | None
+    lost: bool = False

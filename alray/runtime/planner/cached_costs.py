@@ -1,0 +1,83 @@
+"""A cache of the costs and shapes of components in a folder: runs of equal components measure and inspect them once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from alray.config.loading.inputs import packages_of
+from alray.config.sections.spec import Spec
+from alray.core.run_folder.records import write_json
+from alray.core.storage.json_file import read_json
+from alray.models.encoder import EncoderFacts
+from alray.models.shape import Shape
+from alray.planning.prediction.costs import Costs
+from alray.runtime.device.devices import environment
+from alray.runtime.probe.measure import Surroundings
+
+MEASURED_AGAIN = "delete this file: it is measured again"
+
+
+def cached_costs(folder: Path, spec: Spec, surroundings: Surroundings, measure: Callable[[], Costs]) -> Costs:
+    """The costs of a spec's components: those that `folder` keeps, else measured now and kept there."""
+    file = folder / f"{_key(spec, surroundings)}.json"
+    if file.is_file():
+        return read_json(file, Costs, MEASURED_AGAIN)
+    costs = measure()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(file, costs.as_json())
+    return costs
+
+
+def cached_encoders(folder: Path, spec: Spec, sample: Shape) -> tuple[EncoderFacts, ...]:
+    """The facts about a spec's encoders on such samples that `folder` holds; () if none.
+
+    To find it out, torch loads its compiler, which takes a second.
+    """
+    file = _encoders_file(folder, spec, sample)
+    if not file.is_file():
+        return ()
+    first, *others = read_json(file, list[dict[str, Any]], MEASURED_AGAIN)
+    return (EncoderFacts.from_json(first, sample), *(EncoderFacts.from_json(each, None) for each in others))
+
+
+def cache_encoders(folder: Path, spec: Spec, encoders: Sequence[EncoderFacts]) -> None:
+    """Keep in `folder` what was found of a spec's encoders, unless it is there."""
+    file = _encoders_file(folder, spec, encoders[0].input)
+    if not file.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(file, [facts.as_json() for facts in encoders])
+
+
+def _encoders_file(folder: Path, spec: Spec, sample: Shape) -> Path:
+    kind = "samples" if sample.dtype.is_floating_point else "words"
+    if sample.tokens is not None:
+        kind = f"{sample.tokens} tokens"
+    described = [spec.model.model_dump(mode="json"), list(sample), kind, spec.run.precision]
+    described += packages_of(spec).items()
+    if spec.method.encoders_take_samples:
+        described.append(spec.method.kind)
+    return folder / f"encoders-{_short_hash(described)}.json"
+
+
+def _key(spec: Spec, surroundings: Surroundings) -> str:
+    """A text that is equal for runs whose components cost the same on this machine.
+
+    The optimizer's numbers, such as its rate, count only as zero or not.
+    """
+    sections = {"data", "model", "method", "optimizer", "resources", "replicas"}
+    described: dict[str, Any] = spec.model_dump(mode="json", include=sections)
+    described["optimizer"] = {
+        key: bool(value) if isinstance(value, float) else value for key, value in described["optimizer"].items()
+    }
+    around = {**asdict(surroundings), "device": surroundings.device.type}
+    around |= {"precision": spec.run.precision, "compile": spec.run.compile}
+    return _short_hash([described, around, environment(surroundings.device), packages_of(spec)])
+
+
+def _short_hash(described: Any) -> str:
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]

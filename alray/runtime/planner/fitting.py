@@ -1,0 +1,257 @@
+"""Will a network fit? Every schedule of its method on every number of stages, within the memory of given devices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from alray.config.loading.load import SpecSource, file_of, load_composed, load_spec, read_spec
+from alray.config.loading.overrides import apply_overrides
+from alray.core.counting import counted
+from alray.core.errors import AlrayError, RequestError
+from alray.planning.prediction.compare import schedules_on
+from alray.planning.prediction.costs import Costs
+from alray.planning.prediction.fit import Fit, fit_of
+from alray.planning.prediction.setting import StepSetting
+from alray.planning.schedules.micro_batches import MOST_PER_STAGE
+from alray.planning.schedules.schedule import Schedule
+from alray.planning.schedules.table import SCHEDULES
+from alray.runtime.options import Options
+from alray.runtime.planner.memory import stage_memories
+from alray.runtime.planner.opening import Teller, open_planner
+from alray.runtime.planner.stage_devices import StageDevices
+
+if TYPE_CHECKING:
+    from alray.runtime.planner.planning import Planner
+
+_UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_FREE = {  # what is searched, and its value while the data is opened and costs are counted
+    "pipeline.schedule": "auto",
+    "pipeline.stages": "1",
+    "pipeline.partition": "auto",
+    "pipeline.micro_batches": "null",
+    "pipeline.virtual_stages": "null",
+}
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """The schedules and numbers of stages that fit on given devices.
+
+    Attributes:
+        rows: the best number of micro-batches for each schedule on each number of stages, what fits first, by step
+            time.
+        refused: why a schedule on a number of stages cannot run at all.
+        given: the overrides that were searched with.
+        set_aside: the keys of the spec whose values the search replaced.
+        assumed: as of a plan.
+    """
+
+    name: str
+    method: str
+    replicas: int
+    devices: tuple[int, ...]
+    costs: Costs
+    rows: tuple[Fit, ...]
+    refused: tuple[str, ...]
+    given: tuple[str, ...]
+    set_aside: frozenset[str]
+    assumed: str | None = None
+
+    @property
+    def best(self) -> Fit | None:
+        """The fastest one that fits; None if nothing does."""
+        return self.rows[0] if self.rows and self.rows[0].fits else None
+
+    def overrides(self, row: Fit) -> list[str]:
+        """All overrides with which `alray run` of the spec takes this row: those given, and what was searched."""
+        layout = {
+            "pipeline.schedule": row.schedule,
+            "pipeline.stages": str(row.stages),
+            "pipeline.partition": str(list(row.partition)).replace(" ", ""),
+        }
+        for key, parts in (
+            ("pipeline.micro_batches", row.micro_batches),
+            ("pipeline.virtual_stages", row.virtual_stages),
+        ):
+            if parts > 1:
+                layout[key] = str(parts)
+            elif key in self.set_aside:
+                layout[key] = "null"
+        return [*self.given, *(f"{key}={value}" for key, value in layout.items() if f"{key}={value}" not in self.given)]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "method": self.method,
+            "replicas": self.replicas,
+            "devices": list(self.devices),
+            "costs": self.costs.source,
+            "assumed": self.assumed,
+            "fits": self.best is not None,
+            "rows": [{**row.as_json(), "overrides": self.overrides(row)} for row in self.rows],
+            "refused": list(self.refused),
+        }
+
+
+def parse_devices(text: str) -> tuple[int, ...]:
+    """The memory of each device in bytes, from a text such as `4x24GB` or `2x80GB,24GiB`. Raises RequestError."""
+    found: list[int] = []
+    for part in text.split(","):
+        read = re.fullmatch(r"(?:(\d{1,5})x)?(\d{1,9}(?:\.\d{1,9})?) ?([MGT]i?B)", part.strip())
+        if read is None or read[1] == "0" or float(read[2]) == 0:
+            raise RequestError(
+                f"`{part}` is not a number of devices and their memory",
+                key="--devices",
+                hint="write, for example, 4x24GB, or 2x80GB,24GB for devices that differ",
+            )
+        found += [int(float(read[2]) * _UNITS[read[3]])] * int(read[1] or 1)
+    return tuple(found)
+
+
+def fit_spec(
+    source: SpecSource, overrides: list[str], devices: Sequence[int], *, probe: bool, allow_code: bool, teller: Teller
+) -> Fitting:
+    """Search what fits on these devices, of which the stages take the first ones, replica by replica.
+
+    Args:
+        devices: bytes of each.
+        overrides: what they say of the schedule, the stages or the micro-batches is not searched.
+        probe: measure the components on this machine instead of estimating their costs.
+    """
+    given = {text.partition("=")[0].strip() for text in overrides}
+    if "pipeline.partition" in given:
+        raise RequestError(
+            "the best cut is searched", key="pipeline.partition", hint="leave it out; `alray plan` shows a given cut"
+        )
+    free = frozenset(_FREE) - given
+    composed = read_spec(source)
+    loaded = load_composed(composed.copy(), file_of(source), [*overrides, *_texts(_FREE, free)])
+    spec, written = loaded.spec, frozenset(composed.value.get("pipeline") or {})
+    apply_overrides(composed.value, overrides, composed.locations)  # errors show what the user wrote, not `_FREE`
+    with composed.locations.locating():
+        planner = open_planner(loaded, Options(allow_code=allow_code), teller, without_data=True)
+        teller.doing("measuring the components" if probe else "counting the components")
+        search = _Search(source, overrides, tuple(devices), planner, planner.costs(probe=probe), free)
+        rows, refused = search.all()
+    return Fitting(
+        name=spec.name,
+        method=spec.method.kind,
+        replicas=spec.replicas.count,
+        devices=search.devices,
+        costs=search.costs,
+        rows=rows,
+        refused=refused,
+        given=tuple(overrides),
+        set_aside=frozenset(key for key in free if key.removeprefix("pipeline.") in written),
+        assumed=planner.workload.data.assumed,
+    )
+
+
+def _texts(layout: Mapping[str, str], free: Container[str]) -> list[str]:
+    """Those keys of a layout that are searched, as overrides."""
+    return [f"{key}={value}" for key, value in layout.items() if key in free]
+
+
+@dataclass(frozen=True)
+class _Search:
+    source: SpecSource
+    overrides: list[str]
+    devices: tuple[int, ...]
+    planner: Planner
+    costs: Costs
+    free: frozenset[str]
+
+    def all(self) -> tuple[tuple[Fit, ...], tuple[str, ...]]:
+        """A row for each schedule on each number of stages, in order; and why others cannot run."""
+        rows, refused = [], []
+        for stages in self._stages():
+            for schedule in self._schedules(stages):
+                try:
+                    rows.append(self._best(schedule, stages))
+                except AlrayError as error:
+                    first = error.problems[0]
+                    hint = f"; {first.hint}" if first.hint else ""
+                    where = f"{schedule.name} on {counted(stages, 'stage')}"
+                    refused.append(f"{where} cannot run: {first.message}{hint}")
+        return tuple(sorted(rows, key=lambda row: row.rank)), tuple(refused)
+
+    def _stages(self) -> Sequence[int]:
+        spec = self.planner.workload.spec
+        room = len(self.devices) // spec.replicas.count
+        if "pipeline.stages" not in self.free:
+            wanted = spec.pipeline.stages
+            if wanted > room:
+                raise RequestError(
+                    f"{counted(wanted * spec.replicas.count, 'stage')} need as many devices",
+                    key="--devices",
+                    hint="name more devices, or lower pipeline.stages",
+                )
+            return [wanted]
+        if room == 0:
+            raise RequestError(
+                f"{counted(len(self.devices), 'device')} cannot hold {counted(spec.replicas.count, 'replica')}",
+                key="--devices",
+                hint="name a device for each replica, or lower replicas.count",
+            )
+        return range(1, min(room, len(self.costs.components)) + 1)
+
+    def _schedules(self, stages: int) -> Sequence[Schedule]:
+        spec = self.planner.workload.spec
+        schedules = schedules_on(stages, local_losses=spec.method.local_losses)
+        if "pipeline.schedule" in self.free:  # one with late gradients trains other weights: the user's own choice
+            return [each for each in schedules if not each.gradient_delay]
+        own = SCHEDULES[spec.schedule]
+        if own.only_layout is not None:
+            return [own] if own.only_layout.stages == stages else []
+        return [each for each in schedules if each is own] or schedules[:1]
+
+    def _best(self, schedule: Schedule, stages: int) -> Fit:
+        """The best number of micro-batches. More than `MOST_PER_STAGE` for each stage are tried only while nothing
+        fits. Raises AlrayError where the spec cannot run like this."""
+        found: Fit | None = None
+        for number in self._micro_batches(schedule, stages):
+            if found is not None and found.fits and number is not None and number > MOST_PER_STAGE * stages:
+                break
+            row = fit_of(self._setting(schedule, stages, number))
+            found = row if found is None else min(found, row, key=lambda each: each.rank)
+        assert found is not None
+        return found
+
+    def _micro_batches(self, schedule: Schedule, stages: int) -> Iterator[int | None]:
+        """The numbers to try, smallest first; None: as the spec decides."""
+        if not schedule.cuts_mini_batches or "pipeline.micro_batches" not in self.free:
+            yield None
+        else:
+            possible = schedule.possible_micro_batches(stages, self.costs.batch_size)
+            yield from possible if possible else (None,)
+
+    def _setting(self, schedule: Schedule, stages: int, micro_batches: int | None) -> StepSetting:
+        from alray.runtime.planner.planning import require_whole_norms, stage_links, stage_speeds  # with it comes torch
+
+        layout = {
+            **_FREE,
+            "pipeline.schedule": schedule.name,
+            "pipeline.stages": str(stages),
+            "pipeline.micro_batches": "null" if micro_batches is None else str(micro_batches),
+        }
+        spec = load_spec(self.source, [*self.overrides, *_texts(layout, self.free)]).spec
+        require_whole_norms(spec, self.planner.workload.network)
+        replicas = spec.replicas.count
+        return StepSetting(
+            schedule=spec.schedule,
+            costs=self.costs,
+            stages=stages,
+            in_flight=spec.pipeline.in_flight,
+            micro_batches=spec.micro_batches,
+            virtual_stages=spec.virtual_stages,
+            # A stage has a device in each replica; the smallest of them decides.
+            memory_limits=tuple(min(self.devices[stage : stages * replicas : stages]) for stage in range(stages)),
+            memories=stage_memories(spec, stages, replicas),
+            replicas=replicas,
+            stage_speed=stage_speeds(spec, stages, StageDevices()),
+            links=stage_links(spec, stages, StageDevices()),
+            recomputes=spec.pipeline.activation_checkpointing,
+        )

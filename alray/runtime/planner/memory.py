@@ -1,0 +1,95 @@
+"""The memory of a machine, and what each stage may hold of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alray.config.sections.spec import Spec
+from alray.core.errors import PlanError
+from alray.planning.prediction.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GPU, ON_SHARED_GPU, StageMemory
+
+if TYPE_CHECKING:
+    import torch
+
+    from alray.models.network import Network
+
+
+_BESIDES_TENSORS_BYTES = 1_000_000_000
+"""GPU memory of a process besides its tensors: CUDA's context with the kernels that it loads, two workspaces of
+cuBLAS (8 times 4096 KiB each, as CUBLAS_WORKSPACE_CONFIG=:4096:8 says, for the stage's thread and autograd's), those
+of cuDNN, and NCCL's buffers. NVIDIA gives no figure for a context. So this is an assumption until it is measured."""
+
+
+def machine_memory_bytes() -> int:
+    """Physical memory of this machine, or the container's limit if that is lower."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    text = limit.read_text().strip() if limit.is_file() else "max"
+    return min(physical, int(text)) if text.isdecimal() else physical
+
+
+def stage_memory_limits(
+    spec: Spec, stages: int, replicas: int, device: torch.device, *, one_process: bool = False
+) -> tuple[int, ...]:
+    """The memory limit of each stage in bytes; () if nothing is known of it.
+
+    It is `resources.memory_bytes` if the spec gives it; else the `memory` that the stage asks Ray for; else its part of
+    its device. Of this machine, each stage has an equal part; of a GPU, the part that it asks Ray for, or in one
+    process an equal part, without what processes take of it besides tensors.
+
+    Args:
+        device: that of this process. If it is no GPU, the memory of the stages' GPUs is not known.
+    """
+    resources = spec.resources
+    if resources.memory_bytes is not None:
+        return (resources.memory_bytes,) * stages
+    requested = [bundle.get("memory") for bundle in resources.bundles(stages)]
+    if resources.resolved_device == "cpu":
+        theirs = [machine_memory_bytes() // (stages * replicas)] * stages
+    elif device.type == "cuda":
+        theirs = _gpu_shares(spec, stages, replicas, one_process=one_process)
+    elif None in requested:
+        return ()
+    else:
+        theirs = [0] * stages
+    return tuple(share if own is None else int(own) for own, share in zip(requested, theirs, strict=False))
+
+
+def _gpu_shares(spec: Spec, stages: int, replicas: int, *, one_process: bool) -> list[int]:
+    """The GPUs of other nodes count as equal to the one here, and all as if this process had measured on them."""
+    import torch
+
+    whole = torch.cuda.get_device_properties(0).total_memory - _BESIDES_TENSORS_BYTES
+    if one_process:
+        return [max(1, whole // (stages * replicas))] * stages
+    requested = [min(1.0, bundle.get("GPU", 1.0)) for bundle in spec.resources.bundles(stages)]
+    return [max(1, int(whole * share) - _BESIDES_TENSORS_BYTES) for share in requested]
+
+
+def stage_memories(spec: Spec, stages: int, replicas: int, *, one_process: bool = False) -> tuple[StageMemory, ...]:
+    """The parts of each stage that lie in the memory of its device."""
+    resources = spec.resources
+    kinds = [resources.device_of(stage) for stage in range(stages)]
+    # Ray gives them one GPU if they fit on it. NCCL connects stages with different GPUs.
+    bundles = zip(resources.bundles(stages), kinds, strict=True)
+    requested = sum(bundle.get("GPU", 1.0) for bundle, kind in bundles if kind == "cuda") * replicas
+    on_gpu = IN_TURNS_ON_GPU if one_process else ON_SHARED_GPU if requested <= 1.0 else ON_OWN_GPU
+    return tuple(on_gpu if kind == "cuda" else ON_CPU for kind in kinds)
+
+
+def require_memory(network: Network, memory_bytes: int) -> None:
+    """Raise PlanError if the weights of one component and their gradients need more than `memory_bytes`.
+
+    A component is never divided among stages, and the probe builds each one on this machine.
+    """
+    for index in range(len(network)):
+        weights_bytes = sum(tensor.nbytes for tensor in network.component(index, "meta").weights().values())
+        if 2 * weights_bytes > memory_bytes:
+            raise PlanError(
+                f"its weights take {weights_bytes / 1e9:,.1f} GB and their gradients as much again, "
+                f"and this machine has {memory_bytes / 1e9:,.1f} GB",
+                key=f"model.components[{index}]",
+                hint="make the component smaller, or the layers next to it (`method`)",
+            )

@@ -1,0 +1,52 @@
+"""How many micro-batches a run has: `pipeline.micro_batches: auto` decided, and what the run folder keeps."""
+
+from __future__ import annotations
+
+from alray.config.sections.spec import Spec
+from alray.models.network import Network
+from alray.planning.prediction.micro_batches import fewest_micro_batches
+from alray.planning.prediction.setting import StepSetting
+from alray.planning.prediction.shares import first_shares
+from alray.planning.schedules.table import SCHEDULES
+from alray.runtime.device import devices
+from alray.runtime.planner.memory import stage_memories, stage_memory_limits
+from alray.runtime.probe.estimate import estimate_costs
+
+
+def with_micro_batches(spec: Spec, network: Network) -> Spec:
+    """The spec with `auto` replaced by a number. A number or null is left as it is.
+
+    Only sizes decide, not times: the same spec gets the same number on the same kind of machine, with Ray or without.
+    Raises PlanError if nothing fits.
+    """
+    if spec.pipeline.micro_batches != "auto":
+        return spec
+    stages, replicas = spec.pipeline.stages, spec.replicas.count
+    device = devices.at_hand(spec.resources.resolved_device)
+    samples = max(first_shares(replicas, spec.data.batch_size, spec.replicas.shares))
+    costs = estimate_costs(network, batch_size=samples, device=device, threads=spec.resources.threads)
+    candidates = SCHEDULES[spec.schedule].possible_micro_batches(stages, samples)
+    setting = StepSetting(
+        schedule=spec.schedule,
+        costs=costs,
+        stages=stages,
+        in_flight=spec.pipeline.in_flight,
+        micro_batches=candidates[0],
+        virtual_stages=spec.virtual_stages,
+        memory_limits=stage_memory_limits(spec, stages, replicas, device),
+        memories=stage_memories(spec, stages, replicas),
+        recomputes=spec.pipeline.activation_checkpointing,
+    )
+    number = fewest_micro_batches(setting, spec.pipeline.partition, candidates)
+    return spec.model_copy(update={"pipeline": spec.pipeline.model_copy(update={"micro_batches": number})})
+
+
+def as_saved(spec: Spec) -> Spec:
+    """The spec as the run folder keeps it: with schedule and micro-batches decided if the schedule cuts mini-batches.
+
+    Both defaults depend on the number of stages. A run that is resumed on other stages must keep what it began with.
+    """
+    if not SCHEDULES[spec.schedule].cuts_mini_batches:
+        return spec
+    decided = {"schedule": spec.schedule, "micro_batches": spec.micro_batches}
+    return spec.model_copy(update={"pipeline": spec.pipeline.model_copy(update=decided)})

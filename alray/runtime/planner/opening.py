@@ -1,0 +1,43 @@
+"""Opening the planner of a spec: torch is loaded here, and the data are opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from alray.config.known_code import require_no_run_folder
+from alray.config.loading.load import LoadedSpec
+from alray.config.user_code import UserCode
+from alray.runtime.options import Options
+
+if TYPE_CHECKING:
+    from alray.runtime.planner.planning import Planner
+
+
+class Teller(Protocol):
+    """Tells the user about a command while it works."""
+
+    def doing(self, what: str) -> None:
+        """Called with what the command does now."""
+
+    def note(self, message: str) -> None:
+        """Called with a line for the user."""
+
+
+def open_planner(loaded: LoadedSpec, options: Options, teller: Teller, *, without_data: bool = False) -> Planner:
+    """The planner of a spec, with its data opened.
+
+    Args:
+        without_data: as for `Planner.open`.
+    """
+    for line in loaded.notes:
+        teller.note(line)
+    teller.doing("loading torch")
+    from alray.data import progress
+    from alray.runtime.planner.planning import Planner
+
+    teller.doing("opening the data")
+    if options.code is None and not options.allow_code:
+        require_no_run_folder(loaded)
+    code = options.code or UserCode(loaded.folder, allow_elsewhere=options.allow_code)
+    with progress.shown(teller.doing):
+        return Planner.open(loaded.spec, code, options, note=teller.note, without_data=without_data)

@@ -1,0 +1,476 @@
+"""Planning a run: the costs of its components, its plan, and new plans for other devices or after a failure."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from alray.config.sections.own_code import OwnCode
+from alray.config.sections.replicas import AverageEvery
+from alray.config.sections.spec import Spec
+from alray.config.user_code import UserCode
+from alray.core.errors import MessageError, NodesLost, PlanError
+from alray.data.batches import EvaluationBatches, TrainBatches
+from alray.data.dataset import Dataset, check_pictures
+from alray.models.network import Network
+from alray.planning.prediction.all_reduce import LinkCost, averaged_over
+from alray.planning.prediction.costs import Costs, Link
+from alray.planning.prediction.make import make_plan
+from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.shares import first_shares, shares_of_part
+from alray.planning.schedules.micro_batches import micro_batch_norm_fault
+from alray.planning.schedules.table import SCHEDULES
+from alray.runtime.channel.message import packed_layout
+from alray.runtime.device import devices
+from alray.runtime.options import Options
+from alray.runtime.planner.action_overhead import time_action_overhead
+from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
+from alray.runtime.planner.memory import machine_memory_bytes, require_memory, stage_memories, stage_memory_limits
+from alray.runtime.planner.micro_batches import with_micro_batches
+from alray.runtime.planner.stage_devices import FindsDevices, StageDevices
+from alray.runtime.planner.updates import require_an_update, rest_note
+from alray.runtime.probe.device_speed import SpeedTest
+from alray.runtime.probe.estimate import estimate_costs, given_costs
+from alray.runtime.probe.measure import Surroundings, probe_costs
+from alray.runtime.probe.other_programs import BUSY
+from alray.runtime.stage.workload import Workload
+
+_AS_USUAL = Options()
+_DATA_REPEATS = 10
+_DATA_S = 1.0
+_COMPILING_S = 300.0
+_FIRST_ON_GPU_S = 60.0
+_NO_LIMIT_BYTES = 2.0**50  # that a slow link takes from its sender: the edge itself limits the messages on their way
+
+Note = Callable[[str], None]
+"""Shows one line to the user."""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Makes the plans of one run.
+
+    one_process, where a method takes it: the stages take turns in this process (`--inline`). A pipeline of
+    backpropagation is then planned as one stage, which adds up the gradients of its micro-batches.
+    """
+
+    workload: Workload
+
+    @classmethod
+    def open(
+        cls,
+        spec: Spec,
+        code: UserCode,
+        options: Options = _AS_USUAL,
+        *,
+        note: Note = lambda line: None,
+        trained: bool = False,
+        without_data: bool = False,
+    ) -> Planner:
+        """Open the workload of a spec (see `Workload.open`) and decide `pipeline.micro_batches: auto`.
+
+        With `--inline` this process needs the device of the stages. The folder of a study keeps what is known of
+        encoders for other runs of equal ones.
+
+        Raises DataError, SpecError or PlanError for everything that can be found wrong without running.
+
+        Args:
+            without_data: data that are not there may be left out if their sizes are known, for there will be no run.
+        """
+        if options.inline:
+            devices.pick(spec.resources.resolved_device)
+        if options.deep:
+            check_pictures(spec.data, code, spec.task)
+        study = options.study
+        if study is None:
+            workload = Workload.open(spec, code, trained=trained, for_plan=without_data)
+        else:
+            workload = _open_trial(spec, code, study)
+        if changes := workload.facts.identity.changes(options.data):
+            note(f"these are not the data that the recorded run had: {'; '.join(changes.values())}")
+        spec = with_micro_batches(spec, workload.network)
+        require_whole_norms(spec, workload.network)
+        _require_samples_to_normalise(spec, workload)
+        require_an_update(workload)
+        _require_edges(workload.network)
+        workload.network.require_parts(spec.optimizer.rate_factors)
+        for line in workload.notes:
+            note(line)
+        if rest := rest_note(workload):
+            note(rest)
+        return cls(replace(workload, spec=spec))
+
+    def costs(
+        self,
+        *,
+        probe: bool,
+        one_process: bool = False,
+        wait_until_quiet: Callable[[], None] = lambda: None,
+        study: Path | None = None,
+    ) -> Costs:
+        """The costs of the components: given in the spec, else measured here if `probe`, else estimated.
+
+        Args:
+            wait_until_quiet: see `probe_costs`.
+            study: the folder of a study, which keeps measured costs for other runs of equal components.
+
+        Raises:
+            PlanError: if `probe` and a component is larger than this machine's memory.
+        """
+        given = self.workload.spec.pipeline.costs
+        if given is not None:
+            if len(given) != len(self.workload.network):
+                raise PlanError(
+                    f"pipeline.costs has {len(given)} entries, the model has {len(self.workload.network)} components",
+                    key="pipeline.costs",
+                    hint="give one entry for each component, or null to measure",
+                )
+            if probe:
+                _require_memory(self.workload)
+            counted = self._estimate()
+            wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
+            return given_costs(counted, given)
+        if not probe:
+            return self._estimate()
+        surroundings = self.surroundings(one_process=one_process)
+        if study is not None:
+            measure = partial(self._measure, surroundings, wait_until_quiet)
+            return cached_costs(study / "costs", self.workload.spec, surroundings, measure)
+        return self._measure(surroundings, wait_until_quiet)
+
+    def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
+        _require_memory(self.workload)
+        with (
+            devices.configured(
+                surroundings.threads, surroundings.deterministic, surroundings.device, surroundings.tf32
+            ),
+            self._batches() as batches,
+        ):
+            costs = probe_costs(self.workload.network, next(batches), surroundings, wait_until_quiet=wait_until_quiet)
+            if surroundings.pipeline:
+                costs = replace(costs, action_overhead_s=time_action_overhead())
+            return replace(costs, data_s=self._data_s(batches))
+
+    def plan(self, costs: Costs, *, one_process: bool = False, note: Note = lambda line: None) -> Plan:
+        """The plan that the spec asks for."""
+        spec = self.workload.spec
+        for line in _plan_notes(spec, costs, one_process=one_process):
+            note(line)
+        return self._plan(
+            costs, spec.pipeline.stages, spec.pipeline.partition, spec.replicas.count, one_process=one_process
+        )
+
+    def plan_for(self, costs: Costs, stages: int, replicas: int, found: StageDevices | None = None) -> Plan:
+        """The plan for this many stages and replicas, on the devices that the engine found (None: like this machine's).
+
+        Another number of stages gets a new partition. It leaves the weights the same, bit for bit with local losses and
+        up to rounding with backpropagation. Another number of replicas gets new shares and rounds the gradients' sums
+        differently.
+        """
+        pipeline = self.workload.spec.pipeline
+        partition = pipeline.partition if stages == pipeline.stages else "auto"
+        return self._plan(costs, stages, partition, replicas, found=found)
+
+    def fitted(self, plan: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
+        """The plan for the devices that the engine has for the stages; `plan` itself if they equal this machine's."""
+        if (found := engine.find_devices(plan, costs, self._speed_test, note)) is None:
+            return plan
+        for line in found.lines:
+            note(line)
+        return self.plan_for(costs, plan.stages, plan.replicas, found)
+
+    def replanned(self, before: Plan, costs: Costs, engine: FindsDevices, note: Note) -> Plan:
+        """The plan after a failure, with fewer replicas or stages if nodes are gone. Raises NodesLost if all are."""
+        stages, replicas = engine.room(before.stages, before.replicas)
+        if stages == 0:
+            raise NodesLost(
+                "no node is left that can hold a stage", hint="bring nodes back, then `alray resume` the run"
+            )
+        unchanged = (stages, replicas) == (before.stages, before.replicas)
+        plan = before if unchanged else self.plan_for(costs, stages, replicas)
+        plan = self.fitted(plan, costs, engine, note)
+        if replicas != before.replicas:
+            note(
+                f"there is room for {replicas} of {before.replicas} replicas: "
+                f"they take {list(plan.shares)} samples of each mini-batch from here on"
+            )
+            if isinstance(self.workload.spec.replicas.synchronise, AverageEvery):
+                note("they continue from the mean of the weights and the optimizers of replica 0")
+        if stages != before.stages:
+            note(f"there is room for {stages} of {before.stages} stages: partition {list(plan.partition)} from here on")
+        return plan
+
+    def surroundings(self, *, one_process: bool) -> Surroundings:
+        """The load of this machine while a component computes, so that the probe can imitate it."""
+        spec, threads = self.workload.spec, self.workload.spec.resources.threads
+        several = spec.pipeline.stages > 1
+        cores = self._cores(one_process)
+        stages = 1 if one_process else spec.pipeline.stages * spec.replicas.count
+        return Surroundings(
+            device=self.workload.device,
+            threads=threads,
+            deterministic=spec.run.deterministic,
+            tf32=spec.resources.tf32,
+            pipeline=several and SCHEDULES[spec.schedule].is_pipeline,
+            micro_batches=spec.micro_batches,
+            others=0 if cores is None else max(0, min(stages, cores // threads) - 1),
+        )
+
+    def _batches(self) -> TrainBatches:
+        """The first mini-batches of the run, without loader workers."""
+        spec = self.workload.spec
+        return TrainBatches(
+            self.workload.data,
+            seed=spec.seed,
+            start_step=0,
+            end_step=_DATA_REPEATS,
+            workers=0,
+            dtype=self.workload.network.dtype,
+            shares=sorted(self._shares(spec.replicas.count), reverse=True),
+        )
+
+    def _data_s(self, batches: TrainBatches) -> float:
+        """Seconds it takes to prepare one of these mini-batches, of which one was taken; 0 if loader workers do it, or
+        if the data are not there."""
+        if self.workload.data.assumed is not None:
+            return 0.0
+        times: list[float] = []
+        began = time.perf_counter()
+        while len(times) < _DATA_REPEATS - 1 and time.perf_counter() - began < _DATA_S:
+            started = time.perf_counter()
+            next(batches)
+            times.append(time.perf_counter() - started)
+        return 0.0 if self.workload.spec.data.workers else median(times)
+
+    def _estimate(self) -> Costs:
+        return estimate_costs(
+            self.workload.network,
+            batch_size=max(self._shares(self.workload.spec.replicas.count)),
+            device=self.workload.device,
+            threads=self.workload.spec.resources.threads,
+        )
+
+    def _speed_test(self) -> SpeedTest:
+        """Measures the components on another device, with the mini-batch that they were measured with here."""
+        workload = self.workload
+        with self._batches() as batches:
+            batch = next(batches)
+        return SpeedTest(
+            workload.spec,
+            workload.facts.sample,
+            workload.facts.classes,
+            workload.code,
+            batch,
+            stage=0,
+        )
+
+    def _plan(
+        self,
+        costs: Costs,
+        stages: int,
+        partition: str | Sequence[int],
+        replicas: int,
+        *,
+        one_process: bool = False,
+        found: StageDevices | None = None,
+    ) -> Plan:
+        spec, found = self.workload.spec, found or StageDevices()
+        costs = _averaged(costs, spec, replicas, found.replica_link)
+        plan = make_plan(
+            method=spec.method.kind,
+            schedule=spec.schedule,
+            stages=stages,
+            replicas=replicas,
+            partition=partition,
+            in_flight=spec.pipeline.in_flight,
+            costs=costs,
+            cores=found.cores or self._cores(one_process),
+            stage_speed=() if one_process else stage_speeds(spec, stages, found),
+            steps_per_epoch=self.workload.facts.steps_per_epoch,
+            total_steps=self.workload.total_steps,
+            evaluation_batches=_evaluation_batches(self.workload.data),
+            micro_batches=spec.micro_batches,
+            virtual_stages=spec.virtual_stages,
+            shares=self._shares(replicas),
+            in_turns=one_process and stages * replicas > 1,
+            memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process),
+            memories=stage_memories(spec, stages, replicas, one_process=one_process),
+            links=() if one_process else stage_links(spec, stages, found),
+            nodes=found.nodes,
+            recomputes=spec.pipeline.activation_checkpointing,
+        )
+        plan = replace(plan, assumed=self.workload.data.assumed)
+        return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
+
+    def _shares(self, replicas: int) -> tuple[int, ...]:
+        """Samples of the first mini-batch for each replica."""
+        spec = self.workload.spec
+        given = spec.replicas.shares if replicas == spec.replicas.count else None
+        return first_shares(replicas, spec.data.batch_size, given)
+
+    def _cores(self, one_process: bool) -> int | None:
+        """Processors that the stages share; None if each stage has a device of its own."""
+        if one_process:
+            return self.workload.spec.resources.threads
+        return len(os.sched_getaffinity(0)) if self.workload.spec.resources.resolved_device == "cpu" else None
+
+
+def _first_time_s(spec: Spec) -> float:
+    """Seconds that the first mini-batch and the first evaluation may take longer than the others.
+
+    They compile what they use. On a GPU they load every kernel, and cuDNN tries its algorithms if it may.
+    """
+    on_gpu_s = _FIRST_ON_GPU_S if spec.resources.resolved_device == "cuda" else 0.0
+    return on_gpu_s + (_COMPILING_S if spec.run.compile else 0.0)
+
+
+def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]:
+    """Yield the notes that the user should read before the plan of a spec."""
+    processors, threads = len(os.sched_getaffinity(0)), spec.resources.threads
+    spare = processors - threads * (1 if one_process else spec.pipeline.stages * spec.replicas.count)
+    if spec.resources.resolved_device == "cpu" and costs.other_processors > max(0, spare) + BUSY:
+        yield (
+            f"other programs kept {costs.other_processors:.1f} of {processors} processors busy while the components "
+            "were measured, so the predicted times may be wrong"
+        )
+    if spec.pipeline.links and spec.pipeline.stages > 1:
+        links = ", then ".join(f"{link.bandwidth} and {link.latency}" for link in spec.pipeline.links)
+        yield (
+            "in one process no message is delayed: `pipeline.links` has no effect"
+            if one_process
+            else f"messages between stages are delayed as over links of {links}"
+        )
+
+
+def _averaged(costs: Costs, spec: Spec, replicas: int, link: Link | None) -> Costs:
+    """The costs with averages of gradients over the network between replicas, where it is known what is sent."""
+    sent_share = spec.replicas.compression.sent_share
+    if link is None or replicas == 1 or sent_share is None:
+        return costs
+    return averaged_over(
+        costs,
+        LinkCost(link.latency_s, max(link.up_s_per_byte, link.down_s_per_byte)),
+        ranks=replicas,
+        all_reduce=spec.replicas.all_reduce,
+        sent_share=sent_share,
+        interval=spec.replicas.average_interval(spec.optimizer.accumulate),
+    )
+
+
+def stage_links(spec: Spec, stages: int, found: StageDevices) -> tuple[Link | None, ...]:
+    """Between neighbouring stages: as the spec says, or else as measured between nodes.
+
+    Raises PlanError where messages cannot be delayed as the spec says.
+    """
+    if not spec.pipeline.links or stages == 1:
+        return found.links
+    several, on_gpus = len(set(found.nodes)) > 1, spec.resources.resolved_device == "cuda"
+    if several or on_gpus:
+        raise PlanError(
+            f"messages {'between several nodes' if several else 'of GPUs'} are not delayed",
+            key="pipeline.links",
+            hint="leave it out, or run on the processors of one machine",
+        )
+    given = [spec.pipeline.link(lower) for lower in range(stages)]
+    return tuple(
+        Link(link.latency_s, link.s_per_byte, link.s_per_byte, _NO_LIMIT_BYTES) for link in given if link is not None
+    )
+
+
+def stage_speeds(spec: Spec, stages: int, found: StageDevices) -> tuple[float, ...]:
+    """The speed of each stage's device relative to that of the costs: given, or found; (): all alike."""
+    given = spec.resources.stage_speed
+    if given == "auto":
+        return found.stage_speed
+    return given if len(given) == stages else ()
+
+
+def _evaluation_batches(data: Dataset) -> int:
+    splits = [split for split in ("validation", "test") if data.splits.get(split) is not None]
+    return sum(len(EvaluationBatches(data, split)) for split in splits)
+
+
+def _open_trial(spec: Spec, code: UserCode, study: Path) -> Workload:
+    """The workload of a trial. The study keeps what is found of its encoders."""
+    workload = Workload.open(spec, code, known=partial(cached_encoders, study / "costs", spec))
+    cache_encoders(study / "costs", spec, workload.network.encoders)
+    return workload
+
+
+def _require_memory(workload: Workload) -> None:
+    if workload.device.type == "cpu":
+        require_memory(workload.network, machine_memory_bytes())
+
+
+def require_whole_norms(spec: Spec, network: Network) -> None:
+    """Raise PlanError if batch normalisation in a user's block or a model from elsewhere would see micro-batches
+    instead of mini-batches.
+
+    The spec's checks know the built-in blocks only.
+    """
+    cut = SCHEDULES[spec.schedule].is_pipeline and spec.micro_batches > 1
+    if not cut or spec.pipeline.micro_batch_norm == "accept":
+        return
+    for index, encoder in enumerate(network.encoders):
+        if encoder.normalises_batches:
+            message, hint = micro_batch_norm_fault(f"block `{encoder.name}`", spec.micro_batches)
+            raise PlanError(message, hint=hint, key=encoder.key(index))
+
+
+def _require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
+    """Raise PlanError if batch normalisation would get one value of a channel: a single sample, of one pixel."""
+    if spec.replicas.sync_batch_norm:
+        return
+    data, batch_size = workload.data, spec.data.batch_size
+    shares = first_shares(spec.replicas.count, batch_size, spec.replicas.shares)
+    rest = data.num_train % batch_size if data.last_batch == "keep" else 0
+    if min(shares) // spec.micro_batches == 1:
+        which, key, hint = (
+            "a mini-batch" if batch_size == 1 else "a part of a mini-batch",
+            "data.batch_size",
+            "raise it",
+        )
+    elif rest and workload.total_steps >= data.steps_per_epoch and _least_of_part(spec, shares, rest) == 1:
+        which, key = (
+            "the last mini-batch of an epoch" if rest == 1 else "a part of the last mini-batch",
+            "data.last_batch",
+        )
+        hint = "set data.last_batch to drop, or choose another data.batch_size"
+    else:
+        return
+    index = workload.network.needs_two_samples
+    if index is not None:
+        raise PlanError(
+            f"{which} has one sample, in which component {index} (block `{workload.network.encoders[index].name}`) has "
+            "one value of each channel, and cannot normalise it",
+            key=key,
+            hint=hint,
+        )
+
+
+def _require_edges(network: Network) -> None:
+    """Raise PlanError if a user's own method sends what no edge between stages carries."""
+    if not isinstance(network.spec.method, OwnCode):
+        return
+    for after in range(len(network) - 1):
+        tensors = {
+            name: torch.empty((1, *shape), dtype=shape.dtype, device="meta")
+            for name, shape in network.edge(after).items()
+        }
+        try:
+            packed_layout(tensors, f"after component {after}")
+        except MessageError as error:
+            problem = error.problems[0]
+            raise PlanError(problem.message, hint=problem.hint, key="method.kind") from error
+
+
+def _least_of_part(spec: Spec, shares: Sequence[int], samples: int) -> int:
+    """The smallest part that a replica may get of a smaller mini-batch. Shares that are dealt anew may become any."""
+    return 1 if spec.replicas.balance == "dynamic_batch_size" else min(shares_of_part(shares, samples))

@@ -1,0 +1,75 @@
+"""The devices and links that the stages of a plan run on, and who finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from alray.planning.prediction.costs import Costs, Link
+
+if TYPE_CHECKING:
+    from alray.planning.prediction.plan import Plan
+    from alray.runtime.probe.device_speed import SpeedTest
+
+ALIKE = 0.1
+"""Two speeds count as equal if they differ by less. Two measurements of one device differ by up to this much."""
+
+
+@dataclass(frozen=True)
+class StageDevices:
+    """The devices that an engine has for the stages of a plan."""
+
+    stage_speed: tuple[float, ...] = ()
+    """Speed of each stage's device, relative to the device that the costs were measured on; (): all 1."""
+    cores: int | None = None
+    """Processors that all stages share; None: as many as on this machine."""
+    nodes: tuple[str, ...] = ()
+    """The node of each stage, replica by replica; (): all on one."""
+    links: tuple[Link | None, ...] = ()
+    """Between the nodes of neighbouring stages, as in `alray.planning.prediction.setting.StepSetting`."""
+    replica_link: Link | None = None
+    """The slowest between the replicas of a stage; None if those of each stage are on one node."""
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines about them for the user."""
+        lines = []
+        if self.stage_speed:
+            speeds = ", ".join(f"{speed:.2f}" for speed in self.stage_speed)
+            lines.append(f"relative to this machine, the devices of the stages have speeds of {speeds}")
+        if self.nodes:
+            lines.append(f"the stages are on {', '.join(self.nodes)}")
+        for stage, link in enumerate(self.links):
+            if link is not None:
+                lines.append(f"between stage {stage} and stage {(stage + 1) % len(self.links)}: {link}")
+        if self.replica_link is not None:
+            lines.append(f"between the replicas of a stage: {self.replica_link}")
+        return lines
+
+
+def rounded_speeds(speeds: list[float]) -> tuple[float, ...]:
+    """The speeds with those near 1 set to 1; () if all are."""
+    rounded = tuple(1.0 if abs(speed - 1.0) < ALIKE else speed for speed in speeds)
+    return () if set(rounded) == {1.0} else rounded
+
+
+class FindsDevices(Protocol):
+    """The part of an engine that the planner uses."""
+
+    def find_devices(
+        self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]
+    ) -> StageDevices | None:
+        """The devices that the next graph of this plan will run on; None if they are like this machine's.
+
+        Args:
+            costs: as measured on this machine.
+            speed_test: makes the measurement to run on other devices.
+            note: is called with a line about each device that could not be measured.
+        """
+
+    def room(self, stages: int, replicas: int) -> tuple[int, int]:
+        """The largest (stages, replicas), up to those given, that the nodes alive now could hold if they were empty.
+
+        Replicas are given up before stages, because a network may need all its stages. (0, 0) if nothing fits.
+        """

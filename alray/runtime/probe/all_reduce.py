@@ -1,0 +1,71 @@
+"""Measures how long it takes to average a component's gradients over the replicas.
+
+The real reduction runs between threads of this process, with the all-reduce and the compression of the run. What the
+network between hosts adds is in `alray.planning.prediction.all_reduce`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from statistics import median
+from typing import cast
+
+import torch
+import torch.distributed as dist
+
+from alray.config.sections.replicas import Replicas
+from alray.models.component import Component
+from alray.runtime.channel.all_reduce.registry import ALL_REDUCES
+from alray.runtime.channel.compression.layout import GradientLayout
+from alray.runtime.channel.compression.registry import make_compression
+from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
+
+_MOST_RANKS = 8  # with more threads, the time would be that of switching between threads
+_REPEATS = 7
+_TIMEOUT_S = 60.0
+
+
+def time_reduction(component: Component, replicas: Replicas, accumulate: int) -> float:
+    """Seconds per mini-batch, the median of repeats; 0 with one replica or without trainable parameters.
+
+    Args:
+        accumulate: mini-batches of an update. Where gradients or weights are averaged every k mini-batches, it is a
+            k-th of one average.
+    """
+    parameters = [parameter for parameter in component.parameters() if parameter.requires_grad]
+    if replicas.count == 1 or not parameters:
+        return 0.0
+    ranks = min(replicas.count, _MOST_RANKS)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    store, together = dist.HashStore(), threading.Barrier(ranks)
+
+    def rank_times(rank: int) -> list[float]:
+        group = dist.ProcessGroupGloo(store, rank, ranks, timedelta(seconds=_TIMEOUT_S))
+        layout = GradientLayout.of(parameters)
+        with communication_thread() as thread:
+            reducer = GradientReducer(
+                layout,
+                over=ALL_REDUCES[replicas.all_reduce](cast(dist.ProcessGroup, group), timeout_s=_TIMEOUT_S),
+                compression=make_compression(layout=layout, **replicas.compression.model_dump()),
+                thread=thread,
+            )
+            times = []
+            generator = torch.Generator().manual_seed(rank)
+            for _ in range(_REPEATS):
+                # Not zeros: `top_k` finds the largest of them in half of the time.
+                gradients = [torch.randn(each.shape, generator=generator).to(each) for each in parameters]
+                together.wait(_TIMEOUT_S)
+                began = time.perf_counter()
+                reducer.start(gradients, 1.0 / ranks)
+                reducer.wait()
+                times.append(time.perf_counter() - began)
+        return times
+
+    with ThreadPoolExecutor(max_workers=ranks) as threads:
+        found = [each.result() for each in [threads.submit(rank_times, rank) for rank in range(ranks)]]
+    seconds: float = median(max(times) for times in zip(*found, strict=True))
+    return seconds / replicas.average_interval(accumulate)

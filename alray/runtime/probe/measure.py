@@ -1,0 +1,299 @@
+"""The probe: measures the times of each component on this machine, and how much other stages slow it down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import median
+from typing import Any
+
+import torch
+
+from alray.config.user_code import FAULTS_OF_USER_CODE
+from alray.core.errors import RunError, UserCodeError
+from alray.data.batches import Batch
+from alray.models.component import Component, Exercise
+from alray.models.encoder import Tensors
+from alray.models.network import Network
+from alray.models.own_state import require_same_buffers, unsaved_buffers
+from alray.models.precision import require_precision
+from alray.planning.prediction.costs import ComponentCosts, Costs
+from alray.runtime.device import devices
+from alray.runtime.device.out_of_memory import is_out_of_memory, requested_text
+from alray.runtime.probe.all_reduce import time_reduction
+from alray.runtime.probe.contention import companions, measure_contention
+from alray.runtime.probe.estimate import estimate_costs
+from alray.runtime.probe.later_positions import require_no_later_position
+from alray.runtime.probe.micro_batch import MicroBatchTimes, time_micro_batches
+from alray.runtime.probe.neighbours import Neighbours, divide
+from alray.runtime.probe.other_programs import OtherPrograms
+from alray.runtime.probe.timing import Timed, Timing, time_actions
+
+_TRIED = "it was tried on the first mini-batch; correct the block, or the spec's fields for it"
+_WORK_S = 0.03  # least time of the work that is measured alone and next to other stages
+_TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
+_TOGETHER_S = 0.1  # of one mini-batch in neighbours, after which none is added that is of a known kind
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """How the components will run in training."""
+
+    device: torch.device
+    threads: int  # of each stage
+    deterministic: bool
+    tf32: devices.Tf32 = "convolutions"
+    pipeline: bool = False  # whether gradients travel between stages
+    micro_batches: int = 1  # equal parts of a mini-batch
+    others: int = 0  # number of other stages that compute on this machine at the same time
+
+
+def probe_costs(
+    network: Network, batch: Batch, surroundings: Surroundings, *, wait_until_quiet: Callable[[], None] = lambda: None
+) -> Costs:
+    """Costs measured on a real mini-batch; each time is the median of its repeats.
+
+    Components that differ in their weights only have the same costs. Threads, determinism and random numbers of the
+    process are restored.
+
+    Args:
+        wait_until_quiet: returns when no other process of this run takes processors; until then only sizes are counted.
+
+    Raises:
+        RunError: if a component fails.
+    """
+    device, threads, spec = surroundings.device, surroundings.threads, network.spec
+    incoming = batch.with_labels(device, network.dtype)
+    names = [network.alike(index) for index in range(len(network))]
+    kinds: dict[str, _Measured] = {}
+    reductions: dict[str, float] = {}
+    passed_on: dict[str, Tensors] = {}
+    work: Exercise | None = None
+    with companions(surroundings.others, threads=threads, nbytes=incoming["s"].nbytes) as others:
+        counted = estimate_costs(network, batch_size=len(batch.labels), device=device, threads=threads)
+        others.wait_until_ready()
+        wait_until_quiet()
+        other_programs = OtherPrograms()
+        with devices.configured(threads, surroundings.deterministic, device, surroundings.tf32):
+            require_precision(spec.run.precision, device)
+            for indices in divide(names, counted):
+                new = {names[index] for index in indices} - set(kinds)
+                exercises = _begun(network, names, indices, incoming, passed_on)
+                timing = Timing(share=len(new) / len(set(names)), on_cuda=device.type == "cuda")
+                measured = _measured(network, exercises, surroundings, timing)
+                for name in new:
+                    alike = [index for index in exercises if names[index] == name]
+                    kinds[name] = _mean_of([measured[index] for index in alike])
+                    exercise = exercises[alike[0]]
+                    reductions[name] = time_reduction(exercise.component, spec.replicas, spec.optimizer.accumulate)
+                    if network.tokens is not None:
+                        require_no_later_position(
+                            exercise.component, network.encoders[alike[0]], exercise.incoming, network.tokens
+                        )
+                    if kinds[name].train_s == max(kind.train_s for kind in kinds.values()):
+                        work = exercise
+            other_processors = other_programs.processors()
+            assert work is not None, "a network has a component"
+            contention = measure_contention(partial(_processor_s, work), others) if surroundings.others else 1.0
+            edge_latency_s, edge_s_per_byte = _time_packing(
+                max(component.output_bytes for component in counted.components)
+            )
+    components = [kinds[name] for name in names]
+    costs = replace(
+        counted,
+        source="probe",
+        components=tuple(
+            _with_times(component, kinds[name], reductions[name], surroundings)
+            for component, name in zip(counted.components, names, strict=True)
+        ),
+        processor_share=_processor_share(components, threads),
+        edge_latency_s=edge_latency_s,
+        edge_s_per_byte=edge_s_per_byte,
+        contention=contention,
+        other_processors=other_processors,
+    )
+    return _with_pipeline(costs, components, surroundings) if surroundings.pipeline else costs
+
+
+def _begun(
+    network: Network,
+    names: Sequence[str],
+    indices: range,
+    incoming: Tensors,
+    passed_on: dict[str, Tensors],
+) -> dict[int, Exercise]:
+    """Exercises of neighbours, by their index, each after one mini-batch.
+
+    Components of known kinds are left out where each one would be compiled, and where a mini-batch takes long: then
+    caches matter little.
+
+    Args:
+        incoming: what the first component of the network gets.
+        passed_on: what each kind of component passes on. This adds the new kinds.
+    """
+    labels = {"labels": incoming["labels"]}
+    exercises: dict[int, Exercise] = {}
+    took_s = 0.0
+    for index in indices:
+        name = names[index]
+        if name in passed_on and (network.spec.run.compile or took_s > _TOGETHER_S):
+            continue
+        given = passed_on[names[index - 1]] | labels if index > 0 else incoming
+        with _faults_of(network, index):
+            component = network.component(index, incoming["s"].device)
+            exercise = _exercise(network, component, given, len(given["s"]))
+            passed, seconds = _one_mini_batch(exercise)
+            if seconds > _TOGETHER_S:  # the first time, libraries also prepare themselves
+                _, seconds = _one_mini_batch(exercise)
+        exercises[index] = exercise
+        passed_on.setdefault(name, passed)
+        took_s += seconds
+    return exercises
+
+
+def _one_mini_batch(exercise: Exercise) -> tuple[Tensors, float]:
+    """What a component passes on, and the seconds of F, L and B."""
+    began = time.perf_counter()
+    exercise.forward()
+    exercise.label()
+    passed_on = exercise.passed_on
+    exercise.backward()
+    return passed_on, time.perf_counter() - began
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The measurements of a component, or the means over components of one kind."""
+
+    timed: Timed
+    micro_batch: MicroBatchTimes | None
+
+    @property
+    def train_s(self) -> float:
+        return sum(self.timed.medians[name] for name in _TRAINING)
+
+
+def _mean_of(alike: Sequence[_Measured]) -> _Measured:
+    """The means over components of one kind."""
+    micro_batches = [each.micro_batch for each in alike if each.micro_batch is not None]
+    return _Measured(
+        Timed.mean_of([each.timed for each in alike]), MicroBatchTimes.mean_of(micro_batches) if micro_batches else None
+    )
+
+
+def _measured(
+    network: Network, exercises: Mapping[int, Exercise], surroundings: Surroundings, timing: Timing
+) -> dict[int, _Measured]:
+    """The measurements of neighbours, by their index."""
+    blaming = partial(_faults_of, network)
+    buffers = {
+        index: {name: buffer.clone() for name, buffer in unsaved_buffers(each.component).items()}
+        for index, each in exercises.items()
+    }
+    local_losses = network.method.local_losses
+    timed = time_actions(Neighbours(exercises).mini_batch(local_losses=local_losses), timing, blaming)
+    for index, each in exercises.items():
+        require_same_buffers(buffers[index], unsaved_buffers(each.component), index)
+    micro_batches: dict[int, MicroBatchTimes] = {}
+    if surroundings.micro_batches > 1 and not local_losses:
+        parts = {index: _of_micro_batch(network, each, surroundings.micro_batches) for index, each in exercises.items()}
+        splits = not network.spec.run.compile
+        micro_batches = time_micro_batches(Neighbours(parts), timing, splits=splits, blaming=blaming)
+    return {index: _Measured(timed[index], micro_batches.get(index)) for index in exercises}
+
+
+def _of_micro_batch(network: Network, exercise: Exercise, micro_batches: int) -> Exercise:
+    """An exercise of the same component on the first of equal parts of its mini-batch."""
+    samples = len(exercise.incoming["s"]) // micro_batches
+    part = {name: tensor[:samples] for name, tensor in exercise.incoming.items()}
+    return _exercise(network, exercise.component, part, samples)
+
+
+@contextmanager
+def _faults_of(network: Network, index: int) -> Iterator[None]:
+    """Turn an error of the block into one that names component `index`."""
+    try:
+        yield
+    except FAULTS_OF_USER_CODE as error:
+        if is_out_of_memory(error):
+            raise RunError(
+                f"component {index} (block `{network.encoders[index].name}`) ran out of memory on the first "
+                f"mini-batch: {requested_text(error)}",
+                key=f"model.components[{index}]",
+                hint="use a smaller data.batch_size, a smaller component, or a device with more memory",
+            ) from error
+        if isinstance(error, UserCodeError):
+            raise error.with_hint(_TRIED) from error
+        raise RunError(
+            f"component {index} (block `{network.encoders[index].name}`) raised {type(error).__name__}: {error}",
+            key=f"model.components[{index}]",
+            hint=_TRIED,
+        ) from error
+
+
+def _exercise(network: Network, component: Component, incoming: Tensors, samples: int) -> Exercise:
+    shape, device = network.route_shape(component.index + 1), incoming["s"].device
+    route = torch.zeros(samples, *shape, dtype=shape.dtype, device=device)
+    return component.exercise(incoming, route, network.other_in_inference(component.index, samples, device))
+
+
+def _processor_s(exercise: Exercise) -> float:
+    """Processor seconds of one F, B and U. Wall time would also count the time that other processes run."""
+    began, times = time.perf_counter(), 0
+    busy = time.process_time()
+    while times == 0 or time.perf_counter() - began < _WORK_S:
+        for name in _TRAINING:
+            exercise.parts[name]()
+        times += 1
+    return (time.process_time() - busy) / times
+
+
+def _with_times(
+    component: ComponentCosts, kind: _Measured, reduce_s: float, surroundings: Surroundings
+) -> ComponentCosts:
+    times: dict[str, Any] = {**kind.timed.medians, "reduce_s": reduce_s}
+    times["backward_s"] += times["label_s"]  # B of the plan is both
+    component = replace(component, **times)
+    if kind.micro_batch is None:
+        return component
+    share = 1.0 / surroundings.micro_batches
+    return replace(
+        component,
+        forward_fixed_s=(kind.micro_batch.forward_s - component.forward_s * share) / (1.0 - share),
+        backward_fixed_s=(kind.micro_batch.backward_s - component.backward_s * share) / (1.0 - share),
+    )
+
+
+def _with_pipeline(costs: Costs, measured: list[_Measured], surroundings: Surroundings) -> Costs:
+    """The costs, with the ratios of a split backward pass if micro-batches were measured."""
+    split = [kind.micro_batch for kind in measured if kind.micro_batch and kind.micro_batch.input_gradient_s > 0]
+    if not split:
+        return costs
+    of_input = sum(times.input_gradient_s for times in split)
+    both = of_input + sum(times.weight_gradients_s for times in split)
+    return replace(
+        costs,
+        split_backward=both / sum(times.backward_s for times in split),
+        input_gradient_share=of_input / both,
+    )
+
+
+def _processor_share(measured: list[_Measured], threads: int) -> float:
+    """Share of the components' time in which processors were busy; a block may also wait."""
+    wall_s = sum(kind.timed.wall_s for kind in measured)
+    return min(1.0, sum(kind.timed.processor_s for kind in measured) / (wall_s * threads))
+
+
+def _time_packing(nbytes: int) -> tuple[float, float]:
+    """Seconds of latency of a message, and seconds per byte: each is packed once and copied to the receiver once."""
+    size = max(nbytes, 8 << 20)  # larger than the caches
+    source, target = torch.ones(size, dtype=torch.uint8), torch.zeros(size, dtype=torch.uint8)
+    times = []
+    for _ in range(7):
+        started = time.perf_counter()
+        target.copy_(source)
+        times.append(time.perf_counter() - started)
+    return 2.0e-4, 2.0 * median(times) / size

@@ -1,0 +1,195 @@
+"""The memory that a component needs, counted without allocating it.
+
+A component is built on the meta device. Its actions then run on tensors that have a device but no memory
+(`FakeTensorMode`). So the operations are those of the real device; its attention, for example, keeps other tensors
+than that of the meta device. A block that fails on such tensors, because it reads their values, is counted on the meta
+device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import astuple, dataclass
+from weakref import ref
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from alray.config.user_code import FAULTS_OF_USER_CODE
+from alray.models.component import Component, Exercise
+from alray.models.network import Network
+from alray.runtime.probe.memory_meter import MemoryMeter
+from alray.runtime.probe.recurrent_operations import recurrent_operations
+
+_LENGTHS = (8, 16)  # of the sequences at which recurrent layers are counted
+_FEW_SAMPLES = 2  # batch normalisation refuses a single sample
+_META = torch.device("meta")
+
+
+@dataclass(frozen=True)
+class ComponentMemory:
+    """Bytes of one component in training, without weights and optimizer state. `ComponentCosts` explains the names."""
+
+    activation_bytes: int
+    forward_peak_bytes: int
+    backward_peak_bytes: int
+    backward_fixed_bytes: int
+    adding_peak_bytes: int
+    adding_fixed_bytes: int
+    update_peak_bytes: int
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """Bytes: retained after F and L; and the peaks of F with L, of B, of a B that adds to gradients, and of U."""
+
+    retained: int
+    forward: int
+    backward: int
+    adding: int
+    update: int
+
+
+def component_memory(network: Network, index: int, batch_size: int, device: torch.device) -> ComponentMemory:
+    """The memory of component `index` for mini-batches of `batch_size` samples of full length on `device`.
+
+    Nothing is allocated. This draws from the global random stream; the caller must restore it.
+    """
+    at = device
+    try:
+        whole = _count(network, index, batch_size, at, device)
+    except FAULTS_OF_USER_CODE:
+        at = _META  # the block has run there before, when the shape of its output was found
+        whole = _count(network, index, batch_size, at, device)
+    backward_fixed = adding_fixed = 0
+    # Mini-batches are cut only where gradients travel. Two sizes give a line; its intercept is what does not depend on
+    # the number of samples.
+    if not network.method.local_losses and batch_size > _FEW_SAMPLES:
+        few = _count(network, index, _FEW_SAMPLES, at, device)
+        backward_fixed = _intercept(few.backward, whole.backward, batch_size)
+        adding_fixed = _intercept(few.adding, whole.adding, batch_size)
+    return ComponentMemory(
+        activation_bytes=whole.retained,
+        forward_peak_bytes=whole.forward,
+        backward_peak_bytes=whole.backward,
+        backward_fixed_bytes=backward_fixed,
+        adding_peak_bytes=whole.adding,
+        adding_fixed_bytes=adding_fixed,
+        update_peak_bytes=whole.update,
+    )
+
+
+def _intercept(few: int, whole: int, batch_size: int) -> int:
+    per_sample = (whole - few) / (batch_size - _FEW_SAMPLES)
+    return max(0, round(few - _FEW_SAMPLES * per_sample))
+
+
+def _count(network: Network, index: int, samples: int, device: torch.device, target: torch.device) -> _Counted:
+    """The bytes for this number of samples.
+
+    A recurrent layer over rows of different lengths does many operations at each position. Counting them takes long,
+    and each position adds the same number of bytes. So sequences are counted at two short lengths, and the line
+    through both is extended to the full length.
+
+    Args:
+        target: where the component will train.
+    """
+    component = network.component(index, "meta")
+    encoder = network.encoders[index]
+    recurrent = any(isinstance(module, nn.RNNBase) for module in component.modules())
+    by_positions = recurrent and ("mask" in encoder.takes_along or device.type == "meta")
+    positions = encoder.input[0]
+    if not by_positions or positions <= _LENGTHS[1]:
+        return _count_at(network, index, samples, device, target, None)
+    short, longer = (_count_at(network, index, samples, device, target, length) for length in _LENGTHS)
+    ratio = (positions - _LENGTHS[0]) / (_LENGTHS[1] - _LENGTHS[0])
+    return _Counted(
+        *(round(low + ratio * (high - low)) for low, high in zip(astuple(short), astuple(longer), strict=True))
+    )
+
+
+def _count_at(
+    network: Network, index: int, samples: int, device: torch.device, target: torch.device, positions: int | None
+) -> _Counted:
+    """The bytes for sequences of this many positions; None: of full length.
+
+    Where a mini-batch may be cut, a second one follows and adds to the gradients of the first, as a micro-batch does.
+    """
+    component = network.component(index, "meta")
+    for optimizer in component.optimizers().values():
+        optimizer.update_as_on(target)
+    with _without_memory(component, device):
+        incoming = network.training_input(index, samples, device)
+        for name in ("s", "mask"):
+            if positions is not None and name in incoming:
+                incoming[name] = incoming[name][:, :positions].clone()
+        route = network.route_shape(index + 1).empty(samples, device)
+        outside = [*component.parameters(), *component.buffers(), *incoming.values(), route]
+        exercise = component.exercise(incoming, route)
+        with MemoryMeter(outside) as meter:
+            retained, forward, backward = _run(exercise, meter)
+            adding = 0
+            if not network.method.local_losses:
+                with_gradients = meter.held_bytes
+                adding = _run(exercise, meter, add=True)[2] - with_gradients
+            # The first update creates the optimizer's state; the second is like all later ones.
+            for _ in range(2):
+                before = meter.mark()
+                exercise.update()
+                update = meter.peak_bytes - before
+    return _Counted(retained, forward, backward, adding, update)
+
+
+def _run(exercise: Exercise, meter: MemoryMeter, *, add: bool = False) -> tuple[int, int, int]:
+    """F, L and B of a mini-batch: what F and L leave, the peak of both, and the peak of B, in bytes.
+
+    The peak of B includes the gradient that comes in and the one that goes out.
+
+    Args:
+        add: see `Exercise.backward`.
+    """
+    before = meter.mark()
+    exercise.forward()
+    exercise.label()
+    retained, forward = meter.held_bytes - before, meter.peak_bytes - before
+    meter.mark()
+    exercise.backward(add=add)
+    backward = meter.peak_bytes - before
+    exercise.passed_on = {}
+    return retained, forward, backward
+
+
+@contextmanager
+def _without_memory(component: Component, device: torch.device) -> Iterator[None]:
+    """Inside, `component` (built on the meta device) and all new tensors appear to be on `device`.
+
+    Parameters are swapped, not replaced, because the component's optimizers hold them too.
+    """
+    if device.type == "meta":
+        with torch.device(device):
+            yield
+        return
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    recurrent = [module for module in component.modules() if isinstance(module, nn.RNNBase)]
+    for layer in recurrent:
+        layer._flat_weight_refs.clear()  # a tensor with weak references cannot be swapped
+    for parameter in component.parameters():
+        torch.utils.swap_tensors(parameter, _fake(parameter, mode, device))
+    for module in component.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            module._buffers[name] = _fake(buffer, mode, device)
+    for layer in recurrent:
+        layer._flat_weight_refs = [None if weight is None else ref(weight) for weight in layer._flat_weights]
+    with mode, recurrent_operations() if recurrent else nullcontext(), torch.device(device):
+        yield
+
+
+def _fake(tensor: torch.Tensor, mode: FakeTensorMode, device: torch.device) -> FakeTensor:
+    """A tensor with the shape and type of `tensor`, on `device`, without memory."""
+    fake = FakeTensor(mode, torch.empty_like(tensor, device="meta"), device)
+    fake.requires_grad_(tensor.requires_grad)
+    if isinstance(tensor, nn.Parameter):
+        fake._is_param = True
+    return fake

@@ -1,0 +1,233 @@
+"""Drive a run: start a graph and poll it; if it fails, start another one from the last checkpoint."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from alray.core.errors import AlrayError, RunError, StageError
+from alray.core.run_folder.records import Record, Status, write_json
+from alray.core.run_folder.store import require_not_deleted
+from alray.core.storage.appended import appending
+from alray.core.storage.location import Location
+from alray.planning.prediction.plan import Plan
+from alray.runtime.graph.graph import Graph
+from alray.runtime.options import Options
+from alray.runtime.runner.policy import NextStep, judge
+from alray.runtime.runner.recorder import Recorder
+from alray.runtime.stage.assignment import Assignment, Start
+from alray.runtime.stage.telemetry import StageStatus
+from alray.runtime.stage.workload import Workload
+
+_LEARNED_NOTHING = (
+    "the run learned nothing: every parameter is as it was before the first mini-batch. No gradient reaches one that "
+    "is trained (is it frozen, detached or multiplied by 0?), or the learning rate is too small to change one"
+)
+
+POLL_S = 0.4
+"""Seconds between two polls of the stages."""
+
+
+class Observer(Protocol):
+    """Shows a run to the user while it is running."""
+
+    def statuses(self, statuses: Sequence[StageStatus]) -> None:
+        """Called with the answers of every poll."""
+
+    def planned(self, plan: Plan) -> None:
+        """Called with the plan before anything runs."""
+
+    def record(self, record: Record) -> None:
+        """Called with every record as it is written."""
+
+    def doing(self, what: str) -> None:
+        """Called when the run turns to something that takes a while, such as "opening the data"."""
+
+    def note(self, message: str) -> None:
+        """Called with one line about something that happened."""
+
+
+class Interrupts(Protocol):
+    """How often the user asked to stop: once for after this mini-batch, twice for at once."""
+
+    @property
+    def count(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. `step` is that of the last checkpoint.
+
+    Attributes:
+        lost: it failed because a process, a node or a connection was lost too often; elsewhere or later the same spec
+            may come to its end.
+    """
+
+    status: Status
+    step: int
+    error: AlrayError | None = None
+    lost: bool = False
+
+
+@dataclass
+class Driver:
+    """Drives one run.
+
+    Attributes:
+        new_graph: makes a graph for a plan, not started.
+        assign: makes the assignments of all stages for a plan and a start.
+        replan: is called after a failure; it returns the plan for what is left of the cluster.
+        stop_after: as in `Options`; the assignments say the same.
+    """
+
+    run_dir: Location
+    plan: Plan
+    total_steps: int
+    max_failures: int
+    new_graph: Callable[[Plan], Graph]
+    assign: Callable[[Plan, Start], Sequence[Assignment]]
+    replan: Callable[[Plan], Plan]
+    recorder: Recorder
+    observer: Observer
+    interrupts: Interrupts
+    stop_after: int | None = None
+
+    def run(self, start: Start) -> Outcome:
+        """Run from `start` to the end.
+
+        After a failure it continues from the last checkpoint, at most `max_failures` times without a newer checkpoint.
+        """
+        failures, failed_at = 0, -1
+        while True:
+            next_step, step = self._attempt(start)
+            if next_step.kind == "finished":
+                reached = self.recorder.last.step
+                if reached < self.total_steps and (self.interrupts.count or reached == self.stop_after):
+                    self.recorder.event("interrupted", "stopped on request, after a checkpoint", step=reached)
+                    return Outcome("interrupted", reached)
+                if not self.recorder.learned:
+                    self.recorder.event("warning", _LEARNED_NOTHING, step=reached)
+                self.recorder.event("finished", "every mini-batch is done", step=reached)
+                return Outcome("finished", reached)
+            checkpoint = self.recorder.last.step
+            if next_step.kind == "interrupted":
+                self.recorder.event("interrupted", "stopped at once, on request", step=step)
+                return Outcome("interrupted", checkpoint)
+            error = next_step.error or RunError("the run failed")
+            self._write_failure(next_step, error, step)
+            failures = failures + 1 if checkpoint <= failed_at else 1
+            failed_at = max(failed_at, checkpoint)
+            if not next_step.again or failures > self.max_failures:
+                if next_step.again:
+                    error = _given_up(error, failures, checkpoint)
+                self.recorder.event("failed", str(error), step=step, stage=next_step.stage)
+                return Outcome("failed", checkpoint, error, lost=next_step.again)
+            if self.interrupts.count:
+                self.recorder.event("interrupted", "stopped on request, after a failure", step=checkpoint)
+                return Outcome("interrupted", checkpoint)
+            start = self.recorder.last
+            self.observer.note(f"{error}; continuing from mini-batch {start.step}")
+            try:
+                self.plan = self.replan(self.plan)
+            except AlrayError as nowhere:
+                self.recorder.event("failed", str(nowhere), step=step)
+                return Outcome("failed", checkpoint, nowhere, lost=True)
+            self.recorder.event("resumed", f"continuing from mini-batch {start.step}", step=start.step)
+
+    def _attempt(self, start: Start) -> tuple[NextStep, int]:
+        """Run one graph from its start to its end; return how it ended, and its last mini-batch."""
+        write_json(self.run_dir / "plan.json", self.plan.as_json())
+        graph = self.new_graph(self.plan)
+        stop_requested, lost_at = False, None
+        deadline_s = self.plan.deadline_s if graph.ends_what_hangs else math.inf
+        step = start.step
+        try:
+            self.recorder.begin(self.plan, start.step)
+            try:
+                graph.start(self.assign(self.plan, start))
+            except AlrayError as error:
+                return NextStep("failed", None, error, again=isinstance(error, StageError)), step
+            while True:
+                try:
+                    statuses = graph.poll(POLL_S)
+                except StageError as error:
+                    return NextStep("failed", None, error, again=True), step
+                require_not_deleted(self.run_dir)
+                for status in statuses:
+                    self.recorder.take(status.reports, replica=status.replica)
+                step = max(step, min(status.step for status in statuses))
+                self.observer.statuses(statuses)
+                if any(status.error is not None for status in statuses) and lost_at is None:
+                    lost_at = time.monotonic()
+                lost_since_s = time.monotonic() - lost_at if lost_at is not None else 0.0
+                next_step = judge(statuses, deadline_s=deadline_s, lost_since_s=lost_since_s)
+                if next_step.kind != "wait":
+                    return next_step, step
+                if self.interrupts.count > 1:
+                    return NextStep("interrupted"), step
+                if self.interrupts.count and not stop_requested:
+                    stop_requested = True
+                    self.observer.note("stopping after this mini-batch and its checkpoint; again to stop at once")
+                    graph.request_stop()
+        finally:
+            graph.close()
+
+    def _write_failure(self, next_step: NextStep, error: AlrayError, step: int) -> None:
+        """Append the whole traceback to the stage's log, and one line of it to the records.
+
+        Raises `error` itself if the run folder cannot be written: what failed first is the cause to report.
+        """
+        try:
+            if next_step.detail and next_step.stage is not None:
+                log = self.run_dir / "logs" / f"stage-{next_step.stage}.log"
+                log.parent.mkdir(exist_ok=True)
+                with appending(log) as file:
+                    file.write(next_step.detail)
+            self.recorder.event("failure", str(error), step=step, stage=next_step.stage)
+        except (OSError, AlrayError) as unwritten:
+            self.observer.note(f"the failure could not be written to the run folder: {unwritten}")
+            raise error from unwritten
+
+
+def _given_up(error: AlrayError, failures: int, checkpoint: int) -> RunError:
+    """The last failure of a run that gives up, with its hint and that of `run.max_failures`."""
+    problem = error.problems[0]
+    hints = [problem.hint, "raise run.max_failures, or correct the cause and `alray resume` the run"]
+    return RunError(
+        f"{replace(problem, hint=None)}; that was failure {failures} since the checkpoint at mini-batch {checkpoint}",
+        hint="; ".join(hint for hint in hints if hint),
+    )
+
+
+def assignments(
+    workload: Workload, plan: Plan, start: Start, run_dir: Location, started_wall_s: float, options: Options
+) -> list[Assignment]:
+    """The assignment of every stage, replica by replica.
+
+    Args:
+        started_wall_s: `time.time()` when the run began, less the time it stood still.
+    """
+    least_share = workload.least_share
+    return [
+        Assignment(
+            spec=workload.spec,
+            plan=plan,
+            data=workload.facts,
+            total_steps=workload.total_steps,
+            stage=stage,
+            replica=replica,
+            run_dir=run_dir,
+            code=workload.code,
+            started_wall_s=started_wall_s,
+            start=start,
+            encoders=tuple(workload.network.encoders),
+            least_share=least_share,
+            profile=options.profile,
+            stop_after=options.stop_after,
+        )
+        for replica in range(plan.replicas)
+        for stage in range(plan.stages)
+    ]

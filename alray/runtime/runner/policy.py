@@ -1,0 +1,82 @@
+"""The failure policy: from the stages' statuses to what the driver does next, and which stage is at fault."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from alray.core.errors import AlrayError, ChannelError, ProcessLost, StageError
+from alray.runtime.stage.telemetry import StageStatus
+
+GRACE_S = 5.0
+"""Seconds that stages with a lost connection wait for Ray to report which stage died."""
+
+FIRST_FACTOR = 8.0
+"""A stage that still loads libraries, data and weights may take this many times the deadline, and so may an action of a
+kind that it has not done before: code may load, compile or allocate what it needs when it is first used."""
+
+_HINT = "if that is healthy, raise run.deadline_s"
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """What follows from a poll of the stages: the attempt continues, or it has ended.
+
+    `interrupted`: the user asked to stop at once.
+
+    Attributes:
+        again: whether continuing from the last checkpoint can help.
+    """
+
+    kind: Literal["wait", "interrupted", "finished", "failed"]
+    stage: int | None = None
+    error: AlrayError | None = None
+    again: bool = False
+    detail: str = ""
+
+
+WAIT = NextStep("wait")
+
+
+def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: float) -> NextStep:
+    """Judge one poll.
+
+    A stage that died is at fault. A stage that only lost a neighbour is not: the driver first waits for Ray to report a
+    death. A stage that lost a process of its own (a loader worker) may continue with a new one. Any other error that a
+    stage's code raised ends the run: the same bits would raise it again.
+
+    Args:
+        deadline_s: how long a stage may be silent, or busy with one action; `run.deadline_s` of the spec.
+        lost_since_s: how long ago a stage first reported a lost neighbour (0: none has).
+    """
+    for status in statuses:
+        if status.dead:
+            return NextStep("failed", status.stage, status.error, again=True, detail=status.detail)
+    for status in statuses:
+        if status.error is not None and not isinstance(status.error, ChannelError):
+            again = isinstance(status.error, ProcessLost)
+            return NextStep("failed", status.stage, status.error, again=again, detail=status.detail)
+    for status in statuses:
+        if status.silent_s > deadline_s:
+            error = StageError(
+                f"stage {status.stage} has not answered for {status.silent_s:.0f} s (deadline {deadline_s:.0f} s): "
+                "its process is stopped or its node is gone",
+                hint=_HINT,
+            )
+            return NextStep("failed", status.stage, error, again=True)
+        first = status.first_time or status.activity == "starting"
+        limit_s = deadline_s * (FIRST_FACTOR if first else 1.0)
+        if status.activity in ("compute", "starting") and status.activity_s > limit_s and not status.finished:
+            error = StageError(
+                f"stage {status.stage} has been busy with one action ({status.activity}) for "
+                f"{status.activity_s:.0f} s (deadline {limit_s:.0f} s)",
+                hint=_HINT,
+            )
+            return NextStep("failed", status.stage, error, again=True)
+    lost = [status for status in statuses if isinstance(status.error, ChannelError)]
+    if lost and lost_since_s > GRACE_S:
+        return NextStep("failed", lost[0].stage, lost[0].error, again=True, detail=lost[0].detail)
+    if all(status.finished and status.error is None for status in statuses):
+        return NextStep("finished")
+    return WAIT

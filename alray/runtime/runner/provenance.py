@@ -1,0 +1,136 @@
+"""Where a run comes from: its spec, when and where it ran, on which code and which libraries."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+import subprocess
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from alray.config.loading.load import dump_spec, read_document
+from alray.config.sections.spec import Spec
+from alray.core.errors import SpecError, printable
+from alray.core.run_folder.records import read_environment, replace_file, write_json
+from alray.core.storage.location import Location
+from alray.runtime.planner.micro_batches import as_saved
+from alray.runtime.stage.workload import Workload
+
+_WITH_PASSWORD = re.compile(r"://[^/@\s]*@")
+"""In a URL: a user and a password. They are in no record."""
+_NAMES_PROGRAMS = r"^(filter\.|extensions\.partialclone|remote\..*\.promisor)"
+_QUIETLY = ("-c", "core.fsmonitor=false")
+_GIT_S = 5.0  # in a large repository git may take longer
+
+
+def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, Any], command: Sequence[str]) -> None:
+    """Write `spec.yaml` and `environment.json`.
+
+    The command that began a run stays when it is resumed; those that resumed it are kept after it.
+
+    Args:
+        surroundings: the machine and the engine.
+        command: what was typed.
+    """
+    given, earlier = _given(run_dir, workload.spec), read_environment(run_dir) or {}
+    typed = [printable(_WITH_PASSWORD.sub("://", word)) for word in command]
+    file, text = run_dir / "spec.yaml", dump_spec(as_saved(workload.spec))
+    before = [_sha256(file.read_bytes())] if file.is_file() else []
+    origin = {
+        "date": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "host": platform.node(),
+        "command": earlier.get("command") or typed,
+        "resumed_by": [*(earlier.get("resumed_by") or []), typed] if earlier.get("command") else [],
+        "git": git_state(workload.code.root),
+        "packages": _packages(),
+        "given": given,
+        "data_sha256": _sha256(workload.facts.identity.model_dump_json().encode()),
+        "spec_sha256": [*before, _sha256(text.encode())],
+    }
+    # Both hashes are there before the file changes: a crash between the two writes spoils no resume.
+    write_json(run_dir / "environment.json", {**surroundings, **origin})
+    replace_file(file, text)
+
+
+def require_own_spec(run_dir: Location) -> None:
+    """Raise SpecError if `spec.yaml` is not what alray wrote. Folders of older versions do not tell."""
+    file, known = run_dir / "spec.yaml", (read_environment(run_dir) or {}).get("spec_sha256")
+    if known is not None and _sha256(file.read_bytes()) not in known:
+        raise SpecError(
+            "spec.yaml was changed since alray wrote it",
+            file=str(file),
+            hint="restore it, and give changes as overrides",
+        )
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _given(run_dir: Location, spec: Spec) -> dict[str, Any] | None:
+    """The values that the user wrote in a spec, overrides included; of a resumed run, those of its first start and
+    what the resume changed. None where a run of an older version is resumed, which did not keep it."""
+    origin = read_environment(run_dir)
+    if origin is None:
+        return spec.model_dump(mode="json", exclude_unset=True)
+    before = origin.get("given")
+    saved = read_document(run_dir / "spec.yaml").value
+    return None if before is None else _written(spec.model_dump(mode="json"), saved, before)
+
+
+def _written(now: dict[str, Any], saved: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """The keys of `now` that `before` has too, and those whose values differ from `saved`."""
+    found = {}
+    for key, value in now.items():
+        if isinstance(value, dict) and isinstance(saved.get(key), dict):
+            own = before.get(key)
+            if inner := _written(value, saved[key], own if isinstance(own, dict) else {}):
+                found[key] = inner
+        elif key in before or value != saved.get(key):
+            found[key] = value
+    return found
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """The commit of the repository around a folder, and whether a file in it was changed since; None without one.
+
+    The repository may be a stranger's, who can name programs in its configuration that git runs to compare files. Then
+    it is not asked what was changed.
+    """
+    folder = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    named = _git(folder, "config", "--show-scope", "--get-regexp", _NAMES_PROGRAMS) or ""
+    if any(line.startswith(("local", "worktree")) for line in named.splitlines()):
+        return {"commit": commit, "dirty": None}
+    changed = _git(folder, *_QUIETLY, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
+    return {"commit": commit, "dirty": None if changed is None else bool(changed)}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=_GIT_S, check=True
+        )
+    except (FileNotFoundError, subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        return None  # no git, no repository, or one that is too large
+    return done.stdout.strip()
+
+
+@cache
+def _packages() -> dict[str, str]:
+    """The versions of what alray requires, as far as it is installed, and of what it uses through torchvision."""
+    versions = {}
+    required = [each for each in metadata.requires("alray") or () if "dev" not in each]
+    for name in ("numpy", "pillow", *(re.split(r"[^\w.-]", each, maxsplit=1)[0] for each in required)):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue  # of an extra that is not installed
+    return versions

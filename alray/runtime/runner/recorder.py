@@ -1,0 +1,238 @@
+"""Turn what the stages report into records.
+
+The losses of a mini-batch are merged into one record. A checkpoint is completed when every stage has written its part.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from alray.core.errors import AlrayError, RunError
+from alray.core.run_folder.records import (
+    CheckpointRecord,
+    EventRecord,
+    PlanRecord,
+    Record,
+    StepRecord,
+    Writer,
+)
+from alray.core.run_folder.store import prune, require_own, step_folder, write_manifest
+from alray.core.storage.location import Location
+from alray.planning.prediction.plan import Plan
+from alray.runtime.runner.engines import Engine
+from alray.runtime.stage.assignment import Start, start_from
+from alray.runtime.stage.telemetry import CheckpointPart, Losses, Telemetry
+from alray.runtime.stage.workload import DataFacts, Workload
+
+
+@contextmanager
+def recording(
+    run_dir: Location,
+    workload: Workload,
+    environment: dict[str, Any],
+    started_wall_s: float,
+    engine: Engine,
+    observers: Sequence[Callable[[Record], None]],
+) -> Iterator[Recorder]:
+    """The recorder of a run. It is closed with the block.
+
+    The other arguments are those of `Recorder`.
+
+    Args:
+        engine: has marked the run folder, and hears every record.
+    """
+    spec = workload.spec
+    recorder = Recorder(
+        run_dir,
+        facts=workload.facts,
+        batch_size=spec.data.batch_size,
+        keep=spec.run.checkpoint.keep if spec.run.checkpoint else 1,
+        environment=environment,
+        started_wall_s=started_wall_s,
+        observers=[engine.record, *observers],
+        token=engine.run_token,
+    )
+    try:
+        yield recorder
+    except BaseException:
+        with suppress(OSError, AlrayError):  # what failed first is the cause to report
+            recorder.close()
+        raise
+    recorder.close()
+
+
+class Recorder:
+    """Writes `records.jsonl` and the checkpoints' manifests of one run."""
+
+    def __init__(
+        self,
+        run_dir: Location,
+        *,
+        facts: DataFacts,
+        batch_size: int,
+        keep: int,
+        environment: dict[str, Any],
+        started_wall_s: float,
+        observers: Sequence[Callable[[Record], None]],
+        token: str,
+    ) -> None:
+        """
+        Args:
+            keep: number of checkpoints to keep.
+            environment: goes into every manifest; with the `engine`.
+            started_wall_s: `time.time()` when the run began, less the time it stood still.
+            observers: are called with every record as it comes.
+            token: with which the run folder is marked (`alray.core.run_folder.store.mark`).
+        """
+        self.run_dir = run_dir
+        self._writer = Writer(run_dir / "records.jsonl", require=lambda: require_own(run_dir, token))
+        self._facts = facts
+        self._batch_size = batch_size
+        self._keep = keep
+        self._environment = environment
+        self._started_wall_s = started_wall_s
+        self._observers = observers
+        self._token = token
+        self.last = Start()
+        """The last checkpoint. The folder is not asked for it: a client of NFS may have a list that is a minute old."""
+        self.learned = True
+        """Whether training changed a parameter, as far as the final checkpoint tells."""
+        self._plan: Plan | None = None
+        self._losses: dict[int, list[tuple[int, Losses]]] = {}  # by mini-batch, each with its replica
+        self._parts: dict[tuple[int, bool], list[CheckpointPart]] = {}
+        """The parts of checkpoints that are not complete yet. After the evaluation that ends a run a second, final one
+        may follow the first after the same mini-batch."""
+
+    def began(self, plan: Plan, start: Start, *, again: bool) -> None:
+        """Record that the run starts with this plan, or continues `again` from a checkpoint."""
+        self.last = start
+        if again:
+            self.event("resumed", f"continuing from mini-batch {start.step}", step=start.step)
+        else:
+            self.event(
+                "started", f"{plan.method}, {plan.schedule_name}, partition {list(plan.partition)}", step=start.step
+            )
+
+    def begin(self, plan: Plan, step: int) -> None:
+        """Begin an attempt with this plan after `step` mini-batches. Incomplete parts of earlier ones are dropped."""
+        self._plan = plan
+        self._losses.clear()
+        self._parts.clear()
+        self.write(PlanRecord(**self._position(step), plan=plan.as_json(), engine=self._environment.get("engine")))
+
+    def event(
+        self,
+        event: Literal["started", "resumed", "failure", "interrupted", "finished", "failed", "warning"],
+        message: str,
+        *,
+        step: int,
+        stage: int | None = None,
+    ) -> None:
+        date = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self.write(EventRecord(**self._position(step), event=event, message=message, stage=stage, date=date))
+
+    def write(self, record: Record) -> None:
+        self._writer.write(record)
+        for observe in self._observers:
+            observe(record)
+
+    def take(self, reports: Sequence[Telemetry], *, replica: int) -> None:
+        """Record what a stage reported."""
+        for report in reports:
+            if isinstance(report, Losses):
+                self._take_losses(report, replica)
+            elif isinstance(report, CheckpointPart):
+                self._take_part(report)
+            else:
+                self.write(report)
+
+    def _take_losses(self, report: Losses, replica: int) -> None:
+        """Write the losses of a mini-batch once every stage has reported its own.
+
+        Over replicas this is the mean over all samples, so each replica counts by its number of samples.
+        """
+        assert self._plan is not None
+        heard = self._losses.setdefault(report.step, [])
+        heard.append((replica, report))
+        if len(heard) < self._plan.stages * self._plan.replicas:
+            return
+        del self._losses[report.step]
+        samples = sum({replica: each.samples for replica, each in heard}.values())
+        losses: dict[int, dict[str, float]] = {}
+        for _, each in heard:
+            weight = each.samples / samples if self._plan.replicas > 1 else 1.0
+            for index, named in each.losses.items():
+                total = losses.setdefault(index, dict.fromkeys(named, 0.0))
+                for name, value in named.items():
+                    total[name] += weight * value
+        position = {**self._position(report.step), "time_s": max(each.time_s for _, each in heard)}
+        self.write(StepRecord(**position, losses=dict(sorted(losses.items())), lr=report.lr))
+
+    def _take_part(self, report: CheckpointPart) -> None:
+        """Complete a checkpoint once every stage of every replica has written its part.
+
+        Raises RunError if the replicas do not hold the same parameters, or if another process continues this run.
+        """
+        assert self._plan is not None
+        checkpoint = (report.step, report.final)
+        parts = self._parts.setdefault(checkpoint, [])
+        parts.append(report)
+        if len(parts) < self._plan.stages * self._plan.replicas:
+            return
+        del self._parts[checkpoint]
+        _require_same_parameters(parts, report.step)
+        self.learned = not all(part.untrained for part in parts)
+        files = [file for part in parts for file in part.files]
+        position = self._position(report.step)
+        require_own(self.run_dir, self._token)
+        self._writer.sync()  # no record is missing from before a checkpoint
+        manifest = write_manifest(
+            self.run_dir,
+            step=report.step,
+            epoch=position["epoch"],
+            samples=position["samples"],
+            partition=self._plan.partition,
+            files=files,
+            environment=self._environment,
+            shares=report.shares,
+            standing=next((part.standing for part in parts if part.standing is not None), None),
+            data=self._facts.identity,
+        )
+        self.last = start_from(self.run_dir, manifest)
+        self.write(
+            CheckpointRecord(
+                **position,
+                path=f"checkpoints/{step_folder(report.step)}",
+                bytes=sum(entry.bytes for entry in files),
+                duration_s=max(part.duration_s for part in parts),
+            )
+        )
+        # Not before it is asked once more: who continues this run from now on finds the checkpoint written here.
+        require_own(self.run_dir, self._token)
+        prune(self.run_dir, self._keep, manifest)
+
+    def _position(self, step: int) -> dict[str, Any]:
+        return {
+            "time_s": time.time() - self._started_wall_s,
+            "step": step,
+            "epoch": step / self._facts.steps_per_epoch,
+            "samples": self._facts.samples(step, self._batch_size),
+        }
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _require_same_parameters(parts: Sequence[CheckpointPart], step: int) -> None:
+    found: dict[int, str] = {}
+    for part in parts:
+        for index, sha256 in part.parameters:
+            if found.setdefault(index, sha256) != sha256:
+                raise RunError(
+                    f"the replicas of component {index} do not hold the same parameters after mini-batch {step}",
+                    hint="a block may change its parameters only through gradients; if yours do, report this as a bug",
+                )

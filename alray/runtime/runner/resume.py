@@ -1,0 +1,416 @@
+"""Resuming a run. Unless the user allows more, a resume may change how a run is laid out on devices, how long it is and
+what it writes, and never what it computes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from alray.config.loading.data_files import keys_of_files, missing_files
+from alray.config.loading.inputs import load_own_spec, names_code
+from alray.config.loading.load import LoadedSpec, load_spec
+from alray.config.loading.source_locations import SourceLocations
+from alray.config.sections.data import OwnData, TextSection
+from alray.config.sections.replicas import AverageEvery
+from alray.config.sections.spec import Spec
+from alray.config.user_code import UserCode
+from alray.core.counting import counted
+from alray.core.errors import CheckpointError, DataError, Problem, SpecError, printable
+from alray.core.run_folder.data_identity import DataIdentity
+from alray.core.run_folder.records import Summary, read, read_summary
+from alray.core.run_folder.store import checkpoint_folder, data_of, latest_manifest, require_run_dir
+from alray.core.storage.location import Location
+from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.recorded import with_whole_plans
+from alray.planning.schedules.table import SCHEDULES
+from alray.runtime.planner.micro_batches import as_saved
+from alray.runtime.runner.provenance import require_own_spec
+from alray.runtime.stage.assignment import Start, start_from
+from alray.runtime.stage.checkpoint import read_checked
+from alray.runtime.stage.workload import Workload
+
+_FREE = (
+    "name",
+    "pipeline.",
+    "resources.per_stage",
+    "resources.labels",
+    "resources.stage_speed",
+    "data.workers",
+    "data.assume",
+    "run.checkpoint",
+    "run.evaluate_every",
+    "run.test",
+    "run.train",
+    "run.max_failures",
+    "run.deadline_s",
+    "run.stop_at",
+    "run.trackers",
+)
+"""Keys that a resume may change, besides where the files of the data lie (`keys_of_files`). Of `pipeline`,
+`_changes_of_pipeline` finds what changes the mathematics."""
+_LAYOUT = ("pipeline.", "resources.", "data.workers")
+"""Sections whose keys `alray reproduce` accepts as overrides, besides the paths of the data: of these, the keys that a
+resume may change too."""
+_LENGTH = ("run.epochs", "run.steps", "run.samples")
+_SCHEDULE, _MICRO_BATCHES = "pipeline.schedule", "pipeline.micro_batches"
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A run to continue: its spec `before`, and its spec with the overrides of the resume."""
+
+    run_dir: Location
+    before: Spec
+    spec: Spec
+    manifest: dict[str, Any] | None
+    """Manifest of the last checkpoint; None if there is none yet."""
+    allow_change: bool
+    """Whether the run may become another one."""
+    locations: SourceLocations
+    """Where the values of `spec` are, in the run folder and on the command line."""
+
+    @property
+    def trained(self) -> bool:
+        return self.manifest is not None
+
+    @classmethod
+    def open(cls, run_dir: Location, overrides: list[str], *, allow_change: bool) -> Resumed:
+        """Raises CheckpointError if this is no run folder. Raises SpecError if `spec.yaml` was changed by hand, or if
+        an override changes the mathematics of the run, unless `allow_change` is set. Raises DataError if files of the
+        data are not there."""
+        run_dir = require_run_dir(run_dir)
+        if not allow_change:
+            require_own_spec(run_dir)
+        file = run_dir / "spec.yaml"
+        before = as_saved(load_own_spec(run_dir).spec)
+        loaded = _with_overrides(file, overrides, before)
+        after = loaded.spec
+        if not allow_change:
+            _refuse_changes(before, after, run_dir)
+        with loaded.locations.locating():
+            _require_files(after)
+        return cls(run_dir, before, after, latest_manifest(run_dir), allow_change, loaded.locations)
+
+    @classmethod
+    def again(cls, run_dir: Location, overrides: list[str]) -> Resumed:
+        """The run to be done once more from its beginning. Only the layout on devices and the places of files may
+        change.
+
+        Raises CheckpointError, SpecError and DataError as `open`.
+        """
+        file_keys = _file_keys(load_own_spec(require_run_dir(run_dir)).spec)
+        keys = [text.partition("=")[0].strip() for text in overrides]
+        other = [key for key in keys if not key.startswith(_LAYOUT) and key not in file_keys]
+        if other:
+            raise SpecError(
+                f"these keys would make it another run: {', '.join(f'`{key}`' for key in other)}",
+                file=str(run_dir),
+                hint=f"only {', '.join(f'`{key}`' for key in (*_LAYOUT, *file_keys))} may change; or start a new run",
+            )
+        return cls.open(run_dir, overrides, allow_change=False)
+
+    def code(self, *, allow: bool) -> UserCode:
+        """The user's code of the run.
+
+        Args:
+            allow: also a stranger's.
+
+        Raises:
+            RequestError: if it may not run.
+        """
+        return UserCode.of_run(self.run_dir, allow=allow, named=names_code(self.spec))
+
+    def at_last(self) -> Resumed:
+        """With the last checkpoint there is now: a process that was at work here may have written more of them, until
+        it saw that another one has marked the run folder."""
+        return replace(self, manifest=latest_manifest(self.run_dir))
+
+    def require_whole_checkpoint(self) -> None:
+        """Raise CheckpointError if a file of the last checkpoint that there is now is missing or damaged.
+
+        The stages would find it too, but by then the resume has changed `spec.yaml`, and a failed one `summary.json`.
+        """
+        manifest = latest_manifest(self.run_dir)
+        if manifest is None:
+            return
+        folder = checkpoint_folder(self.run_dir, manifest["step"])
+        try:
+            for entry in manifest["files"]:
+                read_checked(folder, entry["file"], entry["sha256"])
+        except CheckpointError:
+            if latest_manifest(self.run_dir) == manifest:
+                raise
+            self.require_whole_checkpoint()  # a process that is at work here has deleted this one: see `at_last`
+
+    @property
+    def start(self) -> Start:
+        """Where the run continues."""
+        return start_from(self.run_dir, self.manifest) if self.manifest is not None else Start()
+
+    @cached_property
+    def spent_s(self) -> float:
+        """How long the run took so far: 0 if it was killed before its first record. Raises CheckpointError for records
+        of which no summary can be made."""
+        file = self.run_dir / "records.jsonl"
+        try:
+            return max((record.time_s for record in with_whole_plans(read(file), file)), default=0.0)
+        except FileNotFoundError:
+            return 0.0
+
+    def require_longer(self, total_steps: int | None = None) -> None:
+        """Raise SpecError if the resume asks for fewer mini-batches than the run has done.
+
+        Args:
+            total_steps: length of the run in mini-batches, as it is asked for now; None: the data are not open yet, and
+                the checkpoint tells what it can.
+        """
+        length = _length(self.spec)
+        if self.manifest is None or length == _length(self.before):
+            return
+        key, number = length
+        if total_steps is None and key == "run.steps":
+            total_steps = number
+        elif total_steps is None and key == "run.epochs" and self.spec.data == self.before.data:
+            total_steps = number * round(self.manifest["step"] / self.manifest["epoch"])
+        done = self.manifest["step"]
+        if total_steps is not None and total_steps < done:
+            raise SpecError(
+                f"the run has done {done:,} mini-batches, and {key}={number} makes {total_steps:,}",
+                file=str(self.run_dir),
+                hint="give more, or leave it out",
+            )
+
+    def finished(self, workload: Workload, note: Callable[[str], None]) -> Summary | None:
+        """The summary of a run that is finished and has nothing left to do, which is noted; otherwise None.
+
+        It names the run folder where it lies now: it may have been moved, or fetched from a cluster.
+
+        Raises SpecError as `require_longer`, and DataError if these are other data than those of the run, unless
+        changes are allowed.
+
+        Args:
+            workload: as it is asked for now.
+        """
+        total_steps = workload.total_steps
+        self.require_longer(total_steps)
+        self._compare_data(workload.facts.identity, note)
+        summary = read_summary(self.run_dir)
+        if self.manifest is None or summary is None:
+            return None
+        step = self.manifest["step"]
+        standing = self.start.standing
+        stop_at = self.spec.run.stop_at
+        over = step >= total_steps or (stop_at is not None and standing.step == step and stop_at.reached(standing))
+        if not over or summary.status != "finished" or summary.steps != step:
+            return None
+        more = f"raise {_length(self.spec)[0]}" if step >= total_steps else "change run.stop_at"
+        note(f"nothing is left to do: the run has finished after {step:,} mini-batches; {more} to train on")
+        page = summary.report and printable(str(self.run_dir / summary.report.rpartition("/")[2]))
+        return summary.model_copy(update={"run_dir": printable(str(self.run_dir)), "report": page})
+
+    def _compare_data(self, data: DataIdentity, note: Callable[[str], None]) -> None:
+        """Raise DataError if these are other data than before. Changes that are allowed are noted. Another
+        vocabulary never is, because the network knows words by their numbers."""
+        before = data_of(self.manifest or {})
+        changes = data.changes(before)
+        if self.allow_change and changes and "words" not in changes:
+            why = "; ".join(changes.values())
+            note(f"the weights will not be those of an unbroken run, for the data changed: {why}")
+            return
+        file_keys = _file_keys(self.spec)
+        changed = [
+            key
+            for key, *_ in _differences(self.before.model_dump(mode="json"), self.spec.model_dump(mode="json"))
+            if key in file_keys or (key.startswith(("data.", "seed")) and not _free(key, self.spec))
+        ]
+        hint = "leave it as it was, or start a new run"
+        if not changed or changed[0] in file_keys:
+            hint = ", or ".join(["restore them", *(f"say where they lie now: {key}=PATH" for key in file_keys[:1])])
+        if "words" not in changes:
+            hint += ", or pass --allow-change"
+        data.require_same(before, "this run", key=next(iter(changed), "data"), hint=hint)
+
+    def notes(self, plan: Plan, environment: dict[str, Any], *, on_cpu: bool) -> list[str]:
+        """Why the weights may not have the bits of an unbroken run, a line for each reason.
+
+        Args:
+            environment: as `alray.runtime.device.devices.environment` gives it here, with `brought_by`.
+        """
+        if self.manifest is None:
+            return []
+        notes = [
+            f"the weights will not be those of an unbroken run, for this changes: {change}"
+            for change in _changes_of_pipeline(self.before, self.spec)
+        ]
+        if isinstance(self.spec.replicas.synchronise, AverageEvery) and plan.replicas != self.before.replicas.count:
+            notes.append(
+                "all replicas continue from the mean of the weights and the optimizers of replica 0: the run was "
+                f"on {counted(self.before.replicas.count, 'replica')}"
+            )
+        recorded = self.manifest["environment"]
+        changed = [
+            f"{key} was {recorded.get(key)}, is {environment[key]}"
+            for key in ("device", "torch")
+            if recorded.get(key) != environment[key]
+        ]
+        brought_by = recorded.get("brought_by") or {}
+        changed += [
+            f"{name} was of {brought_by.get(name)}, is of {origin}"
+            for name, origin in environment["brought_by"].items()
+            if brought_by.get(name) != origin
+        ]
+        if changed:
+            notes.append(f"the weights will not be bit-equal to those of an unbroken run: {'; '.join(changed)}")
+        layout = _layout(self.before, self.manifest["partition"])
+        new_layout = _layout(self.spec, plan.partition)
+        if not self.spec.method.local_losses and layout != new_layout and not on_cpu:
+            notes.append(
+                "the weights will equal those of an unbroken run up to rounding; tests hold the same bits on a CPU "
+                f"only: backpropagation ran on {layout}, and continues with {new_layout}"
+            )
+        return notes
+
+
+def _require_files(spec: Spec) -> None:
+    """Raise DataError for all files of the data that are not there."""
+    problems = [
+        Problem(message, f"say where it lies now: data.{key}=PATH", key=f"data.{key}")
+        for key, message in missing_files(spec)
+    ]
+    if problems:
+        raise DataError.of(tuple(problems))
+
+
+def _arguments(spec: Spec) -> dict[str, Any]:
+    """The arguments of the user's class of data, if there is one."""
+    return spec.data.fields if isinstance(spec.data, OwnData) else {}
+
+
+def _file_keys(spec: Spec) -> list[str]:
+    """The keys that say where the files of the data lie."""
+    return [f"data.{key}" for key in keys_of_files(spec.data)]
+
+
+def _length(spec: Spec) -> tuple[str, int]:
+    """The key that gives the length of a run, and its value."""
+    given = ((key, getattr(spec.run, key.removeprefix("run."))) for key in _LENGTH)
+    return next((key, value) for key, value in given if value is not None)
+
+
+def _layout(spec: Spec, partition: Sequence[int]) -> str:
+    """Schedule and partition. On one stage every schedule does the same: it goes through the micro-batches in turn."""
+    return f"`{spec.schedule_name}`, partition {list(partition)}" if len(partition) > 1 else "one stage"
+
+
+def _with_overrides(file: Location, overrides: list[str], before: Spec) -> LoadedSpec:
+    """The spec with these overrides. Mini-batches that are cut stay cut as in `before`, whatever the number of stages,
+    unless the overrides say otherwise or the layout they ask for cannot have as many micro-batches.
+
+    `before` holds decided values; the file of an older run may hold null. Relative paths begin in the current folder.
+    """
+    load = partial(load_spec, file, directory=Path.cwd())
+    requested = {override.partition("=")[0].strip() for override in overrides}
+    if not SCHEDULES[before.schedule].cuts_mini_batches or requested & {"pipeline", _MICRO_BATCHES}:
+        return load(overrides)
+    same_schedule = [] if _SCHEDULE in requested else [f"{_SCHEDULE}={json.dumps(before.schedule)}"]
+    try:
+        return load([*same_schedule, f"{_MICRO_BATCHES}={before.micro_batches}", *overrides])
+    except SpecError as error:
+        if any(problem.key != _MICRO_BATCHES for problem in error.problems):
+            raise
+    return load([f"{_MICRO_BATCHES}=null", *overrides])
+
+
+def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
+    """Raise SpecError if the two specs do not compute the same."""
+    changes = [
+        _change(key, old, new)
+        for key, old, new in _differences(before.model_dump(mode="json"), after.model_dump(mode="json"))
+        if not _free(key, after)
+    ]
+    if isinstance(before.replicas.synchronise, AverageEvery):
+        count = _change("replicas.count", before.replicas.count, after.replicas.count)
+        why = "each replica has weights of its own; another number of them begins with the mean"
+        changes = [f"{change} ({why})" if change == count else change for change in changes]
+    keep = "leave them as they were"
+    of_pipeline = _changes_of_pipeline(before, after)
+    if of_pipeline:
+        changes += of_pipeline
+        keep = f"keep the run's mini-batches as they were with {_overrides_that_keep(before, after)}"
+    if changes:
+        hint = f"{keep}, start a new run, or pass --allow-change"
+        if _arguments(before) != _arguments(after):
+            hint += ", which changes no weight where only the files of your class lie elsewhere"
+        raise SpecError(f"these values would make it another run: {', '.join(changes)}", file=str(run_dir), hint=hint)
+
+
+def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
+    """The changes of `pipeline` that change the mathematics: how mini-batches are cut, how wide text is padded, and
+    whether gradients are late.
+
+    Partition, stages, virtual stages and else the order of work do not: random numbers are drawn from seed, component,
+    step and micro-batch, and every component takes the micro-batches in order and adds up their gradients in that
+    order.
+    """
+    changes = []
+    # What `auto` comes to is known only after planning, and may be another number.
+    number = "auto" if after.pipeline.micro_batches == "auto" else after.micro_batches
+    if before.micro_batches != number:
+        change = _change(_MICRO_BATCHES, before.micro_batches, number)
+        why = "sums are rounded otherwise, and each micro-batch has its own random numbers and batch statistics"
+        changes.append(f"{change} ({why})")
+    if (SCHEDULES[before.schedule].is_pipeline) != (SCHEDULES[after.schedule].is_pipeline) and _has_text(after):
+        change = _change(_SCHEDULE, before.schedule_name, after.schedule_name)
+        changes.append(f"{change} (a pipeline pads text to `max_tokens`, so random numbers fall on other words)")
+    own, others = SCHEDULES[before.schedule], SCHEDULES[after.schedule]
+    change = _change(_SCHEDULE, before.schedule_name, after.schedule_name)
+    if own is not others and not (own.sums_in_order and others.sums_in_order):
+        changes.append(f"{change} (gradients of micro-batches are added up in another order)")
+    if own.gradient_delay != others.gradient_delay:
+        changes.append(f"{change} (the gradients of one of them are an update late)")
+    return changes
+
+
+def _overrides_that_keep(before: Spec, after: Spec) -> str:
+    """Overrides with which mini-batches stay as in `before`, on the stages of `after` if that is possible."""
+    if SCHEDULES[before.schedule].gradient_delay:
+        return f"{_SCHEDULE}={before.schedule} {_MICRO_BATCHES}={before.micro_batches}"
+    if before.micro_batches > 1:
+        return f"{_SCHEDULE}=gpipe {_MICRO_BATCHES}={before.micro_batches}"
+    if not SCHEDULES[before.schedule].is_pipeline and _has_text(after):
+        return f"{_SCHEDULE}=single pipeline.stages=1"
+    return f"{_SCHEDULE}=naive {_MICRO_BATCHES}=null"
+
+
+def _has_text(spec: Spec) -> bool:
+    return isinstance(spec.data, TextSection) or (isinstance(spec.data, OwnData) and spec.data.text is not None)
+
+
+def _free(key: str, spec: Spec) -> bool:
+    if key in _LENGTH:
+        # A decay that ends with the run would take another course.
+        return not spec.lr_schedule.ends_with_run
+    return any(key == free or key.startswith(free.rstrip(".") + ".") for free in (*_FREE, *_file_keys(spec)))
+
+
+def _differences(before: Any, after: Any, key: str = "") -> list[tuple[str, Any, Any]]:
+    """Keys whose values differ, each with its value before and after."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        return [
+            difference
+            for name in {**before, **after}
+            for difference in _differences(before.get(name), after.get(name), f"{key}.{name}" if key else str(name))
+        ]
+    return [] if before == after else [(key, before, after)]
+
+
+def _change(key: str, old: Any, new: Any) -> str:
+    """The change in words; without the values if one of them is a list or a section."""
+    if isinstance(old, dict | list) or isinstance(new, dict | list):
+        return f"`{key}`"
+    shown = ["null" if value is None else str(value) for value in (old, new)]
+    return f"`{key}` from {shown[0]} to {shown[1]}"

@@ -1,0 +1,292 @@
+"""From an assignment to a loop that runs: components, stage, replication, cuts. The same for every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.distributed as dist
+
+from alray.config.sections.own_code import OwnCode
+from alray.data.batches import Batch
+from alray.data.dataset import Dataset
+from alray.models.component import Component, LocalComponent
+from alray.models.encoder import Tensors
+from alray.models.methods.backpropagation import BackpropagationComponent
+from alray.models.network import Network
+from alray.models.precision import require_precision
+from alray.models.replica_norm import ReplicaSums, share_norms
+from alray.planning.prediction.plan import Plan
+from alray.planning.schedules.actions import Action
+from alray.planning.schedules.table import SCHEDULES
+from alray.runtime.device.memory_used import peak_memory_bytes
+from alray.runtime.stage.assignment import Assignment
+from alray.runtime.stage.checkpoint import load_component
+from alray.runtime.stage.clock import Clock
+from alray.runtime.stage.copies import Copies
+from alray.runtime.stage.cuts import Cuts
+from alray.runtime.stage.disturbance import Slowdown
+from alray.runtime.stage.feed import feed
+from alray.runtime.stage.gpu_times import GpuTimes
+from alray.runtime.stage.leader import Control
+from alray.runtime.stage.loop import StageLoop
+from alray.runtime.stage.ports import Ports
+from alray.runtime.stage.profiler import Profiler
+from alray.runtime.stage.reduction import ReducedReplication
+from alray.runtime.stage.replica_state import load_replica_state
+from alray.runtime.stage.replication import Alone, Replication
+from alray.runtime.stage.stage import Stage
+from alray.runtime.stage.telemetry import Telemetry
+from alray.runtime.stage.work.backpropagation import WHOLE, Backpropagation, MicroBatching
+from alray.runtime.stage.work.local_losses import LocalLosses
+from alray.runtime.stage.workload import network_of, open_training_data
+
+
+@dataclass(frozen=True)
+class ReplicaPeers:
+    """How a stage reaches the same stage of the other replicas."""
+
+    group: dist.ProcessGroup
+    """One rank for each replica, for gradients alone."""
+    store: dist.Store
+    """The store of all stages of all replicas."""
+    timeout_s: float
+    in_turns: bool = False
+    """Whether all replicas share this thread."""
+    norms: ReplicaSums | None = None
+    """Sums for batch normalisation over all replicas, where the spec asks for it."""
+
+
+def network_for(assignment: Assignment) -> Network:
+    """The network of the run, without its weights."""
+    trained = assignment.start.folder is not None
+    return network_of(assignment.spec, assignment.data, assignment.code, trained=trained, encoders=assignment.encoders)
+
+
+def load_code(assignment: Assignment) -> None:
+    """Import what only some stages need, before the memory of this one is measured."""
+    if assignment.data_parallel:
+        import alray.runtime.stage.work.data_parallel  # noqa: F401
+
+
+def assemble_loop(
+    assignment: Assignment,
+    *,
+    network: Network,
+    device: torch.device,
+    ports: Ports,
+    clock: Clock,
+    control: Control,
+    emit: Callable[[Telemetry], None],
+    replicas: ReplicaPeers | None = None,
+    profiler: Profiler | None = None,
+    baseline_bytes: int | None = None,
+) -> StageLoop:
+    """The loop of one stage, with the weights of the checkpoint that the run starts from.
+
+    A data-parallel stage needs the default process group of all replicas.
+
+    Args:
+        emit: takes what the driver is to hear, from this thread and from the one that writes checkpoints.
+        replicas: None where there is one replica.
+        baseline_bytes: memory that this process held before; None where the process is not this stage's alone, so that
+            its memory is not measured.
+    """
+    require_precision(assignment.spec.run.precision, device)
+    components = _components(assignment, network, device, replicas)
+    replication = _replication(assignment, components, replicas)
+    if assignment.start.folder is not None:
+        for component in components:
+            load_replica_state(component, replication, assignment.start.folder, dict(assignment.start.hashes))
+    stage = _stage(assignment, components, replication, network)
+
+    def inputs(batch: Batch) -> Tensors:
+        return batch.inputs(device, network.dtype)
+
+    copies = None
+    if network.method.copy_every is not None:
+        last = assignment.stage == assignment.plan.stages - 1
+        copies = Copies(components, network.method.copy_every, last=last, ports=ports, clock=clock)
+    cuts = Cuts(
+        assignment,
+        stage=stage,
+        ports=ports,
+        clock=clock,
+        replication=replication,
+        copies=copies,
+        control=control,
+        emit=emit,
+        inputs=inputs,
+        measured=network.method.task.learning.measured if network.measures_where_routes_end else None,
+    )
+    return StageLoop(
+        assignment,
+        stage=stage,
+        ports=ports,
+        cuts=cuts,
+        copies=copies,
+        clock=clock,
+        replication=replication,
+        emit=emit,
+        feed=lambda batches: feed(batches, lambda batch: batch.with_labels(device, network.dtype), device),
+        dtype=network.dtype,
+        pinned=device.type == "cuda",
+        open_data=partial(_open_data, assignment),
+        peak_memory_bytes=lambda: None if baseline_bytes is None else peak_memory_bytes(device, baseline_bytes),
+        profiler=profiler,
+    )
+
+
+def _open_data(assignment: Assignment) -> Dataset:
+    """The data of the run. Raises DataError if they are not those with which it was planned."""
+    data = open_training_data(assignment.spec, assignment.code)
+    hint = "give every node the same files, and do not change them during a run"
+    if isinstance(assignment.spec.data, OwnCode):
+        hint = f"your class has to give the same data whenever it is opened; {hint}"
+    data.identity.require_same(assignment.data.identity, "the run as it began", hint=hint)
+    return data
+
+
+def clock_for(assignment: Assignment, device: torch.device) -> Clock:
+    """The clock of a stage on this device, made in the thread that computes."""
+    return Clock(
+        started_wall_s=assignment.started_wall_s,
+        start_step=assignment.start.step,
+        alone=assignment.plan.stages == assignment.plan.replicas == 1,
+        profiled=assignment.profile,
+        gpu=GpuTimes() if device.type == "cuda" else None,
+    )
+
+
+def _components(
+    assignment: Assignment, network: Network, device: torch.device, replicas: ReplicaPeers | None
+) -> list[Component]:
+    """The stage's components, with what the checkpoint that the run starts from has of them for all replicas."""
+    own = assignment.plan.stage_plans[assignment.stage].components
+    components = [network.component(index, device) for index in own]
+    for component in components:
+        component.f.replica = assignment.replica
+        if SCHEDULES[assignment.plan.schedule].gradient_delay:
+            for optimizer in component.optimizers().values():
+                optimizer.delay()
+    if assignment.start.folder is not None:
+        hashes = dict(assignment.start.hashes)
+        for component in components:
+            load_component(component, assignment.start.folder, hashes)
+    if replicas is not None and replicas.norms is not None:
+        for component in components:
+            share_norms(component, replicas.norms)
+    return components
+
+
+def _replication(assignment: Assignment, components: list[Component], replicas: ReplicaPeers | None) -> Replication:
+    """The stage among the same stage of all replicas."""
+    spec, plan = assignment.spec, assignment.plan
+    if replicas is None:
+        return Alone(spec.data.batch_size)
+    if assignment.data_parallel:
+        from alray.runtime.stage.work.data_parallel import DataParallelReplication
+
+        return DataParallelReplication(
+            spec, plan, replica=assignment.replica, shares=assignment.shares, store=replicas.store
+        )
+    return ReducedReplication(
+        spec,
+        plan,
+        stage=assignment.stage,
+        replica=assignment.replica,
+        shares=assignment.shares,
+        least_share=assignment.least_share,
+        components=components,
+        group=replicas.group,
+        store=replicas.store,
+        in_turns=replicas.in_turns,
+        timeout_s=replicas.timeout_s,
+    )
+
+
+def _stage(assignment: Assignment, components: list[Component], replication: Replication, network: Network) -> Stage:
+    spec, plan = assignment.spec, assignment.plan
+    slowdown = None
+    if spec.replicas.disturbance is not None:
+        slowdown = Slowdown(spec, assignment.replica, steps_per_epoch=assignment.data.steps_per_epoch)
+    if assignment.data_parallel:
+        from alray.runtime.stage.work.data_parallel import DataParallel, DataParallelReplication
+
+        assert isinstance(replication, DataParallelReplication)
+        work = DataParallel(chain_of(components), replication)
+        return Stage(work, plan.actions(assignment.stage), micro_batches=plan.micro_batches, slowdown=slowdown)
+    ends = sorted(run[-1] for stage in plan.stage_plans for run in stage.runs)[:-1] if plan.stages > 1 else []
+    return stage_of(
+        plan,
+        assignment.stage,
+        components,
+        replication,
+        slowdown=slowdown,
+        compiled=spec.run.compile,
+        most_elements={end: network.encoders[end].output.elements for end in ends},
+    )
+
+
+def stage_of(
+    plan: Plan,
+    stage: int,
+    components: Sequence[Component],
+    replication: Replication | None = None,
+    *,
+    actions: Sequence[Action] | None = None,
+    slowdown: Slowdown | None = None,
+    compiled: bool = False,
+    most_elements: Mapping[int, int] | None = None,
+) -> Stage:
+    """A stage of the plan that trains these components.
+
+    Args:
+        actions: in place of the plan's list; None: the plan's.
+        compiled: whether blocks are compiled, so that no backward can be split.
+        most_elements: as in `MicroBatching`.
+    """
+    listed = plan.actions(stage) if actions is None else actions
+    work = work_of(
+        components,
+        replication,
+        # On one stage virtual stages are run as one.
+        runs=[len(run) for run in plan.stage_plans[stage].runs] if plan.stages > 1 else [],
+        averages_early=slowdown is None,
+        cut=MicroBatching(
+            plan.micro_batches,
+            splits=any(action.kind == "I" for action in listed) and not compiled,
+            most_elements=most_elements or {},
+        ),
+    )
+    micro_batches = None if isinstance(work, LocalLosses) else plan.micro_batches
+    return Stage(work, listed, micro_batches=micro_batches, slowdown=slowdown)
+
+
+def work_of(
+    components: Sequence[Component],
+    replication: Replication | None = None,
+    *,
+    runs: Sequence[int] = (),
+    averages_early: bool = True,
+    cut: MicroBatching = WHOLE,
+) -> LocalLosses | Backpropagation:
+    """What computes with these components.
+
+    Args:
+        runs, averages_early: as `Work` takes them.
+        cut: of mini-batches, by backpropagation.
+    """
+    local = [component for component in components if isinstance(component, LocalComponent)]
+    if len(local) == len(components):
+        return LocalLosses(local, replication, runs=runs, averages_early=averages_early)
+    return Backpropagation(chain_of(components), replication, runs=runs, averages_early=averages_early, cut=cut)
+
+
+def chain_of(components: Sequence[Component]) -> list[BackpropagationComponent]:
+    """The same components, known to train by backpropagation."""
+    chain = [component for component in components if isinstance(component, BackpropagationComponent)]
+    assert len(chain) == len(components), "components of one method only"
+    return chain

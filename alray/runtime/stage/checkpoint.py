@@ -1,0 +1,183 @@
+"""The files of a checkpoint: one of weights and one of optimizer state for each component.
+
+A snapshot is a copy in memory, taken between two mini-batches; `alray.runtime.stage.checkpoint_writer` writes files
+from it. Files belong to components, not to stages, so that any partition can read what another one wrote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
+
+from alray.core.errors import CheckpointError
+from alray.core.run_folder.store import ComponentFile
+from alray.core.storage import disk
+from alray.core.storage.location import Location, publish, require_file
+from alray.models.component import Component
+from alray.models.encoder import row_major
+
+_ZIP = b"PK"
+"""So begins what `torch.save` writes."""
+
+
+def weights_file(index: int) -> str:
+    return f"component-{index:02d}.safetensors"
+
+
+def optimizer_file(index: int) -> str:
+    return f"component-{index:02d}.optimizer.pt"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A component as it was after a mini-batch."""
+
+    index: int
+    weights: dict[str, torch.Tensor]
+    optimizers: dict[str, dict[str, Any]]
+    parameters: tuple[str, ...]  # names of the weights that are no buffers
+
+    def parameters_sha256(self) -> str:
+        """Hash of the parameters, in their order. It is the same on every replica; buffers may differ."""
+        digest = hashlib.sha256()
+        for name in self.parameters:
+            digest.update(name.encode())
+            digest.update(self.weights[name].reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+
+def take_snapshot(component: Component) -> Snapshot:
+    """A copy on the CPU that later updates do not change; weights are row-major, as safetensors files hold them."""
+    weights = component.weights()
+    held = {parameter.untyped_storage()._cdata for parameter in component.parameters()}
+    return Snapshot(
+        component.index,
+        {name: row_major(_copied(value)) for name, value in weights.items()},
+        {name: _copied(optimizer.state_dict()) for name, optimizer in component.optimizers().items()},
+        tuple(name for name, value in weights.items() if value.untyped_storage()._cdata in held),
+    )
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {key: _copied(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_copied(entry) for entry in value]
+    return value
+
+
+def write_snapshot(snapshot: Snapshot, folder: Location) -> tuple[ComponentFile, ...]:
+    """Write both files of a component by `write_file`."""
+    buffer = io.BytesIO()
+    torch.save(snapshot.optimizers, buffer)
+    # The order of names is stored next to the weights, because the hash of a network follows it.
+    weights = save_safetensors(snapshot.weights, metadata={"order": "\n".join(snapshot.weights)})
+    return (
+        write_file(folder, weights_file(snapshot.index), weights),
+        write_file(folder, optimizer_file(snapshot.index), buffer.getvalue()),
+    )
+
+
+def write_file(folder: Location, name: str, content: bytes) -> ComponentFile:
+    """Write a file of a checkpoint whole or not at all. Its name outlasts a power cut only after `sync_folder`."""
+    if isinstance(folder, Path):
+        disk.make_folder(folder.parent)  # a run folder that was deleted is not made again
+        disk.make_folder(folder)
+        disk.write_whole(folder / name, content)
+    else:
+        publish(folder / name, content)
+    return ComponentFile(name, hashlib.sha256(content).hexdigest(), len(content))
+
+
+def read_checked(folder: Location, file: str, sha256: str) -> bytes:
+    """The bytes of a checkpoint's file. Raises CheckpointError where it is missing or was changed."""
+    path = folder / file
+    require_file(path)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            "a file of this checkpoint is missing",
+            file=str(path),
+            hint=f"restore it, or delete the folder {folder.name} to use the checkpoint before it",
+        ) from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise CheckpointError(
+            "this file was damaged after it was written: its SHA-256 is not the manifest's",
+            file=str(path),
+            hint=f"restore it, or delete the folder {folder.name} to use the checkpoint before it",
+        )
+    return content
+
+
+def read_state(folder: Location, file: str, sha256: str) -> dict[str, Any]:
+    """Return the state that `torch.save` wrote into a checkpoint's file, without running code from it.
+
+    Raises CheckpointError as `read_checked` does, and where the file holds anything else.
+    """
+    content = read_checked(folder, file, sha256)
+    try:
+        if not content.startswith(_ZIP):  # torch also reads what it wrote until 2020, and that without limits
+            raise ValueError("it is no zip archive")
+        state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+        if not isinstance(state, dict):
+            raise ValueError(f"it holds a {type(state).__name__}")
+    except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError) as error:
+        raise CheckpointError(
+            f"this is not the state that alray wrote: {str(error).splitlines()[0]}",
+            file=str(folder / file),
+            hint=f"restore it, or delete the folder {folder.name} to use the checkpoint before it",
+        ) from error
+    return state
+
+
+def load_component(component: Component, folder: Location, hashes: dict[str, str], *, optimizer: bool = True) -> None:
+    """Load the weights of a component, and its optimizer state, from a checkpoint whose manifest has these hashes."""
+    name = weights_file(component.index)
+    content = read_checked(folder, name, _hash(hashes, folder, name))
+    try:
+        component.load_weights(load_safetensors(content))
+    except (RuntimeError, SafetensorError) as error:
+        raise CheckpointError(
+            f"these are not the weights of component {component.index}: {' '.join(str(error).split())}",
+            file=str(folder / name),
+            hint="use the model, method and data that the checkpoint was written with",
+        ) from error
+    if not optimizer:
+        return
+    name = optimizer_file(component.index)
+    load_optimizers(component, read_state(folder, name, _hash(hashes, folder, name)), folder / name)
+
+
+def load_optimizers(component: Component, states: dict[str, Any], file: Location) -> None:
+    """Give a component's optimizers the states that `file` has of them. Raises CheckpointError if they do not fit."""
+    for key, part in component.optimizers().items():
+        try:
+            part.load_state_dict(states[key])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(
+                f"this is not the optimizer state of component {component.index}: {error}",
+                file=str(file),
+                hint="leave `optimizer.kind` and the model as they were, or start a new run",
+            ) from error
+
+
+def _hash(hashes: dict[str, str], folder: Location, name: str) -> str:
+    if name not in hashes:
+        raise CheckpointError(
+            f"the checkpoint has no file {name}",
+            file=str(folder / "manifest.json"),
+            hint="use the model that the checkpoint was written with: this one has more components",
+        )
+    return hashes[name]

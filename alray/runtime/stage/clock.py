@@ -1,0 +1,296 @@
+"""The clock of a stage: where its time goes, added up over windows of mini-batches, with traces of some of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+
+from alray.core.run_folder.records import WARM_UP_STEPS, Span, StageRecord
+from alray.runtime.stage.gpu_times import GpuTimes, MeasuredAction
+
+_WINDOW_S, _WINDOW_SHARE = 1.0, 0.01
+"""A record covers at least so many seconds, and this share of the time since the start: long runs have few records."""
+
+_TRACED_FIRST = 32  # after a start, counted from its first mini-batch
+_TRACED_AGAIN = 8  # mini-batches traced at every doubling after that
+
+TRAINING_ACTIONS = frozenset("FLBU")
+"""Kinds of measurements in which a stage computes and never lets another stage of the same process run."""
+
+_ON_DEVICE = TRAINING_ACTIONS | frozenset("ED")
+"""Kinds of measurements that a GPU does, where there is one."""
+
+_KINDS = ("data", "F", "B", "U", "send_wait", "receive_wait")  # what time is added up by
+_COUNTED_AS = {"L": "B"}  # records count L and B together; everything else that is not in `_KINDS` is waiting
+_WAITS = ("send_wait", "receive_wait")
+
+
+@dataclass
+class _Window:
+    """What the mini-batches of one record have added up so far, in seconds."""
+
+    steps: int = 0
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0.0))
+    evaluation: float = 0.0
+    step_times: list[float] = field(default_factory=list)
+    spans: list[tuple[str, float, float]] = field(default_factory=list)  # text, began, ended
+
+    @property
+    def by_samples_s(self) -> float:
+        return self.seconds["data"] + self.seconds["F"] + self.seconds["B"]
+
+
+class _Measurement:
+    """One action under way. A class costs a third of what a generator would, and a mini-batch has many of them."""
+
+    __slots__ = ("_began", "_clock", "_kind", "_step", "_text")
+
+    def __init__(self, clock: Clock, kind: str, text: str, step: int) -> None:
+        self._clock = clock
+        self._kind = kind
+        self._text = text
+        self._step = step
+
+    def __enter__(self) -> None:
+        self._began = self._clock._begin(self._kind)
+
+    def __exit__(self, raised: object, *_: object) -> None:
+        if raised is None:  # otherwise the run ends, and `activity` still says what the stage was doing
+            self._clock._end(self._kind, self._text, self._step, self._began)
+
+
+@dataclass(frozen=True)
+class AmongReplicas:
+    """The amount that a stage has exchanged with the same stage of other replicas since it started."""
+
+    share: int  # samples of a mini-batch, now
+    bytes_sent: int
+    communication_s: float
+
+
+class Clock:
+    """Adds up what a stage measures. Times are from `time.perf_counter`, which all processes of a host share."""
+
+    def __init__(
+        self,
+        *,
+        started_wall_s: float,
+        start_step: int,
+        alone: bool = True,
+        profiled: Sequence[range] = (),
+        gpu: GpuTimes | None = None,
+    ) -> None:
+        """
+        Args:
+            started_wall_s: when the run started, as `time.time()`; recorded times count from there.
+            start_step: mini-batches completed before.
+            alone: whether there is no other stage and no other replica, so that a cut leaves no pipeline empty.
+            profiled: mini-batches that a profiler slows down, so that no figure counts them.
+            gpu: the times of the GPU that computes, None for a CPU.
+        """
+        self._zero = time.perf_counter() - (time.time() - started_wall_s)
+        self._began = time.perf_counter()
+        self._start_step = self._completed = start_step
+        self._alone = alone
+        self._after_cut = {start_step + 1}  # mini-batches that find the pipeline empty, those of this window and later
+        self._waits = dict.fromkeys(_WAITS, 0.0)  # since the last mini-batch
+        self._profiled = profiled
+        self._gpu = gpu
+        self._window = _Window()
+        self._window_began = self._last_step = time.perf_counter()
+        self._pause_in_step = 0.0
+        self._in_pause = False
+        self._by_samples_before_s = 0.0  # until this window
+        self._done: set[str] = set()  # kinds of measurements
+        self._familiar: set[str] = set()  # of these, the ones before the mini-batch or evaluation under way
+        self.progress = 0
+        self.activity = "starting"
+        self.activity_since = self._window_began
+        self.first_time = False  # whether the activity is an action of a kind that is not familiar
+
+    def now_s(self) -> float:
+        """Seconds since the run was started."""
+        return time.perf_counter() - self._zero
+
+    def measure(self, kind: str, text: str, step: int) -> AbstractContextManager[None]:
+        """Measure one action of mini-batch `step`.
+
+        Args:
+            kind: an action's (F, L, B, U, E, D), or `data`, `send_wait`, `receive_wait`, `barrier`, `all_reduce`.
+            text: its name in traces.
+        """
+        return _Measurement(self, kind, text, step)
+
+    def _begin(self, kind: str) -> float:
+        self.activity = kind if len(kind) > 1 else "compute"
+        self.first_time = kind not in self._familiar
+        self.activity_since = began = time.perf_counter()
+        if self._gpu is not None:
+            self._gpu.begin(computes=kind in _ON_DEVICE)
+        return began
+
+    def _end(self, kind: str, text: str, step: int, began: float) -> None:
+        ended = time.perf_counter()
+        self.progress += 1
+        self._done.add(kind)
+        self.activity = "between"
+        self.activity_since = ended
+        if self._gpu is None:
+            self._count(kind, text, step, self._in_pause, began, ended)
+        else:
+            self._gpu.end(MeasuredAction(kind, text, step, self._in_pause), began, ended)
+
+    def _count(self, kind: str, text: str, step: int, in_pause: bool, began: float, ended: float) -> None:
+        self._add(kind, ended - began, in_pause)
+        if self.traced(step) and (ended - began > 2e-5 or kind in TRAINING_ACTIONS):
+            self._window.spans.append((text, began, ended))
+
+    def _count_passed(self, *, wait: bool) -> None:
+        """Count what the GPU has done.
+
+        Args:
+            wait: until it has done everything.
+        """
+        if self._gpu is not None:
+            for what, began, ended in self._gpu.passed(wait=wait):
+                self._count(what.kind, what.text, what.step, what.in_pause, began, ended)
+
+    def _add(self, kind: str, seconds: float, in_pause: bool) -> None:
+        if in_pause:
+            return
+        counted = _COUNTED_AS.get(kind, kind)
+        if counted in _KINDS and counted not in _WAITS:
+            self._window.seconds[counted] += seconds
+        else:
+            self._waits[counted if counted in _WAITS else "receive_wait"] += seconds
+
+    def _settle_waits(self, step: int) -> None:
+        """Count what was waited for mini-batch `step`: as waiting, or around a cut as a part of the cut. A stage waits
+        there for others that still train or fill the pipeline again."""
+        for kind, seconds in self._waits.items():
+            if step in self._after_cut and not self._alone:
+                self._window.evaluation += seconds
+            else:
+                self._window.seconds[kind] += seconds
+        self._waits = dict.fromkeys(_WAITS, 0.0)
+
+    def traced(self, step: int) -> bool:
+        """Whether the spans of this mini-batch are kept: the first mini-batches, then a few at every doubling."""
+        number = step - self._start_step
+        if number <= _TRACED_FIRST:
+            return True
+        return number - (1 << (number.bit_length() - 1)) < _TRACED_AGAIN
+
+    @contextmanager
+    def pause(self, activity: str) -> Iterator[None]:
+        """Leave out time that belongs to no mini-batch: evaluations and checkpoints."""
+        began = time.perf_counter()
+        self._in_pause = True
+        self.activity = activity
+        self.activity_since = began
+        yield
+        self._in_pause = False
+        self._familiar |= self._done
+        seconds = time.perf_counter() - began
+        self._pause_in_step += seconds
+        self._window.evaluation += seconds
+        if not self._alone:
+            self._after_cut.add(self._completed + 1)
+
+    @property
+    def by_samples_s(self) -> float:
+        """Seconds spent so far on work that grows with the samples of a mini-batch: data, F, L and B."""
+        self._count_passed(wait=False)
+        return self._by_samples_before_s + self._window.by_samples_s
+
+    @property
+    def steps_in_window(self) -> int:
+        """Mini-batches since the last record."""
+        return self._window.steps
+
+    def step_done(self) -> None:
+        """One mini-batch is complete on this stage."""
+        ended = time.perf_counter()
+        self._window.steps += 1
+        self._window.step_times.append(ended - self._last_step - self._pause_in_step)
+        self._last_step = ended
+        self._pause_in_step = 0.0
+        self._completed += 1
+        self._settle_waits(self._completed)
+        self._familiar |= self._done
+
+    def window_due(self, step: int) -> bool:
+        """Whether to make a record now.
+
+        About once a second, less often in a long run, and exactly where mini-batches begin or cease to count. Another
+        record comes before each checkpoint.
+        """
+        if not self._window.steps:
+            return False
+        if self._left_out(step) != self._left_out(step + 1):
+            return True
+        now = time.perf_counter()
+        return now - self._window_began > max(_WINDOW_S, _WINDOW_SHARE * (now - self._began))
+
+    def _left_out(self, step: int) -> bool:
+        """Whether no figure counts this mini-batch: those after a start, profiled ones, and those right after these."""
+        return step <= self._start_step + WARM_UP_STEPS or any(
+            steps.start <= step < steps.stop + WARM_UP_STEPS for steps in self._profiled
+        )
+
+    def close_window(
+        self,
+        *,
+        stage: int,
+        replica: int,
+        step: int,
+        epoch: float,
+        samples: int,
+        bytes_sent: dict[str, int],
+        peak_memory_bytes: int | None,
+        among_replicas: AmongReplicas | None = None,
+    ) -> StageRecord:
+        """The record of the mini-batches since the last one."""
+        self._count_passed(wait=True)
+        self._settle_waits(self._completed + 1)
+        ended = time.perf_counter()
+        self._by_samples_before_s = self.by_samples_s
+        window, self._window = self._window, _Window()
+        covered = max(0.0, ended - self._window_began - window.evaluation)
+        self._window_began = ended
+        data, forward, backward, update, send_wait, receive_wait = (window.seconds[kind] for kind in _KINDS)
+        compute = data + forward + backward + update
+        after_cut = {number for number in self._after_cut if number <= self._completed}
+        self._after_cut -= after_cut
+        return StageRecord(
+            time_s=ended - self._zero,
+            step=step,
+            epoch=epoch,
+            samples=samples,
+            stage=stage,
+            replica=replica,
+            steps=window.steps,
+            warm_up=self._left_out(step) or not window.steps,
+            data_s=data,
+            forward_s=forward,
+            backward_s=backward,
+            update_s=update,
+            compute_s=compute,
+            send_wait_s=send_wait,
+            receive_wait_s=receive_wait,
+            idle_s=max(0.0, covered - compute - send_wait - receive_wait),
+            evaluation_s=window.evaluation,
+            step_times_s=window.step_times,
+            after_cut=sorted(after_cut),
+            bytes_sent=bytes_sent,
+            peak_memory_bytes=peak_memory_bytes,
+            share=among_replicas.share if among_replicas else None,
+            all_reduce_bytes=among_replicas.bytes_sent if among_replicas else 0,
+            all_reduce_s=among_replicas.communication_s if among_replicas else 0.0,
+            spans=[
+                Span.model_construct(action=text, start_s=began - self._zero, end_s=ended - self._zero)
+                for text, began, ended in window.spans
+            ],
+        )

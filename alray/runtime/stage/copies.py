@@ -1,0 +1,89 @@
+"""Copies of a part of the last component, which go to all other components every S mini-batches.
+
+    mini-batch   1 ... S    S + 1 ... 2S   2S + 1 ... 3S
+    copy in use  after 0    after 0        after S
+
+The copy made after mini-batch mS is in use from (m + 1)S + 1 on. So what a component computes is a function of the
+number of the mini-batch alone, whenever a copy arrives. The last stage sends each copy over an edge of its own to every
+other stage, which receives it where it needs it: before it is in use, and before a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alray.core.errors import ChannelError
+from alray.models.component import Component, CopyingComponent
+from alray.models.encoder import Tensors
+from alray.runtime.channel.edge import Waiting
+from alray.runtime.channel.message import Message, MessageKind
+from alray.runtime.stage.clock import Clock
+from alray.runtime.stage.ports import Ports
+
+
+class Copies:
+    """One stage's part in them."""
+
+    def __init__(self, components: Sequence[Component], every: int, *, last: bool, ports: Ports, clock: Clock) -> None:
+        """
+        Args:
+            every: S, in mini-batches.
+            last: whether the last component is among the stage's.
+        """
+        self._components = [component for component in components if isinstance(component, CopyingComponent)]
+        assert len(self._components) == len(components), "components of one method only"
+        self._every = every
+        self._last = last
+        self._ports = ports
+        self._clock = clock
+        self._under_way: int | None = None  # the mini-batch after which a copy was made that is not received yet
+
+    def begin(self) -> Waiting[None]:
+        """Before the first mini-batch of a run that begins: the initial weights are the first copy, used at once."""
+        yield from self._make(0)
+        yield from self.complete()
+        self._renew()
+
+    def after(self, step: int) -> Waiting[None]:
+        """After mini-batch `step`: where a copy is due, use the one before it, and make it."""
+        if step % self._every:
+            return
+        yield from self.complete()
+        self._renew()
+        yield from self._make(step)
+
+    def complete(self) -> Waiting[None]:
+        """Receive the copy that is under way, if one is: a checkpoint holds it."""
+        if self._under_way is None:
+            return
+        below = self._ports.copies
+        assert below is not None, "copies come from the last stage"
+        with self._clock.measure("receive_wait", "receive_wait", self._under_way):
+            message = yield from below.receive()
+        if message.kind is not MessageKind.COPY or message.step != self._under_way:
+            raise ChannelError(
+                f"edge {below.edge}: {message.kind.name.lower()} {message.step} came where the copy after mini-batch "
+                f"{self._under_way} is due",
+                hint="report this as a bug of alray",
+            )
+        self._take(message.tensors)
+        below.release(message)
+        self._under_way = None
+
+    def _make(self, step: int) -> Waiting[None]:
+        if not self._last:
+            self._under_way = step
+            return
+        copy = self._components[-1].original()
+        self._take(copy)
+        with self._clock.measure("send_wait", "send_wait", step):
+            for end in self._ports.copies_below:
+                yield from end.send(Message(MessageKind.COPY, step, copy))
+
+    def _take(self, copy: Tensors) -> None:
+        for component in self._components:
+            component.take_copy(copy)
+
+    def _renew(self) -> None:
+        for component in self._components:
+            component.renew_copy()

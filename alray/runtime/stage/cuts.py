@@ -1,0 +1,195 @@
+"""Cuts: what all stages do between two mini-batches - evaluate, write a checkpoint, stop.
+
+Stage 0 decides them (`alray.runtime.stage.leader`) and sends them up after a mini-batch, so that every stage cuts at
+the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+
+from alray.core.run_folder.records import DepthScores, EvaluationRecord
+from alray.data.batches import Batch
+from alray.data.dataset import Dataset
+from alray.models.component import Component
+from alray.models.encoder import Tensors
+from alray.models.tasks.task import Measured
+from alray.runtime.channel.edge import Waiting
+from alray.runtime.channel.message import CutFlag, Message, MessageKind
+from alray.runtime.stage.assignment import Assignment
+from alray.runtime.stage.checkpoint_writer import CheckpointWriter
+from alray.runtime.stage.clock import Clock
+from alray.runtime.stage.copies import Copies
+from alray.runtime.stage.evaluation import Evaluator
+from alray.runtime.stage.inference import Inference
+from alray.runtime.stage.leader import Control, Leader
+from alray.runtime.stage.ports import Ports
+from alray.runtime.stage.replication import Replication, holding, trained
+from alray.runtime.stage.stage import Stage
+from alray.runtime.stage.telemetry import Telemetry
+
+
+class Cuts:
+    """One stage's part of every cut. Replica 0 decides and evaluates; every replica writes what it alone keeps.
+
+    Of replicas that average weights, cuts evaluate and keep the mean. It is not put into training, so a cut does not
+    change the run.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        *,
+        stage: Stage,
+        ports: Ports,
+        clock: Clock,
+        replication: Replication,
+        copies: Copies | None,
+        control: Control,
+        emit: Callable[[Telemetry], None],
+        inputs: Callable[[Batch], Tensors],
+        measured: Measured | None,
+    ) -> None:
+        """
+        Args:
+            copies: None where components have no copies of others.
+            emit: takes what the driver is to hear.
+            inputs: an evaluation batch as the first component takes it.
+            measured: as in `Inference`.
+        """
+        self._assignment = assignment
+        self._stage = stage
+        self._ports = ports
+        self._clock = clock
+        self._replication = replication
+        self._copies = copies
+        self._emit = emit
+        self._inputs = inputs
+        self._measured = measured
+        self._leader = Leader(
+            assignment.spec.run,
+            total_steps=assignment.total_steps,
+            steps_per_epoch=assignment.data.steps_per_epoch,
+            samples=lambda step: assignment.position(step)["samples"],
+            control=control,
+            standing=assignment.start.standing,
+            stop_after=assignment.stop_after,
+        )
+        self._writer = CheckpointWriter(assignment.checkpoints, emit, replication)
+        self._at_first = _fingerprint(stage.components) if assignment.start.step == 0 else None
+        self.before_checkpoint: Callable[[], None] = lambda: None
+        """Is called before this stage's part of a checkpoint is written."""
+
+    def decided(self, step: int) -> Waiting[int]:
+        """Flags of the cut after mini-batch `step`, on stage 0. Call it before that mini-batch, and run it after."""
+        return self._replication.decided(f"cut {step}", lambda: self._leader.cut_after(step))
+
+    def over(self, step: int) -> bool:
+        """Whether nothing is left to train after `step` mini-batches, with which this stage starts."""
+        return self._leader.over(step)
+
+    def lead(self, flags: int, data: Dataset, step: int) -> Waiting[bool]:
+        """On stage 0: make the cut with these flags after mini-batch `step`. Returns whether the run stops here."""
+        if not flags:
+            return False
+        evaluator = None
+        if flags & CutFlag.EVALUATE and self._assignment.replica == 0:
+            evaluator = Evaluator(
+                data,
+                self._leader.splits(flags),
+                depths=self._assignment.plan.costs.depths,
+                measured=self._measured is not None,
+            )
+        cut = Message(MessageKind.CUT, step, flags=flags, count=len(evaluator) if evaluator else 0)
+        yield from self._make(cut, evaluator)
+        if flags & CutFlag.STOP:
+            return True
+        if not (flags & CutFlag.EVALUATE and self._leader.minds_evaluations):
+            return False
+        decide = partial(self._leader.cut_after_evaluation, step, flags)
+        return (yield from self.lead((yield from self._replication.decided(f"second cut {step}", decide)), data, step))
+
+    def follow(self, message: Message) -> Waiting[bool]:
+        """On every other stage: do what stage 0 decided. Returns whether the run stops here."""
+        yield from self._make(message, None)
+        return bool(message.flags & CutFlag.STOP)
+
+    def finish(self) -> None:
+        """Wait for the checkpoint that is still being written."""
+        self._writer.finish()
+
+    def _make(self, cut: Message, evaluator: Evaluator | None) -> Waiting[None]:
+        """Send the cut on, complete the mini-batch that is under way, then do this stage's part of the cut."""
+        above = self._ports.up_to[0]
+        if above is not None and self._assignment.stage < self._assignment.plan.stages - 1:
+            yield from above.send(Message(MessageKind.CUT, cut.step, flags=cut.flags, count=cut.count))
+        yield from self._stage.finish(self._ports, self._clock)
+        components = self._stage.components
+        with self._clock.pause("all_reduce"):
+            means = yield from self._replication.mean_weights(cut.step)
+        if cut.flags & CutFlag.EVALUATE:
+            with self._clock.pause("evaluation"), holding(components, means):
+                yield from self._evaluate(cut, evaluator)
+        if self._copies is not None and cut.flags & (CutFlag.CHECKPOINT | CutFlag.STOP):
+            with self._clock.pause("checkpoint"):
+                yield from self._copies.complete()
+        # A run that was over when it was resumed keeps the checkpoint it began with: other replicas may still read it.
+        if cut.flags & CutFlag.CHECKPOINT and cut.step > self._assignment.start.step:
+            self.before_checkpoint()
+            leads = self._assignment.stage == self._assignment.replica == 0
+            final = bool(cut.flags & CutFlag.STOP)
+            with self._clock.pause("checkpoint"):
+                self._writer.write(
+                    components,
+                    cut.step,
+                    means,
+                    final=final,
+                    standing=self._leader.standing if leads else None,
+                    untrained=final and self._at_first == _fingerprint(components),
+                )
+
+    def _evaluate(self, cut: Message, evaluator: Evaluator | None) -> Waiting[None]:
+        """This stage's part of the evaluation; stage 0, which has the evaluator, reports the record."""
+        began_s = self._clock.now_s()
+        inference = Inference(
+            self._assignment.stage,
+            self._assignment.plan.stages,
+            self._assignment.plan.held(self._assignment.stage),
+            ports=self._ports,
+            clock=self._clock,
+            evaluator=evaluator,
+            inputs=self._inputs,
+            measured=self._measured,
+            step=cut.step,
+            count=cut.count,
+        )
+        yield from inference.run(self._stage)
+        if evaluator is None:
+            return
+        per_depth = evaluator.scores()
+        whole = per_depth[-1] if per_depth else DepthScores(depth=len(self._assignment.plan.costs.components))
+        record = EvaluationRecord(
+            time_s=self._clock.now_s(),
+            **self._assignment.position(cut.step),
+            metric=self._assignment.spec.task.measures.name,
+            train=whole.train,
+            validation=whole.validation,
+            test=whole.test,
+            per_depth=per_depth,
+            duration_s=self._clock.now_s() - began_s,
+        )
+        self._leader.heard(record)
+        self._emit(record)
+
+
+@torch.no_grad()
+def _fingerprint(components: Sequence[Component]) -> list[tuple[float, float]]:
+    """The sum and the norm of each parameter that training changes. No update leaves both as they are."""
+    return [
+        (parameter.sum(dtype=torch.float64).item(), torch.linalg.vector_norm(parameter, dtype=torch.float64).item())
+        for component in components
+        for parameter in trained(component)
+    ]

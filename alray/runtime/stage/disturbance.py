@@ -1,0 +1,88 @@
+"""A replica that is slower on purpose: `replicas.disturbance`."""
+
+from __future__ import annotations
+
+import time
+from random import Random
+
+from alray.config.sections.replicas import Disturbance, FixedDisturbance, RandomDisturbance
+from alray.config.sections.spec import Spec
+from alray.core.randomness.seeds import derive_seed
+from alray.runtime.channel.edge import Waiting
+
+_LOOK_S = 1.0e-3
+
+
+class Slowdown:
+    """Makes one replica behave as if its device were slower."""
+
+    def __init__(self, spec: Spec, replica: int, *, steps_per_epoch: int) -> None:
+        """
+        Args:
+            spec: one with a `replicas.disturbance`.
+        """
+        self._spec = spec
+        self._replica = replica
+        self._steps_per_epoch = steps_per_epoch
+
+    def wait(self, step: int, computed_s: float) -> Waiting[None]:
+        """After the computations of mini-batch `step`, which took `computed_s` seconds: wait for the missing time.
+
+        Busy without computing; replicas that take turns continue meanwhile, as they would on devices of their own.
+        """
+        epoch = (step - 1) // self._steps_per_epoch
+        disturbance, seed = self._spec.replicas.disturbance, self._spec.seed
+        missing_s = (slowdown(disturbance, self._replica, epoch, seed=seed) - 1.0) * computed_s
+        missing_s += added_seconds(disturbance, self._replica, epoch, seed=seed) / self._steps_per_epoch
+        until = time.perf_counter() + missing_s
+        while (left_s := until - time.perf_counter()) > 0:
+            yield
+            time.sleep(min(left_s, _LOOK_S))
+
+
+def slowdown(disturbance: Disturbance | None, worker: int, epoch: int, *, seed: int) -> float:
+    """The factor by which the computing time of replica `worker` grows in an epoch; 1.0 where it is not slowed.
+
+    kind `fixed` slows the workers and epochs that it names. kind `random` has the chances of Ye et al. (arXiv
+    2007.11831): at the beginning of each epoch, a worker that is not slowed becomes so with probability `chance`, and
+    stays so for `least_epochs` to `most_epochs` epochs, this one included. Draws are from (seed, worker, epoch), so
+    that they stay the same for every partition and after a resume.
+
+    Args:
+        disturbance: the spec's `replicas.disturbance`, or None.
+        epoch: epochs completed before (0 in the first one; the spec counts epochs from 1).
+        seed: the spec's.
+    """
+    if disturbance is None or not _is_slowed(disturbance, worker, epoch, seed):
+        return 1.0
+    return disturbance.factor
+
+
+def added_seconds(disturbance: Disturbance | None, worker: int, epoch: int, *, seed: int) -> float:
+    """The seconds that an epoch of replica `worker` takes longer, whatever its share; 0.0 where it is not slowed.
+
+    They are drawn from `added_s` for each epoch, as in the code of Ye et al. The arguments are those of `slowdown`.
+    """
+    if disturbance is None or disturbance.added_s is None or not _is_slowed(disturbance, worker, epoch, seed):
+        return 0.0
+    low, high = disturbance.added_s
+    return Random(derive_seed(seed, "disturbance", "seconds", worker, epoch)).uniform(low, high)
+
+
+def _is_slowed(disturbance: Disturbance, worker: int, epoch: int, seed: int) -> bool:
+    if isinstance(disturbance, FixedDisturbance):
+        first, last = disturbance.epochs
+        return worker in disturbance.workers and first <= epoch + 1 <= last
+    return _is_slowed_by_chance(disturbance, worker, epoch, seed)
+
+
+def _is_slowed_by_chance(disturbance: RandomDisturbance, worker: int, epoch: int, seed: int) -> bool:
+    slowed_until = 0  # the first epoch in which the worker is free
+    for each in range(epoch + 1):
+        if each < slowed_until:
+            continue
+        draws = Random(derive_seed(seed, "disturbance", worker, each))
+        if draws.random() < disturbance.chance:
+            lengths = disturbance.most_epochs - disturbance.least_epochs + 1
+            slowed_until = each + disturbance.least_epochs + int(draws.random() * lengths)
+    return epoch < slowed_until

@@ -1,0 +1,63 @@
+"""The mini-batches of stage 0 on its device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from alray.data.batches import Batch
+from alray.models.encoder import Tensors
+
+
+def feed(
+    batches: Iterable[Batch], given: Callable[[Batch], Tensors], device: torch.device
+) -> Iterator[tuple[Batch, Tensors]]:
+    """Each mini-batch, with what the first component takes of it and its `labels`, on the device.
+
+    A GPU copies the next mini-batch while it computes on this one, on a stream of its own. So one mini-batch is read
+    ahead.
+
+    Args:
+        given: takes a mini-batch to its inputs and labels on the device (`Batch.with_labels`).
+    """
+    if device.type == "cpu":
+        for batch in batches:
+            yield batch, given(batch)
+        return
+    stream = torch.cuda.Stream(device)
+    ahead: _CopyToGpu | None = None
+    for batch in batches:
+        before, ahead = ahead, _CopyToGpu.begin(batch, given, device, stream)
+        if before is not None:
+            yield before.batch, before.ready()
+    if ahead is not None:
+        yield ahead.batch, ahead.ready()
+
+
+@dataclass(frozen=True)
+class _CopyToGpu:
+    """A mini-batch on its way to a GPU. It keeps the host memory from which the GPU copies."""
+
+    batch: Batch
+    tensors: Tensors
+    done: torch.cuda.Event
+
+    @classmethod
+    def begin(
+        cls, batch: Batch, given: Callable[[Batch], Tensors], device: torch.device, stream: torch.cuda.Stream
+    ) -> _CopyToGpu:
+        with torch.cuda.stream(stream):
+            tensors = given(batch)
+            done = torch.cuda.Event()
+            done.record(stream)
+        return cls(batch, tensors, done)
+
+    def ready(self) -> Tensors:
+        """The tensors for the current stream, which waits for the copy. The host does not wait."""
+        current = torch.cuda.current_stream()
+        current.wait_event(self.done)
+        for tensor in self.tensors.values():
+            tensor.record_stream(current)  # or the copy after the next might write on memory that is still read
+        return self.tensors

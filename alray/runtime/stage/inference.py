@@ -1,0 +1,199 @@
+"""A stage's part of an evaluation: batches go up through the stages, and class scores come back to stage 0.
+
+Operations that may have to wait are generators (see `alray.runtime.channel.edge`). Gradients are switched off inside
+each action only, because another stage of the same process may train between two actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from alray.data.batches import Batch
+from alray.models.encoder import Tensors
+from alray.models.tasks.task import Measured
+from alray.planning.schedules.evaluation import evaluation_actions
+from alray.runtime.channel.edge import Waiting
+from alray.runtime.channel.message import Message, MessageKind
+from alray.runtime.stage.clock import Clock
+from alray.runtime.stage.evaluation import Evaluator
+from alray.runtime.stage.ports import Ports
+from alray.runtime.stage.stage import Stage
+
+
+@dataclass(frozen=True)
+class Inference:
+    """One evaluation on stage `number` of `stages`, of the weights after `step` mini-batches.
+
+    Attributes:
+        held: the virtual stages of the stage, the lowest first.
+        evaluator: gives the batches and takes the class scores; on stage 0 alone.
+        inputs: a batch as the first component takes it, without labels.
+        measured: takes scores and labels to what comes down in place of scores, and labels go up; None: scores do.
+        count: number of evaluation batches.
+    """
+
+    number: int
+    stages: int
+    held: Sequence[int]
+    ports: Ports
+    clock: Clock
+    evaluator: Evaluator | None
+    inputs: Callable[[Batch], Tensors]
+    measured: Measured | None
+    step: int
+    count: int
+
+    def run(self, stage: Stage) -> Waiting[None]:
+        """All batches, in evaluation mode."""
+        stage.work.evaluation_mode(True)
+        if stage.virtual_stages > 1:
+            yield from self._in_rounds(stage)
+        else:
+            yield from self._by_actions(stage)
+        stage.work.evaluation_mode(False)
+
+    def _by_actions(self, stage: Stage) -> Waiting[None]:
+        """One stage holds one run of components: follow the list of actions E and D."""
+        source = iter(self.evaluator) if self.evaluator is not None else None
+        received: Message | None = None
+        above: list[torch.Tensor] = []
+        passed_up: Tensors = {}
+        routes: _Routes = {}
+        for action in evaluation_actions(self.number, self.stages, self.count):
+            batch, text = action.batch, str(action)
+            match action.kind:
+                case "R" if action.down:
+                    above = yield from self._receive_routes(0, self.number, batch)
+                case "R":
+                    received = yield from self._receive(0, self.number, batch)
+                case "E":
+                    with self.clock.measure("E", text, self.step):
+                        incoming = self._incoming(source, received)
+                        passed_up, routes[0, batch] = self._up(stage, incoming, batch)
+                        del incoming
+                    if self.ports.up_to[0] is None:
+                        self._release(0, received)
+                        received = None
+                case "D":
+                    with self.clock.measure("D", text, self.step):
+                        routes[0, batch] += stage.work.infer_down(above)
+                        above = []
+                        if self.evaluator is not None:
+                            self.evaluator.take(batch, routes.pop((0, batch)))
+                case "S" if action.down:
+                    yield from self._send_routes(0, self.number, batch, routes.pop((0, batch)))
+                case "S":
+                    yield from self._send(0, self.number, batch, passed_up)
+                    self._release(0, received)
+                    received = None
+
+    def _incoming(self, source: Iterator[Batch] | None, received: Message | None) -> Tensors:
+        if source is not None:
+            return self._given(next(source))
+        assert received is not None, "E before R"
+        return received.tensors
+
+    def _given(self, batch: Batch) -> Tensors:
+        """A batch as the first component takes it, with its labels where these go up."""
+        inputs = self.inputs(batch)
+        return inputs if self.measured is None else inputs | {"labels": batch.labels.to(inputs["s"].device)}
+
+    def _up(self, stage: Stage, incoming: Tensors, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
+        """E of a virtual stage: what goes up, and what comes down of each route that turns here."""
+        if self.measured is None:
+            return stage.work.infer_up(incoming, self.step, batch, own)
+        labels = incoming["labels"]
+        without = {name: value for name, value in incoming.items() if name != "labels"}
+        outgoing, routes = stage.work.infer_up(without, self.step, batch, own)
+        return outgoing | {"labels": labels}, [self.measured(scores, labels) for scores in routes]
+
+    def _in_rounds(self, stage: Stage) -> Waiting[None]:
+        """With virtual stages: as many batches as there are stages go through all of them together.
+
+        Each stage runs E of its first virtual stage for all of them, then of its next one, and so on. Then routes come
+        down in the same way, from the last virtual stage to the first.
+
+        No two stages can wait for each other for ever. All stages would have to wait for room, because a stage that
+        waits for a message waits for one that waits for room. Then every edge of the ring would hold a batch and every
+        stage another one, which are more batches than go round at once. Where a stage hands batches over to itself,
+        there is always room, so it never waits for any.
+        """
+        source = iter(self.evaluator) if self.evaluator is not None else None
+        for begin in range(0, self.count, self.stages):
+            together = range(begin, min(begin + self.stages, self.count))
+            routes = yield from self._round_up(stage, together, source)
+            yield from self._round_down(stage, together, routes)
+
+    def _round_up(self, stage: Stage, together: range, source: Iterator[Batch] | None) -> Waiting[_Routes]:
+        """E of these batches. Returns the routes that turn here, by virtual stage and batch."""
+        routes: _Routes = {}
+        for own in range(stage.virtual_stages):
+            virtual = self.held[own]
+            for batch in together:
+                received = None
+                if source is None or own > 0:
+                    received = yield from self._receive(own, virtual, batch)
+                incoming = self._incoming(source if own == 0 else None, received)
+                with self.clock.measure("E", f"{virtual}E{batch}", self.step):
+                    outgoing, routes[own, batch] = self._up(stage, incoming, batch, own)
+                if self.ports.up_to[own] is not None:
+                    yield from self._send(own, virtual, batch, outgoing)
+                del incoming, outgoing
+                self._release(own, received)
+        return routes
+
+    def _round_down(self, stage: Stage, together: range, routes: _Routes) -> Waiting[None]:
+        """D of these batches."""
+        for own in reversed(range(stage.virtual_stages)):
+            virtual = self.held[own]
+            for batch in together:
+                above: list[torch.Tensor] = []
+                if self.ports.down_from[own] is not None:
+                    above = yield from self._receive_routes(own, virtual, batch)
+                with self.clock.measure("D", f"{virtual}D{batch}", self.step):
+                    found = routes.pop((own, batch)) + stage.work.infer_down(above, own)
+                    if self.evaluator is not None and own == 0:
+                        self.evaluator.take(batch, found)
+                if self.ports.down_to[own] is not None:
+                    yield from self._send_routes(own, virtual, batch, found)
+
+    def _receive(self, own: int, virtual: int, batch: int) -> Waiting[Message]:
+        """The input of a virtual stage for an evaluation batch."""
+        inbox = self.ports.up_from[own]
+        assert inbox is not None, "the first virtual stage reads the data"
+        with self.clock.measure("receive_wait", "receive_wait", self.step):
+            return (yield from inbox.take(MessageKind.EVALUATE, batch, virtual))
+
+    def _release(self, own: int, received: Message | None) -> None:
+        inbox = self.ports.up_from[own]
+        if received is not None and inbox is not None:
+            inbox.release(received)
+
+    def _send(self, own: int, virtual: int, batch: int, outgoing: Tensors) -> Waiting[None]:
+        outlet = self.ports.up_to[own]
+        assert outlet is not None, "the last virtual stage sends nothing up"
+        with self.clock.measure("send_wait", "send_wait", self.step):
+            yield from outlet.send(Message(MessageKind.EVALUATE, batch, outgoing, virtual=virtual + 1))
+
+    def _receive_routes(self, own: int, virtual: int, batch: int) -> Waiting[list[torch.Tensor]]:
+        """What comes down of an evaluation batch, a tensor for each route."""
+        inbox = self.ports.down_from[own]
+        assert inbox is not None, "nothing is above the last virtual stage"
+        with self.clock.measure("receive_wait", "receive_wait", self.step):
+            received = yield from inbox.take(MessageKind.ROUTE, batch, virtual)
+        routes = [route.clone() for route in received.tensors["route"].unbind(0)]
+        inbox.release(received)
+        return routes
+
+    def _send_routes(self, own: int, virtual: int, batch: int, routes: list[torch.Tensor]) -> Waiting[None]:
+        outlet = self.ports.down_to[own]
+        assert outlet is not None, "nothing is below the first virtual stage"
+        message = Message(MessageKind.ROUTE, batch, {"route": torch.stack(routes)}, virtual=virtual - 1)
+        with self.clock.measure("send_wait", "send_wait", self.step):
+            yield from outlet.send(message)
+
+
+_Routes = dict[tuple[int, int], list[torch.Tensor]]

@@ -1,0 +1,139 @@
+"""When to evaluate, write a checkpoint and stop: stage 0 decides it for all stages (`alray.runtime.stage.cuts`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from alray.config.sections.duration import Duration
+from alray.config.sections.run import RunSection
+from alray.core.run_folder.records import EvaluationRecord, Standing
+from alray.runtime.channel.message import CutFlag
+
+Samples = Callable[[int], int]
+"""Takes a number of mini-batches. Returns the samples that a run has seen after them."""
+
+_END = CutFlag.EVALUATE | CutFlag.CHECKPOINT | CutFlag.STOP
+
+
+@dataclass
+class Control:
+    """The requests of the driver to stage 0. Another thread sets them; stage 0 reads them between mini-batches."""
+
+    stop_requested: bool = False
+
+
+class Timer:
+    """Says when something is due that recurs every `N steps`, `N samples`, `N epochs` or `N s`."""
+
+    def __init__(self, every: Duration | None, *, steps_per_epoch: int, samples: Samples) -> None:
+        """
+        Args:
+            every: a spec duration (`count`, `unit`), or None for never.
+        """
+        self._seconds: float | None = None
+        self._steps: Fraction | None = None
+        self._reached: Callable[[int], int] = lambda step: step
+        if every is not None:
+            if every.unit == "s":
+                self._seconds = every.count
+            elif every.unit == "samples":
+                self._steps = Fraction(every.count)
+                self._reached = samples
+            else:
+                # Exact: 0.07 epochs of 100 steps are 7 steps, not 7.000000000000001, which step 7 would miss.
+                self._steps = Fraction(str(every.count)) * (steps_per_epoch if every.unit == "epochs" else 1)
+        self._last_s = time.monotonic()
+
+    def due(self, step: int) -> bool:
+        """Whether it is due after `step` mini-batches. A function of the step alone unless it is given in seconds."""
+        if self._seconds is not None:
+            if time.monotonic() - self._last_s < self._seconds:
+                return False
+            self._last_s = time.monotonic()
+            return True
+        if self._steps is None:
+            return False
+        return self._reached(step) // self._steps > self._reached(step - 1) // self._steps
+
+
+class Leader:
+    """Decides the cuts of a run."""
+
+    def __init__(
+        self,
+        run: RunSection,
+        *,
+        total_steps: int,
+        steps_per_epoch: int,
+        samples: Samples,
+        control: Control,
+        standing: Standing | None = None,
+        stop_after: int | None = None,
+    ) -> None:
+        """
+        Args:
+            run: the spec's `run` section.
+            standing: of the evaluations before this start.
+            stop_after: as in `Assignment`.
+        """
+        self.total_steps = total_steps
+        self.standing = standing or Standing()
+        self._control = control
+        self._stop_after = stop_after
+        self._evaluate = Timer(run.evaluate_every, steps_per_epoch=steps_per_epoch, samples=samples)
+        every = run.checkpoint.every if run.checkpoint else None
+        self._checkpoint = Timer(every, steps_per_epoch=steps_per_epoch, samples=samples)
+        self._keeps_best = run.checkpoint is not None
+        self._stop_at = run.stop_at
+        self._measured = {"train": run.train, "validation": "always", "test": run.test}
+
+    def over(self, step: int) -> bool:
+        """Whether the run ends after `step` mini-batches: by its length, or by an evaluation that was made there."""
+        if step >= self.total_steps:
+            return True
+        stop_at, standing = self._stop_at, self.standing
+        return stop_at is not None and standing.step == step and stop_at.reached(standing)
+
+    def cut_after(self, step: int) -> int:
+        """Flags of the cut after `step` mini-batches; 0 for none."""
+        flags = 0
+        if self._evaluate.due(step):
+            flags |= CutFlag.EVALUATE
+        if self._checkpoint.due(step):
+            flags |= CutFlag.CHECKPOINT
+        if self.over(step):
+            flags |= _END
+        elif self._control.stop_requested or step == self._stop_after:
+            flags |= CutFlag.CHECKPOINT | CutFlag.STOP
+        return flags
+
+    def splits(self, flags: int) -> tuple[str, ...]:
+        """The splits that an evaluation with these flags measures: those that `run` asks for then, and that of
+        `run.stop_at`.
+        """
+        needed = self._stop_at.split if self._stop_at is not None else None
+        due = {"always", "end"} if flags & CutFlag.STOP else {"always"}
+        return tuple(split for split, when in self._measured.items() if when in due or split == needed)
+
+    def heard(self, evaluation: EvaluationRecord) -> None:
+        """Take note of an evaluation."""
+        self.standing = self.standing.after(evaluation)
+
+    @property
+    def minds_evaluations(self) -> bool:
+        """Whether a second cut may follow an evaluation."""
+        return self._stop_at is not None or self._keeps_best
+
+    def cut_after_evaluation(self, step: int, flags: int) -> int:
+        """Flags of a second cut after `step` mini-batches, because of what the cut with `flags` evaluated.
+
+        The end of the run, or a checkpoint of the best weights so far, unless that cut wrote one.
+        """
+        if self.over(step):
+            return _END
+        best = self.standing.best
+        is_best = best is not None and best.step == step
+        return CutFlag.CHECKPOINT if self._keeps_best and is_best and not flags & CutFlag.CHECKPOINT else 0

@@ -1,0 +1,212 @@
+"""The loop of one stage: it gives mini-batches to the stage in order, and makes the cuts between them.
+
+The loop is a generator that yields only where it has to wait (see `alray.runtime.channel.edge`). So one process can run
+all stages in turns, and a process of its own runs its loop to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+
+import torch
+
+from alray.data.batches import Batch, TrainBatches
+from alray.data.dataset import Dataset
+from alray.models.encoder import Tensors
+from alray.runtime.channel.edge import Waiting
+from alray.runtime.channel.message import MessageKind
+from alray.runtime.stage.assignment import Assignment
+from alray.runtime.stage.clock import Clock
+from alray.runtime.stage.copies import Copies
+from alray.runtime.stage.cuts import Cuts
+from alray.runtime.stage.learning_rate import rates
+from alray.runtime.stage.ports import Ports
+from alray.runtime.stage.profiler import Profiler
+from alray.runtime.stage.replication import Replication
+from alray.runtime.stage.stage import MiniBatch, Stage
+from alray.runtime.stage.telemetry import Losses, Telemetry
+
+
+class StageLoop:
+    """Runs one stage from its start to the cut that stops it. `alray.runtime.stage.assemble` makes one."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        *,
+        stage: Stage,
+        ports: Ports,
+        cuts: Cuts,
+        copies: Copies | None,
+        clock: Clock,
+        replication: Replication,
+        emit: Callable[[Telemetry], None],
+        feed: Callable[[Iterable[Batch]], Iterator[tuple[Batch, Tensors]]],
+        dtype: torch.dtype,
+        pinned: bool,
+        open_data: Callable[[], Dataset],
+        peak_memory_bytes: Callable[[], int | None],
+        profiler: Profiler | None = None,
+    ) -> None:
+        """
+        Args:
+            copies: None where components have no copies of others.
+            emit: takes what the driver is to hear.
+            open_data, feed: of stage 0, see `alray.runtime.stage.feed`.
+            dtype: in which the network computes.
+            pinned: whether its mini-batches lie in pinned memory.
+            peak_memory_bytes: of this stage so far, None where it is not measured.
+            profiler: None where no mini-batch is traced.
+        """
+        self._assignment = assignment
+        self._stage = stage
+        self._ports = ports
+        self._cuts = cuts
+        self._copies = copies
+        self._replication = replication
+        self._profiler = profiler
+        self._emit = emit
+        self._feed = feed
+        self._dtype = dtype
+        self._pinned = pinned
+        self._open_data = open_data
+        self._peak_memory_bytes = peak_memory_bytes
+        self._epoch_began_s = 0.0  # `clock.by_samples_s` at the beginning of the epoch
+        self._recorded: dict[str, int] = {}  # bytes sent, by the last record
+        cuts.before_checkpoint = self._record_rest
+        self.clock = clock
+        self.step = assignment.start.step  # mini-batches completed
+
+    def run(self) -> Waiting[None]:
+        """The whole run of this stage. Raises what goes wrong on it; ends after the cut that stops."""
+        if self._copies is not None and self._assignment.start.folder is None:
+            yield from self._copies.begin()
+        yield from self._lead() if self._assignment.stage == 0 else self._follow()
+        self._record_rest()
+        for end in self._ports.senders:
+            yield from end.flush()
+        self._cuts.finish()
+        self.clock.activity = "finished"
+
+    def _lead(self) -> Waiting[None]:
+        """Stage 0 reads the mini-batches and decides the cuts."""
+        self.clock.activity = "data"  # opening it may take long, as the driver knows, which opened it too
+        data = self._open_data()
+        total = self._assignment.total_steps
+        stopped = self._cuts.over(self.step) and (yield from self._cut(self._cuts.decided(self.step), data))
+        while not stopped and self.step < total:
+            end = self._shares_hold_until()
+            batches = TrainBatches(
+                data,
+                seed=self._assignment.spec.seed,
+                start_step=self.step,
+                end_step=end,
+                workers=self._assignment.spec.data.workers,
+                dtype=self._dtype,
+                shares=self._replication.shares,
+                replica=self._replication.replica,
+                pinned=self._pinned,
+            )
+            with batches:
+                fed = self._feed(batches)
+                while not stopped and self.step < end:
+                    with self.clock.measure("data", f"data {self.step}", self.step + 1):
+                        batch, tensors = next(fed)
+                    decided = self._cuts.decided(batch.step + 1)
+                    yield from self._train(batch.step + 1, tensors)
+                    stopped = yield from self._cut(decided, data)
+
+    def _cut(self, decided: Waiting[int], data: Dataset) -> Waiting[bool]:
+        """The cut after the mini-batch just completed, if there is one; whether the run stops here."""
+        flags = yield from decided
+        return (yield from self._cuts.lead(flags, data, self.step))
+
+    def _shares_hold_until(self) -> int:
+        """The mini-batch after which replicas may take other shares: the last of the epoch, where shares are dealt."""
+        total, per_epoch = self._assignment.total_steps, self._assignment.data.steps_per_epoch
+        if not self._replication.deals_shares:
+            return total
+        return min(total, (self.step // per_epoch + 1) * per_epoch)
+
+    def _follow(self) -> Waiting[None]:
+        """Every other stage does what comes, in the order it comes."""
+        below = self._ports.up_from[0]
+        assert below is not None, "every stage but the first has one below"
+        stopped = False
+        while not stopped:
+            with self.clock.measure("receive_wait", "receive_wait", self.step + 1):
+                message = yield from below.first()
+            if message.kind is MessageKind.TRAIN:
+                yield from self._train(message.step, {})
+            else:
+                message = yield from below.take(message.kind, message.step)
+                below.release(message)
+                stopped = yield from self._cuts.follow(message)
+
+    def _train(self, step: int, tensors: Tensors) -> Waiting[None]:
+        """One mini-batch.
+
+        Args:
+            tensors: the input of the first component on stage 0, nothing on the others.
+        """
+        assignment, profiler = self._assignment, self._profiler
+        lr, label_lr = rates(assignment.spec, step, data=assignment.data, total_steps=assignment.total_steps)
+        samples = assignment.samples(step)
+        batch = MiniBatch(step, lr, label_lr, samples, tensors)
+        traced = profiler.mini_batch(step, self._stage.components, self.clock) if profiler else nullcontext()
+        with traced:
+            losses = yield from self._stage.mini_batch(batch, self._ports, self.clock)
+        self._emit(Losses(step, losses, lr, self.clock.now_s(), self._replication.own_samples(samples)))
+        if self._replication.averages_weights:
+            with self.clock.measure("all_reduce", f"average {step - 1}", step):
+                yield from self._replication.average_weights(step)
+        if self._copies is not None:
+            yield from self._copies.after(step)
+        self.step = step
+        self.clock.step_done()
+        yield from self._deal_shares()
+        if self.clock.window_due(step):
+            self._close_window()
+        yield  # in turns: the other stages run here
+
+    def _deal_shares(self) -> Waiting[None]:
+        """After an epoch, where shares follow the speed of the replicas.
+
+        Only time that grows with the samples counts. An update takes as long whatever the share is.
+        """
+        per_epoch = self._assignment.data.steps_per_epoch
+        if not self._replication.deals_shares or self.step % per_epoch:
+            return
+        computed_s = self.clock.by_samples_s - self._epoch_began_s
+        with self.clock.measure("all_reduce", f"shares {self.step}", self.step):
+            yield from self._replication.deal(self.step // per_epoch, computed_s)
+        self._epoch_began_s = self.clock.by_samples_s
+
+    def _record_rest(self) -> None:
+        """Emit a record of what the records before do not have: before a checkpoint, so that none of the work that it
+        keeps is missing if this process is killed later, and at the end."""
+        if self.clock.steps_in_window or self._bytes_sent() != self._recorded:
+            self._close_window()
+
+    def _bytes_sent(self) -> dict[str, int]:
+        """By edge, since this attempt was started."""
+        return self._ports.bytes_sent()
+
+    def _close_window(self) -> None:
+        """Emit the record of the mini-batches since the last one."""
+        self._recorded = sent = self._bytes_sent()
+        record = self.clock.close_window(
+            stage=self._assignment.stage,
+            replica=self._assignment.replica,
+            bytes_sent=sent,
+            peak_memory_bytes=self._peak_memory_bytes(),
+            among_replicas=self._replication.account(),
+            **self._assignment.position(self.step),
+        )
+        if self._assignment.stage < self._assignment.plan.stages - 1:
+            record.step_times_s = []  # a mini-batch is completed on the last stage
+        below = self._ports.up_from[0]
+        if below is not None and not self._assignment.pipelined:
+            record.queued_messages = below.waiting()
+        self._emit(record)

@@ -1,0 +1,152 @@
+"""Replicas that average gradients by alray's own all-reduces: one flat sum for each component.
+
+What losses need of all replicas goes the same way. The sums run in a thread of their own, over a process group of the
+replicas of one stage. Operations that may have to wait are generators (see `alray.runtime.channel.edge`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+
+import torch
+import torch.distributed as dist
+
+from alray.config.sections.spec import Spec
+from alray.core.randomness.seeds import derive_seed
+from alray.models.component import Component
+from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.shares import shares_of_part
+from alray.runtime.channel.all_reduce.algorithm import AllReduce
+from alray.runtime.channel.all_reduce.registry import ALL_REDUCES
+from alray.runtime.channel.compression.layout import GradientLayout
+from alray.runtime.channel.compression.registry import make_compression
+from alray.runtime.channel.edge import Waiting
+from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
+from alray.runtime.channel.row_gather import RowGather
+from alray.runtime.stage.clock import AmongReplicas
+from alray.runtime.stage.replication import LOOK_S, MeanWeights, SeveralReplicas, trained
+
+
+class ReducedReplication(SeveralReplicas):
+    """`replicas.engine: graph`."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        plan: Plan,
+        *,
+        stage: int,
+        replica: int,
+        shares: Sequence[int],
+        least_share: int = 1,
+        components: Sequence[Component],
+        group: dist.ProcessGroup,
+        store: dist.Store,
+        in_turns: bool,
+        timeout_s: float,
+    ) -> None:
+        """
+        Args:
+            group: one rank for each replica of this stage, for this object alone; the rest as in `SeveralReplicas`.
+        """
+        super().__init__(
+            spec,
+            plan,
+            stage=stage,
+            replica=replica,
+            shares=shares,
+            store=store,
+            in_turns=in_turns,
+            least_share=least_share,
+        )
+        self.averages_gradients = not self.averages_weights
+        self._parameters = {component.index: trained(component) for component in components}
+        self._algorithm = ALL_REDUCES[spec.replicas.all_reduce]
+        self._group = group
+        self._timeout_s = timeout_s
+        self._thread = communication_thread()
+        self._due: dict[int, bool] = {}  # whether the mini-batch completes an update, by component
+        self._gathers: dict[int, RowGather] = {}
+        self._reducers: dict[int, GradientReducer] = {}
+        for index, parameters in self._parameters.items():
+            layout = GradientLayout.of(parameters)
+            settings = spec.replicas.compression.model_dump()
+            seed = derive_seed(spec.seed, "compression", index) % 2**63
+            self._reducers[index] = GradientReducer(
+                layout,
+                over=self._all_reduce(),
+                compression=make_compression(layout=layout, seed=seed, **settings),
+                thread=self._thread,
+                may_lack=spec.trains_own_code,
+            )
+
+    def _all_reduce(self) -> AllReduce:
+        return self._algorithm(self._group, timeout_s=self._timeout_s)
+
+    def account(self) -> AmongReplicas:
+        exchanges: list[GradientReducer | RowGather] = [*self._reducers.values(), *self._gathers.values()]
+        return AmongReplicas(
+            share=self.shares[self.replica],
+            bytes_sent=sum(each.bytes_sent for each in exchanges),
+            communication_s=sum(each.communication_s for each in exchanges),
+        )
+
+    def start(self, component: Component, samples: int) -> None:
+        """Gradients that wait for their update are multiplied by the weight of their own mini-batch: it may change."""
+        weight, optimizers = self.weight(samples), component.optimizers().values()
+        complete = [optimizer.gather(weight) for optimizer in optimizers]
+        self._due[component.index] = all(complete)
+        if not self._due[component.index]:
+            return
+        gradients = [parameter.grad for parameter in self._parameters[component.index]]
+        weighted = any(optimizer.accumulates for optimizer in optimizers)
+        self._reducers[component.index].start(gradients, weight, weighted=weighted)
+
+    def finish(self, components: Sequence[Component]) -> Waiting[None]:
+        due = {component.index: self._due.pop(component.index) for component in components}  # `start` came before
+        yield from self._all_done([self._reducers[index] for index in due])
+        for index in (index for index in due if due[index]):
+            for parameter, gradient in zip(self._parameters[index], self._reducers[index].wait(), strict=True):
+                parameter.grad = gradient
+
+    def start_gather(self, component: Component, own: torch.Tensor, samples: int) -> None:
+        gather = self._gathers.get(component.index)
+        if gather is None:
+            gather = self._gathers[component.index] = RowGather(self._all_reduce(), self._thread)
+        gather.start(own, shares_of_part(self.shares, samples))
+
+    def gathered(self, components: Sequence[Component]) -> Waiting[dict[int, torch.Tensor]]:
+        begun = {component.index: self._gathers[component.index] for component in components}
+        yield from self._all_done(begun.values())
+        return {index: gather.wait() for index, gather in begun.items()}
+
+    def average_weights(self, step: int) -> Waiting[None]:
+        if step % self._average_every == 0:
+            yield from self._mean({index: [each.detach() for each in held] for index, held in self._parameters.items()})
+
+    def mean_weights(self, step: int) -> Waiting[MeanWeights]:
+        if not self.averages_weights or step % self._average_every == 0:
+            return {}
+        copies = {index: [each.detach().clone() for each in held] for index, held in self._parameters.items()}
+        yield from self._mean(copies)
+        return copies
+
+    def _mean(self, weights: MeanWeights) -> Waiting[None]:
+        """Replace these tensors by their mean over the replicas."""
+        for index, reducer in self._reducers.items():
+            reducer.start(weights[index], self.weight(self._batch_size))
+        yield from self._all_done(self._reducers.values())
+        for reducer in self._reducers.values():
+            reducer.wait()
+
+    def _all_done(self, under_way: Collection[GradientReducer | RowGather]) -> Waiting[None]:
+        while self._in_turns and not all(each.done for each in under_way):
+            yield
+            time.sleep(LOOK_S)
+
+    def state_dict(self, index: int) -> dict[str, torch.Tensor]:
+        return self._reducers[index].state_dict()
+
+    def load_state_dict(self, index: int, state: dict[str, torch.Tensor]) -> None:
+        self._reducers[index].load_state_dict(state)

@@ -1,0 +1,118 @@
+"""The state of a component that belongs to one replica: a checkpoint has it next to the files that all share.
+
+    all replicas            the state of its gradients' compression
+    all but the first       buffers, and gradients that wait for their update
+    that average weights    its own weights where the checkpoint has the mean; all but the first also their optimizers
+
+The names of the files show how many replicas there were.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from alray.core.run_folder.store import ComponentFile
+from alray.core.storage.location import Location
+from alray.models.component import Component
+from alray.runtime.stage.checkpoint import Snapshot, load_optimizers, read_state, write_file
+from alray.runtime.stage.replication import Replication
+
+ReplicaState = dict[str, Any]
+"""By name: dictionaries of tensors on the CPU. Empty if the replica keeps nothing of its own."""
+
+
+def take_replica_state(own: Snapshot, replication: Replication, *, apart: bool) -> ReplicaState:
+    """
+    Args:
+        own: the component as this replica has it.
+        apart: whether the checkpoint has the mean of the weights instead.
+    """
+    state: ReplicaState = {"compression": replication.state_dict(own.index)}
+    if apart:
+        state["weights"] = own.weights
+    if replication.replica > 0:
+        state["buffers"] = {name: value for name, value in own.weights.items() if name not in own.parameters}
+        if replication.averages_weights:
+            state["optimizers"] = own.optimizers
+        else:
+            state["waiting"] = {
+                name: optimizer["accumulation"]
+                for name, optimizer in own.optimizers.items()
+                if "accumulation" in optimizer
+            }
+    return {name: tensors for name, tensors in state.items() if tensors}
+
+
+def write_replica_state(
+    index: int, state: ReplicaState, replication: Replication, folder: Location
+) -> tuple[ComponentFile, ...]:
+    """Write what this replica alone keeps of component `index`, if there is anything."""
+    if not state:
+        return ()
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return (write_file(folder, _file(index, replication.replica, replication.count), buffer.getvalue()),)
+
+
+def load_replica_state(
+    component: Component, replication: Replication, folder: Location, hashes: Mapping[str, str]
+) -> None:
+    """Give a component, loaded from the files that all replicas share, what this replica alone keeps of it.
+
+    In a checkpoint of another number of replicas there is nothing of this replica's own. Compressions begin anew, and
+    replicas that average weights begin with the mean. Gradients that wait for their update are parts of one sum: the
+    first replica takes all of them. Raises CheckpointError for a damaged file.
+    """
+    index = component.index
+    replica = replication.replica
+    count = replication.count
+    written = sorted(file for file in hashes if file.startswith(_prefix(index)))
+    if any(file.endswith(_ending(count)) for file in written):
+        own = _file(index, replica, count)
+        if own in hashes:
+            _take(component, replication, _read(own, folder, hashes), folder / own)
+        return
+    if replication.averages_weights:
+        return
+    for name, optimizer in component.optimizers().items():
+        if replica > 0:
+            optimizer.accumulation.clear_sums()
+            continue
+        for file in written:
+            waiting = _read(file, folder, hashes).get("waiting", {})
+            if name in waiting:
+                optimizer.accumulation.add(waiting[name]["gradients"])
+
+
+def _take(component: Component, replication: Replication, state: ReplicaState, file: Location) -> None:
+    if "compression" in state:
+        replication.load_state_dict(component.index, state["compression"])
+    if replication.averages_weights and "weights" in state:
+        component.load_weights(state["weights"])
+    if replication.averages_weights and "optimizers" in state:
+        load_optimizers(component, state["optimizers"], file)
+    held = component.weights()
+    for name, value in state.get("buffers", {}).items():
+        held[name].copy_(value)
+    for name, waiting in state.get("waiting", {}).items():
+        component.optimizers()[name].accumulation.load_state_dict(waiting)
+
+
+def _read(file: str, folder: Location, hashes: Mapping[str, str]) -> ReplicaState:
+    return read_state(folder, file, hashes[file])
+
+
+def _prefix(index: int) -> str:
+    return f"component-{index:02d}.replica-"
+
+
+def _ending(count: int) -> str:
+    return f"-of-{count}.pt"
+
+
+def _file(index: int, replica: int, count: int) -> str:
+    return f"{_prefix(index)}{replica}{_ending(count)}"

@@ -1,0 +1,238 @@
+"""The agreements among the replicas of a stage: cuts, shares of the mini-batch, and averaged gradients.
+
+Numbers go over the run's store. How gradients are averaged is up to `alray.runtime.stage.reduction` and
+`alray.runtime.stage.stages.data_parallel`. Operations that may have to wait are generators (see
+`alray.runtime.channel.edge`).
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from alray.config.sections.spec import Spec
+from alray.models.component import Component
+from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.shares import balanced_shares, shares_of_part
+from alray.runtime.channel.edge import Waiting
+from alray.runtime.stage.clock import AmongReplicas
+
+MeanWeights = dict[int, list[torch.Tensor]]
+"""The parameters that training changes (`trained`), by component."""
+
+LOOK_S = 2.0e-4
+"""How often replicas that take turns look whether what they wait for has come."""
+
+
+@contextmanager
+def holding(components: Sequence[Component], weights: MeanWeights) -> Iterator[None]:
+    """Within it, components hold these weights instead of their own; where there are none of a component, its own."""
+    held = [
+        (parameter, parameter.data, value)
+        for component in components
+        if component.index in weights
+        for parameter, value in zip(trained(component), weights[component.index], strict=True)
+    ]
+    try:
+        for parameter, _, value in held:
+            parameter.data = value
+        yield
+    finally:
+        for parameter, own, _ in held:
+            parameter.data = own
+
+
+def trained(component: Component) -> list[nn.Parameter]:
+    """The parameters of a component that training changes."""
+    return [parameter for parameter in component.parameters() if parameter.requires_grad]
+
+
+class Replication(ABC):
+    """One stage of one replica, among the same stage of all replicas. Where it has nothing to do, it does nothing."""
+
+    replica = 0
+    count = 1
+    shares: tuple[int, ...]
+    """Samples of a mini-batch that each replica takes."""
+    averages_gradients = False
+    """Whether `start` and `finish` average the gradients of every mini-batch."""
+    averages_weights = False
+    """Whether replicas train apart, and now and then take the mean of their weights."""
+    deals_shares = False
+    """Whether shares follow the speed of the replicas, epoch by epoch."""
+
+    @abstractmethod
+    def decided(self, what: str, decide: Callable[[], int]) -> Waiting[int]:
+        """A number that replica 0 decides for all of them; the generator returns it.
+
+        With several replicas, replica 0 decides during this call. Alone, it decides only when the generator runs.
+
+        Args:
+            what: names the number, once in the life of a graph.
+        """
+
+    def own_samples(self, samples: int) -> int:
+        """How many of the samples of a mini-batch this replica takes."""
+        return shares_of_part(self.shares, samples)[self.replica]
+
+    def first_sample(self, samples: int) -> int:
+        """Return the position, in a mini-batch of so many samples, of the first sample that this replica takes."""
+        return sum(shares_of_part(self.shares, samples)[: self.replica])
+
+    def account(self) -> AmongReplicas | None:
+        """For the record: share, bytes sent and time spent so far. None where there is one replica."""
+        return None
+
+    def start(self, component: Component, samples: int) -> None:
+        """After B of a component, in a mini-batch of so many samples in all: take its gradients.
+
+        Where the mini-batch completes an update, begin to average them over all replicas.
+        """
+        return
+
+    def finish(self, components: Sequence[Component]) -> Waiting[None]:
+        """Wait until the gradients of these components, each of which `start` began with, are the average over all
+        replicas, and put them in place."""
+        yield from ()
+
+    def start_gather(self, component: Component, own: torch.Tensor, samples: int) -> None:
+        """Begin to gather `[N, D]` of every replica, one row for each of the `samples` of a mini-batch in all."""
+        raise AssertionError("only replicas of stages gather")
+
+    def gathered(self, components: Sequence[Component]) -> Waiting[dict[int, torch.Tensor]]:
+        """Wait for what `start_gather` began for these components: by component, `[samples, D]` in the order of the
+        mini-batch."""
+        yield from ()
+        return {}
+
+    def average_weights(self, step: int) -> Waiting[None]:
+        """Model averaging, after mini-batch `step`: where it is due, weights become the mean over all replicas."""
+        yield from ()
+
+    def mean_weights(self, step: int) -> Waiting[MeanWeights]:
+        """For a cut after mini-batch `step`: the mean over all replicas, where they differ. Nothing is changed."""
+        yield from ()
+        return {}
+
+    def deal(self, epoch: int, compute_s: float) -> Waiting[None]:
+        """After an epoch: new shares, from the seconds this stage computed."""
+        yield from ()
+
+    def state_dict(self, index: int) -> dict[str, torch.Tensor]:
+        """Return the state of the compression of a component's gradients, which lasts from step to step."""
+        return {}
+
+    def load_state_dict(self, index: int, state: dict[str, torch.Tensor]) -> None:
+        """Load a state that `state_dict` returned."""
+        return
+
+
+class Alone(Replication):
+    """The replication of a run with one replica."""
+
+    def __init__(self, batch_size: int = 1) -> None:
+        """
+        Args:
+            batch_size: samples in a mini-batch.
+        """
+        self.shares = (batch_size,)
+
+    def own_samples(self, samples: int) -> int:
+        return samples
+
+    def decided(self, what: str, decide: Callable[[], int]) -> Waiting[int]:
+        yield from ()
+        return decide()
+
+
+class SeveralReplicas(Replication, ABC):
+    """Replicas that meet over the store of the run."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        plan: Plan,
+        *,
+        stage: int,
+        replica: int,
+        shares: Sequence[int],
+        store: dist.Store,
+        in_turns: bool,
+        least_share: int = 1,
+    ) -> None:
+        """
+        Args:
+            shares: samples of a mini-batch that each replica takes at first.
+            store: that of all stages of all replicas.
+            least_share: samples that each takes at least.
+            in_turns: whether all replicas share this thread, so that waiting must not block.
+        """
+        self.replica = replica
+        self.count = plan.replicas
+        self.shares = tuple(shares)
+        self._stage = stage
+        self._stages = plan.stages
+        self._batch_size = spec.data.batch_size
+        self._least_share = least_share
+        self._store = store
+        self._in_turns = in_turns
+        synchronise = spec.replicas.synchronise
+        self._average_every = 1 if synchronise == "every_step" else synchronise.num_steps
+        self.averages_weights = self._average_every > 1
+        self._meet_every = self._average_every if self.averages_weights else spec.optimizer.accumulate
+        self.deals_shares = spec.replicas.balance == "dynamic_batch_size"
+        self._announced: list[str] = []
+
+    def weight(self, samples: int) -> float:
+        """This replica's share, of 1, of a mini-batch of so many samples."""
+        return self.own_samples(samples) / samples
+
+    def decided(self, what: str, decide: Callable[[], int]) -> Waiting[int]:
+        key = f"decided {what}"
+        if self.replica == 0:
+            self._store.set(key, str(decide()))
+            self._announced.append(key)
+            if len(self._announced) > self._most_apart:
+                self._store.delete_key(self._announced.pop(0))
+        return self._heard(key)
+
+    def _heard(self, key: str) -> Waiting[int]:
+        return int((yield from self._get(key)))
+
+    @property
+    def _most_apart(self) -> int:
+        """How many numbers replica 0 may be ahead of another replica, at most.
+
+        Replicas run apart until they meet: at the next update, or at the next mean of the weights. A mini-batch decides
+        two numbers at most.
+        """
+        return 2 * (self._meet_every + 1)
+
+    def deal(self, epoch: int, compute_s: float) -> Waiting[None]:
+        """New shares by the time each replica computed: that of its slowest stage, waiting excluded.
+
+        Source: Ye et al., arXiv 2007.11831 (see `alray.planning.prediction.shares`).
+        """
+        self._store.set(f"computed {epoch} {self.replica} {self._stage}", repr(compute_s))
+        times = []
+        for replica in range(self.count):
+            of_stages = []
+            for stage in range(self._stages):
+                of_stages.append(float((yield from self._get(f"computed {epoch} {replica} {stage}"))))
+            times.append(max(of_stages))
+        self.shares = balanced_shares(self.shares, times, self._batch_size, self._least_share)
+
+    def _get(self, key: str) -> Waiting[bytes]:
+        # One that listens wakes who waits. One that is a file looks only every 10 ms by itself.
+        while not isinstance(self._store, dist.TCPStore) and not self._store.check([key]):
+            if self._in_turns:
+                yield
+            time.sleep(LOOK_S)
+        value: bytes = self._store.get(key)
+        return value

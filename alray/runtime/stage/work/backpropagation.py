@@ -1,0 +1,404 @@
+"""A chain of backpropagation: the loss at the end of the network, whose gradient goes back through every component.
+
+On one device the chain is the whole network. In a pipeline it is cut into virtual stages: outputs go up and their
+gradients come down, micro-batch by micro-batch. The gradients of micro-batches are added up in the order of the
+schedule's list, and divided by their number once, at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from alray.core.errors import StageError
+from alray.core.randomness.generators import put_back
+from alray.models.component import Component, backward_of, read
+from alray.models.delayed_weights import keeping_versions
+from alray.models.encoder import Tensors, in_default_strides
+from alray.models.methods.backpropagation import BackpropagationComponent
+from alray.models.split_backward import LaterWeights, SplitBackward
+from alray.runtime.stage.losses import all_finite
+from alray.runtime.stage.replication import Replication
+from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Work
+
+Losses = dict[int, torch.Tensor]
+"""The losses of the components that have one, by their index: scalars."""
+Buffers = list[tuple[torch.Tensor, torch.Tensor]]
+"""Buffers with values that they had."""
+
+
+class Chain(Work):
+    """Components on one device that are trained by the gradient of one loss."""
+
+    def __init__(
+        self,
+        components: Sequence[BackpropagationComponent],
+        replication: Replication | None = None,
+        *,
+        runs: Sequence[int] = (),
+        averages_early: bool = True,
+    ) -> None:
+        super().__init__(components, replication, runs=runs, averages_early=averages_early)
+        self.chains = [list(components[run]) for run in self.runs]
+
+    def zero_gradients(self, own: int = 0) -> None:
+        """Forget the gradients of virtual stage `own`."""
+        for component in self.chains[own]:
+            for optimizer in component.optimizers().values():
+                optimizer.zero_grad()
+
+    def update(self, lr: float, label_lr: float, own: int = 0) -> None:
+        for component in self.chains[own]:
+            for optimizer in component.optimizers().values():
+                optimizer.step(lr)
+
+    @torch.no_grad()
+    def infer_up(self, incoming: Tensors, step: int, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
+        """One route is the whole network; with deep supervision every depth is one."""
+        outgoing, scores = through(self.chains[own], incoming, step, "evaluation", batch)
+        return outgoing, list(scores.values())
+
+    @torch.no_grad()
+    def infer_down(self, routes: list[torch.Tensor], own: int = 0) -> list[torch.Tensor]:
+        return routes
+
+
+@dataclass
+class _Graph:
+    """What the backward of one micro-batch needs of its forward. The output itself is not kept.
+
+    Attributes:
+        leaves: the input, by name, as far as its gradient goes down.
+        edges: where the gradients of the output enter, by name.
+        loss: where the chain ends in it.
+        later: of a split backward, the gradients of weights that are left to G.
+    """
+
+    leaves: Tensors
+    edges: dict[str, GradientEdge] = field(default_factory=dict)
+    loss: torch.Tensor | None = None
+    later: LaterWeights | None = None
+
+
+@dataclass(frozen=True)
+class MicroBatching:
+    """How mini-batches are cut into micro-batches.
+
+    Attributes:
+        count: micro-batches of a mini-batch.
+        splits: whether a backward has two parts, I and G.
+        most_elements: how many numbers of a sample a component may pass on to another stage, by its index.
+    """
+
+    count: int = 1
+    splits: bool = False
+    most_elements: Mapping[int, int] = field(default_factory=dict)
+
+
+WHOLE = MicroBatching()
+"""They are not cut."""
+
+
+class Backpropagation(Chain):
+    """Forward, backward, and a backward in two parts, of one micro-batch in one virtual stage."""
+
+    def __init__(
+        self,
+        components: Sequence[BackpropagationComponent],
+        replication: Replication | None = None,
+        *,
+        runs: Sequence[int] = (),
+        averages_early: bool = True,
+        cut: MicroBatching = WHOLE,
+    ) -> None:
+        super().__init__(components, replication, runs=runs, averages_early=averages_early)
+        self._micro_batches = cut.count
+        self._split = SplitBackward(components) if cut.splits else None
+        self._most_elements = cut.most_elements
+        self._graphs: dict[tuple[int, int], _Graph] = {}  # by virtual stage and micro-batch
+        self._buffers: dict[tuple[int, int], Buffers] = {}  # before a forward that is computed again, by the same
+        self._losses: dict[int, Losses] = {}  # by micro-batch
+        self._backwards = 0  # of micro-batches through the loss
+        self._left = [cut.count] * len(self.chains)  # micro-batches whose gradients are not complete
+        self._ready: GradientsReady | None = None
+        self._samples = 0  # of the mini-batch under way
+        whole = bool(components) and components[0].index == 0 and components[-1].head is not None
+        if self._averages_early and cut.count == 1 and whole and len(self.chains) == 1:
+            self._ready = GradientsReady(components, self._start_averaging)
+
+    def _start_averaging(self, component: Component) -> None:
+        self.replication.start(component, self._samples)
+
+    def update(self, lr: float, label_lr: float, own: int = 0) -> None:
+        super().update(lr, label_lr, own)
+        self.zero_gradients(own)
+        self._left[own] = self._micro_batches
+        if own == len(self.chains) - 1:  # no other one has losses
+            self._losses = {}
+            self._backwards = 0
+
+    @contextmanager
+    def _weights(self, batch: MicroBatch, *, kept: bool = False) -> Iterator[None]:
+        """Within it, this virtual stage has the weights with which the mini-batch is computed.
+
+        Args:
+            kept: whether a backward pass needs them later.
+        """
+        versions = [
+            optimizer.delayed
+            for component in self.chains[batch.own]
+            for optimizer in component.optimizers().values()
+            if optimizer.delayed is not None
+        ]
+        for each in versions:
+            each.use(batch.step)
+        with keeping_versions() if kept and versions else nullcontext():
+            yield
+
+    def forward(self, batch: MicroBatch) -> None:
+        """F. Every virtual stage but the first asks for its input's gradient, even where nothing below learns."""
+        chain, incoming = self.chains[batch.own], batch.incoming
+        leaves: Tensors = {}
+        if chain[0].index > 0:
+            leaves = {name: value.detach().requires_grad_() for name, value in _floating(incoming).items()}
+        graph = self._graphs[batch.own, batch.number] = _Graph(leaves)
+        if self._split is not None and leaves:
+            graph.later = LaterWeights()
+        purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
+        noting = self._split.noting(graph.later) if self._split and graph.later else nullcontext()
+        with self._weights(batch, kept=True), noting:
+            outgoing, scores = through(chain, incoming | leaves, *purpose)
+            if chain[-1].index in scores:
+                losses = losses_of(chain, scores, incoming["labels"])
+                graph.loss = total_of(chain, losses)
+                self._losses[batch.number] = {index: loss.detach() for index, loss in losses.items()}
+                return
+        self._check(chain[-1].index, outgoing["s"])
+        graph.edges = {
+            name: get_gradient_edge(value) for name, value in _floating(outgoing).items() if value.requires_grad
+        }
+        batch.outgoing = {name: value.detach() for name, value in outgoing.items()} | {"labels": incoming["labels"]}
+
+    def forward_alone(self, batch: MicroBatch) -> None:
+        """F before C: of its graph nothing is kept but the input, and what buffers held that this forward changes.
+
+        It is not run under `no_grad`: a compiled block, and some operations of torch, would then choose other kernels,
+        whose bits may differ. The second forward needs the same memory in any case.
+        """
+        key = batch.own, batch.number
+        buffers = [buffer for component in self.chains[batch.own] for buffer in component.buffers()]
+        before = [(buffer, buffer._version, buffer.clone()) for buffer in buffers]
+        self.forward(batch)
+        del self._graphs[key]
+        self._buffers[key] = [(buffer, value) for buffer, version, value in before if buffer._version != version]
+
+    def recompute(self, batch: MicroBatch) -> None:
+        """C: the second forward draws what the first one drew, because random numbers are drawn from the purpose."""
+        before, outgoing = self._buffers.pop((batch.own, batch.number)), batch.outgoing
+        with _once_more(before, self.chains[batch.own], batch.incoming["s"].device):
+            self.forward(batch)
+        batch.outgoing = outgoing
+
+    def _check(self, index: int, s: torch.Tensor) -> None:
+        """The edge to the next virtual stage has room for what the block gave on the meta device."""
+        most = self._most_elements.get(index)
+        if most is not None and s.numel() > most * len(s):
+            raise StageError(
+                f"component {index} gave {tuple(s.shape)} for a micro-batch, the edge was laid out for {most} numbers "
+                "of each sample",
+                hint="a block must not give more than it did on the meta device",
+            )
+
+    def backward(self, batch: MicroBatch) -> ComponentLosses:
+        """B of a micro-batch. The last one returns the mean losses of the mini-batch."""
+        self._samples = batch.samples
+        graph = self._graphs.pop((batch.own, batch.number))
+        ready = self._ready
+        if ready is not None and graph.loss is not None and not all_finite([graph.loss]):
+            ready = None
+        if ready is not None:
+            ready.begin()
+        losses = self._gradients(graph, batch)
+        if graph.later is not None:  # the list splits the backwards of other micro-batches
+            graph.later.compute()
+        if ready is not None:
+            ready.finish()
+        self._gradients_done(batch)
+        return losses
+
+    def input_gradient(self, batch: MicroBatch) -> ComponentLosses:
+        """I. Nothing waits for it on the first virtual stage, where G does it all."""
+        graph = self._graphs[batch.own, batch.number]
+        return self._gradients(graph, batch) if graph.leaves else {}
+
+    def weight_gradients(self, batch: MicroBatch) -> None:
+        self._samples = batch.samples
+        graph = self._graphs.pop((batch.own, batch.number))
+        if graph.later is not None:
+            graph.later.compute()
+        else:
+            self._gradients(graph, batch)
+        self._gradients_done(batch)
+
+    def _gradients(self, graph: _Graph, batch: MicroBatch) -> ComponentLosses:
+        """Gradients of the weights, added to those of earlier micro-batches, and of what came in.
+
+        Returns the mean losses if this was the last micro-batch of the chain that ends in the loss.
+        """
+        chain = self.chains[batch.own]
+        names = [name for name in graph.edges if name in batch.from_above]
+        roots = (graph.loss,) if graph.loss is not None else tuple(graph.edges[name] for name in names)
+        gradients = None if graph.loss is not None else tuple(batch.from_above[name] for name in names)
+        graph.loss, graph.edges, batch.from_above = None, {}, {}
+        if roots:
+            with (
+                self._weights(batch),
+                backward_of(chain),
+                self._split.deferring(graph.later) if self._split and graph.later else nullcontext(),
+            ):
+                torch.autograd.backward(roots, gradients)
+        # A block may ignore a part of its input; the stage below waits for a gradient of it.
+        batch.to_below = {
+            name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in graph.leaves.items()
+        }
+        if gradients is not None:
+            return {}
+        self._backwards += 1
+        if self._backwards < self._micro_batches:
+            return {}
+        return {
+            index: {chain[-1].loss_name: torch.stack([losses[index] for losses in self._losses.values()]).mean()}
+            for index in self._losses[batch.number]
+        }
+
+    def _gradients_done(self, batch: MicroBatch) -> None:
+        """After the last computation of a micro-batch in a virtual stage: those of the mini-batch may be complete."""
+        chain = self.chains[batch.own]
+        self._left[batch.own] -= 1
+        if self._left[batch.own]:
+            return
+        if self._micro_batches > 1:
+            for component in chain:
+                for parameter in component.parameters():
+                    if parameter.grad is not None:
+                        parameter.grad.div_(self._micro_batches)
+        if not self._averages_early or self._ready is not None:
+            return
+        if chain[-1].head is not None and not all_finite(
+            loss for losses in self._losses.values() for loss in losses.values()
+        ):
+            return  # the run ends with this mini-batch
+        for component in reversed(chain):
+            self.replication.start(component, batch.samples)
+
+
+class GradientsReady:
+    """Calls back with each component as soon as a backward pass has completed its gradients, the last one first.
+
+    The order is the same on every replica, even where a parameter has a gradient on one replica and none on another: a
+    component waits for all above it, and components that miss a gradient come at the end.
+    """
+
+    def __init__(self, components: Sequence[Component], ready: Callable[[Component], None]) -> None:
+        """Watch the components' parameters from here on."""
+        self._components = list(components)
+        self._ready = ready
+        self._trainable = [sum(each.requires_grad for each in component.parameters()) for component in components]
+        self._missing: list[int] = []  # gradients still to come, by component; empty outside a watched pass
+        self._called = 0
+        for index, component in enumerate(components):
+            for parameter in component.parameters():
+                if parameter.requires_grad:
+                    parameter.register_post_accumulate_grad_hook(partial(self._came, index))
+
+    def begin(self) -> None:
+        """Call before a backward pass that completes the gradients of a mini-batch."""
+        self._missing = list(self._trainable)
+        self._call(complete=True)  # components without parameters, where no other is above them
+
+    def finish(self) -> None:
+        """Call after it: the components that are left are ready. After a pass that was not watched, all are."""
+        self._call(complete=False)
+        self._missing = []
+        self._called = 0
+
+    def _came(self, index: int, _: torch.Tensor) -> None:
+        if self._missing:
+            self._missing[index] -= 1
+            self._call(complete=True)
+
+    def _call(self, *, complete: bool) -> None:
+        while self._called < len(self._components):
+            index = len(self._components) - 1 - self._called
+            if complete and self._missing[index] > 0:
+                return
+            self._called += 1
+            self._ready(self._components[index])
+
+
+def draw_purpose(step: int, micro_batch: int, micro_batches: int) -> tuple[str | int, ...]:
+    """Return the key from which a micro-batch's random numbers are drawn, in addition to the seed and the component.
+
+    It is the same in every pipeline, and without micro-batches the same as on one device.
+    """
+    return (step,) if micro_batches == 1 else (step, "micro_batch", micro_batch)
+
+
+def through(
+    components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int
+) -> tuple[Tensors, dict[int, torch.Tensor]]:
+    """Run these components. Returns what the last one gives, in default strides, and the scores of those with a head.
+
+    Returns:
+        The output by name; scores `[N, classes]` by the index of the component, the first one first.
+    """
+    scores = {}
+    for component in components:
+        incoming = in_default_strides(component.f.run(incoming, *purpose))
+        if component.head is not None:
+            scores[component.index] = read(component.head, incoming)
+    return incoming, scores
+
+
+def _floating(tensors: Tensors) -> Tensors:
+    """Those that have gradients."""
+    return {name: value for name, value in tensors.items() if name != "labels" and value.is_floating_point()}
+
+
+@contextmanager
+def _once_more(before: Buffers, chain: Sequence[Component], device: torch.device) -> Iterator[None]:
+    """Around a second forward: buffers begin as they were before the first one. They and generators end as they are."""
+    now = [(buffer, buffer.clone()) for component in chain for buffer in component.buffers()]
+    for buffer, value in before:
+        buffer.data.copy_(value)
+    with put_back(device):
+        yield
+    changed = {id(buffer) for buffer, _ in before}
+    for buffer, value in now:
+        # Autograd is told of those whose values a graph may want. Of batch normalisation it needs none.
+        (buffer if id(buffer) in changed else buffer.data).copy_(value)
+
+
+def losses_of(
+    components: Sequence[BackpropagationComponent], scores: Mapping[int, torch.Tensor], labels: torch.Tensor
+) -> Losses:
+    """The loss of each component that has scores.
+
+    Args:
+        labels: class numbers `[N]`.
+    """
+    return {each.index: each.loss(scores[each.index], labels) for each in components if each.index in scores}
+
+
+def total_of(components: Sequence[BackpropagationComponent], losses: Losses) -> torch.Tensor:
+    """The loss of the network: that of the last component, and those of the others by their weights."""
+    total = losses[components[-1].index]
+    for component in components[:-1]:
+        if component.index in losses:
+            total = total + component.loss_weight * losses[component.index]
+    return total

@@ -1,0 +1,150 @@
+"""Replicas that train by torch's DistributedDataParallel (DDP) over the whole network: the ecosystem's baseline.
+
+DDP averages gradients within the backward pass, in buckets, over the default process group, and gives every replica the
+same weight. It does not report how long it communicated or waited: that time is part of B, and records say 0 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from alray.config.sections.replicas import PowerSgd
+from alray.config.sections.spec import Spec
+from alray.core.errors import PlanError
+from alray.core.randomness.seeds import derive_seed
+from alray.models.component import backward_of
+from alray.models.encoder import Tensors
+from alray.models.methods.backpropagation import BackpropagationComponent
+from alray.planning.prediction.plan import Plan
+from alray.runtime.channel.point_to_point import lost_neighbour
+from alray.runtime.stage.clock import AmongReplicas
+from alray.runtime.stage.replication import SeveralReplicas
+from alray.runtime.stage.work.backpropagation import Chain, Losses, losses_of, through, total_of
+from alray.runtime.stage.work.work import ComponentLosses, MicroBatch
+
+_HALVES = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
+_HALF_BYTES = 2
+_OF_GLOO = "gloo"
+"""The text that errors of a lost connection contain: a path in gloo's sources."""
+
+
+class DataParallelReplication(SeveralReplicas):
+    """`replicas.engine: ray_train`: DDP averages gradients, and nothing is kept from step to step.
+
+    The state of PowerSGD belongs to DDP's buckets, which every DDP lays out anew: a resumed run begins it anew.
+    """
+
+    def __init__(self, spec: Spec, plan: Plan, *, replica: int, shares: Sequence[int], store: dist.Store) -> None:
+        """Raises PlanError where the shares differ."""
+        super().__init__(spec, plan, stage=0, replica=replica, shares=shares, store=store, in_turns=False)
+        if len(set(shares)) > 1:
+            raise PlanError(
+                f"DDP gives every replica the same weight, and {spec.data.batch_size} samples are not {len(shares)} "
+                "equal shares",
+                key="replicas.count",
+                hint=f"use a data.batch_size that {len(shares)} divides",
+            )
+        self.may_lack_gradients = spec.trains_own_code  # DDP looks for them in every mini-batch
+        self._compression = spec.replicas.compression
+        self._seed = derive_seed(spec.seed, "compression")  # of PowerSGD's first factors, the same on all replicas
+        self._powersgd: PowerSGDState | None = None
+        self._parameters: list[nn.Parameter] = []
+        self._steps = 0
+
+    def register(self, network: DistributedDataParallel) -> None:
+        """Have DDP compress gradients as the spec says, and count what it sends."""
+        self._parameters = [each for each in network.parameters() if each.requires_grad]
+        compression = self._compression
+        if compression.kind in _HALVES:
+            network.register_comm_hook(None, _HALVES[compression.kind])
+        elif isinstance(compression, PowerSgd):
+            self._powersgd = PowerSGDState(
+                process_group=None,
+                matrix_approximation_rank=compression.rank,
+                start_powerSGD_iter=compression.start_iteration,
+                random_seed=self._seed % 2**32,
+            )
+            network.register_comm_hook(self._powersgd, powerSGD_hook)
+
+    def sent(self) -> None:
+        """Count the gradients of one more mini-batch."""
+        self._steps += 1
+
+    def account(self) -> AmongReplicas:
+        return AmongReplicas(share=self.shares[self.replica], bytes_sent=self._bytes_sent(), communication_s=0.0)
+
+    def _bytes_sent(self) -> int:
+        """Return the bytes that a ring sends of m bytes of gradients, 2m (n-1)/n over n replicas: DDP reports none."""
+        count = sum(parameter.numel() for parameter in self._parameters)
+        elements = self._steps * count
+        if self._powersgd is not None:
+            whole = min(self._steps, self._powersgd.start_powerSGD_iter)
+            elements = whole * count + int(self._powersgd.compression_stats()[2])
+        element_bytes = _HALF_BYTES if self._compression.kind in _HALVES else self._parameters[0].element_size()
+        return 2 * (self.count - 1) * elements * element_bytes // self.count
+
+
+class DataParallel(Chain):
+    """All components of the network on one replica, in one DDP.
+
+    Inference runs the components themselves, without DDP: replica 0 evaluates alone.
+    """
+
+    def __init__(self, components: Sequence[BackpropagationComponent], replication: DataParallelReplication) -> None:
+        """Collective: all replicas call it, in processes whose default process group they form."""
+        super().__init__(components, replication)
+        self._network = DistributedDataParallel(
+            _WholeNetwork(components), find_unused_parameters=replication.may_lack_gradients
+        )
+        self._by_ddp = replication
+        self._pending: Losses | None = None  # between F and B
+        replication.register(self._network)
+
+    def begin(self) -> None:
+        self.zero_gradients()
+
+    def forward(self, batch: MicroBatch) -> None:
+        with _lost_replicas():
+            scores = self._network(batch.incoming, batch.step)
+        self._pending = losses_of(self.chains[0], scores, batch.incoming["labels"])
+
+    def backward(self, batch: MicroBatch) -> ComponentLosses:
+        """B, within which DDP averages the gradients."""
+        assert self._pending is not None, "B before F"
+        losses, self._pending = self._pending, None
+        chain = self.chains[0]
+        with backward_of(chain), _lost_replicas():
+            total_of(chain, losses).backward()
+        self._by_ddp.sent()
+        return {index: {chain[-1].loss_name: loss.detach()} for index, loss in losses.items()}
+
+
+class _WholeNetwork(nn.Module):
+    """All components as one module, which is what DDP takes."""
+
+    def __init__(self, components: Sequence[BackpropagationComponent]) -> None:
+        super().__init__()
+        self.components = nn.ModuleList(components)
+        self._chain = components
+
+    def forward(self, incoming: Tensors, step: int) -> dict[int, torch.Tensor]:
+        return through(self._chain, incoming, step)[1]
+
+
+@contextmanager
+def _lost_replicas() -> Iterator[None]:
+    """Raise ChannelError where a replica is lost. Any other error, such as that of a block, is raised unchanged."""
+    try:
+        yield
+    except RuntimeError as error:
+        if _OF_GLOO in str(error) or isinstance(error, dist.DistError):
+            raise lost_neighbour("between the replicas of stage 0", error) from error
+        raise

@@ -1,0 +1,142 @@
+"""The interface of what computes on a stage. The stage (`alray.runtime.stage.stage`) calls it, action by action."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import torch
+
+from alray.models.component import Component
+from alray.models.encoder import Tensors
+from alray.runtime.channel.edge import Waiting
+from alray.runtime.channel.message import Message
+from alray.runtime.stage.clock import Clock
+from alray.runtime.stage.replication import Alone, Replication
+
+ComponentLosses = Mapping[int, Tensors]
+"""Losses that are complete: component (counted from 0) -> name of the loss -> scalar."""
+
+
+@dataclass
+class MicroBatch:
+    """One micro-batch on its way through one virtual stage. Where mini-batches are not cut, it is a whole one."""
+
+    step: int
+    """The number of its mini-batch in the run, counted from 1."""
+    incoming: Tensors
+    """The input of the virtual stage, by name. Labels may be missing until `R.1` has received them."""
+    samples: int
+    """Samples of the mini-batch, over all replicas."""
+    own: int = 0
+    """The virtual stage, of those that the stage holds, counted from 0."""
+    number: int = 0
+    """Its number in the mini-batch, counted from 0."""
+    outgoing: Tensors = field(default_factory=dict)
+    """The input of the next virtual stage, by name, as far as it is computed."""
+    from_above: Tensors = field(default_factory=dict)
+    """The gradients of `outgoing`, by name, where gradients travel."""
+    to_below: Tensors = field(default_factory=dict)
+    """The gradients of `incoming`, by name, where gradients travel."""
+    message: Message | None = None
+    """The message that brought `incoming`; None where it came from the data."""
+
+
+class Work(ABC):
+    """The components of one stage and their computations, in the order of the network."""
+
+    def __init__(
+        self,
+        components: Sequence[Component],
+        replication: Replication | None = None,
+        *,
+        runs: Sequence[int] = (),
+        averages_early: bool = True,
+    ) -> None:
+        """
+        Args:
+            replication: the stage among the same stage of all replicas; None: there is one replica.
+            runs: how many components each virtual stage has, in order; (): there is one.
+            averages_early: whether gradients of replicas may be averaged as soon as they are complete.
+        """
+        self.components = list(components)
+        self.replication = replication or Alone()
+        ends = [*accumulate(runs)] or [len(self.components)]
+        self.runs = [slice(first, end) for first, end in zip([0, *ends[:-1]], ends, strict=True)]
+        self._averages_early = averages_early and self.replication.averages_gradients
+
+    def begin(self) -> None:
+        """Before the first action of a mini-batch."""
+        return
+
+    @abstractmethod
+    def forward(self, batch: MicroBatch) -> None:
+        """F: run the encoders on `batch.incoming`, and put what the next virtual stage gets into `batch.outgoing`."""
+
+    def forward_alone(self, batch: MicroBatch) -> None:
+        """F that C follows: as `forward`, but it keeps nothing for a backward."""
+        raise AssertionError("only a chain of backpropagation has an action C")
+
+    def recompute(self, batch: MicroBatch) -> None:
+        """C: run the encoders on `batch.incoming` once more, and keep what the backward needs."""
+        raise AssertionError("only a chain of backpropagation has an action C")
+
+    def gather(self, batch: MicroBatch, clock: Clock, text: str) -> Waiting[None]:
+        """Before L: exchange with the other replicas what losses need of all of them.
+
+        Args:
+            text: names L in traces.
+        """
+        yield from ()
+
+    def label(self, batch: MicroBatch) -> None:
+        """L: run the label chain and the local losses, and add the labels to `batch.outgoing`.
+
+        The lists of pipelines have no L.
+        """
+        raise AssertionError("only components with local losses have an action L")
+
+    @abstractmethod
+    def backward(self, batch: MicroBatch) -> ComponentLosses:
+        """B: compute gradients. Returns the losses that are complete now."""
+
+    def input_gradient(self, batch: MicroBatch) -> ComponentLosses:
+        """I: the part of B that the virtual stage below waits for. Returns the losses that are complete now."""
+        raise AssertionError("only a chain of backpropagation has an action I")
+
+    def weight_gradients(self, batch: MicroBatch) -> None:
+        """G: the rest of B, after I."""
+        raise AssertionError("only a chain of backpropagation has an action G")
+
+    def start_averaging(self, components: Sequence[Component], samples: int) -> None:
+        """Before U: begin to average the gradients of components over all replicas, unless that has begun already.
+
+        Args:
+            samples: of the mini-batch, over all replicas.
+        """
+        if self.replication.averages_gradients and not self._averages_early:
+            for component in components:
+                self.replication.start(component, samples)
+
+    @abstractmethod
+    def update(self, lr: float, label_lr: float, own: int = 0) -> None:
+        """U: one step of the optimizers of every component of virtual stage `own`."""
+
+    @abstractmethod
+    def infer_up(self, incoming: Tensors, step: int, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
+        """E: run the encoders of virtual stage `own` in evaluation mode.
+
+        Returns what the next virtual stage gets, and one tensor for each route of inference that turns on this one.
+        """
+
+    @abstractmethod
+    def infer_down(self, routes: list[torch.Tensor], own: int = 0) -> list[torch.Tensor]:
+        """D: decode the routes that come from the virtual stage above down to the first component of virtual stage
+        `own`."""
+
+    def evaluation_mode(self, on: bool) -> None:
+        """Switch every module to evaluation mode, or back to training mode."""
+        for component in self.components:
+            component.train(not on)

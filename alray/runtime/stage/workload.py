@@ -1,0 +1,199 @@
+"""The data of a spec, opened, and its network, with every shape known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from alray.config.sections.duration import Duration
+from alray.config.sections.replica_checks import last_batch_fault
+from alray.config.sections.spec import Spec
+from alray.config.user_code import UserCode
+from alray.core.errors import DataError
+from alray.core.run_folder.data_identity import DataIdentity
+from alray.data.dataset import Dataset, open_data
+from alray.models.encoder import EncoderFacts
+from alray.models.network import Network
+from alray.models.shape import Shape
+from alray.planning.schedules.table import SCHEDULES
+from alray.runtime.device import devices
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """The facts about the data that every stage needs. Only stage 0 opens the data itself."""
+
+    sample: Shape
+    classes: int
+    steps_per_epoch: int
+    samples_per_epoch: int
+    identity: DataIdentity
+
+    @classmethod
+    def of(cls, data: Dataset) -> DataFacts:
+        whole = data.steps_per_epoch * data.batch_size
+        return cls(
+            sample=Shape(data.sample_shape, data.sample_dtype, words=data.words, tokens=data.num_tokens),
+            classes=data.num_classes,
+            steps_per_epoch=data.steps_per_epoch,
+            samples_per_epoch=whole if data.last_batch == "drop" else data.num_train,
+            identity=data.identity,
+        )
+
+    def samples(self, step: int, batch_size: int) -> int:
+        """Number of samples seen after `step` mini-batches."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        return epoch * self.samples_per_epoch + position * batch_size
+
+    def steps(self, samples: int, batch_size: int) -> int:
+        """Number of mini-batches needed to see this many samples."""
+        epochs, rest = divmod(samples, self.samples_per_epoch)
+        return epochs * self.steps_per_epoch + -(-rest // batch_size)
+
+    def mini_batches(self, duration: Duration, batch_size: int) -> int:
+        """Number of mini-batches in a duration, which is not one in seconds; parts of an epoch are rounded."""
+        if duration.unit == "samples":
+            return self.steps(int(duration.count), batch_size)
+        assert duration.unit != "s", "how many mini-batches fit into a second is not known"
+        return round(duration.count * (self.steps_per_epoch if duration.unit == "epochs" else 1))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A spec with its data and its network. It does not say which device runs what."""
+
+    spec: Spec
+    code: UserCode
+    data: Dataset
+    facts: DataFacts
+    network: Network
+
+    @classmethod
+    def open(
+        cls,
+        spec: Spec,
+        code: UserCode,
+        *,
+        trained: bool = False,
+        known: Callable[[Shape], Sequence[EncoderFacts]] = lambda sample: (),
+        for_plan: bool = False,
+    ) -> Workload:
+        """Open the data and compute the shapes of the network.
+
+        Raises DataError or SpecError.
+
+        Args:
+            code: loads the user's own classes.
+            trained: the weights will come from a checkpoint, so initial values that a spec takes from files are not
+                read.
+            known: what is known already of the encoders, for samples of this shape; (): nothing.
+            for_plan: as for `open_data`.
+        """
+        data = open_training_data(spec, code, for_plan=for_plan)
+        facts = DataFacts.of(data)
+        network = network_of(spec, facts, code, trained=trained, encoders=known(facts.sample))
+        return cls(spec, code, data, facts, network)
+
+    @cached_property
+    def device(self) -> torch.device:
+        """The device of this process: of the kind that the stages compute on, if this process has one, else a CPU."""
+        return devices.at_hand(self.spec.resources.resolved_device)
+
+    @property
+    def total_steps(self) -> int:
+        """Length of the run in mini-batches."""
+        run = self.spec.run
+        if run.steps is not None:
+            return run.steps
+        if run.epochs is not None:
+            return run.epochs * self.facts.steps_per_epoch
+        assert run.samples is not None, "a spec gives one of epochs, steps, samples"
+        return self.facts.steps(run.samples, self.spec.data.batch_size)
+
+    @property
+    def least_share(self) -> int:
+        """Fewest samples of a mini-batch that a replica gets where shares follow its speed: as many as it can train
+        on."""
+        replicas = self.spec.replicas
+        if replicas.balance == "fixed" or replicas.sync_batch_norm or self.network.needs_two_samples is None:
+            return 1
+        return 2
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences that the user should read before the run: which initial weights were not taken, which parameters
+        Muon does not update, whether gradients are late, how learning rates follow updates of several mini-batches, and
+        where replicas do not give the result of one process."""
+        spec, encoders = self.spec, self.network.encoders
+        notes = [*self.data.told(), *self.network.notes]
+        if spec.optimizer.kind == "muon":
+            elements = self.network.updated_elements()
+            notes.append(
+                f"Muon updates {elements['Muon']:,} parameters, in weights of two dimensions; AdamW updates the other "
+                f"{elements['AdamW']:,}"
+            )
+        if SCHEDULES[spec.schedule].gradient_delay:
+            ahead = f", with a look-ahead of {spec.optimizer.look_ahead}" if spec.optimizer.look_ahead else ""
+            notes.append(
+                f"`{spec.schedule}` computes each gradient with the weights from before the last update{ahead}: it "
+                "trains other weights than the other schedules"
+            )
+        together = spec.optimizer.accumulate
+        if together > 1 and (spec.lr_schedule.kind != "constant" or spec.lr_schedule.warmup_epochs):
+            notes.append(
+                f"{together} mini-batches make an update and share its learning rate, so the rate changes once every "
+                f"{together} mini-batches"
+            )
+        if spec.replicas.count == 1:
+            return tuple(notes)
+        not_one = f"{spec.replicas.count} replicas do not train exactly what one process would train"
+        normalises = self.network.method.normalises_batches or any(each.normalises_batches for each in encoders)
+        if normalises and not spec.replicas.sync_batch_norm:
+            notes.append(
+                "batch normalisation computes its statistics on each replica's share of the mini-batch: "
+                f"{not_one}; replicas.sync_batch_norm=true computes them over all replicas"
+            )
+        if compared := self.network.method.compares_samples():
+            notes.append(f"{compared[0]}: {not_one}; {compared[1]}")
+        if any(encoder.draws and not encoder.own for encoder in encoders):
+            notes.append(f"each replica draws its own dropout masks: {not_one}, but the same on average")
+        return tuple(notes)
+
+
+def open_training_data(spec: Spec, load: Callable[[str], Any], *, for_plan: bool = False) -> Dataset:
+    """Open the data of a run. In a pipeline of backpropagation every text is padded to the same width, because the
+    stages fix the shapes of their messages before the run; with `run.compile` it is, because each width would be
+    compiled by itself.
+
+    Raises DataError, also if the replicas cannot share the last mini-batch of an epoch.
+
+    Args:
+        for_plan: as for `open_data`.
+    """
+    fixed_length = SCHEDULES[spec.schedule].is_pipeline or spec.run.compile
+    data = open_data(spec.data, seed=spec.seed, load=load, task=spec.task, fixed_length=fixed_length, for_plan=for_plan)
+    fault = last_batch_fault(spec, data.num_train)
+    if fault is not None:
+        message, hint = fault
+        raise DataError(message, key="data.last_batch", hint=hint)
+    return data
+
+
+def network_of(
+    spec: Spec,
+    data: DataFacts,
+    load: Callable[[str], Any],
+    *,
+    trained: bool = False,
+    encoders: Sequence[EncoderFacts] = (),
+) -> Network:
+    """The network of a spec on this data, not built yet.
+
+    Args:
+        trained, encoders: as for `Network`.
+    """
+    return Network(spec, sample=data.sample, classes=data.classes, load=load, trained=trained, encoders=encoders)

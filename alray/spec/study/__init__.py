@@ -1,1 +1,0 @@
-"""The declarations of a study."""

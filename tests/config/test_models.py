@@ -1,0 +1,146 @@
+"""What the models hold: defaults, `repeat`, free fields, schedules."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from alray.config.sections import models
+from alray.config.sections.duration import Duration
+from alray.config.sections.section import Section
+from alray.config.sections.spec import OwnBlock, OwnData, Pipeline, Resources, Spec, Vgg
+
+DOCUMENT: dict[str, Any] = {
+    "name": "small",
+    "data": {"source": "digits"},
+    "model": {"components": [{"block": "vgg", "channels": [4]}]},
+    "run": {"epochs": 1},
+}
+
+
+def spec_with(**sections: Any) -> Spec:
+    return Spec.model_validate({**DOCUMENT, **sections})
+
+
+def every_section() -> Iterator[type[Section]]:
+    waiting = [Section]
+    while waiting:
+        section = waiting.pop()
+        waiting += section.__subclasses__()
+        yield section
+
+
+def test_every_field_says_what_it_is() -> None:
+    silent = [
+        f"{section.__name__}.{name}"
+        for section in every_section()
+        for name, field in section.model_fields.items()
+        if not field.description
+    ]
+    assert silent == []
+
+
+def test_every_model_is_named_by_the_module_of_models() -> None:
+    for name in models.__all__:
+        assert hasattr(models, name)
+
+
+def test_the_defaults() -> None:
+    spec = spec_with()
+    assert spec.version == 1 and spec.seed == 0
+    assert (spec.data.batch_size, spec.data.validation_fraction, spec.data.last_batch) == (64, 0.1, "drop")
+    assert spec.method.kind == "associated_learning" and spec.method.bridge.pool == 4
+    assert (spec.optimizer.kind, spec.optimizer.lr) == ("adam", 1e-3)
+    assert spec.lr_schedule.kind == "constant"
+    assert (spec.pipeline.stages, spec.pipeline.partition, spec.pipeline.in_flight) == (1, "auto", 4)
+    assert spec.resources.bundles(2) == [{"CPU": 1.0}, {"CPU": 1.0}]
+    assert spec.run.checkpoint is not None and spec.run.checkpoint.every == Duration(1, "epochs")
+
+
+def test_a_kind_left_out_is_the_default_kind() -> None:
+    assert spec_with(method={"label_dim": 7}).method == models.AssociatedLearning(label_dim=7)
+    assert spec_with(lr_schedule={"warmup_epochs": 2}).lr_schedule == models.Constant(warmup_epochs=2)
+
+
+def test_supervised_contrastive() -> None:
+    method = spec_with(method={"kind": "supervised_contrastive"}).method
+    assert isinstance(method, models.SupervisedContrastive)
+    assert (method.projection_dim, method.temperature, method.debiased, method.head) == (128, 0.1, False, "auto")
+    debiased = spec_with(method={"kind": "supervised_contrastive", "debiased": 0.25, "head": {"hidden": 9}}).method
+    assert isinstance(debiased, models.SupervisedContrastive)
+    assert (debiased.debiased, debiased.head) == (0.25, models.Head(hidden=9))
+
+
+def test_repeat_is_written_out() -> None:
+    components = [{"block": "vgg", "channels": [4], "repeat": 2}, {"block": "python:a.B", "width": 3, "repeat": 3}]
+    model = spec_with(model={"components": components}).model
+    assert model.num_components == 5
+    vgg, own = Vgg(block="vgg", channels=(4,)), model.expanded()[-1]
+    assert model.expanded()[:2] == [vgg, vgg]
+    assert isinstance(own, OwnBlock) and own.repeat == 1 and own.fields == {"width": 3}
+
+
+def test_fields_of_a_built_in_block_are_its_own_keys() -> None:
+    assert Vgg(block="vgg", channels=(4, 8), pool=True).fields == {"channels": (4, 8), "pool": True}
+
+
+def test_fields_of_a_data_source_of_ones_own() -> None:
+    data = spec_with(data={"source": "python:a.Files", "folder": "x", "batch_size": 8}).data
+    assert isinstance(data, OwnData)
+    assert data.fields == {"folder": "x"} and data.batch_size == 8
+
+
+def test_a_key_named_fields_is_a_field_too() -> None:
+    data = spec_with(data={"source": "python:a.Files", "fields": [1]}).data
+    assert isinstance(data, OwnData) and data.fields == {"fields": [1]}
+
+
+@pytest.mark.parametrize(
+    ("written", "method", "schedule"),
+    [
+        ("auto", "associated_learning", "streamed"),
+        ("auto", "backpropagation", "single"),
+        ("auto", "supervised_contrastive", "streamed"),
+        ("overlapped", "associated_learning", "overlapped"),
+    ],
+)
+def test_schedule(written: str, method: str, schedule: str) -> None:
+    assert spec_with(pipeline={"schedule": written}, method={"kind": method}).schedule == schedule
+
+
+def test_a_partition_says_how_many_stages_there_are() -> None:
+    assert Pipeline.model_validate({"partition": [1, 1, 2]}).stages == 3
+    assert Pipeline.model_validate({"partition": [1, 1, 2], "stages": 2}).stages == 2
+
+
+def test_bundles_given_for_each_stage() -> None:
+    resources = Resources.model_validate({"per_stage": [{"CPU": 1}, {"CPU": 2, "GPU": 0.5}]})
+    assert resources.bundles(2) == [{"CPU": 1.0}, {"CPU": 2.0, "GPU": 0.5}]
+    assert [resources.device_of(stage) for stage in (0, 1)] == ["cpu", "cuda"]
+    assert resources.resolved_device == "cuda"
+    assert resources.model_copy(update={"device": "cpu"}).device_of(1) == "cpu"
+
+
+def test_a_spec_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        spec_with().seed = 3
+
+
+def test_paths_are_absolute_where_the_folder_is_known() -> None:
+    data = {"source": "image_folder", "train": "images/train", "test": "/t", "image_size": 8}
+    spec = Spec.model_validate({**DOCUMENT, "data": data}, context={"directory": Path("/specs")})
+    assert isinstance(spec.data, models.ImageFolder)
+    assert (spec.data.train, spec.data.test) == (Path("/specs/images/train"), Path("/t"))
+
+
+def test_sections_are_abstract_or_final() -> None:
+    """A class that others derive from is not itself a member of a union."""
+    for section in every_section():
+        if section.__subclasses__() and section is not Section:
+            assert section.__name__.endswith("Section") or section.__name__ in ("OwnCode", "Search")
+        assert inspect.getdoc(section)

@@ -1,0 +1,76 @@
+"""The starter specs: every committed spec and study can be copied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from alray.config.loading.load import load_spec
+from alray.config.loading.starter import SCHEMA_FILE, starter, starter_named, starter_names
+from alray.config.study.load import load_study
+from alray.core.errors import SpecError
+
+SPECS = Path(__file__).parents[2] / "specs"
+
+
+def test_every_committed_spec_is_one() -> None:
+    committed = {file.relative_to(SPECS).as_posix().removesuffix(".yaml"): file for file in SPECS.rglob("*.yaml")}
+    # The base of a study of sleeping stages lies in benchmarks/.
+    ours = {name for name, file in committed.items() if "\nbase: ../../../benchmarks/" not in file.read_text()}
+    assert set(starter_names()) == ours and len(committed) - len(ours) == 4
+
+
+def test_quickstart_is_the_spec_that_is_committed() -> None:
+    text = (SPECS / "quickstart.yaml").read_text(encoding="utf-8")
+    assert starter("quickstart", Path("specs/quickstart.yaml")) == {Path("specs/quickstart.yaml"): text}
+
+
+@pytest.mark.parametrize("name", starter_names())
+def test_a_starter_shows_its_command_and_the_schema(name: str) -> None:
+    for file, text in starter(name, Path("a b/x.yaml")).items():
+        first, second, *_ = text.split("\n")
+        assert first.startswith("# ") and f"specs/{name}" not in text
+        assert first.endswith((f"alray run '{file}'", f"alray study '{file}'"))
+        assert second == f"# yaml-language-server: $schema={SCHEMA_FILE}"
+
+
+def test_a_study_comes_with_its_base(tmp_path: Path) -> None:
+    texts = starter("studies/laptop/strong_scaling", tmp_path / "x.yaml")
+    for file, text in texts.items():
+        file.write_text(text, encoding="utf-8")
+    study, base = texts
+    assert (study.name, base.name) == ("x.yaml", "equal_components.yaml")
+    assert load_study(study).study.base == base and load_study(study).study.study == "x"
+    assert load_spec(base).spec.name == "equal_components"
+
+
+@pytest.mark.parametrize(("file", "name"), [("mine.yaml", "mine"), ("my spec.yaml", "quickstart"), ("on.yaml", "on")])
+def test_a_run_is_named_for_its_file(file: str, name: str, tmp_path: Path) -> None:
+    (text,) = starter("quickstart", tmp_path / file).values()
+    (tmp_path / file).write_text(text, encoding="utf-8")
+    assert load_spec(tmp_path / file).spec.name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("quickstart", "quickstart"), ("quick", "quickstart"), ("al/vgg_c", "al/vgg_cifar10")],
+)
+def test_the_beginning_of_a_name(name: str, meant: str) -> None:
+    assert starter_named(name) == meant
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing", "--from: there is no starter spec `nothing`; choose one of al/lstm_agnews, "),
+        (
+            "al/vgg",
+            "--from: several starter specs begin with `al/vgg`; choose one of al/vgg_cifar10, al/vgg_",
+        ),
+    ],
+)
+def test_a_name_that_is_not_one(name: str, message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        starter_named(name)
+    assert str(caught.value).startswith(message)

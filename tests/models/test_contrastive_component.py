@@ -1,0 +1,234 @@
+"""Components of supervised contrastive learning: what each one learns from, and what it passes on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from alray.models.methods.contrastive import (
+    ContrastiveComponent,
+    debiased_supervised_contrastive,
+    projection,
+    supervised_contrastive,
+)
+from alray.models.network import Network
+from alray.models.shape import Shape
+from alray.runtime.stage.assemble import work_of
+from alray.runtime.stage.work.local_losses import LocalLosses
+
+from ..mini_batches import forward_step
+
+SCPL = "method={kind: supervised_contrastive, projection_dim: 7, temperature: 0.2}"
+THREE = "model.components=[{block: vgg, channels: [4], repeat: 3}]"
+
+
+def batch(seed: int = 0) -> dict[str, torch.Tensor]:
+    numbers = torch.Generator().manual_seed(seed)
+    return {
+        "s": torch.randn(8, 2, 8, 8, generator=numbers),
+        "labels": torch.randint(0, 4, (8,), generator=numbers),
+    }
+
+
+def gradients(module: torch.nn.Module) -> list[torch.Tensor]:
+    return [parameter.grad for parameter in module.parameters()]
+
+
+def equal(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
+    return len(left) == len(right) > 0 and all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+def test_every_component_has_a_projection_but_the_last_a_classifier(make_network):
+    first, last = (make_network(SCPL).component(index, "cpu") for index in range(2))
+    assert isinstance(first, ContrastiveComponent) and isinstance(last, ContrastiveComponent)
+    assert [name for name in first.weights() if name[:2] != "f."] == [
+        "p.1.weight",
+        "p.1.bias",
+        "p.3.weight",
+        "p.3.bias",
+    ]
+    assert [name for name in last.weights() if name[:2] != "f."] == ["head.1.weight", "head.1.bias"]
+    assert next(iter(first.weights())).startswith("f.")
+    # 4 channels averaged to 4 x 4, then two layers of 7; 6 channels of 4 x 4, then 4 classes.
+    assert [tuple(value.shape) for value in first.p.parameters()] == [(7, 64), (7,), (7, 7), (7,)]
+    assert [tuple(value.shape) for value in last.head.parameters()] == [(4, 96), (4,)]
+    assert list(first.optimizers()) == list(last.optimizers()) == ["encoder"]
+    assert (first.ends_route, last.ends_route) == (False, True)
+
+
+@pytest.mark.parametrize("debiased", [None, 0.25])
+def test_f_and_p_get_the_gradient_of_the_contrastive_loss(make_network, debiased):
+    component = make_network(SCPL, *([f"method.debiased={debiased}"] if debiased else [])).component(0, "cpu")
+    given = batch()
+    component.encoder_step(given, 1)
+    encoded, labels = component._encoded, given["labels"]
+    component.label_step(given)
+    codes = functional.normalize(component.p(encoded["s"]), dim=1)
+    torch.testing.assert_close(codes.norm(dim=1), torch.ones(8))
+    if debiased is None:
+        expected = supervised_contrastive(codes, labels, temperature=0.2)
+    else:
+        expected = debiased_supervised_contrastive(codes, labels, temperature=0.2, class_prior=debiased)
+    parts = [*component.f.parameters(), *component.p.parameters()]
+    by_hand = list(torch.autograd.grad(expected, parts, retain_graph=True))
+    losses = component.backward_step()
+    assert list(losses) == ["contrastive"] and not losses["contrastive"].requires_grad
+    assert torch.equal(losses["contrastive"], expected.detach())
+    assert equal([*gradients(component.f), *gradients(component.p)], by_hand)
+
+
+def test_the_last_one_learns_by_cross_entropy(make_network):
+    component = make_network(SCPL, "method.label_smoothing=0.1").component(1, "cpu")
+    given = {"s": torch.randn(8, 4, 8, 8), "labels": batch()["labels"]}
+    component.encoder_step(given, 1)
+    encoded, labels = component._encoded, given["labels"]
+    component.label_step(given)
+    expected = functional.cross_entropy(component.head(encoded["s"]), labels, label_smoothing=0.1)
+    parts = [*component.f.parameters(), *component.head.parameters()]
+    by_hand = list(torch.autograd.grad(expected, parts, retain_graph=True))
+    losses = component.backward_step()
+    assert list(losses) == ["cross_entropy"]
+    assert torch.equal(losses["cross_entropy"], expected.detach())
+    assert equal([*gradients(component.f), *gradients(component.head)], by_hand)
+
+
+def test_s_and_the_labels_are_passed_on_as_they_were_before_the_update(make_network):
+    component, given = make_network(SCPL).component(0, "cpu"), batch()
+    passed_on = forward_step(component, given, 1)
+    assert list(passed_on) == ["s", "labels"] and torch.equal(passed_on["labels"], given["labels"])
+    assert not passed_on["s"].requires_grad
+    kept = passed_on["s"].clone()
+    component.backward_step()
+    component.update_step(0.1, 0.1)
+    assert torch.equal(passed_on["s"], kept)
+    assert not torch.equal(forward_step(component, given, 1)["s"], kept)
+
+
+def test_an_update_moves_every_part_and_leaves_the_rate_of_label_chains_alone(make_network):
+    for index, part in ((0, "p"), (1, "head")):
+        ends = []
+        for label_lr in (0.01, 5.0):
+            component = make_network(SCPL).component(index, "cpu")
+            before = {name: value.clone() for name, value in component.named_parameters()}
+            s = batch()["s"] if index == 0 else torch.randn(8, 4, 8, 8, generator=torch.Generator().manual_seed(1))
+            forward_step(component, {"s": s, "labels": batch()["labels"]}, 1)
+            component.backward_step()
+            component.update_step(0.01, label_lr)
+            ends.append(list(component.weights().values()))
+            moved = {
+                name.partition(".")[0] for name, value in component.named_parameters() if (value != before[name]).any()
+            }
+            assert moved == {"f", part}
+        assert equal(*ends)
+
+
+def test_a_component_gives_no_gradient_to_its_neighbours(make_network):
+    network = make_network(SCPL, THREE)
+    components = [network.component(index, "cpu") for index in range(3)]
+    incoming = batch()
+    for component in components:
+        incoming = forward_step(component, incoming, 1)
+        assert not any(value.requires_grad for value in incoming.values())
+    components[1].backward_step()
+    assert all(gradient is not None for gradient in gradients(components[1]))
+    for neighbour in (components[0], components[2]):
+        assert all(gradient is None for gradient in gradients(neighbour))
+
+
+def test_no_two_samples_of_one_class_leave_the_weights_alone(make_network):
+    component = make_network(SCPL, "optimizer={kind: sgd, lr: 0.1}").component(0, "cpu")
+    before = [parameter.detach().clone() for parameter in component.parameters()]
+    forward_step(component, {"s": batch()["s"][:4], "labels": torch.arange(4)}, 1)
+    losses = component.backward_step()
+    component.update_step(0.1, 0.1)
+    assert losses["contrastive"].item() == 0.0
+    assert all(torch.equal(gradient, torch.zeros_like(gradient)) for gradient in gradients(component))
+    assert equal([parameter.detach() for parameter in component.parameters()], before)
+
+
+@pytest.mark.parametrize("partition", [(3,), (1, 2), (2, 1), (1, 1, 1)], ids=str)
+def test_the_one_route_is_all_encoders_and_the_classifier(make_network, partition):
+    network = make_network(SCPL, THREE)
+    components = [network.component(index, "cpu").eval() for index in range(3)]
+    samples = batch()["s"]
+    with torch.no_grad():
+        s = samples
+        for component in components:
+            s = component.f.body(s)
+        by_hand = components[-1].head(s)
+    stages, first = [], 0
+    for count in partition:
+        stages.append(work_of([network.component(first + place, "cpu") for place in range(count)]))
+        assert isinstance(stages[-1], LocalLosses)
+        stages[-1].evaluation_mode(True)
+        first += count
+    passed, found = {"s": samples}, []
+    for stage in stages:
+        passed, own = stage.infer_up(passed, 1, 0)
+        found.append(own)
+    assert [len(own) for own in found] == [0] * (len(partition) - 1) + [1]
+    down: list[torch.Tensor] = []
+    for stage, own in zip(reversed(stages), reversed(found), strict=True):
+        down = own + stage.infer_down(down)
+    assert len(down) == 1 and torch.equal(down[0], by_hand) and not down[0].requires_grad
+
+
+def test_the_network_says_where_routes_end(make_network):
+    assert [make_network(SCPL, THREE).ends_route(index) for index in range(3)] == [False, False, True]
+    assert [make_network("method={kind: backpropagation}", THREE).ends_route(index) for index in range(3)] == [
+        False,
+        False,
+        True,
+    ]
+    assert all(make_network(THREE).ends_route(index) for index in range(3))
+
+
+def test_encoders_begin_as_those_of_the_other_methods(make_network):
+    """The same seed gives the same encoders, so that methods are compared from the same start."""
+    scpl, other = make_network(SCPL), make_network("method={kind: backpropagation}")
+    for index in range(2):
+        mine, theirs = scpl.component(index, "cpu").weights(), other.component(index, "cpu").weights()
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine if name.startswith("f."))
+    last, head = scpl.component(1, "cpu").weights(), other.component(1, "cpu").weights()
+    assert torch.equal(last["head.1.weight"], head["head.1.weight"])
+
+
+def test_a_projection_of_sequences_does_not_see_their_padding():
+    p = projection(Shape((5, 3)), projection_dim=4, pool=4)
+    s = torch.randn(2, 5, 3)
+    mask = torch.tensor([[True, True, False, False, False], [True] * 5])
+    other = s.clone()
+    other[0, 2:] = 99.0
+    assert p(s, mask).shape == (2, 4)
+    assert torch.equal(p(s, mask), p(other, mask)) and not torch.equal(p(s), p(other))
+
+
+TEXT = """model.components=[{block: embedding, dim: 6}, {block: lstm, hidden: 3, hand_on_state: true, repeat: 2}, \
+{block: transformer, heads: 2, feedforward: 5, dropout: 0.2}]"""
+WORDS = ("<pad>", "<unk>", *"abcdef")
+
+
+def test_text_goes_with_its_mask_and_states_and_its_padding_is_nothing_to_any_loss(load_small, one_thread):
+    spec = load_small(SCPL, TEXT).spec
+    network = Network(spec, sample=Shape((7,), torch.int64, words=WORDS), classes=4, load=lambda reference: None)
+    numbers = torch.Generator().manual_seed(1)
+    words = torch.randint(2, len(WORDS), (8, 5), generator=numbers)
+    mask = torch.arange(5) < torch.randint(1, 6, (8, 1), generator=numbers)
+    labels = torch.arange(8) % 4
+    told = []
+    for padding in (0, 2):
+        incoming = {
+            "s": functional.pad(words.where(mask, 0), (0, padding)),
+            "mask": functional.pad(mask, (0, padding)),
+            "labels": labels,
+        }
+        losses = []
+        for index in range(4):
+            component = network.component(index, "cpu").eval()  # without dropout
+            incoming = forward_step(component, incoming, 1)
+            assert set(incoming) == {"s", "mask", "labels"} | ({"h", "c"} if index in (1, 2) else set())
+            (loss,) = component.backward_step().values()
+            losses.append(loss)
+        told.append(torch.stack(losses))
+    torch.testing.assert_close(told[1], told[0])

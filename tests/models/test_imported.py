@@ -1,0 +1,443 @@
+"""Models from elsewhere: where they are cut, and that the chain of their parts is the whole model, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.nn import functional
+from torchvision import models
+
+from alray.core.errors import SpecError
+from alray.models.encoder import row_major
+from alray.models.imported.ends import PartEnds
+from alray.models.imported.model import ImportedModel
+from alray.models.readout import Features
+from alray.models.shape import Shape
+
+IMAGE = Shape((3, 64, 64))
+
+
+def torchvision(name: str) -> ImportedModel:
+    torch.manual_seed(0)
+    return ImportedModel(f"torchvision:{name}", {"num_classes": 7}, load=nothing)
+
+
+def own(make: Callable[..., nn.Module], **arguments: Any) -> ImportedModel:
+    torch.manual_seed(0)
+    return ImportedModel("python:nets.Net", arguments, load=lambda reference: make)
+
+
+def nothing(reference: str) -> Any:
+    raise AssertionError
+
+
+def places(parts: Sequence[PartEnds]) -> list[str | None]:
+    return [part.until for part in parts]
+
+
+def require_the_whole(
+    model: ImportedModel, parts: Sequence[PartEnds], samples: torch.Tensor, *, gradients_apart: float = 0.0
+) -> None:
+    """The chain of these parts and the classifier gives the scores, gradients and buffers of the whole model.
+
+    Args:
+        gradients_apart: how far gradients may be apart, over the largest one of that parameter.
+    """
+    chain = [model.part(*part) for part in parts] + [model.classifier(parts)]
+    for training in (True, False):
+        outputs = []
+        for modules in ([model.whole], chain):
+            torch.manual_seed(5)  # of dropout
+            value = samples
+            for module in modules:
+                value = row_major(module.train(training)(value))
+            outputs.append(value)
+        assert torch.equal(*outputs)
+        if training:
+            model.whole.zero_grad()
+            for output in outputs:
+                output.square().sum().backward()
+            of_parts = {name: each.grad for part in chain for name, each in part.named_parameters()}
+            of_whole = {name: each.grad for name, each in model.whole.named_parameters()}
+            assert of_parts.keys() == of_whole.keys()
+            for name, expected in of_whole.items():
+                found = of_parts[name]
+                assert expected is not None and found is not None
+                assert (expected - found).abs().max() <= gradients_apart * expected.abs().max()
+    together = {name: value for part in chain for name, value in part.state_dict().items()}
+    whole = model.whole.state_dict()
+    assert together.keys() == whole.keys() and all(torch.equal(whole[name], together[name]) for name in whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "natural"),
+    [
+        ("resnet18", ["maxpool", "layer1.0.relu_1", "layer1.1.relu_1", "layer2.0.relu_1", "layer2.1.relu_1",
+                      "layer3.0.relu_1", "layer3.1.relu_1", "layer4.0.relu_1", "flatten"]),
+        ("densenet121", ["features.pool0", "features.transition1.pool", "features.transition2.pool",
+                         "features.transition3.pool", "flatten"]),
+        ("squeezenet1_1", ["features.2", "features.3.cat", "features.5", "features.6.cat", "features.8",
+                           "features.9.cat", "features.10.cat", "features.11.cat", "classifier.0"]),
+    ],
+)  # fmt: skip
+def test_the_parts_of_a_model_of_torchvision_are_the_whole(name: str, natural: list[str], one_thread: None) -> None:
+    model = torchvision(name)
+    parts = model.cut("auto", None, IMAGE)
+    assert places(parts) == natural
+    require_the_whole(model, parts, torch.randn(4, *IMAGE))
+
+
+def test_a_number_of_components_of_even_work_or_named_layers(one_thread: None) -> None:
+    model = torchvision("resnet18")
+    four = places(model.cut(4, None, IMAGE))
+    assert len(four) == 4 and four[-1] == "flatten" and set(four) <= set(model.places)
+    assert places(model.cut("auto", ["layer1", "layer3.0"], IMAGE)) == ["layer1.1.relu_1", "layer3.0.relu_1", "flatten"]
+
+
+@pytest.mark.parametrize(
+    ("components", "cut", "key", "said"),
+    [
+        (100, None, "model.components", "at most 9 components"),
+        ("auto", ["layer2.0.conv1"], "model.cut", "`layer1.1.relu_1` or `layer2.0.add`"),
+        ("auto", ["layr2"], "model.cut", "layer2"),
+        ("auto", ["layer2", "layer1"], "model.cut", "follow each other"),
+    ],
+)
+def test_a_cut_that_is_not_possible_is_refused(
+    components: int | str, cut: list[str] | None, key: str, said: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        torchvision("resnet18").cut(components, cut, IMAGE)
+    (problem,) = caught.value.problems
+    assert problem.key == key and said in f"{problem.message} {problem.hint}"
+
+
+class Skips(nn.Module):
+    """A skip over two layers, a loop, dropout as a function, a parameter of its own, and another argument."""
+
+    def __init__(self, width: int = 6, classes: int = 5) -> None:
+        super().__init__()
+        self.first = nn.Linear(12, width)
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(4))
+        self.scale = nn.Parameter(torch.ones(width))
+        self.last = nn.Linear(width, classes)
+
+    def forward(self, x: torch.Tensor, scaled: bool = True) -> torch.Tensor:
+        x = functional.relu(self.first(x.flatten(1)))
+        for index in range(0, 4, 2):
+            x = x + self.layers[index + 1](self.layers[index](x).tanh())
+            x = functional.dropout(x, 0.5, self.training)
+        if scaled:
+            x = x * self.scale * torch.tensor([0.5]).exp()  # a constant, which no input makes
+        result: torch.Tensor = self.last(x)
+        return result
+
+
+def test_a_model_with_skips_and_loops_is_cut_where_one_tensor_is_needed(one_thread: None) -> None:
+    model = own(Skips, width=8)
+    parts = model.cut(3, None, Shape((3, 2, 2)))
+    assert places(parts) == ["relu", "dropout", "mul_1"]
+    require_the_whole(model, parts, torch.randn(4, 3, 2, 2))
+
+
+class Tied(nn.Module):
+    """Uses its first layer once more behind the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tied, self.other, self.behind, self.last = (nn.Linear(6, 6) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.last(self.behind(self.tied(self.other(self.tied(x)).relu()).relu()))
+        return result
+
+
+def test_a_layer_that_is_used_twice_stays_in_one_component(one_thread: None) -> None:
+    model = own(Tied)
+    parts = model.cut("auto", None, Shape((6,)))
+    assert places(parts) == ["relu_1", "behind"]
+    require_the_whole(model, parts, torch.randn(4, 6))
+    with pytest.raises(SpecError, match="a layer once more"):
+        model.cut("auto", ["other"], Shape((6,)))
+
+
+class ReadsAWeightFirst(nn.Module):
+    """Uses a parameter of a layer before it calls the layer, as XCiT's position encoding does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.second = nn.Linear(6, 6)
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.last(self.second(self.first(x) + self.second.bias).relu())
+        return result
+
+
+def test_a_layer_may_be_called_behind_a_use_of_its_parameter(one_thread: None) -> None:
+    model = own(ReadsAWeightFirst)
+    require_the_whole(model, model.cut("auto", None, Shape((6,))), torch.randn(4, 6))
+
+
+class CountsPositions(nn.Module):
+    """Makes a tensor on the device of its weights, which tracing takes for a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        positions = torch.arange(6, dtype=x.dtype, device=self.first.weight.device)
+        result: torch.Tensor = self.last(self.first(x) * positions)
+        return result
+
+
+def test_a_tensor_that_a_model_makes_is_on_the_device_of_its_part(one_thread: None) -> None:
+    model = own(CountsPositions)
+    parts = model.cut("auto", None, Shape((6,)))
+    require_the_whole(model, parts, torch.randn(4, 6))
+    for part in parts:
+        assert model.part(*part).to("meta")(torch.zeros(4, 6, device="meta")).shape == (4, 6)
+
+
+class Branching(nn.Module):
+    """Decides by a size, which is not known while it is traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layer(x) if x.shape[1] > 3 else -self.layer(x)
+        return result
+
+
+def test_what_cannot_be_traced_stays_in_one_piece(one_thread: None) -> None:
+    model = own(lambda: nn.Sequential(nn.Linear(6, 6), Branching(), Branching(), nn.Linear(6, 3)))
+    parts = model.cut("auto", None, Shape((6,)))
+    assert places(parts) == ["0", "1", "2"]
+    require_the_whole(model, parts, torch.randn(4, 6))
+
+
+class InADictionary(nn.Module):
+    """Returns no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"scores": self.layer(x)}
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [(InADictionary, "returns a `dict`"), (Branching, "cannot be traced"), (lambda: nn.Linear(6, 3), "cannot be cut")],
+)
+def test_a_model_that_cannot_be_used_is_refused_in_a_sentence(make: Callable[..., nn.Module], said: str) -> None:
+    with pytest.raises(SpecError, match=said) as caught:
+        own(make).cut("auto", None, Shape((6,)))
+    (problem,) = caught.value.problems
+    assert problem.hint
+    if make is InADictionary:
+        assert problem.file == __file__
+        assert "def forward" in Path(__file__).read_text().splitlines()[problem.line - 1]
+    if make is Branching:
+        assert (
+            problem.file == __file__
+            and "if x.shape[1] > 3" in Path(__file__).read_text().splitlines()[problem.line - 1]
+        )
+
+
+def test_initial_weights_from_a_file(tmp_path: Path) -> None:
+    trained, fresh, fewer = own(Skips), own(Skips), own(Skips, classes=3)
+    with torch.no_grad():
+        for parameter in trained.whole.parameters():
+            parameter.add_(1.0)
+    save_file(trained.whole.state_dict(), tmp_path / "weights.safetensors")
+    torch.save(trained.whole.state_dict(), tmp_path / "weights.pt")
+    for file in ("weights.safetensors", "weights.pt"):
+        fresh.start_from(tmp_path / file)
+        assert all(map(torch.equal, fresh.whole.parameters(), trained.whole.parameters()))
+    drawn = fewer.whole.get_parameter("last.weight").clone()
+    fewer.start_from(tmp_path / "weights.pt")
+    assert torch.equal(fewer.whole.get_parameter("last.weight"), drawn)
+    assert torch.equal(fewer.whole.get_parameter("scale"), trained.whole.get_parameter("scale"))
+    (tmp_path / "broken.pt").write_bytes(b"not weights")
+    for file, said in (("broken.pt", "is not a file of weights"), ("weights.pt", "weights of another shape")):
+        with pytest.raises(SpecError, match=said):
+            own(Skips, width=9).start_from(tmp_path / file)
+
+
+WEIGHTS = "squeezenet1_1-b8a52dc0.pth"
+"""The file in torch hub's cache that torchvision reads for `DEFAULT` of squeezenet1_1."""
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
+    """Weights for 1000 classes in the cache of torch hub, in place of those that torchvision downloads."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    torch.manual_seed(9)
+    weights: dict[str, torch.Tensor] = models.squeezenet1_1().state_dict()
+    (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
+    torch.save(weights, tmp_path / "hub" / "checkpoints" / WEIGHTS)
+    return weights
+
+
+@pytest.mark.parametrize("classes", [7, 1000])
+def test_named_weights_are_those_of_torchvision_but_for_another_number_of_classes(
+    cached: dict[str, torch.Tensor], classes: int
+) -> None:
+    torch.manual_seed(0)
+    model = ImportedModel("torchvision:squeezenet1_1", {"num_classes": classes}, load=nothing)
+    drawn = {name: value.clone() for name, value in model.whole.state_dict().items()}
+    model.start_from("DEFAULT")
+    last = "classifier.1."
+    for name, value in model.whole.state_dict().items():
+        assert torch.equal(value, drawn[name] if classes == 7 and name.startswith(last) else cached[name])
+    assert [last.rstrip(".") in note for note in model.notes] == ([True] if classes == 7 else [])
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "said"),
+    [
+        ("torchvision:squeezenet1_1", "IMAGENET1K_V7", "IMAGENET1K_V1"),
+        ("torchvision:squeezenet1_0", "DEFAULT", "checkpoints"),  # is not in the cache, and is not a file's name
+        ("python:nets.Net", "DEFAULT", "give a file"),
+    ],
+)
+def test_named_weights_that_are_not_there_are_refused(
+    source: str, name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nothing listens there: no test downloads anything
+    model = ImportedModel(source, {}, load=lambda reference: Skips)
+    with pytest.raises(SpecError) as caught:
+        model.start_from(name)
+    (problem,) = caught.value.problems
+    assert problem.key == "model.weights" and said in f"{problem.message} {problem.hint}"
+
+
+def test_frozen_parts_stand_still(one_thread: None) -> None:
+    frozen = ("conv1", "bn1", "layer1", "layer2.0.bn1.weight")
+    torch.manual_seed(0)
+    model = ImportedModel("torchvision:resnet18", {"num_classes": 7}, load=nothing, freeze=frozen)
+    torch.manual_seed(0)
+    plain = models.resnet18(num_classes=7).train()
+    for name in frozen[:3]:
+        plain.get_submodule(name).eval().requires_grad_(requires_grad=False)
+    ends = model.cut(3, None, IMAGE)
+    parts = [model.part(*part).train() for part in ends] + [model.classifier(ends).train()]
+    value = samples = torch.randn(4, *IMAGE)
+    for part in parts:
+        value = part(value)
+    value.square().sum().backward()
+    scores = plain(samples)
+    scores.square().sum().backward()
+    assert torch.equal(value, scores)
+    trained = {name: each for part in parts for name, each in part.named_parameters()}
+    for name, parameter in plain.named_parameters():
+        gradient = trained[name].grad
+        if name == frozen[3] or parameter.grad is None:
+            assert gradient is None and name.startswith(frozen)
+        else:
+            assert torch.equal(gradient, parameter.grad)  # type: ignore[arg-type]
+    after = {name: value for part in parts for name, value in part.state_dict().items()}
+    assert all(torch.equal(value, after[name]) for name, value in plain.state_dict().items())
+    assert after["bn1.num_batches_tracked"] == 0 and after["layer2.0.bn1.num_batches_tracked"] == 1
+
+
+def test_a_frozen_name_that_is_not_there_is_refused() -> None:
+    with pytest.raises(SpecError) as caught:
+        ImportedModel("torchvision:resnet18", {}, load=nothing, freeze=["layer_1"])
+    (problem,) = caught.value.problems
+    assert problem.key == "model.freeze" and "layer1" in str(problem.hint)
+
+
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [("swin_t", {"features.0", "features.1", "features.7"}), ("convnext_tiny", set()), ("resnet18", set())],
+)
+def test_readouts_average_maps_whose_channels_are_last(name: str, last: set[str]) -> None:
+    model = torchvision(name)
+    parts = [(part, model.part(*part)) for part in model.cut("auto", None, IMAGE)[:-1]]
+    ends = {".".join((part.until or "").split(".")[:2]) for part, module in parts if module.pooling == "channels_last"}
+    assert ends >= last and bool(ends) == bool(last)
+    _, module = parts[0]
+    shape = model.shape_after(module, IMAGE)
+    features = Features(Shape(shape), 1, module.pooling)
+    maps = torch.randn(2, *shape)
+    pooled = maps.mean((1, 2)) if last else maps.mean((2, 3))
+    torch.testing.assert_close(features(maps), pooled)
+    assert features.width == pooled.shape[1]
+
+
+class Bent(nn.Module):
+    """Down and up again as a U-Net: from its first layer to its last two or three tensors are needed later."""
+
+    def __init__(self, classes: int = 5) -> None:
+        super().__init__()
+        self.down = nn.Conv2d(3, 4, 3, padding=1)
+        self.deeper = nn.Conv2d(4, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.middle = nn.Conv2d(8, 8, 3, padding=1)
+        self.up = nn.Conv2d(16, 4, 3, padding=1)
+        self.top = nn.Conv2d(11, 4, 3, padding=1)
+        self.last = nn.Linear(4, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        fine = functional.relu(self.down(x))
+        coarse = self.norm(self.deeper(functional.max_pool2d(fine, 2))).relu_()
+        middle = functional.dropout(self.middle(coarse), 0.2, self.training)
+        coarse = self.up(torch.cat([middle, coarse], 1)).relu_()
+        fine = torch.cat([functional.interpolate(coarse, scale_factor=2), fine, x], 1)
+        return self.last(functional.relu(self.top(fine)).mean((2, 3)))
+
+
+def test_backpropagation_is_cut_where_several_tensors_are_needed(one_thread: None) -> None:
+    model = own(Bent)
+    assert model.places[0] == "cat_1"
+    with pytest.raises(SpecError, match="at most 2 components"):
+        model.cut(3, None, IMAGE)
+    parts = model.cut(5, None, IMAGE, several=True)
+    assert places(parts) == ["relu", "relu_", "cat", "relu__1", "mean"]
+    assert [len(part.takes) for part in parts] == [0, 2, 3, 3, 3]
+    # Gradients of what was packed come back row by row: in other strides, convolutions take another kernel.
+    require_the_whole(model, parts, torch.randn(4, 3, 64, 64), gradients_apart=1e-5)
+    named = model.cut("auto", ["relu", "relu__1"], IMAGE, several=True)
+    assert [part.takes for part in named] == [(), ((3, 64, 64), (4, 64, 64)), ((3, 64, 64), (4, 64, 64), (4, 32, 32))]
+    require_the_whole(model, named, torch.randn(4, 3, 64, 64), gradients_apart=1e-5)
+
+
+class Aliased(nn.Module):
+    """Two tensors are needed later that share their memory, and one of them is written into."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(8, 8)
+        self.two = nn.Linear(8, 8)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.one(x)
+        whole = x * 2
+        first = whole.view(-1, 8)
+        y = self.two(first)
+        whole.mul_(0.5)
+        return self.last(torch.relu(y + first + whole))
+
+
+def test_tensors_that_share_memory_are_not_parted() -> None:
+    model = own(Aliased)
+    sample = Shape((8,))
+    assert places(model.cut(2, None, sample, several=True)) == ["mul", "relu"]
+    with pytest.raises(SpecError, match="cannot be cut after `view`"):
+        model.cut("auto", ["view"], sample, several=True)

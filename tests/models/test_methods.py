@@ -1,0 +1,217 @@
+"""What a method says of itself is what its components do: edges, labels, routes; and what it may not say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from alray.config.sections.method import BUILT_IN, METHODS
+from alray.core.errors import SpecError
+from alray.models.component import LocalComponent
+from alray.models.shape import Shape
+
+from ..mini_batches import forward_step
+
+THREE = "model.components=[{block: vgg, channels: [4], repeat: 2}, {block: mlp, widths: [8]}]"
+OF_CLASSES = [kind for kind in BUILT_IN if "classification" in METHODS[kind].tasks]
+LOCAL = [kind for kind in OF_CLASSES if METHODS[kind].local_losses]
+LABELS = {"labels": Shape((), torch.int64)}
+OWN = """\
+from alray.models.methods.contrastive import SupervisedContrastive
+from alray.models.methods.backpropagation import Backpropagation
+
+
+class Everywhere(SupervisedContrastive):
+    def __init__(self, task):
+        super().__init__(task, projection_dim=3, temperature=0.1, debiased=False, head="auto", label_smoothing=0.0)
+
+    def component(self, index, f, facts, make):
+        component = super().component(self.task.num_components - 1, f, facts, make)
+        component.index = index
+        return component
+
+
+class Gradients(Backpropagation):
+    def __init__(self, task):
+        super().__init__(task, head="auto", label_smoothing=0.0)
+"""
+
+
+def shapes(tensors: dict[str, torch.Tensor]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    return {name: (tuple(tensor.shape[1:]), tensor.dtype) for name, tensor in tensors.items()}
+
+
+def told(edge: dict[str, Shape]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    return {name: (tuple(shape), shape.dtype) for name, shape in edge.items()}
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("kind", LOCAL)
+def test_what_travels_is_what_the_method_says(make_network: Callable[..., Any], kind: str, precision: str) -> None:
+    network = make_network(f"method={kind}", THREE, f"run.precision={precision}")
+    incoming = {"s": torch.randn(6, 2, 8, 8, dtype=network.dtype), "labels": torch.arange(6) % 4}
+    components = [network.component(index, "cpu") for index in range(3)]
+    for index, component in enumerate(components):
+        assert told(network.labels(index)) == shapes({name: incoming[name] for name in network.labels(index)})
+        assert shapes(network.training_input(index, 6, "cpu")) == shapes(incoming)
+        incoming = forward_step(component, incoming, 1)
+        assert next(iter(incoming)) == "s" and shapes(incoming) == told(network.edge(index))
+    outgoing = {"s": torch.randn(6, 2, 8, 8, dtype=network.dtype)}
+    for index, component in enumerate(components):
+        outgoing = component.eval().infer(outgoing, 0)
+        if not network.ends_route(index):
+            continue
+        route = component.code(outgoing)
+        for below in range(index, -1, -1):
+            assert route.shape[1:] == network.route_shape(below + 1)
+            route = components[below].decode(route)
+        assert route.shape == (6, 4) and network.route_shape(0) == (4,)
+
+
+@pytest.mark.parametrize("kind", OF_CLASSES)
+def test_routes_end_where_the_method_says(make_network: Callable[..., Any], kind: str) -> None:
+    network = make_network(f"method={kind}", THREE)
+    turns = [network.component(index, "cpu").turn is not None for index in range(3)]
+    assert turns == [network.ends_route(index) for index in range(3)] and turns[-1]
+    assert network.depths == tuple(index + 1 for index, turn in enumerate(turns) if turn)
+    assert [network.num_routes(above) for above in range(4)] == [sum(turns[above:]) for above in range(4)]
+
+
+def test_edges_by_hand(make_network: Callable[..., Any]) -> None:
+    """Maps of 4 x 8 x 8 and 8 values go up, with a code of 5 values, with the labels or with nothing else."""
+    maps, code = Shape((4, 8, 8)), Shape((5,))
+    al, scpl, bp = (
+        make_network(method, THREE)
+        for method in ("method.label_dim=5", "method=supervised_contrastive", "method=backpropagation")
+    )
+    assert al.edge(0) == {"s": maps, "t": code} and al.labels(0) == LABELS and al.labels(2) == {"t": code}
+    assert scpl.edge(0) == {"s": maps} | LABELS and scpl.labels(2) == LABELS
+    assert bp.edge(0) == {"s": maps} | LABELS and bp.labels(0) == {} and bp.labels(2) == LABELS
+    assert [al.route_shape(above) for above in range(3)] == [(4,), (5,), (5,)]
+    assert [bp.route_shape(above) for above in range(3)] == [(4,)] * 3
+
+
+@pytest.mark.parametrize("kind", LOCAL)
+def test_components_with_local_losses_are_of_one_kind(make_network: Callable[..., Any], kind: str) -> None:
+    network = make_network(f"method={kind}", THREE)
+    assert all(isinstance(network.component(index, "meta"), LocalComponent) for index in range(3))
+
+
+def test_a_route_where_the_method_says_there_is_none_is_refused(make_network: Callable[..., Any]) -> None:
+    network = make_network("method={kind: 'python:own_blocks.Everywhere'}", THREE, code=OWN)
+    with pytest.raises(SpecError, match="gave no fitting component 0"):
+        network.component(0, "cpu")
+
+
+def test_a_method_of_one_s_own_has_local_losses(make_network: Callable[..., Any]) -> None:
+    with pytest.raises(SpecError, match="local_losses = False"):
+        make_network("method={kind: 'python:own_blocks.Gradients'}", THREE, code=OWN)
+
+
+NET = """
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(128, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+"""
+OF_MODEL = "model={from: 'python:own_blocks.Net', components: 2}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (("method=noprop", OF_MODEL), "every encoder of `noprop` takes the samples"),
+        (("method=auglocal", OF_MODEL), "`auglocal` builds copies of encoders for other shapes"),
+        (("method=forward_forward", "model.components=[{block: linear, width: 4}]"), "over the first 4 values"),
+    ],
+)
+def test_what_a_method_cannot_train_is_refused(make_network: Callable[..., Any], overrides, told: str) -> None:
+    with pytest.raises(SpecError, match=told):
+        make_network(*overrides, code=NET, sample=(2, 8, 8) if OF_MODEL in overrides else (3,)).component(0, "cpu")
+
+
+@pytest.mark.parametrize(("projection", "component"), [("8", 0), ("null", None)])
+def test_projectors_that_normalise_need_two_samples(
+    make_network: Callable[..., Any], projection: str, component: int | None
+) -> None:
+    method = f"method={{kind: decoupled_information, projection_dim: {projection}}}"
+    network = make_network(method, "model.components=[{block: mlp, widths: [8]}]", sample=(20,))
+    assert network.needs_two_samples == component
+    assert network.method.normalises_batches == (component == 0)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("widths", ["[256]", "[400, 200, 300]", "[2000, 2000]"])
+def test_goodness_begins_near_half_its_threshold(make_network: Callable[..., Any], widths: str, precision: str) -> None:
+    """That of every layer, whatever its width; with the initial weights of other methods it begins near a sixth."""
+    components = [f"{{block: mlp, widths: [{width}]}}" for width in widths.strip("[]").split(", ")]
+    keys = (f"model.components=[{', '.join(components)}]", f"run.precision={precision}")
+    network = make_network("method=forward_forward", *keys, sample=(100,))
+    incoming = {"s": torch.randn(64, 100, dtype=network.dtype), "labels": torch.arange(64) % 4}
+    for index in range(len(network)):
+        incoming = forward_step(network.component(index, "cpu"), incoming, 1)
+        assert float(incoming["s"].square().mean()) == pytest.approx(0.5, abs=0.15)
+
+
+def test_a_model_from_elsewhere_keeps_its_weights_under_forward_forward(make_network: Callable[..., Any]) -> None:
+    code = (
+        "from torch import nn\n\n\nclass Net(nn.Sequential):\n    def __init__(self):\n"
+        "        super().__init__(nn.Linear(9, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))\n"
+    )
+    keys = ("model={from: 'python:own_blocks.Net', components: 2}",)
+    of = {
+        method: make_network(f"method={method}", *keys, sample=(9,), code=code).component(0, "cpu").f.state_dict()
+        for method in ("forward_forward", "decoupled_greedy")
+    }
+    for name, weight in of["decoupled_greedy"].items():
+        assert torch.equal(weight, of["forward_forward"][name])
+
+
+def test_forward_forward_refuses_texts(make_network: Callable[..., Any]) -> None:
+    words = Shape((7,), torch.int64, words=("<pad>", "<unk>", "one"))
+    network = make_network("method=forward_forward", "model.components=[{block: embedding, dim: 4}]", sample=words)
+    with pytest.raises(SpecError, match="writes the label over values of the sample"):
+        network.component(0, "cpu")
+
+
+@pytest.mark.parametrize("kind", OF_CLASSES)
+def test_what_is_listed_of_a_method_is_what_it_does(make_network: Callable[..., Any], kind: str) -> None:
+    network, section = make_network(f"method={kind}", THREE), METHODS[kind]
+    assert section.trains and section.source and section.abbreviation
+    assert (network.depths == (1, 2, 3)) == section.every_depth
+    assert (network.method.compares_samples() is not None) == section.compares_samples()
+    if section.local_losses:
+        assert section.travels.split(", ") == ["s", *network.method.labels_out(0)]
+
+
+@pytest.mark.parametrize("first_share", [2, 5])
+def test_gathered_codes_leave_a_loss_of_the_share_alone(make_network: Callable[..., Any], first_share: int) -> None:
+    """Two replicas' gradients, weighted by their shares, are those of one process, also of the classifier's loss."""
+    section = "{kind: decoupled_information, projection_dim: null, classifier_weight: 0.5, gather: true}"
+    keys = (f"method={section}", "model.components=[{block: mlp, widths: [8], activation: tanh}]")
+    network = make_network(*keys, "run.precision=float64", sample=(20,))
+    samples, labels = torch.randn(8, 20, dtype=torch.float64), torch.arange(8) % 4
+
+    def begun(rows: slice) -> tuple[LocalComponent, dict[str, torch.Tensor]]:
+        component, incoming = network.component(0, "cpu"), {"s": samples[rows], "labels": labels[rows]}
+        component.encoder_step(incoming, 1)
+        return component, incoming
+
+    def gradient(component: LocalComponent, incoming: dict[str, torch.Tensor]) -> torch.Tensor:
+        component.label_step(incoming)
+        component.backward_step()
+        return torch.cat([parameter.grad.flatten() for parameter in component.parameters()])
+
+    expected = gradient(*begun(slice(0, 8)))
+    replicas = [begun(slice(0, first_share)), begun(slice(first_share, 8))]
+    rows = torch.cat([component.to_gather(incoming) for component, incoming in replicas])
+    found = torch.zeros_like(expected)
+    for (component, incoming), first in zip(replicas, (0, first_share), strict=True):
+        component.take_gathered(rows, first)
+        found += gradient(component, incoming) * len(incoming["s"]) / 8
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)

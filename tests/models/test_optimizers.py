@@ -1,0 +1,335 @@
+"""A component's own optimizers: clipped, at rates of their own, and fixed in how they compute."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from pydantic import TypeAdapter
+from torch import nn
+
+from alray.config.sections.optimizer import Optimizer
+from alray.models.lamb import Lamb
+from alray.models.lars import Lars
+from alray.models.optimizers import ComponentOptimizer, Role
+
+from ..mini_batches import forward_step
+
+
+def spec(kind: str, lr: float = 0.1, **values: Any) -> Optimizer:
+    """The section of a spec."""
+    return TypeAdapter[Optimizer](Optimizer).validate_python({"kind": kind, "lr": lr, **values})
+
+
+def parameter(*values: float, gradient: tuple[float, ...]) -> nn.Parameter:
+    made = nn.Parameter(torch.tensor(values))
+    made.grad = torch.tensor(gradient)
+    return made
+
+
+def test_gradients_longer_than_clip_norm_are_scaled_down_to_it_over_all_parameters():
+    left, right = parameter(0.0, gradient=(3.0,)), parameter(0.0, gradient=(4.0,))
+    ComponentOptimizer([left, right], spec("sgd", clip_norm=1.0)).step(1.0)
+    torch.testing.assert_close(torch.cat([left, right]).detach(), torch.tensor([-0.6, -0.8]))
+
+
+def test_gradients_within_clip_norm_are_left_alone():
+    one = parameter(0.0, gradient=(0.5,))
+    ComponentOptimizer([one], spec("sgd", clip_norm=1.0)).step(1.0)
+    assert one.item() == -0.5
+
+
+def test_the_rate_of_a_step_is_the_one_given():
+    one = parameter(0.0, gradient=(1.0,))
+    optimizer = ComponentOptimizer([one], spec("sgd", lr=0.1))
+    optimizer.step(0.5)
+    optimizer.step(0.25)
+    assert one.item() == -0.75
+
+
+def test_rmsprop_has_a_kernel_for_all_parameters_on_a_gpu_alone():
+    optimizer = ComponentOptimizer([parameter(0.0, gradient=(1.0,))], spec("rmsprop"))
+    for device, foreach in (("cuda", True), ("cpu", False)):
+        optimizer.update_as_on(torch.device(device))
+        assert optimizer.state_dict()["param_groups"][0]["foreach"] is foreach
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("fused", [False, True])
+def test_how_it_computes_is_fixed(kind, fused):
+    optimizer = ComponentOptimizer([parameter(0.0, gradient=(1.0,))], spec(kind, fused=fused))
+    optimizer.update_as_on(torch.device("cuda"))  # a kernel for all parameters, by either way
+    on_gpu = optimizer.state_dict()["param_groups"][0]
+    optimizer.update_as_on(torch.device("cpu"))
+    on_cpu = optimizer.state_dict()["param_groups"][0]
+    assert [(group["foreach"], group["fused"]) for group in (on_gpu, on_cpu)] == [(not fused, fused), (False, fused)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"),
+    [
+        ("sgd", {}, torch.optim.SGD),
+        ("sgd", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}, torch.optim.SGD),
+        ("adam", {"weight_decay": 0.1, "betas": (0.5, 0.9), "eps": 1e-3}, torch.optim.Adam),
+        ("adamw", {"weight_decay": 0.1}, torch.optim.AdamW),
+        ("lars", {"momentum": 0.5, "weight_decay": 0.1, "trust_coefficient": 0.1, "eps": 0.2}, Lars),
+        ("lamb", {"weight_decay": 0.1, "betas": (0.5, 0.9), "eps": 1e-3}, Lamb),
+        ("rmsprop", {"alpha": 0.5, "weight_decay": 0.1, "eps": 1e-3, "momentum": 0.9}, torch.optim.RMSprop),
+        ("rmsprop", {"centered": True}, torch.optim.RMSprop),
+    ],
+)
+def test_every_value_of_the_spec_reaches_torch(kind, values, expected):
+    mine, theirs = (nn.Parameter(torch.tensor([[1.0, -2.0]])) for _ in range(2))
+    mine.grad, theirs.grad = (torch.tensor([[0.3, 0.1]]) for _ in range(2))
+    optimizer, plain = ComponentOptimizer([mine], spec(kind, **values)), expected([theirs], lr=0.1, **values)
+    for _ in range(3):
+        optimizer.step(0.1)
+        plain.step()
+    torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "number"),
+    [
+        ("sgd", {}, 0),
+        ("sgd", {"momentum": 0.9}, 1),
+        ("adam", {}, 2),
+        ("adamw", {}, 2),
+        ("lars", {"momentum": 0.9}, 1),
+        ("lars", {"momentum": 0.0}, 0),
+        ("lamb", {}, 2),
+        ("rmsprop", {}, 1),
+        ("rmsprop", {"momentum": 0.9}, 2),
+        ("rmsprop", {"momentum": 0.9, "centered": True}, 3),
+        ("muon", {"momentum": 0.9}, 2),
+    ],
+)
+def test_the_state_kept_for_each_parameter_is_counted(kind, values, number):
+    one = nn.Parameter(torch.zeros(10))
+    one.grad = torch.ones(10)
+    optimizer = ComponentOptimizer([one], spec(kind, **values))
+    optimizer.step(0.1)
+    state = optimizer.state_dict()["state"].get(0, {})
+    assert sum(value.numel() == 10 for value in state.values() if isinstance(value, torch.Tensor)) == number
+    assert optimizer.state_bytes() == number * 10 * 4
+
+
+def test_state_is_taken_over_but_the_values_of_the_spec_are_not():
+    """A resume may have changed them, and on another device `foreach` is another."""
+    one = parameter(0.0, gradient=(1.0,))
+    before = ComponentOptimizer([one], spec("sgd", momentum=0.9, weight_decay=0.5))
+    before.step(0.1)
+    state = copy.deepcopy(before.state_dict())
+    state["param_groups"][0]["foreach"] = True
+    after = ComponentOptimizer([one], spec("sgd", momentum=0.8, weight_decay=0.0))
+    after.load_state_dict(state)
+    group = after.state_dict()["param_groups"][0]
+    assert (group["momentum"], group["weight_decay"], group["foreach"]) == (0.8, 0.0, False)
+    assert after.state_dict()["state"][0]["momentum_buffer"].item() == 1.0
+
+
+def test_the_state_of_another_kind_or_of_other_parameters_is_refused():
+    adam = ComponentOptimizer([parameter(0.0, gradient=(1.0,))], spec("adam"))
+    with pytest.raises(ValueError, match="the state is that of sgd, the optimizer is adam"):
+        adam.load_state_dict(ComponentOptimizer([parameter(0.0, gradient=(1.0,))], spec("sgd")).state_dict())
+    two = [parameter(0.0, gradient=(1.0,)) for _ in range(2)]
+    with pytest.raises(ValueError, match="the state is that of 2 parameters, the optimizer has 1"):
+        adam.load_state_dict(ComponentOptimizer(two, spec("adam")).state_dict())
+
+
+def trained(optimize: Any, *shapes: tuple[int, ...], steps: int = 4) -> list[torch.Tensor]:
+    """Parameters in float64 after some steps. optimize: takes them to a function that makes one step."""
+    generator = torch.Generator().manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64)) for shape in shapes]
+    step = optimize(parameters)
+    for number in range(steps):
+        for one in parameters:
+            one.grad = torch.cos(one.detach() * (number + 1))
+        step()
+    return [one.detach() for one in parameters]
+
+
+def by_component(kind: str, roles: Any = lambda parameters: None, **values: Any) -> Any:
+    def optimize(parameters: list[nn.Parameter]) -> Any:
+        optimizer = ComponentOptimizer(parameters, spec(kind, **values), roles(parameters))
+        return lambda: optimizer.step(0.1)
+
+    return optimize
+
+
+def by_torch(*optimizers: Any) -> Any:
+    def optimize(parameters: list[nn.Parameter]) -> Any:
+        made = [make(parameters) for make in optimizers]
+        return lambda: [each.step() for each in made]
+
+    return optimize
+
+
+MATRIX, BIAS, FILTERS, TABLE, HEAD = (4, 3), (4,), (2, 3, 3, 3), (5, 3), (2, 4)
+SHAPES = (MATRIX, BIAS, FILTERS, TABLE, HEAD)
+
+
+@pytest.mark.parametrize(("step_size", "adjust"), [("adamw", "match_rms_adamw"), ("original", "original")])
+@pytest.mark.parametrize(("decay", "of_biases"), [("all", 0.3), ("weights", 0.0)])
+def test_muon_updates_hidden_matrices_and_adamw_the_rest(step_size, adjust, decay, of_biases):
+    def roles(parameters: list[nn.Parameter]) -> dict[nn.Parameter, Role]:
+        return {parameters[3]: Role("f", hidden=False), parameters[4]: Role("head", hidden=False)}
+
+    values = {"momentum": 0.9, "nesterov": True, "iterations": 4, "weight_decay": 0.3, "betas": (0.5, 0.9)}
+    mine = by_component("muon", roles, other_lr=0.05, step_size=step_size, decay=decay, **values)
+    theirs = by_torch(
+        lambda those: torch.optim.Muon(
+            those[:1], lr=0.1, momentum=0.9, nesterov=True, ns_steps=4, weight_decay=0.3, adjust_lr_fn=adjust
+        ),
+        lambda those: torch.optim.AdamW(
+            [{"params": those[1:2], "weight_decay": of_biases}, {"params": those[2:], "weight_decay": 0.3}],
+            lr=0.05,
+            betas=(0.5, 0.9),
+        ),
+    )
+    for one, other in zip(trained(mine, *SHAPES), trained(theirs, *SHAPES), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_a_component_says_to_muon_what_its_matrices_are_for(make_network):
+    overrides = ["method=backpropagation", "optimizer=muon", "model.components=[{block: mlp, widths: [6, 5]}]"]
+    component = make_network(*overrides).component(0, "cpu")
+    (optimizer,) = component.optimizers().values()
+    weights = {name: value.numel() for name, value in component.named_parameters()}
+    hidden = sum(count for name, count in weights.items() if name.startswith("f.") and name.endswith("weight"))
+    assert optimizer.elements_of() == {"Muon": hidden, "AdamW": sum(weights.values()) - hidden}
+    assert optimizer.state_bytes() == 4 * (hidden + 2 * (sum(weights.values()) - hidden))
+
+
+@pytest.mark.parametrize(
+    ("kind", "torchs"),
+    [
+        ("sgd", torch.optim.SGD),
+        ("adam", torch.optim.Adam),
+        ("adamw", torch.optim.AdamW),
+        ("rmsprop", torch.optim.RMSprop),
+    ],
+)
+def test_weight_decay_of_weights_leaves_biases_and_norms_alone(kind, torchs):
+    mine = by_component(kind, weight_decay=0.3, decay="weights")
+    theirs = by_torch(
+        lambda those: torchs(
+            [{"params": those[::2], "weight_decay": 0.3}, {"params": those[1::2]}], lr=0.1, weight_decay=0
+        )
+    )
+    shapes = (MATRIX, BIAS, FILTERS, ())
+    for one, other in zip(trained(mine, *shapes), trained(theirs, *shapes), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-13, atol=0)
+
+
+def test_parts_have_rates_of_their_own(make_network):
+    """By plain SGD, a part moves as many times as far."""
+    values = "optimizer={kind: sgd, lr: 0.1, rate_factors: {b: 10, h: 0.5}}"
+    moved = []
+    for overrides in ("optimizer={kind: sgd, lr: 0.1}", values):
+        component = make_network(overrides, "run.precision=float64").component(0, "cpu")
+        before = {name: value.detach().clone() for name, value in component.named_parameters()}
+        generator = torch.Generator().manual_seed(1)
+        samples = torch.randn(4, 2, 8, 8, generator=generator, dtype=torch.float64)
+        forward_step(component, {"s": samples, "labels": torch.arange(4)}, 1)
+        component.backward_step()
+        component.update_step(0.1, 0.01)
+        moved.append({name: value.detach() - before[name] for name, value in component.named_parameters()})
+    plain, scaled = moved
+    for name, change in plain.items():
+        factor = {"b": 10.0, "h": 0.5}.get(name[0], 1.0)
+        torch.testing.assert_close(scaled[name], factor * change, rtol=1e-9, atol=1e-15)
+    assert any(change.abs().max() > 0 for change in plain.values())
+
+
+def test_state_follows_its_parameters_into_other_groups():
+    """A resume may change which parameters decay, and the rates of parts."""
+
+    def optimizer_of(parameters: list[nn.Parameter], **values: Any) -> ComponentOptimizer:
+        return ComponentOptimizer(parameters, spec("adam", weight_decay=0.1, **values))
+
+    def made() -> list[nn.Parameter]:
+        return [nn.Parameter(torch.full(shape, 2.0)) for shape in ((2,), (2, 2), (3,))]
+
+    one, other = made(), made()
+    before, after = optimizer_of(one), optimizer_of(other, decay="weights")
+    for number, each in enumerate(one):
+        each.grad = torch.full_like(each, number + 1.0)
+    before.step(0.1)
+    after.load_state_dict(copy.deepcopy(before.state_dict()))
+    state = after.state_dict()["state"]
+    assert [tuple(state[number]["exp_avg"].shape) for number in range(3)] == [(2,), (2, 2), (3,)]
+    back = optimizer_of(made())
+    back.load_state_dict(copy.deepcopy(after.state_dict()))
+    for number in range(3):
+        assert torch.equal(
+            back.state_dict()["state"][number]["exp_avg"], before.state_dict()["state"][number]["exp_avg"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("lamb", {"weight_decay": 0.1}),
+        ("rmsprop", {"weight_decay": 0.1, "momentum": 0.9, "decay": "weights"}),
+        ("muon", {"weight_decay": 0.1, "momentum": 0.9, "decay": "weights"}),
+    ],
+)
+def test_going_on_from_a_state_is_exact(kind, values):
+
+    def stopped(parameters: list[nn.Parameter]) -> Any:
+        held = [ComponentOptimizer(parameters, spec(kind, **values))]
+
+        def step() -> None:
+            held[0].step(0.1)
+            state = copy.deepcopy(held[0].state_dict())
+            held[0] = ComponentOptimizer(parameters, spec(kind, **values))
+            held[0].load_state_dict(state)
+
+        return step
+
+    for one, other in zip(trained(stopped, *SHAPES), trained(by_component(kind, **values), *SHAPES), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_state_of_lars_is_taken_over_by_its_kind():
+    one = parameter(0.0, gradient=(1.0,))
+    before = ComponentOptimizer([one], spec("lars", momentum=0.9))
+    before.step(0.5)
+    after = ComponentOptimizer([one], spec("lars", momentum=0.8))
+    after.load_state_dict(copy.deepcopy(before.state_dict()))
+    after.step(0.0)
+    assert one.item() == pytest.approx(-0.5 - 0.8 * 0.5)
+    with pytest.raises(ValueError, match="the state is that of lars, the optimizer is sgd"):
+        ComponentOptimizer([one], spec("sgd", momentum=0.9)).load_state_dict(before.state_dict())
+
+
+def test_without_parameters_there_is_nothing_to_do():
+    frozen = nn.Parameter(torch.zeros(1), requires_grad=False)
+    optimizer = ComponentOptimizer([frozen], spec("adam", clip_norm=1.0))
+    optimizer.zero_grad()
+    optimizer.step(0.1)
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert optimizer.state_dict() == {} and optimizer.state_bytes() == 0
+
+
+def test_label_lr_is_the_rate_of_the_label_chain_alone(make_network):
+    component = make_network("optimizer={kind: sgd, lr: 0.1}").component(0, "cpu")
+    before = {name: value.clone() for name, value in component.weights().items()}
+    forward_step(component, {"s": torch.randn(4, 2, 8, 8), "labels": torch.arange(4)}, 1)
+    component.backward_step()
+    component.update_step(0.0, 0.1)
+    moved = {
+        name[0]
+        for name, value in component.named_parameters()
+        if not torch.equal(value, before[name.replace("f.body.", "f.")])
+    }
+    assert moved == {"g", "h"}
+    forward_step(component, {"s": torch.randn(4, 2, 8, 8), "labels": torch.arange(4)}, 2)
+    component.backward_step()
+    labels = {name: value.clone() for name, value in component.weights().items() if name[0] in "gh"}
+    component.update_step(0.1, 0.0)
+    assert all(torch.equal(component.weights()[name], value) for name, value in labels.items())
+    assert not torch.equal(component.weights()["f.0.weight"], before["f.0.weight"])

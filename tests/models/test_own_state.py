@@ -1,0 +1,177 @@
+"""The state of a user's blocks: what no checkpoint would hold, and what two components share, is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from alray.core.errors import SpecError
+from alray.data.batches import TrainBatches
+from alray.runtime.probe.measure import Surroundings, probe_costs
+
+BUFFERS = """\
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, input, persistent=False):
+        super().__init__()
+        self.conv = nn.Conv2d(input[0], 4, 1)
+        self.inner = nn.Module()
+        self.inner.register_buffer("seen", torch.zeros(1), persistent=persistent)
+        self.inner.register_buffer("cache", None, persistent=False)
+        self.register_buffer("fixed", torch.ones(1), persistent=False)
+
+    def forward(self, s, mask=None):
+        if self.inner.cache is None:
+            self.inner.cache = torch.ones(s.shape[1:], device=s.device)
+        self.see(s)
+        return self.conv(s * self.inner.cache * self.fixed) + self.inner.seen
+
+
+class Added(Block):
+    def see(self, s):
+        self.inner.seen += 1
+
+
+class Replaced(Block):
+    def see(self, s):
+        with torch.no_grad():
+            self.inner.seen = 0.9 * self.inner.seen + 0.1 * s.mean()
+
+
+class Hidden(Block):
+    def see(self, s):
+        self.inner.seen.data.add_(1)
+
+
+class Cached(Block):
+    def see(self, s):
+        pass
+"""
+ONE = "model.components=[{block: vgg, channels: [4]}, {block: 'python:own_blocks.%s'}]"
+SHARED = """\
+import torch
+from torch import nn
+
+LAYER = nn.Linear(4, 4)
+NORM = nn.BatchNorm2d(4, affine=False)
+RELU = nn.ReLU()
+
+
+class Block(nn.Module):
+    def __init__(self, input):
+        super().__init__()
+        self.conv = nn.Conv2d(input[0], 4, 1)
+        self.share()
+
+    def forward(self, s, mask=None):
+        return self.conv(s)
+
+
+class Module(Block):
+    def share(self):
+        self.layer = LAYER
+
+
+class Parameter(Block):
+    def share(self):
+        self.scale = LAYER.weight
+
+
+class Norm(Block):
+    def share(self):
+        self.norm = NORM
+
+
+class Stateless(Block):
+    def share(self):
+        self.relu = RELU
+"""
+
+
+def named(name: str) -> str:
+    return ONE % name
+
+
+@pytest.mark.parametrize("name", ["Added", "Replaced"])
+def test_an_unsaved_buffer_that_changes_is_refused_when_the_network_is_drawn(make_network, name):
+    with pytest.raises(SpecError) as caught:
+        make_network(named(name), code=BUFFERS)
+    (problem,) = caught.value.problems
+    assert problem.key == "model.components[1]"
+    assert "`inner.seen`" in problem.message
+    make_network(named(name).replace("'}", "', persistent: true}"))
+
+
+def test_a_change_that_torch_does_not_count_is_found_by_the_probe(make_workload, monkeypatch):
+    monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 0.0)
+
+    def probe(name: str) -> None:
+        workload = make_workload(named(name), code=BUFFERS)
+        with TrainBatches(workload.data, seed=0, start_step=0, end_step=1, workers=0) as batches:
+            probe_costs(workload.network, next(batches), Surroundings(workload.device, 1, deterministic=True))
+
+    probe("Cached")
+    with pytest.raises(SpecError, match=r"the buffer `inner.seen` changes in training"):
+        probe("Hidden")
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [("Module", "the module `layer`"), ("Parameter", "the parameter `scale`"), ("Norm", "the module `norm`")],
+)
+def test_components_that_share_something_are_named(make_network, name, what):
+    blocks = f"model.components=[{{block: vgg, channels: [4]}}, {{block: 'python:own_blocks.{name}', repeat: 2}}]"
+    with pytest.raises(SpecError) as caught:
+        make_network(blocks, code=SHARED)
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.message) == ("model.components[2]", f"components 1 and 2 share {what}")
+
+
+def test_a_module_without_state_may_be_shared(make_network):
+    network = make_network("model.components=[{block: 'python:own_blocks.Stateless', repeat: 2}]", code=SHARED)
+    assert [network.component(index, "cpu").index for index in (0, 1, 0)] == [0, 1, 0]
+
+
+METHOD = """\
+from alray.models.component import LocalComponent
+from alray.models.methods.method import Method
+from alray.models.readout import classifier
+
+
+class OneHead(Method):
+    head = None
+
+    def component(self, index, f, facts, make):
+        def build():
+            return classifier(facts.output, classes=4, pool=1, hidden=None, activation="relu")
+
+        self.head = self.head or make("head", build)
+        component = Component(index, f)
+        component.head = self.head
+        return component
+
+    def ends_route(self, index):
+        return True
+
+
+class Component(LocalComponent):
+    @property
+    def turn(self):
+        return self.head
+
+    def local_losses(self, encoded, incoming):
+        raise AssertionError
+"""
+
+
+def test_a_method_whose_components_share_a_part(make_network):
+    network = make_network(
+        "model.components=[{block: vgg, channels: [4], repeat: 2}]",
+        "method={kind: 'python:own_blocks.OneHead'}",
+        code=METHOD,
+    )
+    network.component(0, "cpu")
+    with pytest.raises(SpecError, match=r"components 0 and 1 share the module `head"):
+        network.component(1, "cpu")

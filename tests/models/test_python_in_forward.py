@@ -1,0 +1,506 @@
+"""Models whose `forward` does more than operations on its input: the chain of parts trains as the whole model does, or
+the model is refused with the line."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from alray.core.errors import SpecError
+from alray.core.randomness.generators import put_back, seed_all
+from alray.models.imported.model import ImportedModel
+from alray.models.imported.proof import prove
+from alray.models.imported.watch import draws_so_far
+from alray.models.shape import Shape
+
+SAMPLE = Shape((3, 4, 4))
+CPU = torch.device("cpu")
+WIDTH = 8
+CALLS = [0]
+"""A counter outside of any model."""
+
+
+class Own(nn.Module):
+    """Three layers. What a case adds lies between the first two, in `forward` itself (`extra`)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(48, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 5)
+        self.make()
+
+    def make(self) -> None:
+        """Further layers and state."""
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.first(x.flatten(1)))
+        x = self.extra(x)
+        result: torch.Tensor = self.last(torch.relu(self.second(x)))
+        return result
+
+
+class Within(nn.Module):
+    """The same with what the case adds in a submodule of its own."""
+
+    def __init__(self, extra: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(48, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 5)
+        self.extra = extra
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.first(x.flatten(1)))
+        x = self.extra(x)
+        result: torch.Tensor = self.last(torch.relu(self.second(x)))
+        return result
+
+
+class Extra(nn.Module):
+    """A submodule that computes what `extra` of a case does."""
+
+    def __init__(self, case: type[Own]) -> None:
+        super().__init__()
+        self.case = case
+        case.make(self)  # type: ignore[arg-type]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.case.extra(self, x)  # type: ignore[arg-type]
+
+
+class NoGrad(Own):
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():  # lost
+            return torch.tanh(x)
+
+
+class Autocast(Own):
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):  # lost
+            return (x @ x.new_ones(WIDTH, WIDTH)).float()
+
+
+class InferenceMode(Own):
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():  # lost
+            scale = torch.sigmoid(x).mean(0)
+        return x * scale.clone()
+
+
+class Noise(Own):
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.randn(WIDTH)  # lost
+
+
+class NoiseOfNumpy(Own):
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return x * float(numpy.random.uniform(0.5, 1.5))  # lost
+
+
+class LayerDrop(Own):
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training and random.random() < 0.5:  # lost
+            return x
+        return torch.tanh(x)
+
+
+class LayerDropOfTorch(Own):
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training and torch.rand(()) < 0.5:  # lost
+            return x
+        return torch.tanh(x)
+
+
+class NoiseOfItsOwn(Own):
+    def make(self) -> None:
+        self.generator = torch.Generator().manual_seed(3)
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.randn(WIDTH, generator=self.generator)  # lost
+
+
+class NoiseOfTheInput(Own):
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand_like(x) + x.new_empty(x.shape[0], 1).bernoulli_(0.5)
+
+
+class Counter(Own):
+    def make(self) -> None:
+        self.calls = 0
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += self.training  # lost
+        return x * min(1.0, self.calls / 5)
+
+
+class CounterOutside(Own):
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        CALLS[0] += 1
+        return x * min(1.0, CALLS[0] / 50)  # lost
+
+
+class CounterInABuffer(Own):
+    calls: torch.Tensor
+
+    def make(self) -> None:
+        self.register_buffer("calls", torch.zeros(()))
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1.0  # lost
+        return x * torch.clamp(self.calls / 5, max=1.0)
+
+
+class History(Own):
+    def make(self) -> None:
+        self.history: list[int] = []
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        self.history.append(len(self.history))  # lost
+        return x / len(self.history)
+
+
+class RunningMean(Own):
+    mean: torch.Tensor
+
+    def make(self) -> None:
+        self.register_buffer("mean", torch.zeros(WIDTH))
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+        return x - self.mean
+
+
+class RunningMeanAssigned(Own):
+    mean: torch.Tensor
+
+    def make(self) -> None:
+        self.register_buffer("mean", torch.zeros(WIDTH))
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)  # lost
+        return x - self.mean
+
+
+class RunningMeanNoGrad(Own):
+    mean: torch.Tensor
+
+    def make(self) -> None:
+        self.register_buffer("mean", torch.zeros(WIDTH))
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():  # lost
+            self.mean.lerp_(x.mean(0), 0.1)
+        return x - self.mean
+
+
+class IndexedBuffer(Own):
+    k: torch.Tensor
+
+    def make(self) -> None:
+        self.register_buffer("k", torch.rand(WIDTH))
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.k[None, :] + self.k.exp()[:1]
+
+
+class Cache(Own):
+    def make(self) -> None:
+        self.cache: dict[int, torch.Tensor] = {}
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        if 0 not in self.cache:
+            self.cache[0] = torch.arange(float(WIDTH))  # lost
+        return x * self.cache[0]
+
+
+class KeepsFeatures(Own):
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        self.features = torch.tanh(x)  # lost
+        return self.features
+
+
+class Hooks(Own):
+    def make(self) -> None:
+        layer = nn.Linear(WIDTH, WIDTH)
+        layer.register_forward_hook(lambda module, given, result: result * 0.5)
+        layer.register_forward_pre_hook(lambda module, given: (given[0] + 1.0,))
+        self.layer = layer
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.layer(x))
+
+
+class HookThatKeeps(Own):
+    def make(self) -> None:
+        self.layer = nn.Linear(WIDTH, WIDTH)
+        self.kept: list[torch.Tensor] = []
+        self.layer.register_forward_hook(lambda module, given, result: self.kept.append(result))
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        self.layer(x)
+        return torch.tanh(self.kept.pop())  # lost
+
+
+class WeightNorm(Own):
+    def make(self) -> None:
+        self.layer = nn.utils.parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH))
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.layer(x))
+
+
+class SpectralNorm(Own):
+    def make(self) -> None:
+        self.layer = nn.utils.parametrizations.spectral_norm(nn.Linear(WIDTH, WIDTH))
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.layer(x))
+
+
+class OldWeightNorm(Own):
+    def make(self) -> None:
+        self.layer = nn.utils.weight_norm(nn.Linear(WIDTH, WIDTH))  # type: ignore[no-untyped-call]
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.layer(x))
+
+
+class OldSpectralNorm(Own):
+    def make(self) -> None:
+        self.layer = nn.utils.spectral_norm(nn.Linear(WIDTH, WIDTH))
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.layer(x))
+
+
+class Checkpointed(Own):
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = checkpoint(torch.tanh, x, use_reentrant=False)
+        return result
+
+
+class Double(torch.autograd.Function):
+    """Has a gradient of its own."""
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2.0  # lost
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient.sign()
+
+
+class OwnGradient(Own):
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = Double.apply(x)
+        return result
+
+
+class WritesAnAlias(Own):
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        before = x = x * 2.0
+        x += 1.0
+        return x - 0.5 * before
+
+
+class AsksForItsClass(Own):
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x) if isinstance(x, torch.Tensor) else x
+
+
+class ChoosesByValues(Own):
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.max() > 0.5 else torch.tanh(x)  # lost
+
+
+class ReadsABuffer(Own):
+    limit: torch.Tensor
+
+    def make(self) -> None:
+        self.register_buffer("limit", torch.tensor(2.0))
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return x.clamp(max=float(self.limit))  # lost
+
+
+class ReadsAllParameters(Own):
+    def make(self) -> None:
+        self.scale = nn.Parameter(torch.ones(WIDTH))
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return x / (1.0 + sum(each.square().sum() for each in self.parameters()))  # lost
+
+
+class SharesAParameter(Own):
+    def make(self) -> None:
+        self.scale = nn.Parameter(torch.rand(WIDTH))
+        self.layer = nn.Linear(WIDTH, WIDTH)
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.layer(x * self.scale)) * self.scale
+
+
+class SharesABuffer(Own):
+    k: torch.Tensor
+
+    def make(self) -> None:
+        self.register_buffer("k", torch.rand(WIDTH))
+        self.layer = nn.Linear(WIDTH, WIDTH)
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        k = self.k.cos()
+        return torch.tanh(self.layer(x * k)) * k
+
+
+class CumulativeNorm(Own):
+    def make(self) -> None:
+        self.norm = nn.BatchNorm1d(WIDTH, momentum=None)
+
+    def extra(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.norm(x)
+        return result
+
+
+EQUAL, PIECE = "the whole", "the whole, in one piece"
+LINE, FORWARD, NO_LINE = "refused at its line", "refused at `def forward`", "refused"
+CASES: dict[type[Own], tuple[str, str]] = {
+    NoGrad: (LINE, PIECE),
+    Autocast: (LINE, PIECE),
+    InferenceMode: (LINE, PIECE),
+    Checkpointed: (EQUAL, EQUAL),
+    OwnGradient: (LINE, PIECE),
+    Noise: (LINE, PIECE),
+    NoiseOfNumpy: (LINE, PIECE),
+    NoiseOfTheInput: (EQUAL, EQUAL),
+    NoiseOfItsOwn: (LINE, LINE),
+    LayerDrop: (LINE, PIECE),
+    LayerDropOfTorch: (LINE, LINE),
+    Counter: (LINE, LINE),
+    CounterOutside: (LINE, FORWARD),
+    CounterInABuffer: (LINE, PIECE),
+    History: (LINE, LINE),
+    Cache: (LINE, PIECE),
+    KeepsFeatures: (LINE, LINE),
+    RunningMean: (EQUAL, EQUAL),
+    RunningMeanAssigned: (LINE, PIECE),
+    RunningMeanNoGrad: (LINE, PIECE),
+    IndexedBuffer: (EQUAL, EQUAL),
+    SharesABuffer: (EQUAL, EQUAL),
+    ReadsABuffer: (LINE, LINE),
+    SharesAParameter: (EQUAL, EQUAL),
+    ReadsAllParameters: (LINE, PIECE),
+    Hooks: (EQUAL, EQUAL),
+    HookThatKeeps: (LINE, LINE),
+    WeightNorm: (EQUAL, EQUAL),
+    SpectralNorm: (EQUAL, EQUAL),
+    OldSpectralNorm: (EQUAL, EQUAL),
+    OldWeightNorm: (NO_LINE, NO_LINE),
+    CumulativeNorm: (EQUAL, EQUAL),
+    WritesAnAlias: (FORWARD, FORWARD),
+    AsksForItsClass: (FORWARD, FORWARD),
+    ChoosesByValues: (LINE, LINE),
+}
+"""What becomes of each case in the model's own `forward`, and in that of a submodule."""
+
+
+def own(make: Callable[[], nn.Module]) -> ImportedModel:
+    seed_all(CPU, 0)
+    return ImportedModel("python:nets.Net", {}, load=lambda reference: make)
+
+
+def trained(modules: Sequence[nn.Module], samples: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The scores of ten mini-batches in training, each followed by one in evaluation, and then weights and buffers."""
+    found = {}
+    parameters = {name: each for module in modules for name, each in module.named_parameters()}
+    optimizer = torch.optim.SGD([parameters[name] for name in sorted(parameters)], lr=0.05)
+    for step in range(10):
+        for training in (True, False):
+            seed_all(CPU, step)
+            value = samples[step % 3 : step % 3 + 4].clone()
+            with torch.set_grad_enabled(training):
+                for module in modules:
+                    value = module.train(training)(value)
+            found[f"{step} {training}"] = value.detach()
+            if training:
+                optimizer.zero_grad()
+                value.square().mean().backward()
+                optimizer.step()
+    return found | {name: each for module in modules for name, each in module.state_dict().items()}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+@pytest.mark.parametrize("within", [False, True], ids=["own", "submodule"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_parts_train_as_the_whole_or_the_line_is_named(case: type[Own], within: bool, one_thread: None) -> None:
+    make = (lambda: Within(Extra(case))) if within else case
+    becomes = CASES[case][within]
+    with put_back():
+        model = own(make)
+        if becomes in (LINE, FORWARD, NO_LINE):
+            with pytest.raises(SpecError) as caught:
+                model.prove(model.cut("auto", None, SAMPLE), SAMPLE)
+            (problem,) = caught.value.problems
+            assert problem.key == "model.from" and problem.hint and problem.traceback is None
+            assert (problem.line is None) == (becomes == NO_LINE)
+            if problem.line is not None:
+                line = Path(__file__).read_text().splitlines()[problem.line - 1]
+                assert problem.file == __file__ and ("# lost" if becomes == LINE else "def forward") in line
+            return
+        parts = model.cut("auto", None, SAMPLE)
+        model.prove(parts, SAMPLE)
+        assert model.opaque == ({"extra"} if becomes == PIECE else set())
+        chain = [model.part(*part) for part in parts] + [model.classifier(parts)]
+        assert len(chain) > 2
+        samples = torch.randn(8, *SAMPLE)
+        expected, found = trained([own(make).whole], samples), trained(chain, samples)
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        assert torch.equal(value, found[name]), name
+
+
+def test_the_proof_leaves_the_model_and_the_generators_as_they_are() -> None:
+    model = own(lambda: Within(Extra(RunningMeanNoGrad)))
+    before = {name: value.clone() for name, value in model.whole.state_dict().items()}
+    draws = draws_so_far()
+    model.prove(model.cut("auto", None, SAMPLE), SAMPLE)
+    assert draws_so_far() == draws
+    assert all(torch.equal(value, before[name]) for name, value in model.whole.state_dict().items())
+
+
+class Changed(nn.Module):
+    """The second part of a chain, with a fault that a cut could have."""
+
+    def __init__(self, part: nn.Module, fault: str) -> None:
+        super().__init__()
+        self.part, self.fault = part, fault
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.fault == "gradient":
+            x = x.detach()
+        if self.fault == "draws":
+            torch.rand(1)
+        result: torch.Tensor = self.part(x)
+        return result * (1.001 if self.fault == "scores" else 1.0)
+
+
+@pytest.mark.parametrize("fault", ["gradient", "draws", "scores", "buffer"])
+def test_a_chain_that_is_not_the_whole_is_refused(fault: str) -> None:
+    whole = nn.Sequential(nn.Flatten(), nn.Linear(48, 8), nn.BatchNorm1d(8), nn.Linear(8, 5))
+    norm = nn.BatchNorm1d(8, momentum=0.2 if fault == "buffer" else 0.1)
+    norm.weight, norm.bias = whole[2].weight, whole[2].bias  # type: ignore[assignment]
+    parts = nn.Sequential()
+    parts.add_module("2", norm)
+    chain = [nn.Sequential(whole[0], whole[1]), Changed(nn.Sequential(), ""), parts, Changed(whole[3], fault)]
+    with pytest.raises(SpecError, match="in parts"):
+        prove(whole, chain, SAMPLE, "`python:nets.Net`")

@@ -1,0 +1,108 @@
+"""A backward pass in two parts ends in the bits of a whole one, and leaves the large weights to the second part."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from alray.models.split_backward import LaterWeights, SplitBackward
+
+
+class Convolutions(nn.Module):
+    shape = (3, 8, 8)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.second = nn.Conv2d(8, 8, 3, stride=2, groups=2, bias=False)
+        self.same = nn.Conv2d(8, 4, 3, padding="same")
+        self.last = nn.Linear(36, 5)
+
+    def forward(self, s: torch.Tensor) -> torch.Tensor:
+        s = self.second(torch.relu(self.norm(self.first(s))))
+        return self.last(self.same(s).flatten(1))
+
+
+class Attention(nn.TransformerEncoderLayer):
+    shape = (6, 16)
+
+    def __init__(self) -> None:
+        super().__init__(16, 2, 32, batch_first=True, dropout=0.0)
+
+
+class Shared(nn.Module):
+    """One weight in two layers, and outside of any layer."""
+
+    shape = (7,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(7, 7)
+
+    def forward(self, s: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.layer(self.layer(s))) + s @ self.layer.weight
+
+
+class Frozen(nn.Module):
+    """A weight that does not learn, a layer that is not reached, and one that is called by its function."""
+
+    shape = (7,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen, self.unused, self.used = nn.Linear(7, 7), nn.Linear(7, 7), nn.Linear(7, 4)
+        self.frozen.weight.requires_grad_(False)
+
+    def forward(self, s: torch.Tensor) -> torch.Tensor:
+        self.unused(s)
+        return functional.linear(self.frozen(s), self.used.weight, bias=self.used.bias)
+
+
+class Lowered(Convolutions):
+    def forward(self, s: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return super().forward(s).float()
+
+
+@pytest.mark.parametrize("made", [Convolutions, Attention, Shared, Frozen, Lowered])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_bits_of_a_whole_backward(made: type[nn.Module], dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    whole = made().to(dtype)
+    split = copy.deepcopy(whole)
+    halves = SplitBackward([split])
+    for _ in range(3):  # gradients of micro-batches are added up
+        s = torch.randn(5, *made.shape, dtype=dtype)  # type: ignore[attr-defined]
+        one, two = s.clone().requires_grad_(), s.clone().requires_grad_()
+        expected = whole(one)
+        gradient = torch.randn_like(expected)
+        expected.backward(gradient)
+        later = LaterWeights()
+        with halves.noting(later):
+            found = split(two)
+        assert torch.equal(found, expected)
+        with halves.deferring(later):
+            torch.autograd.backward([found], [gradient])
+        assert torch.equal(two.grad, one.grad)  # type: ignore[arg-type]
+        later.compute()
+        for (name, mine), theirs in zip(split.named_parameters(), whole.parameters(), strict=True):
+            assert (mine.grad is None) == (theirs.grad is None), name
+            assert mine.grad is None or torch.equal(mine.grad, theirs.grad), name  # type: ignore[arg-type]
+
+
+def test_large_weights_wait_for_the_second_part() -> None:
+    network, later = Convolutions(), LaterWeights()
+    halves = SplitBackward([network])
+    with halves.noting(later):
+        scores = network(torch.randn(2, 3, 8, 8, requires_grad=True))
+    with halves.deferring(later):
+        scores.sum().backward()
+    waiting = {name for name, parameter in network.named_parameters() if parameter.grad is None}
+    assert waiting == {"first.weight", "first.bias", "second.weight", "last.weight", "last.bias"}
+    later.compute()
+    assert all(parameter.grad is not None for parameter in network.parameters())

@@ -1,0 +1,128 @@
+"""Messages between nodes: they take the link, which holds the sender back, and move the best cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from alray.core.errors import PlanError
+from alray.planning.prediction.best import best_cut
+from alray.planning.prediction.costs import Link
+from alray.planning.prediction.durations import action_durations
+from alray.planning.prediction.make import make_plan
+from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.predict import predict_step
+from alray.planning.prediction.search import step_of
+from alray.planning.prediction.setting import StepSetting
+from alray.planning.prediction.simulate import simulate
+from alray.planning.schedules.actions import parse
+from alray.planning.schedules.durations import Durations
+
+
+def over_a_link(*, up_s: float, link_s: float, latency_s: float, buffer_s: float) -> Durations:
+    """Two stages that only compute F, for one second, and the link between them."""
+    return Durations(
+        forward_s=(1, 1),
+        backward_s=(0, 0),
+        update_s=(0, 0),
+        up_s=(up_s,),
+        up_link_s=(link_s,),
+        down_link_s=(0,),
+        link_latency_s=(latency_s,),
+        link_buffer_s=(buffer_s,),
+    )
+
+
+def starts(timeline, stage: int) -> list[float]:
+    return [round(float(start), 6) for start in timeline.starts_s[stage]]
+
+
+def test_a_message_takes_the_link_and_then_its_latency() -> None:
+    lists = [[parse("0F0"), parse("0S0")], [parse("1R0"), parse("1F0")]]
+    durations = over_a_link(up_s=0.2, link_s=3, latency_s=0.5, buffer_s=0)
+    timeline = simulate(lists, durations, in_flight=1)
+    assert starts(timeline, 0) == [0, 1]
+    assert starts(timeline, 1) == [4.6, 4.7]  # 1 computed, 0.1 packed, 3 on the link, 0.5 late; then 0.1 unpacked
+
+
+def test_the_sender_waits_for_the_message_before() -> None:
+    """It computes meanwhile, and it packs the next message before it waits."""
+    lists = [
+        [parse(text) for batch in range(3) for text in (f"0F{batch}", f"0S{batch}")],
+        [parse(text) for batch in range(3) for text in (f"1R{batch}", f"1F{batch}")],
+    ]
+    durations = over_a_link(up_s=0.2, link_s=3, latency_s=0, buffer_s=0)
+    timeline = simulate(lists, durations, in_flight=4)
+    assert starts(timeline, 0) == [0, 1, 1.1, 4, 4.1, 7]
+    assert starts(timeline, 1)[::2] == [4.1, 7.1, 10.1]
+
+
+def test_the_system_takes_some_bytes_from_the_sender_at_once() -> None:
+    lists = [
+        [parse(text) for batch in range(4) for text in (f"0F{batch}", f"0S{batch}")],
+        [parse(text) for batch in range(4) for text in (f"1R{batch}", f"1F{batch}")],
+    ]
+    durations = over_a_link(up_s=0, link_s=3, latency_s=0, buffer_s=4)
+    timeline = simulate(lists, durations, in_flight=4)
+    assert starts(timeline, 0)[1::2] == [1, 2, 3, 6]  # 3 s are left of the first at most, 6 s of the first two
+    assert starts(timeline, 1)[::2] == [4, 7, 10, 13]
+
+
+def test_a_step_takes_as_long_as_the_link(make_costs) -> None:
+    costs = make_costs(output_bytes=1_000)
+    link = Link(latency_s=1e-3, up_s_per_byte=1e-4, down_s_per_byte=1e-4)
+    near = StepSetting("streamed", costs, 2, in_flight=4)
+    far = replace(near, links=(link, None))
+    assert predict_step(near, (2, 2)).step_time_s == pytest.approx(0.075)
+    assert predict_step(far, (2, 2)).step_time_s == pytest.approx(0.2)  # 2,000 bytes
+    assert predict_step(far, (1, 3)).step_time_s == pytest.approx(0.11)  # 1,000 bytes, and 110 ms of computing
+    assert (best_cut(near).cut, best_cut(far).cut) == ((2, 2), (1, 3))
+    assert step_of(far, (1, 3)) == pytest.approx(0.11)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved_1f1b"])
+def test_pipelines_go_over_links_both_ways(make_costs, schedule: str) -> None:
+    costs = make_costs(output_bytes=1_000)
+    virtual = 2 if schedule == "interleaved_1f1b" else 1
+    cut = (1, 1, 1, 1) if virtual == 2 else (2, 2)
+    near = StepSetting(schedule, costs, 2, in_flight=4, micro_batches=4, virtual_stages=virtual)
+    link = Link(latency_s=0.0, up_s_per_byte=1e-4, down_s_per_byte=1e-4)
+    far = replace(near, links=(link, link if virtual == 2 else None))
+    durations = action_durations(far, cut)
+    assert durations.up_link_s == durations.down_link_s
+    busy_s = 4 * (sum(durations.up_link_s[::2]) + sum(durations.down_link_s[1::2]))
+    assert predict_step(far, cut).step_time_s >= max(busy_s, predict_step(near, cut).step_time_s)
+
+
+def test_the_plan_keeps_links_and_nodes(make_costs) -> None:
+    link = Link(latency_s=1e-3, up_s_per_byte=1e-4, down_s_per_byte=2e-4)
+    plan = make_plan(
+        method="associated_learning",
+        schedule="streamed",
+        stages=2,
+        replicas=1,
+        partition=[2, 2],
+        in_flight=4,
+        costs=make_costs(output_bytes=1_000),
+        cores=None,
+        steps_per_epoch=10,
+        total_steps=100,
+        evaluation_batches=2,
+        links=(link, None),
+        nodes=("a", "b"),
+    )
+    assert Plan.from_json(plan.as_json()) == plan
+    assert plan.limited_by == (
+        "the link between stages 0 and 1 takes 200 ms for a mini-batch; best cut [1, 3] gives 1.82x"
+    )
+
+
+def test_a_link_in_units_that_suit_it() -> None:
+    assert str(Link(2.1e-4, 8 / 941e6, 8 / 10e9)) == "941 Mbit/s up, 10,000 Mbit/s down, 0.21 ms"
+    assert str(Link(1.234, 8 / 56e3, 8 / 80)) == "56 kbit/s up, 80 bit/s down, 1,234 ms"
+
+
+def test_one_link_for_each_stage(make_costs) -> None:
+    with pytest.raises(PlanError, match="1 links for 2 stages; give one per stage"):
+        StepSetting("streamed", make_costs(), 2, 4, links=(None,))

@@ -1,0 +1,146 @@
+"""The table of schedules: every schedule is whole, drawn as it is simulated, and known by its name nowhere else."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+import alray
+from alray import schedules
+from alray.config.sections.pipeline import ScheduleName
+from alray.planning.prediction.program import Program
+from alray.planning.prediction.simulate import simulate
+from alray.planning.schedules.actions import parse
+from alray.planning.schedules.durations import Durations
+from alray.planning.schedules.schedule import Schedule
+from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for, table
+
+PACKAGE = Path(alray.__file__).parent
+MODULES: dict[str, Any] = {
+    module.SCHEDULE.name: module
+    for each in pkgutil.iter_modules(schedules.__path__, "alray.planning.schedules.")
+    if hasattr(module := importlib.import_module(each.name), "SCHEDULE")
+}
+
+
+def test_every_file_with_a_schedule_is_in_the_table() -> None:
+    assert {name: module.SCHEDULE for name, module in MODULES.items()} == SCHEDULES
+
+
+@pytest.mark.parametrize(
+    ("schedule", "stages", "batch_size", "expected"),
+    [
+        ("gpipe", 4, 256, 8),
+        ("1f1b", 3, 256, 8),
+        ("1f1b", 5, 256, 16),
+        ("interleaved_1f1b", 5, 256, 8),  # rounds of one micro-batch per stage: 16 cannot be shared by three
+        ("1f1b", 3, 5, 5),
+        ("1f1b", 2, 53, 4),  # refused, where it is checked: 53 samples cannot be cut
+        ("naive", 3, 256, 1),
+    ],
+)
+def test_the_default_number_of_micro_batches_divides_the_mini_batch(
+    schedule: str, stages: int, batch_size: int, expected: int
+) -> None:
+    assert SCHEDULES[schedule].default_micro_batches(stages, batch_size) == expected
+
+
+def test_the_spec_takes_exactly_the_names_of_the_table() -> None:
+    assert get_args(ScheduleName) == ("auto", *SCHEDULES)
+
+
+@pytest.mark.parametrize("part", ["name", "methods", "actions", "bound", "formula", "limited_by"])
+def test_a_schedule_that_lacks_a_part_is_refused(part: str) -> None:
+    parts = {name: value for name, value in vars(SCHEDULES["streamed"]).items() if name != part}
+    with pytest.raises(TypeError, match=part):
+        Schedule(**parts)
+
+
+@pytest.mark.parametrize("part", ["name", "methods", "actions", "bound", "formula", "limited_by"])
+def test_a_schedule_with_an_empty_part_is_refused(part: str) -> None:
+    with pytest.raises(ValueError, match=f"has no {part}"):
+        replace(SCHEDULES["streamed"], **{part: None})
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("single", {"fewest_virtual_stages": 1}, "`single` runs on one stage, so it has no virtual stages"),
+        ("single", {"demand": SCHEDULES["gpipe"].demand}, "`single` is no pipeline, so it has no micro-batches"),
+    ],
+)
+def test_parts_that_contradict_each_other_are_refused(name: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(SCHEDULES[name], **changes)
+
+
+def test_a_table_with_two_of_one_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="the same name"):
+        table(*SCHEDULES.values(), SCHEDULES["gpipe"])
+
+
+def test_a_table_needs_one_default_everywhere() -> None:
+    rest = [schedule for schedule in SCHEDULES.values() if schedule.name != "1f1b"]
+    with pytest.raises(ValueError, match=r"one schedule for backpropagation on several stages, not \[\]"):
+        table(*rest)
+    with pytest.raises(ValueError, match=r"on several stages, not \['1f1b', 'second'\]"):
+        table(*SCHEDULES.values(), replace(SCHEDULES["1f1b"], name="second"))
+
+
+def test_defaults() -> None:
+    found = {
+        (local, stages): default_schedule(local_losses=local, stages=stages).name
+        for local in (True, False)
+        for stages in (1, 2)
+    }
+    assert found == {(True, 1): "streamed", (True, 2): "streamed", (False, 1): "single", (False, 2): "1f1b"}
+
+
+def test_every_schedule_suits_one_family() -> None:
+    both = [*schedules_for(local_losses=True), *schedules_for(local_losses=False)]
+    assert {schedule.name for schedule in both} == set(SCHEDULES)
+    assert len(both) == len(SCHEDULES)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES.values())
+def test_the_drawing_in_a_files_docstring_is_what_is_simulated(schedule: Schedule) -> None:
+    drawn = re.findall(r"^    stage \d   (\S+)$", MODULES[schedule.name].__doc__, re.M)
+    stages, virtual = len(drawn), schedule.default_virtual_stages
+    forwards = drawn[0].count("F")
+    batches = 1 + schedule.gradient_delay if schedule.is_pipeline else forwards
+    parts = forwards // virtual // batches
+    number = stages * virtual
+    durations = Durations(
+        [1] * number,
+        [1 if schedule.local_losses else 2] * number,
+        [0 if schedule.is_pipeline else 1] * number,
+        label_s=[1] * number,
+        input_gradient_s=[1] * number,
+        weight_gradient_s=[1] * number,
+    )
+    program = Program.of_schedule(schedule.name, stages, batches, micro_batches=parts, virtual_stages=virtual)
+    timeline = simulate(program, durations, in_flight=4)
+    rows = [["."] * round(timeline.duration_s) for _ in range(stages)]
+    for bar in timeline.bars():
+        for second in range(round(bar.start_s), round(bar.end_s)):
+            rows[bar.stage][second] = parse(bar.action).kind
+    assert ["".join(row) for row in rows] == drawn
+
+
+def test_no_name_of_a_schedule_stands_in_code_outside_the_table() -> None:
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        if path.is_relative_to(PACKAGE / "schedules"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and node.value in SCHEDULES:
+                found.append(f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.value}")
+    # A class of the style sheet and a class of a page happen to be called so.
+    assert [place for place in found if not re.match(r"report/(training_sections|compare_page)", place)] == []

@@ -1,0 +1,179 @@
+"""Five processes over loopback: `python all_reduce_ranks.py FOLDER`.
+
+Each makes the same all-reduces among the last 1, 2, 3, 4 and 5 of them, so that a rank in a group is another than the
+process's own, and writes what it came to as FOLDER/RANK.json; `test_all_reduce.py` looks at it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from torch.multiprocessing import start_processes
+
+from alray.core.errors import ChannelError
+from alray.core.randomness.seeds import derive_seed
+from alray.runtime.channel.all_reduce.registry import ALL_REDUCES
+from alray.runtime.channel.compression.layout import GradientLayout
+from alray.runtime.channel.compression.powersgd import PowerSGD
+
+WORLD = 5
+SIZES = (0, 1, 2, 3, 4, 7, 64, 1003)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+COUNTED = 840  # elements: divisible by 1 to 5, so that every part of every algorithm is of equal size
+SHAPES = ((16, 12), (16,), (9, 4, 3, 3), (3, 2), (40, 30), ())
+STEPS, PLAIN_STEPS = 6, 2
+
+
+def drawn(rank: int, size: int, dtype: torch.dtype) -> torch.Tensor:
+    """What a rank has: values of very different magnitudes, or integers whose sum needs 64 bits."""
+    generator = torch.Generator().manual_seed(1000 * size + rank)
+    if dtype == torch.int64:
+        return torch.randint(-(2**60), 2**60, (size,), generator=generator)
+    spread = torch.randint(-6, 7, (size,), generator=generator)
+    return (torch.randn(size, generator=generator, dtype=torch.float64) * 2.0**spread).to(dtype)
+
+
+def worst_error(result: torch.Tensor, addends: list[torch.Tensor]) -> float:
+    """The largest error in units of n*eps*sum|x|, the true sum being that of Python's exact `fsum`."""
+    worst = 0.0
+    eps = torch.finfo(result.dtype).eps
+    for value, *terms in zip(result.tolist(), *(addend.tolist() for addend in addends), strict=True):
+        bound = len(terms) * eps * math.fsum(abs(term) for term in terms)
+        worst = max(worst, abs(math.fsum([value, *(-term for term in terms)])) / bound)
+    return worst
+
+
+def sums(name: str, group: dist.ProcessGroup) -> dict[str, Any]:
+    """Sums of every dtype and size: are integers exact, how far are floats, and a digest of every bit."""
+    digest = hashlib.sha256()
+    exact, worst = True, 0.0
+    for size in SIZES:
+        for dtype in (torch.int64, *FLOATS):
+            addends = [drawn(rank, size, dtype) for rank in range(group.size())]
+            result = addends[group.rank()].clone()
+            ALL_REDUCES[name](group, timeout_s=30.0).sum(result)
+            digest.update(result.view(torch.uint8).numpy().tobytes())
+            if dtype == torch.int64:
+                exact = exact and torch.equal(result, torch.stack(addends).sum(0))
+            else:
+                worst = max(worst, worst_error(result, addends))
+    return {"exact": exact, "worst": worst, "digest": digest.hexdigest()}
+
+
+def gathers(name: str, group: dist.ProcessGroup) -> bool:
+    reduction = ALL_REDUCES[name](group, timeout_s=30.0)
+    right = True
+    for size in SIZES:
+        rows = reduction.gather(drawn(group.rank(), size, torch.float32))
+        right = right and torch.equal(rows, torch.stack([drawn(r, size, torch.float32) for r in range(group.size())]))
+    return right
+
+
+def counted(name: str, group: dist.ProcessGroup) -> int:
+    reduction = ALL_REDUCES[name](group, timeout_s=30.0)
+    reduction.sum(torch.zeros(COUNTED))
+    return reduction.bytes_sent
+
+
+class Bucket:
+    """What `powerSGD_hook` asks of DDP's bucket."""
+
+    def __init__(self, layout: GradientLayout, flat: torch.Tensor) -> None:
+        self._layout, self._flat = layout, flat
+
+    def buffer(self) -> torch.Tensor:
+        return self._flat
+
+    def gradients(self) -> list[torch.Tensor]:
+        return self._layout.views(self._flat)
+
+    def index(self) -> int:
+        return 0
+
+    def is_last(self) -> bool:
+        return True
+
+
+def drawn_q(number: int, iteration: int, shape: tuple[int, int]) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(derive_seed(7, "powersgd", number, iteration))
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def beside_the_hook(name: str, group: dist.ProcessGroup, *, rank: int, warm_start: bool) -> list[float]:
+    """The largest difference to torch's hook, step by step, both starting from the same Q."""
+    # The hook takes no parameter of no dimension.
+    layout = GradientLayout(tuple(torch.Size(shape) for shape in SHAPES if shape), torch.float64)
+    ours = PowerSGD(layout, rank=rank, seed=7, start_iteration=PLAIN_STEPS, warm_start=warm_start)
+    hook = PowerSGDState(group, rank, PLAIN_STEPS)
+    sides = [(16, 12), (9, 36), (40, 30)]  # of the matrices that become at least twice as small
+    differences = []
+    for step in range(STEPS):
+        if step == PLAIN_STEPS or (step > PLAIN_STEPS and not warm_start):
+            # The hook keeps what it finds here; a cold start is one where new Q are there at each step.
+            qs = [drawn_q(number, step, (columns, rank)) for number, (_, columns) in enumerate(sides)]
+            hook.q_memory_dict[0] = torch.cat([q.view(-1) for q in qs])
+            hook.p_memory_dict[0] = torch.empty(sum(rank * rows for rows, _ in sides), dtype=torch.float64)
+        mine = drawn(10 * step + group.rank(), layout.num_elements, torch.float64)
+        theirs = mine.clone()
+        reduction = ALL_REDUCES[name](group, timeout_s=30.0)
+        mine /= group.size()
+        ours.reduce(mine, 1.0 / group.size(), reduction)
+        powerSGD_hook(hook, Bucket(layout, theirs)).wait()
+        differences.append(float((mine - theirs).abs().max()))
+    return differences
+
+
+def lost(name: str, group: dist.ProcessGroup) -> str | None:
+    """The last rank never comes."""
+    if group.rank() == group.size() - 1:
+        return None
+    try:
+        ALL_REDUCES[name](group, timeout_s=0.5).sum(torch.ones(64))
+    except ChannelError as error:
+        return str(error)
+    return "nothing was noticed"
+
+
+def main(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(folder / "store"), WORLD)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=WORLD, timeout=timedelta(seconds=60))
+    found: dict[str, Any] = {}
+    for size in range(1, WORLD + 1):
+        members = list(range(WORLD - size, WORLD))
+        group = dist.new_group(members)
+        if rank not in members:
+            continue
+        for name in ALL_REDUCES:
+            found[f"{name} {size}"] = {
+                "rank": group.rank(),
+                **sums(name, group),
+                "gathers": gathers(name, group),
+                "bytes_sent": counted(name, group),
+            }
+        if size in (2, 3):
+            for name in ALL_REDUCES:
+                for width, warm_start in ((2, True), (3, True), (2, False)):
+                    found[f"powersgd {name} {size} {width} {warm_start}"] = beside_the_hook(
+                        name, group, rank=width, warm_start=warm_start
+                    )
+    for name in ALL_REDUCES:
+        group = dist.new_group([1, 3, 4])
+        if rank in (1, 3, 4):
+            found[f"lost {name}"] = lost(name, group)
+        dist.barrier()
+    (folder / f"{rank}.json").write_text(json.dumps(found))
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    start_processes(main, args=(Path(sys.argv[1]),), nprocs=WORLD, start_method="fork")  # torch is loaded once

@@ -1,0 +1,100 @@
+"""All-reduces among real processes over loopback; what each rank does is in `all_reduce_ranks.py`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from alray.core.errors import ChannelError
+from alray.runtime.channel.all_reduce.registry import ALL_REDUCES
+
+WORLD = 5
+COUNTED_BYTES = 840 * 4
+HAND_WRITTEN = [name for name in ALL_REDUCES if name != "backend"]
+Found = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory, run_script: Callable[[str, Path], None]) -> Found:
+    """What every process came to; five processes for all cases."""
+    folder = tmp_path_factory.mktemp("ranks")
+    run_script("all_reduce_ranks.py", folder)
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(WORLD)]
+
+
+def members(found: Found, case: str) -> list[Any]:
+    """What the ranks of a case's group came to, in the order of their ranks in it."""
+    return [by_case[case] for by_case in found if case in by_case]
+
+
+@pytest.mark.parametrize("size", range(1, WORLD + 1))
+@pytest.mark.parametrize("name", ALL_REDUCES)
+def test_sums_are_exact_on_integers_close_on_floats_and_the_same_bits_everywhere(found, name, size):
+    ranks = members(found, f"{name} {size}")
+    assert [rank["rank"] for rank in ranks] == list(range(size))
+    assert all(rank["exact"] for rank in ranks)
+    assert max(rank["worst"] for rank in ranks) <= 1.0
+    assert len({rank["digest"] for rank in ranks}) == 1
+
+
+@pytest.mark.parametrize("size", range(1, WORLD + 1))
+@pytest.mark.parametrize("name", ALL_REDUCES)
+def test_rows_are_gathered_in_rank_order(found, name, size):
+    assert [rank["gathers"] for rank in members(found, f"{name} {size}")] == [True] * size
+
+
+@pytest.mark.parametrize("size", range(1, WORLD + 1))
+def test_bytes_sent_are_those_of_the_cost_model(found, size):
+    sent = {name: [rank["bytes_sent"] for rank in members(found, f"{name} {size}")] for name in ALL_REDUCES}
+    m = COUNTED_BYTES
+    round_trip = 2 * (size - 1) * m // size
+    assert sent["ring"] == [round_trip] * size
+    assert sent["backend"] == [round_trip] * size
+    assert sent["star"] == ([(size - 1) * m] + [m] * (size - 1))
+    assert sum(sent["tree"]) == 2 * (size - 1) * m
+    assert max(sent["tree"]) == m * math.ceil(math.log2(size))
+
+
+def test_halving_and_doubling_fold_the_ranks_beyond_a_power_of_two(found):
+    m = COUNTED_BYTES
+    sent = {size: [rank["bytes_sent"] for rank in members(found, f"halving_doubling {size}")] for size in (2, 3, 4, 5)}
+    assert sent == {
+        2: [m, m],
+        3: [2 * m, m, m],
+        4: [3 * m // 2] * 4,
+        5: [5 * m // 2, m, 3 * m // 2, 3 * m // 2, 3 * m // 2],
+    }
+
+
+@pytest.mark.parametrize(("width", "warm_start"), [(2, True), (3, True), (2, False)])
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("name", ALL_REDUCES)
+def test_powersgd_equals_torchs_hook(found, name, size, width, warm_start):
+    for differences in members(found, f"powersgd {name} {size} {width} {warm_start}"):
+        assert len(differences) == 6
+        assert max(differences) < 1e-11
+
+
+@pytest.mark.parametrize("name", HAND_WRITTEN)
+def test_a_rank_that_never_comes_is_named(found, name):
+    told = members(found, f"lost {name}")[0]
+    assert told.startswith(f"edge rank 2 -> rank 0 of the {name} all-reduce: the neighbour is silent (Timed out ")
+
+
+def test_the_backend_does_not_wait_for_ever_either(found):
+    told = members(found, "lost backend")[0]
+    assert told.startswith("edge rank 0 with its 2 peers of the backend's all-reduce: the neighbour is silent (")
+
+
+def test_what_is_not_one_flat_buffer_is_refused(on_ranks):
+    def work(rank: int, group: Any) -> None:
+        ALL_REDUCES["ring"](group, timeout_s=5.0).sum(torch.zeros(2, 2))
+
+    with pytest.raises(ChannelError, match=r"flat contiguous tensor, got shape \(2, 2\)"):
+        on_ranks(1, work)

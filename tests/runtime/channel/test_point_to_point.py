@@ -1,0 +1,107 @@
+"""Edges between two real processes over loopback; what each end does is in `two_ends.py`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alray.runtime.channel.message import HEADER_BYTES
+
+Found = dict[str, list[Any]]
+SENT, RECEIVED = 0, 1
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory, run_script: Callable[[str, Path], None]) -> Found:
+    """What both ends of every scenario came to; one pair of processes for all of them."""
+    folder = tmp_path_factory.mktemp("ends")
+    run_script("two_ends.py", folder)
+    sides = [json.loads((folder / f"{rank}.json").read_text()) for rank in (SENT, RECEIVED)]
+    return {name: [side[name] for side in sides] for name in sides[0]}
+
+
+def test_text_of_another_length_after_a_longer_one_shows_no_stale_rows(found):
+    *texts, cut = found["lengths"][RECEIVED]
+    assert texts == [[True, [2, length, 3]] for length in (5, 2, 7, 1, 0, 3)]
+    assert cut == [True, 9, 5, 4, 0]
+
+
+def test_bytes_sent_are_counted_with_headers_and_alignment(found):
+    def up(nbytes: int) -> int:
+        return -(-nbytes // 64) * 64
+
+    texts = sum(HEADER_BYTES + up(2 * length * 3 * 4) + up(2 * length) + up(2 * 8) for length in (5, 2, 7, 1, 0, 3))
+    assert found["lengths"][SENT] == texts + HEADER_BYTES
+
+
+def test_a_buffer_that_autograd_holds_is_not_written_on(found):
+    """The sender runs ahead as far as it can, and values and gradients stay right to the bit."""
+    assert found["autograd"][RECEIVED] == [True] * 12
+
+
+def test_how_far_a_sender_runs_ahead(found):
+    """in_flight is 3: four messages in the receiver's ring and one on its way; each one released lets one more go."""
+    waiting = found["bound"][RECEIVED].pop("waiting")
+    assert found["bound"][RECEIVED] == {"untouched": 5, "taken": 5, "released": 6, "in_order": True}
+    assert waiting[0] <= 4 and waiting[1:] == [4, 3, 4]
+
+
+def test_messages_up_and_down_do_not_get_in_each_others_way(found):
+    assert found["both ways"][SENT] == [0, 8, 16]
+
+
+def test_what_cannot_be_sent_is_refused_where_it_would_be_sent(found):
+    assert found["too large"][SENT] == [
+        "edge 0->1: train 2 (s (40, 40), t (2,)) is 7168 bytes, the edge was laid out for 4096; "
+        "a block gave a larger output than it did on the meta device; its output shape must be fixed",
+        "edge 0->1: `s` has 7 dimensions, an edge carries at most 6; have the block flatten some of them",
+        "edge 0->1: `s` has values of torch.complex64, which no edge carries; "
+        "have the block give values of the type of its input, in evaluation too",
+    ]
+
+
+def test_messages_before_and_after_one_that_was_refused_arrive_whole(found):
+    assert found["too large"][RECEIVED] == [[1.0] * 8, [2.0] * 8]
+
+
+def test_samples_arrive_before_the_labels_of_their_message_are_sent(found):
+    *messages, cut = found["two parts"][RECEIVED]
+    assert messages == [[["s"] if step % 3 else ["s", "t"], True] for step in range(9)]
+    assert cut
+    whole = HEADER_BYTES + 8 * 16 * 4 + 8 * 8
+    assert found["two parts"][SENT] == 9 * whole + 6 * HEADER_BYTES + HEADER_BYTES
+
+
+def test_receiving_more_than_the_ring_holds_is_said(found):
+    assert found["no buffer"][RECEIVED] == (
+        "edge 0->1: every receive buffer is still in use; release each message when its mini-batch is done"
+    )
+
+
+def test_what_is_no_message_of_alray_is_said(found):
+    assert found["alien"][RECEIVED] == (
+        "edge 0->1: what arrived is not an alray message; the stages of one run must be of one version of alray"
+    )
+
+
+def test_nobody_passes_a_barrier_before_all_have_come(found):
+    assert found["barrier"] == [[True] * 4, [True] * 4]
+
+
+def test_a_neighbour_that_sends_nothing_is_noticed_in_time(found):
+    silent = found["silent"][RECEIVED]
+    assert silent["told"] == (
+        "edge 0->1: the neighbour is silent (Timed out waiting 300ms for recv operation to complete); "
+        "look for the error of its stage"
+    )
+    assert 0.25 < silent["waited_s"] < 5.0
+
+
+def test_a_neighbour_that_dies_is_named_by_its_edge(found):
+    told = found["dies"][SENT]
+    assert told["receive"].startswith("edge 1->0: the neighbour is gone (")
+    assert told["send"].startswith("edge 0->1: the neighbour is gone (")

@@ -1,0 +1,129 @@
+"""Devices as a process finds them. What has to be known of a GPU is stood in for: these tests run without one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from alray.core.errors import PlanError
+from alray.runtime.device import devices
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 1)
+
+
+@pytest.fixture
+def as_it_was() -> Iterator[None]:
+    with devices.configured(torch.get_num_threads(), False, CPU):
+        yield
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
+    """This process seems to see two GPUs; gives those that became the current one."""
+    current: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    return current
+
+
+@pytest.mark.usefixtures("as_it_was", "two_gpus")
+@pytest.mark.parametrize("device", [CPU, GPU], ids=str)
+def test_deterministic_algorithms_are_used_where_the_spec_asks_for_them(device: torch.device) -> None:
+    devices.configure(1, True, device)
+    assert torch.get_deterministic_debug_mode() == 2 and not torch.backends.cudnn.benchmark
+    devices.configure(1, False, device)
+    assert torch.get_deterministic_debug_mode() == 0 and torch.backends.cudnn.benchmark
+
+
+@pytest.mark.parametrize(
+    ("tf32", "convolutions", "products"), [("none", False, False), ("convolutions", True, False), ("all", True, True)]
+)
+def test_tf32_is_used_where_the_spec_asks_for_it(tf32: devices.Tf32, convolutions: bool, products: bool) -> None:
+    def used() -> tuple[bool, bool]:
+        return torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+
+    before = used()
+    with devices.configured(torch.get_num_threads(), True, CPU, tf32):
+        assert used() == (convolutions, products)
+    assert used() == before
+
+
+def test_the_compiler_too_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has not imported Inductor yet tells it by the environment."""
+    monkeypatch.setenv("TORCHINDUCTOR_DETERMINISTIC", "0")
+    inductor = SimpleNamespace(deterministic=False)
+    monkeypatch.setitem(sys.modules, "torch._inductor.config", inductor)
+    with devices.configured(torch.get_num_threads(), True, CPU):
+        assert inductor.deterministic and os.environ["TORCHINDUCTOR_DETERMINISTIC"] == "1"
+    assert not inductor.deterministic and os.environ["TORCHINDUCTOR_DETERMINISTIC"] == "0"
+
+
+def test_cublas_is_prepared_as_soon_as_alray_is_imported() -> None:
+    """A matrix product of a notebook's own, before its first run, would fix another setting."""
+    environment = {name: value for name, value in os.environ.items() if name != "CUBLAS_WORKSPACE_CONFIG"}
+    shows = "import alray, os; print(os.environ['CUBLAS_WORKSPACE_CONFIG'])"
+    said = subprocess.run([sys.executable, "-c", shows], env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout == ":4096:8\n"
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_what_a_probe_held_of_a_gpu_goes_back_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    emptied: list[bool] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
+    monkeypatch.setattr(devices, "put_back", lambda device: nullcontext())
+    with devices.configured(torch.get_num_threads(), False, GPU):
+        assert not emptied
+    assert emptied
+    emptied.clear()
+    with devices.configured(torch.get_num_threads(), False, CPU):
+        pass
+    assert not emptied
+
+
+@pytest.mark.usefixtures("as_it_was")
+def test_the_gpu_of_a_stage_is_the_current_one(two_gpus: list[torch.device]) -> None:
+    """New streams and events belong to the current GPU, which is the first one where nobody says so."""
+    devices.configure(1, True, CPU)
+    assert two_gpus == []
+    devices.configure(1, True, GPU)
+    assert two_gpus == [GPU]
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_process_without_a_gpu_measures_on_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVIDIA's own library, which torch counts by, still knows the GPUs whose driver is too old for CUDA."""
+    assert devices.at_hand("cuda") == torch.device("cuda", 0) and devices.at_hand("cpu") == CPU
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert devices.at_hand("cuda") == CPU
+    with pytest.raises(PlanError, match="no GPU"):
+        devices.pick("cuda")
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    ("given", "visible", "number"),
+    [
+        (["3"], "3", 0),  # Ray hides the others
+        (["3", "1"], "3,1", 0),
+        (["3"], "2,3", 1),  # Ray Train shows each worker those of all workers of the node
+        (["GPU-5f"], "GPU-0a,GPU-5f", 1),
+        (["1"], None, 1),  # Ray was told to hide none
+    ],
+)
+def test_the_gpu_that_ray_reserved(given: list[str], visible: str | None, number: int) -> None:
+    assert devices.number_of_given(given, visible) == number
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(("given", "visible"), [(["3"], "0,1"), (["3"], None), ([], "0")])
+def test_a_gpu_that_is_not_seen(given: list[str], visible: str | None) -> None:
+    with pytest.raises(PlanError, match="whose process sees"):
+        devices.number_of_given(given, visible)

@@ -1,0 +1,69 @@
+"""Out of memory: what is recognised, and what is said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from alray.runtime.device.out_of_memory import is_out_of_memory, out_of_memory, requested_bytes
+
+CPU_TEXT = "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
+CUDA_TEXT = (
+    "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1 is free."
+)
+
+
+@pytest.mark.parametrize(
+    ("fault", "asked"),
+    [
+        (RuntimeError(CPU_TEXT + "allocate 4503599627370496 bytes. Error code 12"), 4503599627370496),
+        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 64 bytes."), 64),
+        (torch.OutOfMemoryError(CUDA_TEXT), 2684354560),
+        (RuntimeError("CUDA error: out of memory"), None),
+        (MemoryError(), None),
+    ],
+)
+def test_what_is_out_of_memory(fault: Exception, asked: int | None) -> None:
+    assert is_out_of_memory(fault)
+    assert requested_bytes(fault) == asked
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("shapes differ"), ValueError("out of memory"), KeyError("x")])
+def test_what_is_not(fault: Exception) -> None:
+    assert not is_out_of_memory(fault)
+
+
+def test_torchs_own_error_is_recognised() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**50, dtype=torch.uint8)
+    assert is_out_of_memory(caught.value)
+    assert requested_bytes(caught.value) == 2**50
+
+
+@pytest.mark.parametrize(
+    ("overrides", "hint"),
+    [
+        ((), "use more stages, a smaller data.batch_size, or a device with more memory"),
+        (
+            (
+                "method={kind: backpropagation}",
+                "pipeline={schedule: gpipe, micro_batches: 2, micro_batch_norm: accept}",
+            ),
+            "raise pipeline.micro_batches (or set it to auto), use more stages, a smaller data.batch_size, "
+            "or a device with more memory",
+        ),
+    ],
+)
+def test_the_need_and_the_mend_are_told(
+    make_planner: Callable[..., Any], overrides: tuple[str, ...], hint: str
+) -> None:
+    planner = make_planner(*overrides)
+    plan = planner.plan(planner.costs(probe=False))
+    (problem,) = out_of_memory(RuntimeError(CPU_TEXT + "allocate 5000000 bytes."), plan, 0).problems
+    need = f"{plan.stage_plans[0].memory.total_bytes / 1e3:,.1f} kB in total"
+    assert problem.message.startswith("stage 0 (components 0 to 1) ran out of memory: it requested 5.0 MB at once; ")
+    assert need in problem.message
+    assert problem.hint == hint

@@ -1,0 +1,81 @@
+"""Runs of equal components measure them once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alray.config.user_code import UserCode
+from alray.models.network import Network
+from alray.planning.prediction.costs import Costs
+from alray.runtime.options import Options
+from alray.runtime.planner import planning
+from alray.runtime.planner.planning import Planner
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The batch size of each measurement, which counts instead."""
+    sizes: list[int] = []
+
+    def count(planner: Planner, *surroundings: object) -> Costs:
+        sizes.append(planner.workload.spec.data.batch_size)
+        return planner.costs(probe=False)
+
+    monkeypatch.setattr(planning.Planner, "_measure", count)
+    return sizes
+
+
+def test_only_what_changes_the_costs_is_measured_again(
+    make_planner: Callable[..., Planner], measured: list[int], tmp_path: Path
+) -> None:
+    first = make_planner().costs(probe=True, study=tmp_path)
+    for overrides in ([], ["seed=7"], ["optimizer.lr=0.5"], ["run.epochs=3"]):
+        assert make_planner(*overrides).costs(probe=True, study=tmp_path) == first
+    assert measured == [8]
+    for overrides in (["data.batch_size=4"], ["optimizer.weight_decay=0.1"], ["model.components.0.channels=[5]"]):
+        make_planner(*overrides).costs(probe=True, study=tmp_path)
+    assert measured == [8, 4, 8, 8]
+    make_planner().costs(probe=True)
+    assert measured == [8, 4, 8, 8, 8]
+
+
+TEXT = """\
+name: text
+seed: 5
+data: {source: text_csv, train: train.csv, batch_size: 2, text: {max_tokens: 6}}
+model: {components: [{block: embedding, dim: 4}, {block: lstm, hidden: 5}, {block: lstm, hidden: 5}]}
+method: {kind: associated_learning, label_dim: 5}
+run: {epochs: 1}
+"""
+
+
+@pytest.mark.parametrize("text", [None, TEXT])
+def test_encoders_are_inspected_once(
+    load_small: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    lines = [f"{number % 2 + 1},{'word ' * (number % 5)}end{number}\n" for number in range(20)]
+    (tmp_path / "train.csv").write_text("".join(lines), encoding="utf-8")
+
+    def opened(*overrides: str) -> Planner:
+        loaded = load_small(*overrides, **({} if text is None else {"text": text}))
+        return Planner.open(loaded.spec, UserCode(tmp_path), Options(study=tmp_path / "study"))
+
+    first = opened().workload.network
+    precise = opened("run.precision=float64").workload.network.encoders
+    inspect = Network._inspect
+    monkeypatch.setattr(Network, "_inspect", None)  # nobody may inspect again
+    again = opened("seed=6", "optimizer.lr=0.5").workload
+    assert again.network.encoders[1:] == first.encoders[1:]
+    assert again.network.encoders[0].input.words == again.data.words
+    for one, other in zip(first.encoders, again.network.encoders, strict=True):
+        assert [one.input.dtype, one.output.dtype] == [other.input.dtype, other.output.dtype]
+        assert one.gives == other.gives and one.takes_along == other.takes_along
+    assert opened("run.precision=float64").workload.network.encoders == precise
+    with pytest.raises(TypeError):
+        opened("model.components.1.repeat=2")
+    monkeypatch.setattr(Network, "_inspect", inspect)
+    assert len(opened("model.components.1.repeat=2").workload.network) == len(first) + 1

@@ -1,0 +1,160 @@
+"""Memory limits of stages, and micro-batches that follow them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from alray.core.errors import PlanError, SpecError
+from alray.planning.prediction.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GPU, ON_SHARED_GPU, StageMemory
+from alray.runtime.planner.memory import machine_memory_bytes, stage_memories, stage_memory_limits
+
+from ..pairwise import first_alone
+
+CPU = torch.device("cpu")
+BY_GPIPE = "method={kind: backpropagation}"
+
+
+def gpipe(*, stages: int = 1, norm: str = "accept", micro_batches: str = "auto") -> str:
+    return f"pipeline={{schedule: gpipe, stages: {stages}, micro_batches: {micro_batches}, micro_batch_norm: {norm}}}"
+
+
+@pytest.mark.parametrize(
+    ("resources", "replicas", "expected"),
+    [
+        ("resources={memory_bytes: 1000}", 1, (1000, 1000)),
+        ("resources={per_stage: {CPU: 1, memory: 5000}}", 1, (5000, 5000)),
+        ("resources={per_stage: [{CPU: 1, memory: 5000}, {CPU: 1, memory: 7000}]}", 1, (5000, 7000)),
+        ("resources={memory_bytes: 10, per_stage: {memory: 5000}}", 1, (10, 10)),
+        ("resources.threads=1", 1, (machine_memory_bytes() // 2,) * 2),
+        ("resources.threads=1", 3, (machine_memory_bytes() // 6,) * 2),
+    ],
+)
+def test_limits_of_stages(
+    load_small: Callable[..., Any], resources: str, replicas: int, expected: tuple[int, ...]
+) -> None:
+    spec = load_small("pipeline.stages=2", resources).spec
+    assert stage_memory_limits(spec, 2, replicas, CPU) == expected
+
+
+def test_a_gpu_that_is_elsewhere_has_no_known_memory(load_small: Callable[..., Any]) -> None:
+    """The driver may run where there is no GPU."""
+    spec = load_small("pipeline.stages=2", "resources.per_stage={GPU: 1}").spec
+    assert stage_memory_limits(spec, 2, 1, CPU) == ()
+    given = load_small("pipeline.stages=2", "resources.per_stage={GPU: 1, memory: 5000}").spec
+    assert stage_memory_limits(given, 2, 1, CPU) == (5000, 5000)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "one_process", "expected"),
+    [
+        ("1", False, (78_000_000_000,) * 2),
+        ("0.25", False, (18_750_000_000,) * 2),
+        ("0.01", False, (1, 1)),
+        ("1", True, (39_500_000_000,) * 2),
+    ],
+)
+def test_the_part_of_a_gpu_that_a_stage_has(
+    load_small: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: str,
+    one_process: bool,
+    expected: tuple[int, ...],
+) -> None:
+    """It is what the stage asks Ray for, on whatever node. In one process the stages share the GPU that is there.
+
+    1 GB is left for what this process takes beside tensors, and 1 GB for what that of each stage takes.
+    """
+    gpu = SimpleNamespace(total_memory=80_000_000_000)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
+    spec = load_small("pipeline.stages=2", f"resources.per_stage={{GPU: {gpus}}}").spec
+    assert stage_memory_limits(spec, 2, 1, torch.device("cuda", 0), one_process=one_process) == expected
+
+
+@pytest.mark.parametrize(
+    ("resources", "replicas", "one_process", "expected"),
+    [
+        ("threads=1", 1, False, (ON_CPU, ON_CPU)),
+        ("per_stage={GPU: 1}", 1, False, (ON_OWN_GPU, ON_OWN_GPU)),
+        ("per_stage={GPU: 0.5}", 1, False, (ON_SHARED_GPU, ON_SHARED_GPU)),
+        ("per_stage={GPU: 0.5}", 2, False, (ON_OWN_GPU, ON_OWN_GPU)),  # neighbours may have different ones
+        ("per_stage=[{CPU: 1}, {GPU: 1}]", 1, False, (ON_CPU, ON_SHARED_GPU)),
+        ("per_stage={GPU: 1}", 1, True, (IN_TURNS_ON_GPU, IN_TURNS_ON_GPU)),
+    ],
+)
+def test_what_of_a_stage_lies_on_its_gpu(
+    load_small: Callable[..., Any],
+    resources: str,
+    replicas: int,
+    one_process: bool,
+    expected: tuple[StageMemory, ...],
+) -> None:
+    spec = load_small("pipeline.stages=2", f"resources.{resources}").spec
+    assert stage_memories(spec, 2, replicas, one_process=one_process) == expected
+
+
+def test_a_first_mini_batch_on_a_gpu_may_take_long(make_planner: Callable[..., Any]) -> None:
+    deadlines = []
+    for resources in ("resources.threads=1", "resources.per_stage={CPU: 1, GPU: 1}"):
+        planner = make_planner("pipeline.stages=2", resources)
+        deadlines.append(planner.plan(planner.costs(probe=False)).deadline_s)
+    assert deadlines[1] == pytest.approx(deadlines[0] + 60.0)
+
+
+def test_a_driver_without_a_gpu_plans_for_stages_that_have_one(
+    make_planner: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head node may have none, and so may a laptop."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    planner = make_planner("pipeline.stages=2", "resources.per_stage={CPU: 1, GPU: 1}")
+    assert planner.workload.device == CPU
+    plan = planner.plan(planner.costs(probe=False))
+    assert plan.stages == 2 and plan.cores is None  # each stage has a device of its own
+    on_processors = make_planner("pipeline.stages=2")
+    counted = on_processors.plan(on_processors.costs(probe=False))
+    memory, as_counted = plan.stage_plans[0].memory, counted.stage_plans[0].memory
+    assert memory.training_bytes == pytest.approx(as_counted.training_bytes, rel=0.3)
+    assert memory.snapshot_bytes == 0 < as_counted.snapshot_bytes
+
+
+def need(planner: Any) -> int:
+    return max(own.memory.total_bytes for own in planner.plan(planner.costs(probe=False)).stage_plans)
+
+
+@pytest.mark.parametrize("stages", first_alone([2, 1]))
+def test_auto_is_the_largest_micro_batch_that_fits(make_planner: Callable[..., Any], stages: int) -> None:
+    needs = {
+        number: need(make_planner(BY_GPIPE, gpipe(stages=stages, micro_batches=str(number)))) for number in (2, 4, 8)
+    }
+    assert needs[2] > needs[4] > needs[8]
+    for number in (4, 8):
+        planner = make_planner(BY_GPIPE, gpipe(stages=stages), f"resources.memory_bytes={needs[number]}")
+        assert planner.workload.spec.pipeline.micro_batches == planner.workload.spec.micro_batches == number
+        assert planner.plan(planner.costs(probe=False)).micro_batches == number
+    roomy = make_planner(BY_GPIPE, gpipe(stages=stages), "resources.memory_bytes=1000000000")
+    assert roomy.workload.spec.micro_batches == stages
+    with pytest.raises(PlanError, match=r"pipeline\.micro_batches: even in 8 micro-batches, of 1 sample each, stage"):
+        make_planner(BY_GPIPE, gpipe(stages=stages), f"resources.memory_bytes={needs[8] // 2}")
+
+
+def test_batch_normalisation_is_refused_where_auto_cuts(make_planner: Callable[..., Any]) -> None:
+    with pytest.raises(SpecError, match="batch normalisation"):
+        make_planner(BY_GPIPE, gpipe(stages=2, norm="refuse"))
+    # On one stage it may be that nothing is cut.
+    assert make_planner(BY_GPIPE, gpipe(norm="refuse")).workload.spec.micro_batches == 1
+    tight = need(make_planner(BY_GPIPE, gpipe(micro_batches="4")))
+    with pytest.raises(PlanError, match="each of the 4 micro-batches would be normalised"):
+        make_planner(BY_GPIPE, gpipe(norm="refuse"), f"resources.memory_bytes={tight}")
+
+
+def test_where_no_cut_fits_the_plan_says_so(make_planner: Callable[..., Any]) -> None:
+    planner = make_planner("pipeline.stages=2", "resources.memory_bytes=1000")
+    with pytest.raises(PlanError) as caught:
+        planner.plan(planner.costs(probe=False))
+    (problem,) = caught.value.problems
+    assert "stage 1 needs" in problem.message and "and has 1000" in problem.message
+    assert problem.key == "pipeline.partition" and "resources.memory_bytes" in (problem.hint or "")

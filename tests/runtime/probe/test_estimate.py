@@ -1,0 +1,167 @@
+"""Costs: sizes counted without running anything, times measured without changing anything."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+import torch
+
+from alray.data.batches import TrainBatches
+from alray.planning.prediction.costs import Costs
+from alray.runtime.probe.estimate import estimate_costs, given_costs
+from alray.runtime.probe.measure import Surroundings, probe_costs
+
+CPU = torch.device("cpu")
+TIMES = {"forward_s", "label_s", "backward_s", "update_s", "infer_s", "route_s"}
+METHODS = ["method.label_dim=5", "method={kind: backpropagation}", "method={kind: supervised_contrastive}"]
+DRAWING = """\
+from torch import nn
+
+
+def block(input):
+    return nn.Sequential(nn.Dropout(0.5), nn.Conv2d(input[0], 3, 1))
+"""
+
+
+@pytest.fixture(autouse=True)
+def short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 0.0)
+
+
+def probe(workload, threads: int = 1, **changes: Any) -> Costs:
+    with TrainBatches(workload.data, seed=0, start_step=0, end_step=1, workers=0) as batches:
+        return probe_costs(workload.network, next(batches), Surroundings(CPU, threads, deterministic=True, **changes))
+
+
+def estimate(workload) -> Costs:
+    return estimate_costs(workload.network, batch_size=8, device=CPU, threads=1)
+
+
+def sizes(costs: Costs) -> list[dict[str, object]]:
+    return [{key: value for key, value in asdict(entry).items() if key not in TIMES} for entry in costs.components]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_probe_finds_the_sizes_that_counting_finds(make_workload, method):
+    workload = make_workload(method)
+    assert sizes(probe(workload)) == sizes(estimate(workload))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_time_is_more_than_nothing(make_workload, method):
+    workload = make_workload(method)
+    probed, estimated = probe(workload), estimate(workload)
+    assert (probed.source, estimated.source) == ("probe", "estimated")
+    for costs in (probed, estimated):
+        assert costs.batch_size == 8 and costs.threads == 1 and "(" in costs.device
+        assert all(entry.forward_s > 0 and entry.backward_s > 0 and entry.update_s > 0 for entry in costs.components)
+        assert all(entry.infer_s > 0 and entry.route_s > 0 for entry in costs.components)
+        local = workload.network.method.local_losses
+        assert all((entry.label_s > 0 or not local) and entry.label_s < entry.backward_s for entry in costs.components)
+    assert 0 < probed.edge_s_per_byte < 1e-6
+
+
+def test_sizes_by_hand(make_workload):
+    """[4 channels on 8 x 8] then [6, halved to 4 x 4]; batch 8, label_dim 5, 4 classes, float32, Adam."""
+    first, second = estimate(make_workload("method.bridge.pool=2")).components
+    f, b, g, h = 2 * 4 * 9 + 8, 4 * 4 * 5 + 5, 4 * 5 + 5, 5 * 4 + 4
+    assert first.parameters == f + b + g + h
+    assert first.gradient_bytes == 4 * first.parameters and first.optimizer_bytes == 8 * first.parameters
+    assert first.parameter_bytes == 4 * (first.parameters + 4 + 4) + 8  # and batch norm's mean, variance, count
+    assert first.output_shape == (4, 8, 8) and second.output_shape == (6, 4, 4)
+    assert first.infer_bytes == 8 * 4 * 64 * 4 and first.output_bytes == first.infer_bytes + 8 * 5 * 4
+    assert second.output_bytes == 8 * 6 * 16 * 4 + 8 * 5 * 4
+    assert first.label_bytes == second.label_bytes == 8 * 5 * 4
+    assert first.route_bytes == 8 * 4 * 4 and second.route_bytes == 8 * 5 * 4
+    # What autograd keeps at the least: what batch norm and ReLU of the first block hold.
+    assert first.activation_bytes >= 2 * first.infer_bytes
+
+
+@pytest.mark.parametrize(
+    "optimizer", ["optimizer={kind: sgd, lr: 0.1}", "optimizer={kind: sgd, lr: 0.1, momentum: 0.9}"]
+)
+def test_optimizer_bytes_follow_the_optimizer(make_workload, optimizer):
+    (first, _) = estimate(make_workload(optimizer)).components
+    assert first.optimizer_bytes == (4 * first.parameters if "momentum" in optimizer else 0)
+
+
+@pytest.mark.parametrize("kind", ["rmsprop", "lamb", "muon"])
+def test_optimizer_bytes_are_those_that_updates_make(make_workload, kind):
+    """Without the counts of steps, which are a few bytes for each parameter."""
+    workload = make_workload(f"optimizer={kind}")
+    (first, _) = estimate(workload).components
+    component = workload.network.component(0, "cpu")
+    for optimizer in component.optimizers().values():
+        for parameter in optimizer.parameters:
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step(0.1)
+    states = [
+        state for optimizer in component.optimizers().values() for state in optimizer.state_dict()["state"].values()
+    ]
+    held = [value for state in states for value in state.values() if isinstance(value, torch.Tensor) and value.ndim]
+    assert first.optimizer_bytes == sum(value.nbytes for value in held)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("fails", [False, True])
+def test_probing_leaves_the_process_as_it_was(make_workload, monkeypatch, threads, fails):
+    workload = make_workload("model.components.0={block: 'python:own_blocks.block'}", code=DRAWING)
+    if fails:
+        monkeypatch.setattr("alray.runtime.probe.measure._time_packing", lambda nbytes: 1 / 0)
+    torch.set_num_threads(threads)
+    torch.manual_seed(3)
+
+    def state() -> tuple[object, ...]:
+        return (
+            torch.get_num_threads(),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.backends.cudnn.benchmark,
+            torch.utils.deterministic.fill_uninitialized_memory,
+            tuple(torch.random.get_rng_state().tolist()),
+        )
+
+    before = state()
+    if fails:
+        with pytest.raises(ZeroDivisionError):
+            probe(workload, threads=3 - threads)
+    else:
+        probe(workload, threads=3 - threads)
+        estimate(workload)
+    assert state() == before
+
+
+def test_probing_does_not_change_what_is_built_later(make_workload):
+    workload = make_workload()
+    before = workload.network.component(1, "cpu").weights()
+    probe(workload)
+    after = workload.network.component(1, "cpu").weights()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_given_times_go_with_counted_sizes(make_workload):
+    estimated = estimate(make_workload())
+    from types import SimpleNamespace
+
+    entries = [SimpleNamespace(forward_s=1.0 + place, backward_s=2.0, update_s=0.5) for place in range(2)]
+    given = given_costs(estimated, entries)
+    assert given.source == "given" and [entry.train_s for entry in given.components] == [3.5, 4.5]
+    assert sizes(given) == sizes(estimated)
+    with pytest.raises(ValueError):
+        given_costs(estimated, entries[:1])
+
+
+def test_supervised_contrastive_by_hand(make_workload):
+    """A projection of 3 behind 4 channels on 4 x 4, then 4 classes behind 6 channels on 4 x 4; labels go along."""
+    first, second = estimate(make_workload("method={kind: supervised_contrastive, projection_dim: 3}")).components
+    assert first.parameters == 2 * 4 * 9 + 8 + (64 * 3 + 3) + (3 * 3 + 3)
+    assert second.parameters == 4 * 6 * 9 + 12 + (96 * 4 + 4)
+    assert first.infer_bytes == 8 * 4 * 64 * 4 and first.output_bytes == first.infer_bytes + 8 * 8
+    assert second.route_bytes == 8 * 4 * 4
+    assert (first.ends_route, second.ends_route) == (False, True)
+
+
+def test_where_routes_end(make_workload):
+    ends = [[entry.ends_route for entry in estimate(make_workload(method)).components] for method in METHODS]
+    assert ends == [[True, True], [False, True], [False, True]]

@@ -1,0 +1,402 @@
+"""What the probe measures beside whole mini-batches: micro-batches, split backwards, messages, contention."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from alray.core.errors import RunError
+from alray.data.batches import TrainBatches
+from alray.models.component import Exercise, LocalComponent
+from alray.planning.prediction.costs import ComponentCosts, Costs
+from alray.planning.prediction.durations import action_durations
+from alray.planning.prediction.setting import StepSetting
+from alray.runtime.channel.gradient_reducer import GradientReducer
+from alray.runtime.planner.planning import Planner
+from alray.runtime.probe.all_reduce import time_reduction
+from alray.runtime.probe.contention import Companions, companions, measure_contention
+from alray.runtime.probe.estimate import estimate_costs
+from alray.runtime.probe.measure import Surroundings, probe_costs
+from alray.runtime.probe.micro_batch import HalvedBackward, time_micro_batches
+from alray.runtime.probe.neighbours import Neighbours, divide
+from alray.runtime.probe.other_programs import OtherPrograms
+from alray.runtime.probe.timing import MOST_REPEATS, WARM_UPS, Timed, TimedAction, Timing, time_actions
+
+CPU = torch.device("cpu")
+BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept")
+COUNTED = ComponentCosts("vgg", 0.001, 0.002, 0.001, 0.001, 0.001, 9, 36, 36, 72, 640, 160, 160, 40, (1, 4, 4))
+PARTS = ("forward_s", "backward_s", "input_gradient_s", "weight_gradients_s")
+
+
+@pytest.fixture(autouse=True)
+def short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 0.0)
+
+
+def probe(workload, **changes: Any) -> Costs:
+    with TrainBatches(workload.data, seed=0, start_step=0, end_step=1, workers=0) as batches:
+        return probe_costs(workload.network, next(batches), Surroundings(CPU, 1, deterministic=True, **changes))
+
+
+def incoming(workload, index: int, samples: int) -> dict[str, torch.Tensor]:
+    shape = (samples, *workload.network.encoders[index].input)
+    return {"s": torch.randn(shape), "labels": torch.zeros(samples, dtype=torch.int64)}
+
+
+def exercise_of(component, batch: dict[str, torch.Tensor]) -> Exercise:
+    return component.exercise(batch, torch.zeros(len(batch["s"]), 4))
+
+
+def rounds_of(monkeypatch: pytest.MonkeyPatch, seconds: Iterator[float]) -> int:
+    """How many rounds of one part are timed if the rounds take these seconds."""
+    clock, rounds = [0.0], [0]
+
+    def part() -> None:
+        clock[0] += next(seconds)
+        rounds[0] += 1
+
+    monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 1e9)
+    monkeypatch.setattr("alray.runtime.probe.timing.time.perf_counter", lambda: clock[0])
+    time_actions([TimedAction(0, "forward_s", part)], Timing())
+    return rounds[0]
+
+
+def test_a_probe_ends_when_its_median_is_steady(monkeypatch):
+    assert rounds_of(monkeypatch, itertools.cycle([1.0, 1.01])) < 20
+    assert rounds_of(monkeypatch, itertools.cycle([1.0, 2.0])) == WARM_UPS + MOST_REPEATS
+
+
+def test_times_are_measured_when_no_other_process_starts_any_more(make_planner, monkeypatch):
+    happened: list[str] = []
+
+    def heard(name: str, function: Any) -> Any:
+        return lambda *given, **named: (happened.append(name), function(*given, **named))[1]
+
+    monkeypatch.setattr("alray.runtime.probe.measure.time_actions", heard("time", time_actions))
+    monkeypatch.setattr("alray.runtime.probe.measure.estimate_costs", heard("count", estimate_costs))
+    monkeypatch.setattr(Planner, "_data_s", heard("time", Planner._data_s))
+    make_planner().costs(probe=True, wait_until_quiet=lambda: happened.append("quiet"))
+    assert happened == ["count", "quiet", "time", "time"]
+
+
+def test_what_is_counted_is_counted_once(make_planner, monkeypatch):
+    """`pipeline.micro_batches: auto` counts before the plan does."""
+    counted: list[int] = []
+    monkeypatch.setattr(
+        "alray.runtime.probe.estimate._count", lambda network, index, *of: counted.append(index) or COUNTED
+    )
+    planner = make_planner(
+        "method=backpropagation", "pipeline={schedule: gpipe, stages: 2, micro_batches: auto, micro_batch_norm: accept}"
+    )
+    planner.costs(probe=False)
+    assert counted == [0, 1]
+
+
+def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch):
+    """A mini-batch of 8 in 4 parts: whatever the mini-batch takes, and its loss, a part takes what it took."""
+    from alray.runtime.probe.micro_batch import MicroBatchTimes
+
+    whole = {"forward_s": 0.8, "label_s": 0.4, "backward_s": 0.8, "update_s": 0.1, "infer_s": 0.1}
+    part = MicroBatchTimes(0.5, 0.75, 0.25, 0.75)
+    monkeypatch.setattr(
+        "alray.runtime.probe.measure.time_actions", lambda *_: dict.fromkeys((0, 1), Timed(whole, 1.0, 1.0))
+    )
+    monkeypatch.setattr(
+        "alray.runtime.probe.measure.time_micro_batches", lambda *_, **named: dict.fromkeys((0, 1), part)
+    )
+    costs = probe(make_workload(*BACKPROPAGATION), pipeline=True, micro_batches=4)
+    setting = StepSetting("gpipe", costs, stages=2, in_flight=4, micro_batches=4)
+    durations = action_durations(setting, [1, 1])
+    overhead = costs.action_overhead_s
+    assert durations.forward_s == pytest.approx([0.5 + overhead] * 2)
+    assert durations.backward_s == pytest.approx([0.75 + overhead] * 2)
+    # In two parts it took 1 instead of 0.75, a quarter of that for the input.
+    assert (costs.split_backward, costs.input_gradient_share) == pytest.approx((4 / 3, 0.25))
+    assert durations.input_gradient_s[1] == pytest.approx(0.25 + overhead)
+    assert durations.weight_gradient_s[1] == pytest.approx(0.75 + overhead)
+    # The first virtual stage leaves all to the second part.
+    assert durations.input_gradient_s[0] == overhead
+    assert durations.weight_gradient_s[0] == pytest.approx(0.75 + overhead)
+
+
+def test_the_backward_pass_of_a_compiled_component_is_not_split(make_workload, monkeypatch):
+    """What torch.compile makes of it goes through its graph once, and may overwrite what it has read."""
+    monkeypatch.setattr("alray.models.network.compile_part", lambda part: None)
+    monkeypatch.setattr("alray.runtime.probe.micro_batch.HalvedBackward", None)
+    costs = probe(make_workload(*BACKPROPAGATION, "run.compile=true"), pipeline=True, micro_batches=4)
+    assert (costs.split_backward, costs.input_gradient_share) == (1.0, 0.5)
+
+
+@pytest.mark.parametrize("method", [(), BACKPROPAGATION])
+def test_only_pipelines_are_measured_as_such(make_workload, method):
+    costs = probe(make_workload(*method))
+    assert all(entry.forward_fixed_s == entry.backward_fixed_s == 0.0 for entry in costs.components)
+    assert (costs.split_backward, costs.input_gradient_share, costs.contention) == (1.0, 0.5, 1.0)
+
+
+def test_the_output_of_a_micro_batch_may_be_a_view(make_workload):
+    """As that of `functional.glu` behind some convolutions is; torch detaches what a stage gives in place."""
+    text = """\
+name: views
+data: {source: synthetic, shape: [2, 8, 8], classes: 4, samples: 60, batch_size: 8}
+model: {components: [{block: "python:own_blocks.View", repeat: 3}]}
+run: {epochs: 1}
+"""
+    code = """\
+from torch import nn
+
+class View(nn.Conv2d):
+    def __init__(self, input):
+        super().__init__(input[0], input[0], 1)
+
+    def forward(self, s):
+        return super().forward(s)[:]
+"""
+    workload = make_workload("method=backpropagation", text=text, code=code)
+    exercise = exercise_of(workload.network.component(1, "cpu"), incoming(workload, 1, samples=4))
+    exercise.forward()
+    assert exercise.output is not None and exercise.output._is_view()
+    assert time_micro_batches(Neighbours({1: exercise}), Timing(), splits=True)[1].weight_gradients_s > 0
+
+
+def test_a_micro_batch_is_timed_and_leaves_no_gradient(make_workload):
+    workload = make_workload(*BACKPROPAGATION)
+    components = [workload.network.component(index, "cpu") for index in range(2)]
+    neighbours = Neighbours({each.index: exercise_of(each, incoming(workload, each.index, 2)) for each in components})
+    for index, times in time_micro_batches(neighbours, Timing(), splits=True).items():
+        component = components[index]
+        assert times.forward_s > 0 and times.backward_s > 0
+        # The first component's input needs no gradient: there are no two parts.
+        assert (times.input_gradient_s > 0) == (times.weight_gradients_s > 0) == (component.index > 0)
+        assert all(parameter.grad is None for parameter in component.parameters())
+
+
+def test_a_split_backward_gives_the_gradients_of_a_whole_one(make_workload):
+    workload = make_workload(*BACKPROPAGATION)
+    batch = incoming(workload, 1, 4)
+    whole, split = (workload.network.component(1, "cpu") for _ in range(2))
+    one, two = exercise_of(whole, batch), exercise_of(split, batch)
+    halves = HalvedBackward(two)
+    one.forward()
+    one.backward()
+    two.forward()
+    halves.input_gradient()
+    assert any(parameter.grad is None for parameter in split.parameters())
+    halves.weight_gradients()
+    for expected, found in zip(whole.parameters(), split.parameters(), strict=True):
+        assert torch.equal(found.grad, expected.grad)
+
+
+def recorded_exercises(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The actions of a probe, as they happen, each with the index of its component."""
+    done: list[tuple[str, int]] = []
+    for name in ("encoder_step", "label_step", "backward_step"):
+        step = getattr(LocalComponent, name)
+
+        def recorded(component, *arguments, name=name, step=step) -> Any:
+            done.append((name, component.index))
+            return step(component, *arguments)
+
+        monkeypatch.setattr(LocalComponent, name, recorded)
+    return done
+
+
+FOUR = "model.components=[{block: vgg, channels: [2], repeat: 4}]"
+
+
+def test_neighbours_are_measured_in_the_order_of_a_stage(make_workload, monkeypatch):
+    workload = make_workload(FOUR, "pipeline.stages=1")
+    done = recorded_exercises(monkeypatch)
+    costs = probe(workload)
+    assert done[-12:] == [(name, n) for name in ("encoder_step", "label_step", "backward_step") for n in range(4)]
+    assert costs.components[1] == costs.components[2]
+
+
+def test_neighbours_read_what_the_one_below_has_just_computed(make_workload, monkeypatch):
+    workload = make_workload(FOUR, "pipeline.stages=1")
+    passed: list[tuple[Any, Any]] = []
+    step = LocalComponent.encoder_step
+
+    def recorded(component, incoming, *arguments) -> Any:
+        outgoing = step(component, incoming, *arguments)
+        passed.append((incoming["s"], outgoing["s"]))
+        return outgoing
+
+    monkeypatch.setattr(LocalComponent, "encoder_step", recorded)
+    probe(workload)
+    *_, first, second, third, fourth = passed
+    assert second[0] is first[1] and third[0] is second[1] and fourth[0] is third[1]
+
+
+def test_components_like_others_are_left_out_where_a_mini_batch_takes_long(make_workload, monkeypatch):
+    workload = make_workload(FOUR, "pipeline.stages=1")
+    monkeypatch.setattr("alray.runtime.probe.measure._TOGETHER_S", 0.0)
+    done = recorded_exercises(monkeypatch)
+    costs = probe(workload)
+    assert {index for _, index in done} == {0, 1, 3}
+    assert costs.components[1] == costs.components[2]
+
+
+def test_neighbours_fill_a_few_caches(make_workload, monkeypatch):
+    counted = estimate_costs(make_workload().network, batch_size=8, device=CPU, threads=1)
+    size = 30 << 20
+    each = replace(COUNTED, parameter_bytes=size, gradient_bytes=0, optimizer_bytes=0, activation_bytes=0)
+    costs = replace(counted, components=(replace(each, parameter_bytes=3 * size), *[each] * 6))
+    names = ["first", *["between"] * 5, "last"]
+    assert divide(names, costs) == [range(1), range(1, 3), range(5, 7)]
+
+
+def test_an_error_while_neighbours_are_timed_names_the_component(make_workload, monkeypatch):
+    workload = make_workload("pipeline.stages=1")
+    counted = estimate_costs(workload.network, batch_size=8, device=CPU, threads=1)
+    monkeypatch.setattr("alray.runtime.probe.measure.estimate_costs", lambda *_, **__: counted)
+    update, calls = Exercise.update, list[int]()
+
+    def failing(exercise: Exercise) -> None:
+        calls.append(exercise.component.index)
+        if calls.count(1) == 3:
+            raise ValueError("no")
+        update(exercise)
+
+    monkeypatch.setattr(Exercise, "update", failing)
+    with pytest.raises(RunError, match=r"component 1 .* raised ValueError: no") as raised:
+        probe(workload)
+    assert raised.value.problems[0].key == "model.components[1]"
+
+
+def test_the_reduction_over_replicas_is_measured_and_comes_before_the_update(make_workload):
+    workload = make_workload(*BACKPROPAGATION, "replicas={count: 2, all_reduce: ring}")
+    costs = probe(workload)
+    assert all(component.reduce_s > 0 for component in costs.components)
+    both, one = (StepSetting("single", costs, stages=1, in_flight=1, replicas=count) for count in (2, 1))
+    added = action_durations(both, [2]).update_s[0] - action_durations(one, [2]).update_s[0]
+    assert added == pytest.approx(sum(component.reduce_s for component in costs.components))
+    assert all(component.reduce_s == 0 for component in probe(make_workload(*BACKPROPAGATION)).components)
+
+
+def test_the_gradients_of_a_measured_sum_are_not_zeros(make_workload, monkeypatch):
+    """`top_k` finds the largest of zeros in half of the time. The run's own random numbers stay as they were."""
+    are_full: list[bool] = []
+    start = GradientReducer.start
+
+    def noted(self, gradients, weight, **named):
+        are_full.extend(bool(each.all()) for each in gradients)
+        start(self, gradients, weight, **named)
+
+    monkeypatch.setattr(GradientReducer, "start", noted)
+    workload = make_workload(*BACKPROPAGATION, "replicas={count: 2, compression: {kind: top_k, fraction: 0.1}}")
+    before = torch.get_rng_state()
+    component = workload.network.component(0, CPU)
+    torch.set_rng_state(before)
+    assert time_reduction(component, workload.spec.replicas, accumulate=1) > 0
+    assert are_full and all(are_full)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class Beside(Companions):
+    """Companions that only remember whether they work."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.at_work = False
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        self.at_work = True
+        yield
+        self.at_work = False
+
+
+@pytest.mark.parametrize(("beside_s", "contention"), [(1.1, 1.1), (0.9, 1.0)])
+def test_contention_is_the_ratio_of_work_beside_others_and_alone(beside_s, contention):
+    beside = Beside()
+    alone = itertools.cycle([1.0, 2.0, 4.0, 1.0, 1.0])
+    pace = [1.0]
+
+    def work() -> float:
+        if not beside.at_work:
+            pace[0] = next(alone)  # the machine changes its pace
+            return pace[0]
+        return beside_s * pace[0]
+
+    assert measure_contention(work, beside) == pytest.approx(contention)
+
+
+def test_companions_work_rest_and_end():
+    import psutil
+
+    with companions(1, threads=1, nbytes=1 << 12) as beside:
+        assert len(beside) == 1
+        beside.wait_until_ready()
+        (process,) = (psutil.Process(each.pid) for each in beside._processes)
+
+        def spends() -> bool:
+            before = process.cpu_times().user
+            process_waits(process)
+            return process.cpu_times().user > before
+
+        assert not spends()
+        with beside.working():
+            assert spends()
+    assert not process.is_running()
+
+
+def process_waits(process: Any) -> None:
+    """Long enough for a working process to be seen working, even on a busy machine."""
+    import time
+
+    before, deadline = process.cpu_times().user, time.monotonic() + 1.0
+    while process.cpu_times().user == before and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def test_stages_share_the_processors_of_the_machine(make_planner, monkeypatch):
+    monkeypatch.setattr("alray.runtime.planner.planning.os.sched_getaffinity", lambda _: set(range(4)))
+    entry = "{block: vgg, channels: [2]}"
+    components = "model.components=[" + ", ".join([entry] * 6) + "]"
+
+    def others(*overrides: str, one_process: bool = False) -> int:
+        return make_planner(components, *overrides).surroundings(one_process=one_process).others
+
+    assert others("pipeline.stages=1") == 0
+    assert others("pipeline.stages=3") == 2
+    assert others("pipeline.stages=6") == 3
+    assert others("pipeline.stages=6", "resources.threads=2") == 1
+    assert others("pipeline.stages=3", one_process=True) == 0
+
+
+def test_a_program_that_keeps_a_processor_busy_is_seen():
+    quiet = OtherPrograms()
+    begin = "import time; print(flush=True); end = time.monotonic() + 10\nwhile time.monotonic() < end: pass"
+    with subprocess.Popen([sys.executable, "-c", begin], stdout=subprocess.PIPE) as busy:
+        assert busy.stdout is not None and busy.stdout.readline()
+        watched = OtherPrograms()
+        time.sleep(0.5)
+        found = watched.processors()
+        busy.kill()
+    assert found > 0.3  # beside other tests it gets less than one processor
+    assert quiet.processors() > 0
+
+
+def test_a_plan_made_on_a_busy_machine_says_so(make_planner, monkeypatch):
+    monkeypatch.setattr("alray.runtime.planner.planning.os.sched_getaffinity", lambda _: set(range(4)))
+    planner = make_planner("pipeline.stages=3", f"model.components=[{', '.join(['{block: vgg, channels: [2]}'] * 3)}]")
+    costs = planner.costs(probe=False)
+
+    def told(other_processors: float, *, one_process: bool = False) -> list[str]:
+        lines: list[str] = []
+        planner.plan(replace(costs, other_processors=other_processors), one_process=one_process, note=lines.append)
+        return lines
+
+    assert told(1.1) == []
+    assert told(1.4)[0].startswith("other programs kept 1.4 of 4 processors busy while the components were measured")
+    assert told(1.4, one_process=True) == []

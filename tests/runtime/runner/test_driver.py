@@ -1,0 +1,282 @@
+"""The driver with stages that take no time: failures, restarts, interrupts, records."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from alray.core.errors import NonFiniteLoss, RunError, StageError
+from alray.core.run_folder.data_identity import DataIdentity
+from alray.core.run_folder.records import effective, read
+from alray.core.run_folder.store import ComponentFile, latest_manifest, manifests, mark
+from alray.models.shape import Shape
+from alray.planning.prediction.costs import ComponentCosts, Costs
+from alray.planning.prediction.make import make_plan
+from alray.runtime.runner.driver import Driver
+from alray.runtime.runner.recorder import Recorder
+from alray.runtime.stage.assignment import Start
+from alray.runtime.stage.telemetry import CheckpointPart, Losses, StageStatus
+from alray.runtime.stage.workload import DataFacts
+
+TOTAL = 10
+IDENTITY = DataIdentity(train=40, validation=4, shape=(4,), classes="", words=None, contents=None)
+COMPONENT = ComponentCosts("fake", 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1, 4, 4, 8, 16, 64, 64, 64, (4,))
+PLAN = make_plan(
+    method="associated_learning",
+    schedule="streamed",
+    stages=2,
+    replicas=1,
+    partition=[1, 1],
+    in_flight=2,
+    costs=Costs("given", "fake", 1, 8, (COMPONENT, COMPONENT)),
+    cores=None,
+    steps_per_epoch=5,
+    total_steps=TOTAL,
+    evaluation_batches=0,
+)
+
+
+class LostAsAWhole(StageError):
+    """What `FakeGraph.poll` raises instead of an answer."""
+
+
+@dataclass
+class FakeGraph:
+    """Two stages; each poll is one mini-batch. `faults` says what happens at which step, once."""
+
+    ends_what_hangs = True
+    run_dir: Path
+    faults: dict
+    checkpoint_every: int = 3
+    started: list = field(default_factory=list)
+    closed: int = 0
+    stopping: bool = False
+
+    def start(self, assignments) -> None:
+        self.step = assignments.step
+        self.started.append(assignments.step)
+
+    def poll(self, timeout_s: float):
+        fault = self.faults.get(self.step)
+        if fault is not None:
+            del self.faults[self.step]
+            if isinstance(fault, LostAsAWhole):
+                raise fault
+            return [self._status(0), self._status(1, finished=True, dead=isinstance(fault, StageError), error=fault)]
+        self.step += 1
+        last = self.step == TOTAL or self.stopping
+        reports = {stage: [self._losses(stage)] for stage in range(2)}
+        if self.step % self.checkpoint_every == 0 or last:
+            for stage in range(2):
+                reports[stage].append(self._part(stage, last))
+        return [self._status(stage, finished=last, reports=tuple(reports[stage])) for stage in range(2)]
+
+    def _status(self, stage, **changes):
+        return StageStatus(stage, 0, self.step, self.step, "compute", 0.0, **changes)
+
+    def _losses(self, stage):
+        return Losses(self.step, {stage: {"associated": float(self.step)}}, 0.1, 0.0)
+
+    def _part(self, stage, final):
+        folder = self.run_dir / "checkpoints" / f"step-{self.step:08d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"component-{stage:02d}.safetensors"
+        (folder / name).write_bytes(b"x")
+        return CheckpointPart(self.step, (ComponentFile(name, "0", 1),), 0.0, final)
+
+    def request_stop(self) -> None:
+        self.stopping = True
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@dataclass
+class Quiet:
+    notes: list = field(default_factory=list)
+    count: int = 0
+    at: int | None = None
+
+    def planned(self, plan) -> None: ...
+
+    def record(self, record) -> None: ...
+
+    def statuses(self, statuses) -> None:
+        if self.at is not None and statuses[0].step >= self.at:
+            self.count = max(self.count, 1)
+
+    def note(self, message) -> None:
+        self.notes.append(message)
+
+
+def recorder_of(tmp_path, observer, token="ours"):
+    mark(tmp_path, "ours")
+    return Recorder(
+        tmp_path,
+        facts=DataFacts(Shape((4,)), 2, 5, 40, IDENTITY),
+        batch_size=8,
+        keep=2,
+        environment={},
+        started_wall_s=0.0,
+        observers=[observer.record],
+        token=token,
+    )
+
+
+def drive(tmp_path, faults=None, *, max_failures=3, interrupt_at=None, replan=lambda plan: plan, token="ours"):
+    observer = Quiet(at=interrupt_at)
+    recorder = recorder_of(tmp_path, observer, token)
+    graphs = []
+
+    def new_graph(plan):
+        graphs.append(FakeGraph(tmp_path, faults if faults is not None else {}))
+        return graphs[-1]
+
+    driver = Driver(
+        run_dir=tmp_path,
+        plan=PLAN,
+        total_steps=TOTAL,
+        new_graph=new_graph,
+        assign=lambda plan, start: start,
+        replan=replan,
+        recorder=recorder,
+        observer=observer,
+        interrupts=observer,
+        max_failures=max_failures,
+    )
+    outcome = driver.run(Start())
+    recorder.close()
+    assert all(graph.closed == 1 for graph in graphs), "every graph is closed, once"
+    return outcome, [graph.started[0] for graph in graphs], observer
+
+
+def losses(tmp_path):
+    return {r.step: r.losses for r in effective(read(tmp_path / "records.jsonl")) if r.kind == "step"}
+
+
+def test_to_the_end(tmp_path) -> None:
+    outcome, starts, _ = drive(tmp_path)
+    assert (outcome.status, outcome.step, starts) == ("finished", TOTAL, [0])
+    assert losses(tmp_path) == {k: {0: {"associated": k}, 1: {"associated": k}} for k in range(1, TOTAL + 1)}
+    assert [m["step"] for m in manifests(tmp_path)] == [9, 10], "the newest two are kept"
+
+
+def test_a_death_goes_on_from_the_last_checkpoint(tmp_path) -> None:
+    outcome, starts, observer = drive(tmp_path, {5: StageError("stage 1 died")})
+    assert (outcome.status, starts) == ("finished", [0, 3])
+    (note,) = observer.notes
+    assert note.startswith("stage 1 died") and "mini-batch 3" in note
+    assert sorted(losses(tmp_path)) == list(range(1, TOTAL + 1))
+
+
+def test_a_graph_that_is_lost_as_a_whole_goes_on_from_the_last_checkpoint(tmp_path) -> None:
+    outcome, starts, observer = drive(tmp_path, {5: LostAsAWhole("Ray is gone")})
+    assert (outcome.status, starts) == ("finished", [0, 3])
+    (note,) = observer.notes
+    assert note.startswith("Ray is gone") and "mini-batch 3" in note
+
+
+def test_an_old_list_of_the_folder_misleads_nobody(tmp_path, monkeypatch) -> None:
+    """As a client of NFS may have one for a minute."""
+    monkeypatch.setattr("alray.core.run_folder.store._files", lambda run_dir: {})
+    outcome, starts, _ = drive(tmp_path, {5: StageError("stage 1 died")})
+    assert (outcome.status, outcome.step, starts) == ("finished", TOTAL, [0, 3])
+
+
+def test_a_run_that_another_process_goes_on_with_ends_before_its_next_manifest(tmp_path) -> None:
+    with pytest.raises(RunError, match="another process has begun to continue this run"):
+        drive(tmp_path, token="theirs")
+    assert manifests(tmp_path) == []
+
+
+def test_a_death_before_any_checkpoint_begins_anew(tmp_path) -> None:
+    outcome, starts, _ = drive(tmp_path, {1: StageError("stage 1 died")})
+    assert (outcome.status, starts) == ("finished", [0, 0])
+
+
+def test_failures_count_from_the_newest_checkpoint(tmp_path) -> None:
+    faults = {1: StageError("a"), 4: StageError("b"), 7: StageError("c")}
+    outcome, starts, _ = drive(tmp_path, faults, max_failures=1)
+    assert (outcome.status, starts) == ("finished", [0, 0, 3, 6])
+
+
+class Always(dict):
+    """A fault that comes back."""
+
+    def __delitem__(self, key) -> None: ...
+
+
+def test_giving_up(tmp_path) -> None:
+    outcome, starts, _ = drive(tmp_path, Always({4: StageError("stage 1 died")}), max_failures=2)
+    assert (outcome.status, outcome.step, starts) == ("failed", 3, [0, 3, 3])
+    assert str(outcome.error) == (
+        "stage 1 died; that was failure 3 since the checkpoint at mini-batch 3; "
+        "raise run.max_failures, or correct the cause and `alray resume` the run"
+    )
+
+
+def test_what_would_fail_again_is_not_tried(tmp_path) -> None:
+    outcome, starts, _ = drive(tmp_path, {4: NonFiniteLoss("component 1: the associated loss is nan")})
+    assert (outcome.status, starts) == ("failed", [0])
+    assert latest_manifest(tmp_path)["step"] == 3, "the last good checkpoint is kept"
+
+
+def test_a_failure_that_cannot_be_written_is_still_the_one_that_is_told(tmp_path, monkeypatch) -> None:
+    def full(recorder, event, message, **place):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Recorder, "event", full)
+    with pytest.raises(NonFiniteLoss, match="component 1: the associated loss is nan"):
+        drive(tmp_path, {4: NonFiniteLoss("component 1: the associated loss is nan")})
+
+
+def test_an_interrupt_ends_after_a_checkpoint(tmp_path) -> None:
+    outcome, _, observer = drive(tmp_path, interrupt_at=4)
+    assert outcome.status == "interrupted"
+    assert outcome.step == 5
+    assert len(observer.notes) == 1
+
+
+def test_no_room_left_is_told(tmp_path) -> None:
+    def nowhere(plan):
+        raise StageError("no node is left")
+
+    outcome, starts, _ = drive(tmp_path, {4: StageError("stage 1 died")}, replan=nowhere)
+    assert (outcome.status, starts, str(outcome.error)) == ("failed", [0], "no node is left")
+
+
+@pytest.mark.parametrize("name", ["step-00000003.keep", "step-3", "step-best", "step-"])
+def test_a_copy_beside_the_checkpoints_is_left_alone(tmp_path, name) -> None:
+    """Under another name a folder is the user's own, even with a manifest of an earlier mini-batch in it."""
+    drive(tmp_path, interrupt_at=4)
+    copy = shutil.copytree(tmp_path / "checkpoints/step-00000003", tmp_path / "checkpoints" / name)
+    outcome, _, _ = drive(tmp_path)
+    assert outcome.status == "finished"
+    assert (copy / "manifest.json").is_file()
+    assert [manifest["step"] for manifest in manifests(tmp_path)] == [9, 10]
+
+
+def test_two_checkpoints_after_one_mini_batch(tmp_path) -> None:
+    """An evaluation that reaches `stop_at` where a checkpoint was due. One poll may bring both parts of a stage."""
+    graph, recorder = FakeGraph(tmp_path, {}), recorder_of(tmp_path, Quiet())
+    graph.start(Start())
+    recorder.begin(PLAN, 0)
+    recorder.take([graph._part(0, final=False), graph._part(0, final=True)], replica=0)
+    assert manifests(tmp_path) == [], "the other stage has written nothing yet"
+    recorder.take([graph._part(1, final=False), graph._part(1, final=True)], replica=0)
+    recorder.close()
+    files = [entry["file"] for entry in latest_manifest(tmp_path)["files"]]
+    assert files == ["component-00.safetensors", "component-01.safetensors"]
+
+
+@pytest.mark.parametrize("step", [2, 8])
+def test_an_unfinished_checkpoint_is_none(tmp_path, step) -> None:
+    folder = tmp_path / "checkpoints" / f"step-{step:08d}"
+    folder.mkdir(parents=True)
+    (folder / "component-00.safetensors").write_bytes(b"half")
+    assert latest_manifest(tmp_path) is None
+    drive(tmp_path)
+    assert not folder.exists(), "what an older attempt left is cleared away"

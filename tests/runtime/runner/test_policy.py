@@ -1,0 +1,97 @@
+"""What the driver makes of a poll."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from alray.core.errors import AlrayError, ChannelError, MessageError, NonFiniteLoss, ProcessLost, StageError
+from alray.runtime.runner.policy import FIRST_FACTOR, GRACE_S, WAIT, judge
+from alray.runtime.stage.telemetry import StageStatus
+
+WELL = [StageStatus(stage, 0, 5, 40, "compute", 0.1) for stage in range(3)]
+DEADLINE_S = 10.0
+
+
+def verdict(statuses, lost_since_s=0.0):
+    return judge(statuses, deadline_s=DEADLINE_S, lost_since_s=lost_since_s)
+
+
+def with_one(stage: int, **changes):
+    return [replace(status, **changes) if status.stage == stage else status for status in WELL]
+
+
+def test_all_is_well() -> None:
+    assert verdict(WELL) is WAIT
+
+
+def test_finished_when_every_stage_is() -> None:
+    assert verdict([replace(status, finished=True) for status in WELL]).kind == "finished"
+    assert verdict(with_one(0, finished=True)) is WAIT
+
+
+def test_the_dead_are_at_fault_and_not_those_who_lost_them() -> None:
+    lost = ChannelError("edge 0->1: the neighbour is gone")
+    died = StageError("stage 1 died")
+    statuses = [
+        replace(WELL[0], finished=True, error=lost),
+        replace(WELL[1], finished=True, dead=True, error=died),
+        replace(WELL[2], finished=True, error=lost),
+    ]
+    found = verdict(statuses, lost_since_s=99.0)
+    assert (found.kind, found.stage, found.error, found.again) == ("failed", 1, died, True)
+
+
+def test_who_lost_a_neighbour_waits_for_the_word() -> None:
+    statuses = with_one(2, finished=True, error=ChannelError("edge 1->2: the neighbour is gone"))
+    assert verdict(statuses, lost_since_s=GRACE_S - 0.1) is WAIT
+    found = verdict(statuses, lost_since_s=GRACE_S + 0.1)
+    assert (found.kind, found.stage, found.again) == ("failed", 2, True)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [NonFiniteLoss("component 1: the loss is nan"), MessageError("edge 1->2: a message of 9 tensors")],
+    ids=["a loss", "a message"],
+)
+def test_what_the_same_bits_would_do_again_is_not_tried_again(error: AlrayError) -> None:
+    found = verdict(with_one(1, finished=True, error=error))
+    assert (found.kind, found.stage, found.again) == ("failed", 1, False)
+
+
+def test_a_lost_process_of_a_stage_is_not_of_the_bits() -> None:
+    lost = ProcessLost("a process that prepares mini-batches ended")
+    found = verdict(with_one(0, finished=True, error=lost))
+    assert (found.kind, found.stage, found.error, found.again) == ("failed", 0, lost, True)
+
+
+def test_silence() -> None:
+    assert verdict(with_one(1, silent_s=DEADLINE_S - 1)) is WAIT
+    found = verdict(with_one(1, silent_s=DEADLINE_S + 1))
+    assert (found.stage, found.again) == (1, True)
+    assert str(found.error) == (
+        "stage 1 has not answered for 11 s (deadline 10 s): its process is stopped or its node is gone; "
+        "if that is healthy, raise run.deadline_s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("activity", "first_time", "factor"),
+    [("compute", False, 1.0), ("compute", True, FIRST_FACTOR), ("starting", False, FIRST_FACTOR)],
+)
+def test_stuck(activity, first_time, factor) -> None:
+    stage = partial(with_one, 2, activity=activity, first_time=first_time)
+    assert verdict(stage(activity_s=factor * DEADLINE_S - 1)) is WAIT
+    found = verdict(stage(activity_s=factor * DEADLINE_S + 1))
+    assert (found.kind, found.stage, found.again) == ("failed", 2, True)
+    assert str(found.error) == (
+        f"stage 2 has been busy with one action ({activity}) for {factor * DEADLINE_S + 1:.0f} s "
+        f"(deadline {factor * DEADLINE_S:.0f} s); if that is healthy, raise run.deadline_s"
+    )
+
+
+@pytest.mark.parametrize("activity", ["receive_wait", "send_wait", "barrier", "data", "checkpoint", "between"])
+def test_waiting_is_nobodys_fault(activity) -> None:
+    assert verdict(with_one(2, activity=activity, activity_s=1e4)) is WAIT

@@ -1,0 +1,180 @@
+"""What a resume may change, and what the run folder keeps so that it need not change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from alray.config.loading.load import dump_spec, load_spec
+from alray.config.sections.spec import Spec
+from alray.core.errors import CheckpointError, SpecError
+from alray.core.run_folder.data_identity import DataIdentity
+from alray.core.run_folder.records import PlanRecord
+from alray.core.run_folder.store import write_manifest
+from alray.runtime.planner.micro_batches import as_saved
+from alray.runtime.runner.resume import Resumed
+
+PICTURES = """
+name: resumed
+data: {source: synthetic, shape: [1, 4, 4], classes: 3, samples: 64, batch_size: 16}
+model:
+  components: [{block: mlp, widths: [8]}, {block: mlp, widths: [8], repeat: 2}, {block: linear, width: 4}]
+method: {kind: backpropagation}
+run: {steps: 4}
+"""
+TEXT = PICTURES.replace(
+    "{source: synthetic, shape: [1, 4, 4], classes: 3, samples: 64, batch_size: 16}",
+    "{source: text_folder, train: ., batch_size: 16}",
+).replace("components: [{block: mlp, widths: [8]},", "components: [{block: embedding, dim: 8},")
+ON_TWO = ("pipeline.stages=2",)
+"""`auto` is then 1f1b with four micro-batches."""
+
+
+def started(folder: Path, *overrides: str, text: str = PICTURES, old: bool = False) -> Path:
+    """The folder of a run that began with these overrides. old: as it was written before it kept micro-batches."""
+    (folder / "given.yaml").write_text(text)
+    spec = load_spec(folder / "given.yaml", overrides).spec
+    run_dir = folder / "run"
+    run_dir.mkdir()
+    (run_dir / "spec.yaml").write_text(dump_spec(spec if old else as_saved(spec)))
+    return run_dir
+
+
+def resumed(run_dir: Path, *overrides: str, allow_change: bool = False) -> Spec:
+    return Resumed.open(run_dir, list(overrides), allow_change=allow_change).spec
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize(
+    ("began", "overrides", "schedule"),
+    [
+        (ON_TWO, (), "1f1b"),
+        (ON_TWO, ("pipeline.stages=4",), "1f1b"),
+        (ON_TWO, ("pipeline.stages=1",), "1f1b"),
+        (ON_TWO, ("pipeline.schedule=gpipe", "pipeline.stages=3"), "gpipe"),
+        (ON_TWO, ("pipeline.schedule=interleaved_1f1b",), "interleaved_1f1b"),
+        (ON_TWO, ("pipeline.schedule=zero_bubble", "pipeline.virtual_stages=2"), "zero_bubble"),
+        (ON_TWO, ("pipeline.partition=[1,2,1]", "pipeline.in_flight=2"), "1f1b"),
+        ((), ("pipeline.schedule=naive", "pipeline.stages=2"), "naive"),
+        (("pipeline.schedule=naive", *ON_TWO), ("pipeline.schedule=single", "pipeline.stages=1"), "single"),
+    ],
+)
+def test_another_layout_keeps_the_micro_batches(tmp_path, old, began, overrides, schedule) -> None:
+    run_dir = started(tmp_path, *began, old=old)
+    before = load_spec(run_dir / "spec.yaml").spec
+    after = resumed(run_dir, *overrides)
+    assert (after.schedule, after.micro_batches) == (schedule, before.micro_batches)
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize(
+    ("began", "overrides", "change", "keep"),
+    [
+        (ON_TWO, ("pipeline.micro_batches=8",), "from 4 to 8", "gpipe pipeline.micro_batches=4"),
+        (ON_TWO, ("pipeline.micro_batches=auto",), "from 4 to auto", "gpipe pipeline.micro_batches=4"),
+        (ON_TWO, ("pipeline.schedule=naive",), "from 4 to 1", "gpipe pipeline.micro_batches=4"),
+        (
+            ON_TWO,
+            ("pipeline.schedule=single", "pipeline.stages=1"),
+            "from 4 to 1",
+            "gpipe pipeline.micro_batches=4",
+        ),
+        (ON_TWO, ("pipeline={stages: 4}",), "from 4 to 8", "gpipe pipeline.micro_batches=4"),
+        ((), ON_TWO, "from 1 to 4", "naive pipeline.micro_batches=null"),
+        (  # 16 micro-batches make no whole rounds on 3 stages, so these would have another number
+            ("pipeline.schedule=zero_bubble", "pipeline.micro_batches=16", *ON_TWO),
+            ("pipeline.stages=3", "data.batch_size=96"),
+            "from 16 to 6",
+            "gpipe pipeline.micro_batches=16",
+        ),
+    ],
+)
+def test_other_micro_batches_are_refused(tmp_path, old, began, overrides, change, keep) -> None:
+    run_dir = started(tmp_path, *began, old=old)
+    with pytest.raises(SpecError) as caught:
+        resumed(run_dir, *overrides)
+    assert f"`pipeline.micro_batches` {change} " in str(caught.value)
+    assert f"with pipeline.schedule={keep}, " in str(caught.value)
+    assert resumed(run_dir, *overrides, allow_change=True).name == "resumed"
+
+
+def test_the_mend_of_a_refusal_is_one(tmp_path) -> None:
+    """What the message says keeps the mini-batches as they were does so."""
+    run_dir = started(tmp_path, *ON_TWO)
+    hint = ("pipeline.schedule=gpipe", "pipeline.micro_batches=4")
+    for stages in range(1, 5):
+        assert resumed(run_dir, *hint, f"pipeline.stages={stages}").micro_batches == 4
+
+
+def test_text_is_padded_in_pipelines_alone(tmp_path) -> None:
+    run_dir = started(tmp_path, text=TEXT)
+    with pytest.raises(
+        SpecError, match=r"`pipeline.schedule` from single to naive .*schedule=single pipeline.stages=1"
+    ):
+        resumed(run_dir, "pipeline.schedule=naive", "pipeline.stages=2")
+    (tmp_path / "naive").mkdir()
+    run_dir = started(tmp_path / "naive", "pipeline.schedule=naive", "pipeline.stages=2", text=TEXT)
+    assert resumed(run_dir, "pipeline.stages=1").schedule == "naive"
+    with pytest.raises(SpecError, match=r"`pipeline.schedule` from naive to single .*schedule=naive"):
+        resumed(run_dir, "pipeline.schedule=single", "pipeline.stages=1")
+
+
+def test_only_schedules_that_cut_mini_batches_are_kept(tmp_path) -> None:
+    def kept(*overrides: str) -> tuple[str, object]:
+        pipeline = as_saved(load_spec(tmp_path / "given.yaml", overrides).spec).pipeline
+        return pipeline.schedule, pipeline.micro_batches
+
+    (tmp_path / "given.yaml").write_text(PICTURES)
+    assert kept(*ON_TWO) == ("1f1b", 4)
+    assert kept() == ("auto", None)
+    assert kept("pipeline.schedule=naive", *ON_TWO) == ("naive", None)
+    assert kept("method=associated_learning", *ON_TWO) == ("auto", None)
+
+
+def notes(run_dir: Path, *overrides: str, partition: tuple[int, ...], on_cpu: bool, device: str = "here") -> list[str]:
+    """What a resume of a run of two stages says of its weights."""
+    here = {"device": "here", "torch": "2", "brought_by": {}}
+    (run_dir / "checkpoints/step-00000001").mkdir(parents=True, exist_ok=True)
+    write_manifest(run_dir, step=1, epoch=0.2, samples=16, partition=(2, 2), files=(), environment=here)
+    resumed = Resumed.open(run_dir, list(overrides), allow_change=True)
+    return resumed.notes(SimpleNamespace(partition=partition), {**here, "device": device}, on_cpu=on_cpu)
+
+
+def test_a_resume_says_where_bits_may_differ(tmp_path) -> None:
+    run_dir = started(tmp_path, *ON_TWO)
+    assert notes(run_dir, partition=(2, 2), on_cpu=False) == []
+    assert notes(run_dir, partition=(1, 1, 2), on_cpu=True) == []
+    (rounding,) = notes(run_dir, "pipeline.stages=3", partition=(1, 1, 2), on_cpu=False)
+    assert "up to rounding" in rounding
+    assert "ran on `1f1b`, partition [2, 2], and continues with `1f1b`, partition [1, 1, 2]" in rounding
+    (elsewhere,) = notes(run_dir, partition=(2, 2), on_cpu=True, device="there")
+    assert "device was here, is there" in elsewhere
+    (otherwise,) = notes(run_dir, "pipeline.micro_batches=8", partition=(2, 2), on_cpu=True)
+    assert "`pipeline.micro_batches` from 4 to 8" in otherwise
+
+
+def test_a_damaged_summary_is_named(tmp_path) -> None:
+    run_dir = started(tmp_path)
+    (run_dir / "checkpoints/step-00000004").mkdir(parents=True)
+    write_manifest(run_dir, step=4, epoch=1.0, samples=64, partition=(4,), files=(), environment={})
+    (run_dir / "summary.json").write_text('{"status": "fin')
+    facts = SimpleNamespace(
+        identity=DataIdentity(train=64, validation=0, shape=(4,), classes="", words=None, contents=None)
+    )
+    with pytest.raises(CheckpointError, match=r"summary.json:1: not JSON: .*; restore it, or delete it"):
+        Resumed.open(run_dir, [], allow_change=False).finished(SimpleNamespace(total_steps=4, facts=facts), print)
+
+
+def test_a_damaged_plan_is_named_before_anything_is_trained(tmp_path) -> None:
+    run_dir = started(tmp_path)
+    damaged = PlanRecord(step=0, epoch=0.0, samples=0, time_s=0.0, plan={"stage_plans": ["not a plan"]})
+    (run_dir / "records.jsonl").write_text(damaged.model_dump_json() + "\n")
+    with pytest.raises(CheckpointError, match=r"records.jsonl: a plan in these records is damaged: "):
+        assert Resumed.open(run_dir, [], allow_change=False).spent_s
+
+
+def test_local_losses_have_the_same_bits_in_every_layout(tmp_path) -> None:
+    run_dir = started(tmp_path, "method=associated_learning", *ON_TWO)
+    assert notes(run_dir, partition=(1, 3), on_cpu=False) == []

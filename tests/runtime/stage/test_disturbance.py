@@ -1,0 +1,66 @@
+"""When replicas are slowed, and by how much."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from alray.config.sections.replicas import FixedDisturbance, RandomDisturbance
+from alray.runtime.stage.disturbance import added_seconds, slowdown
+
+FIXED = FixedDisturbance(workers=(1, 3), factor=3.0, epochs=(2, 6))
+RANDOM = RandomDisturbance(kind="random", factor=2.5)
+
+
+def course(disturbance: RandomDisturbance, worker: int, seed: int, epochs: int) -> list[float]:
+    return [slowdown(disturbance, worker, epoch, seed=seed) for epoch in range(epochs)]
+
+
+def test_without_one_nobody_is_slowed() -> None:
+    assert slowdown(None, 0, 0, seed=0) == 1.0
+
+
+def test_the_epochs_that_are_named_both_ends_included() -> None:
+    assert [slowdown(FIXED, 1, epoch, seed=0) for epoch in range(7)] == [1.0, 3.0, 3.0, 3.0, 3.0, 3.0, 1.0]
+    assert slowdown(FIXED, 3, 2, seed=9) == 3.0
+    assert slowdown(FIXED, 0, 2, seed=0) == slowdown(FIXED, 2, 2, seed=0) == 1.0
+
+
+def test_seconds_are_added_to_slowed_epochs_alone_and_drawn_for_each() -> None:
+    added = FixedDisturbance(workers=(1,), added_s=(5.0, 10.0), epochs=(2, 40))
+    drawn = [added_seconds(added, 1, epoch, seed=0) for epoch in range(41)]
+    assert drawn[0] == drawn[40] == added_seconds(added, 0, 3, seed=0) == 0.0
+    assert all(5.0 <= each <= 10.0 for each in drawn[1:40]) and len(set(drawn[1:40])) == 39
+    assert slowdown(added, 1, 3, seed=0) == 1.0 and added_seconds(FIXED, 1, 3, seed=0) == 0.0
+
+
+def test_bad_luck_is_a_function_of_seed_and_worker() -> None:
+    one = course(RANDOM, 0, 1, 60)
+    assert one == course(RANDOM, 0, 1, 60) and set(one) == {1.0, 2.5}
+    assert one != course(RANDOM, 1, 1, 60) and one != course(RANDOM, 0, 2, 60)
+
+
+def runs(least: int, most: int) -> set[int]:
+    """Lengths of all runs of bad luck that have an end; one may follow right upon another."""
+    rare = RandomDisturbance(kind="random", factor=2.0, chance=0.02, least_epochs=least, most_epochs=most)
+    lengths = set()
+    for worker in range(15):
+        seen = [(value, len(list(run))) for value, run in groupby(course(rare, worker, 0, 100))]
+        lengths |= {length for value, length in seen[:-1] if value > 1.0}
+    return lengths
+
+
+def test_bad_luck_lasts_from_the_least_to_the_most_epochs() -> None:
+    assert all(length % 3 == 0 for length in runs(3, 3))
+    assert min(runs(2, 5)) == 2 and runs(2, 5) >= {2, 3, 4, 5}
+
+
+def test_bad_luck_begins_as_often_as_the_chance_says() -> None:
+    """Of 3,000 epochs in which a worker is free; 0.1 has a standard deviation of 0.0055 then."""
+    brief = RandomDisturbance(kind="random", factor=2.0, chance=0.1, least_epochs=1, most_epochs=1)
+    drawn = [slowdown(brief, worker, epoch, seed=3) for worker in range(100) for epoch in range(30)]
+    assert 0.08 < sum(value > 1.0 for value in drawn) / len(drawn) < 0.12
+
+
+def test_certain_bad_luck_never_ends() -> None:
+    certain = RandomDisturbance(kind="random", factor=2.0, chance=1.0, least_epochs=4, most_epochs=20)
+    assert set(course(certain, 0, 0, 50)) == {2.0}

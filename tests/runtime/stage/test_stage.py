@@ -1,0 +1,176 @@
+"""A stage against plain torch: the same numbers, bit for bit."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from alray.core.errors import NonFiniteLoss
+from alray.runtime.stage.assemble import work_of
+from alray.runtime.stage.losses import all_finite, finite_values
+from alray.runtime.stage.work.backpropagation import Backpropagation
+from alray.runtime.stage.work.local_losses import LocalLosses
+
+from ..mini_batches import backward, forward
+
+BP = "method={kind: backpropagation}"
+
+
+def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    numbers = torch.Generator().manual_seed(step)
+    return torch.randn(8, 2, 8, 8, generator=numbers), torch.randint(0, 4, (8,), generator=numbers)
+
+
+def plain(stage, network) -> nn.Sequential:
+    """The same network as one module made by hand, with the same initial weights."""
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1, bias=False),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Conv2d(4, 6, 3, padding=1, bias=False),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(6 * 4 * 4, 4),
+    )
+    weights = [value for component in stage.components for value in component.weights().values()]
+    assert len(weights) == len(model.state_dict())
+    model.load_state_dict(dict(zip(model.state_dict(), weights, strict=True)))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "make"),
+    [
+        ("{kind: adam, lr: 0.01}", lambda p: torch.optim.Adam(p, lr=0.01, foreach=False)),
+        ("{kind: sgd, lr: 0.05, momentum: 0.9}", lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, foreach=False)),
+    ],
+)
+def test_backpropagation_equals_a_plain_loop(make_network, optimizer, make):
+    network = make_network(BP, f"optimizer={optimizer}", "method.label_smoothing=0.1")
+    stage = work_of([network.component(index, "cpu") for index in range(2)])
+    assert isinstance(stage, Backpropagation)
+    model = plain(stage, network)
+    plain_optimizer = make(model.parameters())
+    rate = plain_optimizer.param_groups[0]["lr"]
+    for step in range(1, 6):
+        s, labels = batch(step)
+        assert forward(stage, {"s": s, "labels": labels}, step) == {}
+        losses = backward(stage)
+        stage.update(rate, rate)
+        plain_optimizer.zero_grad()
+        loss = functional.cross_entropy(model(s), labels, label_smoothing=0.1)
+        loss.backward()
+        plain_optimizer.step()
+        assert list(losses) == [1] and torch.equal(losses[1]["cross_entropy"], loss)
+    mine = [value for component in stage.components for value in component.weights().values()]
+    assert all(torch.equal(left, right) for left, right in zip(mine, model.state_dict().values(), strict=True))
+    stage.evaluation_mode(True)
+    model.eval()
+    _, (scores,) = stage.infer_up({"s": batch(9)[0]}, 5, 0)
+    with torch.no_grad():
+        assert torch.equal(scores, model(batch(9)[0]))
+
+
+def test_the_rate_of_label_chains_is_nothing_to_backpropagation(make_network):
+    network = make_network(BP)
+    stages = [work_of([network.component(index, "cpu") for index in range(2)]) for _ in range(2)]
+    for stage, label_lr in zip(stages, (0.0, 7.0), strict=True):
+        s, labels = batch(1)
+        forward(stage, {"s": s, "labels": labels}, 1)
+        backward(stage)
+        stage.update(0.01, label_lr)
+    for mine, other in zip(stages[0].components, stages[1].components, strict=True):
+        assert all(torch.equal(mine.weights()[name], value) for name, value in other.weights().items())
+
+
+def test_losses_are_named_by_component_and_loss(make_network):
+    network = make_network("model.components=[{block: vgg, channels: [4], repeat: 3}]")
+    stage = work_of([network.component(index, "cpu") for index in (1, 2)])
+    assert isinstance(stage, LocalLosses)
+    below = work_of([network.component(0, "cpu")])
+    s, labels = batch(1)
+    forward(stage, forward(below, {"s": s, "labels": labels}, 1), 1)
+    losses = backward(stage)
+    assert {index: sorted(named) for index, named in losses.items()} == {
+        1: ["associated", "autoencoder"],
+        2: ["associated", "autoencoder"],
+    }
+
+
+@pytest.mark.parametrize("method", ["method.label_dim=5", BP])
+def test_evaluation_mode_is_of_every_module_and_can_be_left(make_network, method):
+    network = make_network(method)
+    stage = work_of([network.component(index, "cpu") for index in range(2)])
+    assert all(module.training for component in stage.components for module in component.modules())
+    stage.evaluation_mode(True)
+    assert not any(module.training for component in stage.components for module in component.modules())
+    before = [value.clone() for component in stage.components for value in component.weights().values()]
+    stage.infer_up({"s": batch(1)[0]}, 1, 0)
+    after = [value for component in stage.components for value in component.weights().values()]
+    assert all(torch.equal(left, right) for left, right in zip(before, after, strict=True))
+    stage.evaluation_mode(False)
+    assert all(module.training for component in stage.components for module in component.modules())
+
+
+def test_an_evaluation_between_mini_batches_does_not_change_the_training(make_network):
+    network = make_network()
+    ends = []
+    for evaluates in (False, True):
+        stage = work_of([network.component(index, "cpu") for index in range(2)])
+        for step in range(1, 4):
+            s, labels = batch(step)
+            forward(stage, {"s": s, "labels": labels}, step)
+            backward(stage)
+            stage.update(0.01, 0.01)
+            if evaluates:
+                stage.evaluation_mode(True)
+                stage.infer_up({"s": s}, step, 0)
+                stage.evaluation_mode(False)
+        ends.append([value for component in stage.components for value in component.weights().values()])
+    assert all(torch.equal(left, right) for left, right in zip(*ends, strict=True))
+
+
+def test_float64_runs_in_float64(make_network):
+    network = make_network("run.precision=float64")
+    stage = work_of([network.component(index, "cpu") for index in range(2)])
+    s, labels = batch(1)
+    passed_on = forward(stage, {"s": s.double(), "labels": labels}, 1)
+    assert {value.dtype for value in passed_on.values()} == {torch.float64}
+    assert all(loss.dtype == torch.float64 for named in backward(stage).values() for loss in named.values())
+
+
+class Readings(TorchDispatchMode):
+    """Counts how often the host reads a number of a tensor: on a GPU, how often it waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_all_losses_of_a_mini_batch_are_read_at_once():
+    losses = {0: {"associated": torch.tensor(0.1), "autoencoder": torch.tensor(2.0, dtype=torch.float64)}}
+    losses |= {1: {"associated": torch.tensor(0.3).to(torch.bfloat16)}}
+    expected = {index: {name: float(loss) for name, loss in named.items()} for index, named in losses.items()}
+    with Readings() as readings:
+        assert finite_values(losses, 1) == expected
+    assert readings.count <= 1
+    with Readings() as readings:
+        assert all_finite([torch.tensor(1.0)] * 5) and not all_finite([torch.tensor(1.0), torch.tensor(math.nan)])
+    assert readings.count <= 2
+    losses[1]["associated"] = torch.tensor(math.inf)
+    with pytest.raises(NonFiniteLoss, match="component 1: the associated loss is inf at mini-batch 7"):
+        finite_values(losses, 7)
+    with pytest.raises(NonFiniteLoss, match="of one sample; a loss that compares samples needs two"):
+        finite_values(losses, 7, 1)
+    assert finite_values({}, 1) == {}
