@@ -16,7 +16,7 @@ from typing import Any
 from alray.config.sections.spec import Spec
 from alray.config.study.load import LoadedStudy, load_study
 from alray.config.study.trials import Trial
-from alray.core.run_folder.metrics import ACCURACY
+from alray.core.metric import ACCURACY
 from alray.core.run_folder.records import Best, Exit, Scores, Summary
 from alray.studies.records import Reached, Times, TrialRecord
 from alray.studies.results import Results

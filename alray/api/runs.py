@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from alray.inference.export import Exported, Format
     from alray.inference.generation import Generated
     from alray.inference.requests import Evaluated
-    from alray.models.tasks.task import Prediction
+    from alray.models.task import Prediction
 
 RecordKind = Literal["step", "stage", "evaluation", "checkpoint", "event", "plan"]
 _RECORD_KINDS: tuple[str, ...] = get_args(RecordKind)

@@ -14,12 +14,15 @@ def methods(*, json: Json = False) -> None:
     A spec names one of them as `method`. The names that installed packages bring to specs come last.
     """
     with terminal(as_json=json) as streams:
+        from alray.config.sections.kinds import KINDS
         from alray.config.sections.method import BUILT_IN, METHODS
-        from alray.config.sections.packages import GROUPS, brought
+        from alray.config.sections.packages import BLOCKS, SOURCES, brought
+        from alray.config.sections.packages import METHODS as METHOD_GROUP
         from alray.config.sections.section import listed
 
         known = {kind: METHODS[kind] for kind in BUILT_IN}
-        of_packages = [each for group in GROUPS for found in brought(group).values() for each in found]
+        groups = [METHOD_GROUP, BLOCKS, SOURCES, *(kind.group for kind in KINDS if kind.group is not None)]
+        of_packages = [each for group in groups for found in brought(group).values() for each in found]
         if json:
             streams.answer(
                 {
@@ -31,7 +34,7 @@ def methods(*, json: Json = False) -> None:
                             "travels": each.travels,
                             "local_losses": each.local_losses,
                             "compares_samples": each.compares_samples(),
-                            "tasks": list(each.tasks),
+                            "tasks": list(each.known_tasks()),
                             "every_depth": each.every_depth,
                             "source": each.source,
                         }
@@ -47,7 +50,7 @@ def methods(*, json: Json = False) -> None:
                 [
                     ("trains by", each.trains),
                     ("travels", each.travels),
-                    ("learns", listed(each.tasks, "and")),
+                    ("learns", listed(each.known_tasks(), "and")),
                     ("compares", "the samples of a mini-batch" if each.compares_samples() else "no samples"),
                     ("routes", "every depth" if each.every_depth else "the whole network"),
                     ("source", each.source),

@@ -41,7 +41,7 @@ def evaluate(
     with terminal(as_json=json) as streams:
         wanted = _depth(depth)
         _require_run(folder)
-        from alray.core.run_folder.metrics import ACCURACY
+        from alray.core.metric import ACCURACY
         from alray.core.run_folder.records import DepthScores
         from alray.inference.requests import evaluate_run
         from alray.inference.weights import RequestedWeights

@@ -11,7 +11,7 @@ from alray.config.sections.expected import Expected
 from alray.data.source import generator
 from alray.data.split import Augment, EpochPosition, Split
 from alray.data.vocabulary import PADDING, SPECIALS, Vocabulary
-from alray.models.tasks.task import LearningTask
+from alray.models.task import LearningTask
 
 
 class AssumedSplit(Split):

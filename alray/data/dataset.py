@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from alray.config.sections.own_code import OwnCode
-from alray.config.sections.task import CLASSIFICATION, Classification, Regression, TaskSection
+from alray.config.sections.task import TASKS, TaskSection
 from alray.core.errors import DataError, DataMissing
 from alray.core.randomness.generators import put_back, seed_all
 from alray.core.run_folder.data_identity import DataIdentity
@@ -27,7 +27,7 @@ from alray.data.preparation import prepared_sets
 from alray.data.registry import make_source
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet, TextSet, TextSource, generator
 from alray.data.split import SampleSplit, Split, own_entry
-from alray.models.tasks.task import LearningTask, make_task
+from alray.models.task import LearningTask, make_task
 
 if TYPE_CHECKING:
     from alray.config.sections import data as spec
@@ -197,7 +197,7 @@ def open_data(
     *,
     seed: int,
     load: Callable[[str], Any],
-    task: TaskSection = CLASSIFICATION,
+    task: TaskSection | None = None,
     fixed_length: bool = False,
     for_plan: bool = False,
 ) -> Dataset:
@@ -208,13 +208,14 @@ def open_data(
 
     Args:
         load: turns a reference `python:package.module.Class` into that class.
-        task: what the labels are for.
+        task: what the labels are for; None: classes.
         fixed_length: whether all mini-batches of text have the largest width.
         for_plan: data that are not there may be left out if their sizes are known; nothing is downloaded for them.
 
     Raises:
         DataError: if data is missing, damaged, too small for one mini-batch, or other than `data.assume` says.
     """
+    task = TASKS.default_section() if task is None else task
     if for_plan and not data_spec.expected.lacking:
         return _for_plan(data_spec, seed, load, task, fixed_length)
     try:
@@ -257,7 +258,7 @@ def _open(
         return _opened_data(data_spec, seed, load, task, fixed_length)
 
 
-def check_pictures(data_spec: spec.DataSection, load: Callable[[str], Any], task: TaskSection = CLASSIFICATION) -> None:
+def check_pictures(data_spec: spec.DataSection, load: Callable[[str], Any], task: TaskSection) -> None:
     """Open the header of every picture file that training would read. Raises one DataError for all broken ones.
 
     A user's source is left out: only the source itself knows its files.
@@ -504,7 +505,7 @@ def _require_train(samples: SomeSet | None) -> SomeSet:
 
 def _class_numbers(samples: SampleSet, section: TaskSection) -> Tensor | None:
     """The class of each sample, [N] int64; None if samples have none, or only reading a sample says it."""
-    if not isinstance(section, Classification) or not isinstance(samples, TensorSet | PictureSet | HubPictures):
+    if section.label != "class" or not isinstance(samples, TensorSet | PictureSet | HubPictures):
         return None
     labels = torch.as_tensor(samples.labels)
     return labels if labels.dtype == torch.int64 and labels.ndim == 1 else None
@@ -612,7 +613,7 @@ def _require_images_to_augment(data_spec: spec.DataSection, shape: tuple[int, ..
 def _target_normalisation(section: TaskSection, source: Source) -> Normalisation | None:
     """How the targets of a regression are standardised. Raises DataError if the source says it of other targets."""
     found = source.target_normalisation
-    if found is None or not isinstance(section, Regression) or not section.standardise:
+    if found is None or not section.standardises:
         return None
     if not len(found.mean) == len(found.std) == len(source.classes):
         raise DataError(

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from alray.config.sections.task import Regression, TaskSection
+from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError
 from alray.data.class_folders import class_folders, class_of, require_files, require_known
 from alray.data.class_labels import (
@@ -26,7 +26,7 @@ from alray.data.csv_file import COMMAS, CsvForm, csv_records
 from alray.data.numeric_labels import numeric_cell, require_labels, standardisation_of, type_of
 from alray.data.picture import BY_DEFAULT, Picture, PictureFiles, Reading, read_image
 from alray.data.source import Normalisation, Source, SplitName
-from alray.models.tasks.task import Label
+from alray.models.task import Label
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class ImagesWithTargets(Source):
         self.picture = Picture((3, *size), size, reading=reading)
         names, _, labels = self._read("train", train)
         self._names = names
-        if isinstance(task, Regression):
+        if task.label == "numbers":
             self.target_normalisation = standardisation_of(labels.numpy())
 
     @property

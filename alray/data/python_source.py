@@ -16,7 +16,7 @@ from alray.core.errors import DataError
 from alray.data.picture import resize
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TextSet, TextSource
 from alray.data.text_file import equal_line_ends
-from alray.models.tasks.task import Label
+from alray.models.task import Label
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from alray.config.sections.own_code import OwnCode, reference_to
 from alray.config.sections.packages import SOURCES as GROUP
-from alray.config.sections.task import CLASSIFICATION, Classification, TaskSection
+from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError
 from alray.data.csv_file import CsvForm
 from alray.data.picture import Reading
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from alray.config.sections import data as spec
 
 
-def make_source(
-    data_spec: spec.DataSection, load: Callable[[str], Any], task: TaskSection = CLASSIFICATION
-) -> Source | TextSource:
+def make_source(data_spec: spec.DataSection, load: Callable[[str], Any], task: TaskSection) -> Source | TextSource:
     """Make the source that a spec names. `load` turns a reference, as from `reference_to`, into that class.
 
     Args:
@@ -53,7 +51,7 @@ def _synthetic(data_spec: spec.Synthetic, task: TaskSection) -> Source:
         classes=data_spec.classes,
         samples=data_spec.samples,
         size=data_spec.size,
-        task=task,
+        label=task.label,
     )
 
 
@@ -61,7 +59,7 @@ def _image_folder(data_spec: spec.ImageFolder, task: TaskSection) -> Source:
     from alray.data.image_folder import ImageFolder, ImagesWithTargets
 
     assert data_spec.size is not None
-    if not isinstance(task, Classification):
+    if task.label != "class":
         return ImagesWithTargets(
             train=data_spec.train,
             test=data_spec.test,
@@ -176,7 +174,7 @@ def _table(data_spec: spec.Table, task: TaskSection) -> Source:
             data_spec.header,
             data_spec.label_column,
             data_spec.columns,
-            None if isinstance(task, Classification) else data_spec.label_columns or (),
+            None if task.label == "class" else data_spec.label_columns or (),
             form=CsvForm(data_spec.delimiter, data_spec.decimal),
         ),
         classes=data_spec.classes,

@@ -14,7 +14,7 @@ from torch import Tensor
 from alray.core.errors import DataError
 from alray.core.randomness.seeds import derive_seed
 from alray.data.picture import Picture
-from alray.models.tasks.task import Label
+from alray.models.task import Label
 
 
 def generator(seed: int, *purpose: str | int) -> torch.Generator:

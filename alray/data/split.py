@@ -15,7 +15,7 @@ from alray.config.user_code import named
 from alray.core.errors import DataError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.data.source import Normalisation, SampleSet, TensorSet
-from alray.models.tasks.task import Label, LearningTask
+from alray.models.task import Label, LearningTask
 
 #: From a sample in 0..1 and its position in the mini-batch to the augmented sample of the same shape.
 Augment = Callable[[Tensor, int], Tensor]

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from alray.config.sections.task import CLASSIFICATION, Classification, MultiLabel, TaskSection
+from alray.config.sections.task import Label
 from alray.core.errors import DataError
 from alray.data.picture import Picture, resize
 from alray.data.source import Normalisation, Source, SplitName, TensorSet, generator
@@ -35,7 +35,7 @@ class Synthetic(Source):
         classes: int,
         samples: int,
         size: tuple[int, int] | None = None,
-        task: TaskSection = CLASSIFICATION,
+        label: Label = "class",
     ) -> None:
         """
         Args:
@@ -64,13 +64,13 @@ class Synthetic(Source):
         self._shape = tuple(shape)
         self.picture = Picture(self._shape, self._shape[1:])
         self._num_classes = classes
-        self._task = task
+        self._label = label
         self._num_train = samples
         self.normalisation = Normalisation(mean=(0.5,) * shape[0], std=(0.25,) * shape[0])
 
     @property
     def classes(self) -> tuple[str, ...]:
-        kind = {"multi_label": "label", "regression": "target"}.get(self._task.kind, "class")
+        kind = {"flags": "label", "numbers": "target"}.get(self._label, "class")
         return tuple(f"{kind}_{number}" for number in range(self._num_classes))
 
     def open(self, split: SplitName) -> TensorSet:
@@ -81,7 +81,7 @@ class Synthetic(Source):
             noise = torch.randn(_BLOCK, *self._shape, generator=generator(_SEED, split, number))
             block.copy_(noise[: len(block)])
         patterns = self._patterns()
-        if not isinstance(self._task, Classification):
+        if self._label != "class":
             return self._with_vectors(samples, patterns, split)
         for block, block_labels in zip(samples.split(_BLOCK), labels.split(_BLOCK), strict=True):
             block.mul_(0.15).add_(patterns[block_labels], alpha=0.15).add_(0.5).clamp_(0.0, 1.0)
@@ -95,7 +95,7 @@ class Synthetic(Source):
         """
         drawn = generator(_SEED, split, "labels")
         labels = torch.randn(len(samples), self._num_classes, generator=drawn)
-        if isinstance(self._task, MultiLabel):
+        if self._label == "flags":
             labels = (labels > 0).to(torch.float32)
         signal = (labels @ patterns.flatten(1)).view(samples.shape) / math.sqrt(self._num_classes)
         return TensorSet(samples.mul_(0.15).add_(signal, alpha=0.15).add_(0.5).clamp_(0.0, 1.0), labels)

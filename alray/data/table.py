@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from alray.config.sections.task import CLASSIFICATION, Regression, TaskSection
+from alray.config.sections.task import TASKS, TaskSection
 from alray.core.errors import DataError, DataMissing
 from alray.data.class_labels import (
     MOST_SHOWN,
@@ -188,12 +188,12 @@ class Table(Source):
         test: Path | None,
         layout: Layout | None = None,
         classes: Sequence[str] | None = None,
-        task: TaskSection = CLASSIFICATION,
+        task: TaskSection | None = None,
     ) -> None:
         """Read the training file. Raises DataError, with file and line, if a file is missing or damaged."""
         self._files: dict[SplitName, Path | None] = {"validation": validation, "test": test}
         self._layout = layout or Layout()
-        self._task = task
+        self._task = TASKS.default_section() if task is None else task
         listed = train.parent / "classes.txt"
         names = tuple(classes) if classes else listed_classes(listed) if listed.is_file() else None
         self._train = _read(train, "data.train", self._layout)
@@ -201,7 +201,7 @@ class Table(Source):
         self.notes = self._train.notes
         self._type, self._target_type = type_of(self._train.samples), type_of(self._train.numeric_labels)
         self.normalisation = standardisation_of(self._samples_of(self._train))
-        if isinstance(task, Regression):
+        if self._task.label == "numbers":
             self.target_normalisation = standardisation_of(self._labels_of(self._train))
 
     @property

@@ -16,8 +16,9 @@ from torch import Tensor
 from alray.core.errors import DataError
 from alray.data import progress
 from alray.data.huggingface import load_tokenizer, require_hub
-from alray.models.tasks.next_token import END
 
+END = 0
+"""The token after each document. It is no part of the text."""
 UNKNOWN = "\ufffd"
 """The character that stands for any other one."""
 _TYPES = (("B", numpy.uint8), ("H", numpy.uint16), ("i", numpy.int32))

@@ -18,7 +18,7 @@ from alray.data.split import as_float
 from alray.inference.prediction import document
 from alray.inference.route_header import HEADER, RouteHeader, TextForm, TokenForm, parse_header
 from alray.models.blocks.embedding import PADDING
-from alray.models.tasks.task import Prediction, make_task
+from alray.models.task import Prediction, make_task
 
 
 class ExportedRoute:

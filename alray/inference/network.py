@@ -23,7 +23,7 @@ from alray.inference.data_locations import OPTION, how_to_name, spec_of
 from alray.inference.prediction import document
 from alray.inference.weights import LAST, RequestedWeights, find_weights
 from alray.models.route import Route, route_of
-from alray.models.tasks.task import Prediction
+from alray.models.task import Prediction
 from alray.runtime.device import devices
 from alray.runtime.stage.assemble import work_of
 from alray.runtime.stage.assignment import start_from

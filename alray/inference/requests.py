@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from alray.core.errors import RequestError
-from alray.core.run_folder.metrics import ACCURACY, Metric
+from alray.core.metric import ACCURACY, Metric
 from alray.core.run_folder.records import DepthScores
 from alray.core.storage.location import Location, require_no_links
 from alray.inference.data_locations import OPTION
@@ -17,7 +17,7 @@ from alray.inference.generation import Generated, generate
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_costs import RouteCost, measure_routes
 from alray.inference.weights import LAST, RequestedWeights, Weights
-from alray.models.tasks.task import Prediction
+from alray.models.task import Prediction
 
 
 @dataclass(frozen=True)

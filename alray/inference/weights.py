@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from alray.core.errors import CheckpointError, RequestError
-from alray.core.run_folder.metrics import ACCURACY, METRICS
+from alray.core.metric import ACCURACY
+from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.store import manifests, standing_of
 from alray.core.storage.location import Location
 

@@ -28,8 +28,7 @@ from alray.models.methods.method import Method, Task, make_method
 from alray.models.own_state import Owners, require_untouched_buffers
 from alray.models.precision import LOWERED, lower
 from alray.models.shape import Shape
-from alray.models.tasks.classification import MixedClassification
-from alray.models.tasks.task import LearningTask, make_task
+from alray.models.task import LearningTask, make_task
 from alray.planning.schedules.table import SCHEDULES
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bf16": torch.float32}
@@ -409,9 +408,8 @@ class Network:
 
 def _learning(spec: Spec, classes: int, sample: Shape, load: Callable[[str], Any]) -> LearningTask:
     """The task, with labels as they are in training."""
-    if spec.data.mix is not None:
-        return MixedClassification(spec.task, classes, sample)
-    return make_task(spec.task, classes, sample, load)
+    task = make_task(spec.task, classes, sample, load)
+    return task if spec.data.mix is None else task.of_mixed_samples()
 
 
 @contextmanager

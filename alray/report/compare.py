@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from alray.config.loading.yaml_text import read_yaml
 from alray.core.errors import RequestError, SpecError
-from alray.core.run_folder.metrics import Metric
+from alray.core.metric import Metric
 from alray.core.run_folder.records import Best, EvaluationRecord, Record, StageRecord, StepRecord
 from alray.core.run_folder.store import has_checkpoint
 from alray.core.storage.location import Location

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from alray import __version__
-from alray.core.run_folder.metrics import Metric
+from alray.core.metric import Metric
 from alray.core.run_folder.records import EvaluationRecord
 from alray.report.compare import ComparedRun, ComparedSplit, Comparison, Group
 from alray.report.compare_tables import (

@@ -9,7 +9,8 @@ from math import isfinite
 from typing import Any
 
 from alray.core.counting import counted
-from alray.core.run_folder.metrics import ACCURACY, METRICS, Metric
+from alray.core.metric import ACCURACY, Metric
+from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import WARM_UP_STEPS, EvaluationRecord, StepRecord
 from alray.planning.prediction.plan import Plan
 from alray.report.attempts import Timed, timed_with

@@ -12,7 +12,8 @@ import numpy as np
 
 from alray import __version__
 from alray.core.errors import printable
-from alray.core.run_folder.metrics import ACCURACY, METRICS, Metric
+from alray.core.metric import ACCURACY, Metric
+from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import (
     AttemptSummary,
     Best,

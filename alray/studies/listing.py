@@ -14,7 +14,8 @@ from alray.config.loading.load import read_document
 from alray.config.sections.method import METHODS
 from alray.core.counting import counted
 from alray.core.errors import AlrayError, RequestError
-from alray.core.run_folder.metrics import ACCURACY, METRICS, Metric
+from alray.core.metric import ACCURACY, Metric
+from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import read_environment, read_summary
 from alray.core.run_folder.store import never_began
 from alray.core.storage.location import Location

@@ -18,7 +18,7 @@ from optuna.trial import TrialState
 from alray.config.study.load import LoadedStudy
 from alray.config.study.space import Distribution
 from alray.config.study.trials import Trial, search_seed, with_values
-from alray.core.run_folder.metrics import ACCURACY
+from alray.core.metric import ACCURACY
 from alray.studies.folder import StudyFolder
 from alray.studies.records import TrialRecord
 

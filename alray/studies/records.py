@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt
 
-from alray.core.run_folder.metrics import ACCURACY, Metric
+from alray.core.metric import ACCURACY, Metric
 from alray.core.run_folder.records import Exit, Scores, Summary
 from alray.core.storage.json_file import read_json
 

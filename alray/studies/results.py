@@ -12,7 +12,7 @@ from typing import Any
 from alray.config.loading.load import read_document
 from alray.config.study.points import label_of, series_label
 from alray.config.study.section import Study
-from alray.core.run_folder.metrics import Metric
+from alray.core.metric import Metric
 from alray.core.run_folder.records import Record, effective, read
 from alray.studies.records import TrialRecord, metric_of
 from alray.studies.scaling import Scaling, scaling_of, with_gains

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from alray.config.study.points import in_words, label_of, named, parts_of, value_text
 from alray.config.study.section import VARIANT
-from alray.core.run_folder.metrics import ACCURACY, Metric
+from alray.core.metric import ACCURACY, Metric
 from alray.core.run_folder.records import Summary
 from alray.report.flat import flat
 from alray.report.same_weights import Weights

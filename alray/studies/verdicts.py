@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from alray.config.study.points import in_words, label_of
 from alray.config.study.section import Verdict
-from alray.core.run_folder.metrics import Metric
+from alray.core.metric import Metric
 from alray.report.figure import Exhibit
 from alray.report.table import CellValue, Column, Numbers
 from alray.studies.batch_size import Regimes

@@ -34,14 +34,14 @@ from alray.cli.summary_text import summary_rows
 from alray.cli.terminal import Terminal
 from alray.config.loading.yaml_text import write_yaml
 from alray.core.errors import RequestError
-from alray.core.run_folder.metrics import ACCURACY
+from alray.core.metric import ACCURACY
 from alray.core.run_folder.records import Best, DepthScores, Failure, Scores
 from alray.inference import requests
 from alray.inference.export import Exported
 from alray.inference.requests import Evaluated
 from alray.inference.route_costs import RouteCost
 from alray.inference.weights import Weights
-from alray.models.tasks.classification import ClassPrediction
+from alray.parts.tasks.classification.task import ClassPrediction
 from alray.planning.prediction.compare import compare_plans
 from alray.planning.prediction.fit import Fit
 from alray.report.lanes import whole

@@ -24,9 +24,9 @@ from alray.inference.exported import ExportedRoute
 from alray.inference.generation import generate
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import TokenForm
-from alray.models.tasks.next_token import END
-from alray.models.tasks.task import make_task
+from alray.models.task import make_task
 from alray.orchestrate import Finished
+from alray.parts.tasks.next_token.task import END
 from alray.runtime.planner.planning import Planner
 from alray.runtime.stage.workload import Workload
 

@@ -11,7 +11,8 @@ from typing import Self, TextIO
 from alray.api.console.interrupts import Interrupts
 from alray.api.console.layout import Page
 from alray.core.counting import counted
-from alray.core.run_folder.metrics import ACCURACY, METRICS
+from alray.core.metric import ACCURACY
+from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import EvaluationRecord, EventRecord, Record
 from alray.planning.prediction.plan import Plan
 from alray.report.progress import Progress, computing_text, progress_text

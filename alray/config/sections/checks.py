@@ -26,7 +26,6 @@ from alray.config.sections.run import LENGTHS
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
 from alray.config.sections.task import DEFAULT as DEFAULT_TASK
-from alray.config.sections.task import OwnTask
 from alray.core.counting import counted
 from alray.planning.schedules.micro_batches import Fault, batch_size_fault, micro_batch_norm_fault
 from alray.planning.schedules.partition_rules import partition_faults, stage_faults
@@ -222,11 +221,13 @@ def mixed_labels_are_shares_of_classes(spec: Spec) -> Iterator[Finding]:
 def method_knows_task(spec: Spec) -> Iterator[Finding]:
     """Some methods learn classes only. Of a user's own method its class says what it learns."""
     task, method = spec.task.kind, spec.method
-    if spec.task.like not in method.tasks:
-        knowing = [kind for kind, section in METHODS.items() if kind != OPEN_TAG and spec.task.like in section.tasks]
+    if spec.task.like not in method.known_tasks():
+        knowing = [
+            kind for kind, section in METHODS.items() if kind != OPEN_TAG and spec.task.like in section.known_tasks()
+        ]
         yield (
             ("method", "kind"),
-            f"{method.kind} does not know the task {task}, only {listed(method.tasks, 'and')}",
+            f"{method.kind} does not know the task {task}, only {listed(method.known_tasks(), 'and')}",
             f"choose {listed(knowing)}",
         )
     if task == DEFAULT_TASK:
@@ -254,10 +255,10 @@ def method_knows_task(spec: Spec) -> Iterator[Finding]:
 def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
     """Many sources have classes only. A task of one's own says of the labels themselves whether it takes them."""
     data, task = spec.data, spec.task.kind
-    fits = data.tasks != ("next_token",) if isinstance(spec.task, OwnTask) else task in data.tasks
+    fits = data.suits(spec.task)
     if not fits or (task != DEFAULT_TASK and getattr(data, "text", None) is not None):
         what = data.source if not fits else "text"
-        others = [kind for kind, section in SOURCES.items() if kind != OPEN_TAG and spec.task.like in section.tasks]
+        others = [kind for kind, section in SOURCES.items() if kind != OPEN_TAG and section.suits(spec.task)]
         yield (
             ("data", "source"),
             f"{what} has classes, and no labels for the task {task}",

@@ -37,8 +37,7 @@ from alray.config.sections.section import (
     nearest,
     refusal,
 )
-from alray.config.sections.task import DEFAULT as DEFAULT_TASK
-from alray.config.sections.task import LABELLED
+from alray.config.sections.task import Label, TaskSection
 
 ImageSize = Annotated[
     Annotated[PositiveInt, Tag("side")]
@@ -55,6 +54,10 @@ class Normalise(Section):
     """Mean of each channel, such as [0.485, 0.456, 0.406]."""
     deviation: Annotated[tuple[PositiveFloat, ...], Field(strict=False, min_length=1)]
     """Standard deviation of each channel, such as [0.229, 0.224, 0.225]."""
+
+
+NUMERIC: tuple[Label, ...] = ("class", "flags", "numbers")
+"""The labels that a row of numbers may be."""
 
 
 class Assume(Section):
@@ -92,8 +95,8 @@ class Mix(Section):
 class DataSection(Section):
     """The keys of every data source."""
 
-    tasks: ClassVar[tuple[str, ...]] = (DEFAULT_TASK,)
-    """The kinds of task that the source has labels for."""
+    labels: ClassVar[tuple[Label, ...]] = ("class",)
+    """What labels the samples may have."""
 
     source: str
     """Name of the data source."""
@@ -125,6 +128,12 @@ class DataSection(Section):
     assume: Assume | None = None
     """Sizes of the data for `alray plan` and `alray fit` where the data are not there. null: those that the kind of the
     source has, if it has any."""
+
+    @classmethod
+    def suits(cls, task: TaskSection) -> bool:
+        """Whether the source may have labels for a task. A task of one's own says of the labels themselves whether it
+        takes them."""
+        return cls.labels != ("tokens",) if task.label == "own" else task.label in cls.labels
 
     @property
     def of_kind(self) -> Expected:
@@ -200,7 +209,7 @@ class Digits(DataSection):
 class Synthetic(DataSection):
     """Artificial samples, for tests and timings: the pattern of a class plus random noise."""
 
-    tasks = LABELLED
+    labels = NUMERIC
 
     source: Literal["synthetic"]
     """`synthetic`."""
@@ -309,7 +318,7 @@ class ImageFolder(PictureSection, OwnValidationSection):
     """Image files on disk, with one folder for each class; or with a table of labels or targets, for other tasks than
     classification."""
 
-    tasks = LABELLED
+    labels = NUMERIC
 
     source: Literal["image_folder"]
     """`image_folder`."""
@@ -503,7 +512,7 @@ class Table(OwnValidationSection):
     normalised by its mean and its standard deviation in the training file, and so are the targets of a regression.
     """
 
-    tasks = LABELLED
+    labels = NUMERIC
 
     source: Literal["table"]
     """`table`."""
@@ -591,7 +600,7 @@ class TokenText(DataSection):
     epoch.
     """
 
-    tasks = ("next_token",)
+    labels = ("tokens",)
 
     source: Literal["text"]
     """`text`."""
@@ -723,7 +732,7 @@ class OwnData(OwnCode, DataSection):
 
     model_config = ConfigDict(extra="allow")
 
-    tasks = LABELLED
+    labels = NUMERIC
 
     source: Annotated[Name, OfPackage(GROUP)]
     """The class, as `python:package.module.Class`, or the name that an installed package gives it."""

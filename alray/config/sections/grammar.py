@@ -12,6 +12,7 @@ from pydantic import Discriminator, Tag
 from pydantic.fields import FieldInfo
 
 from alray.config.sections.choice import OPEN_TAG, ByShape, Choice
+from alray.config.sections.kind import Kind
 from alray.config.sections.paths import Path
 from alray.config.sections.section import Section
 from alray.config.sections.spec import Spec
@@ -206,6 +207,9 @@ def bare(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
 def _arms(annotation: Any) -> dict[str, Any] | None:
     """Return the members of a tagged union by tag, or None if this is not one."""
     core, metadata = bare(annotation)
+    for item in metadata:
+        if isinstance(item, Kind):
+            return dict(item.members)
     if not any(isinstance(item, Discriminator) for item in metadata):
         return None
     arms = {}
@@ -219,6 +223,8 @@ def _arms(annotation: Any) -> dict[str, Any] | None:
 def choice_of(annotation: Any) -> Choice | ByShape | None:
     """Return how a value selects a member of a tagged union, or None if this is not one."""
     for item in bare(annotation)[1]:
+        if isinstance(item, Kind):
+            return item.choice
         if isinstance(item, Discriminator) and isinstance(item.discriminator, Choice | ByShape):
             return item.discriminator
     return None

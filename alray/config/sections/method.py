@@ -30,8 +30,8 @@ class MethodSection(Section):
     """Whether every component learns from its own losses, so that no gradient travels between components."""
     encoders_take_samples: ClassVar[bool] = False
     """Whether every encoder takes the samples themselves, not what the encoder below gives."""
-    tasks: ClassVar[tuple[str, ...]] = (DEFAULT_TASK,)
-    """The kinds of task that the method can learn."""
+    tasks: ClassVar[tuple[str, ...] | None] = (DEFAULT_TASK,)
+    """The kinds of task that the method can learn; None: any."""
     takes_shares: ClassVar[bool] = False
     """Whether a label may be a share for each class instead of one class, as that of a mixed sample is."""
     has_label_chain: ClassVar[bool] = False
@@ -48,6 +48,11 @@ class MethodSection(Section):
 
     kind: str
     """Which method."""
+
+    @classmethod
+    def known_tasks(cls) -> tuple[str, ...]:
+        """The kinds of alray's tasks that the method can learn."""
+        return tuple(TASKS.sections) if cls.tasks is None else cls.tasks
 
     @classmethod
     def compares_samples(cls) -> bool:
@@ -74,7 +79,7 @@ class AssociatedLearning(MethodSection):
 
     implementation = "alray.models.methods.associated:AssociatedLearning"
     abbreviation = "AL"
-    tasks = tuple(TASKS)
+    tasks = None
     takes_shares = True
     trains = "associated loss, autoencoder loss"
     travels = "s, t"
@@ -141,7 +146,7 @@ class Backpropagation(MethodSection):
 
     implementation = "alray.models.methods.backpropagation:Backpropagation"
     abbreviation = "BP"
-    tasks = tuple(TASKS)
+    tasks = None
     takes_shares = True
     trains = "the gradient of the last loss"
     travels = "s; the gradient travels down"
@@ -216,7 +221,7 @@ class DecoupledGreedy(MethodSection):
 
     implementation = "alray.models.methods.greedy:DecoupledGreedy"
     abbreviation = "DGL"
-    tasks = tuple(TASKS)
+    tasks = None
     takes_shares = True
     trains = "the loss of a readout"
     source = "Belilovsky, Eickenberg and Oyallon, ICML 2020"
@@ -428,7 +433,7 @@ class OwnMethod(OwnCode, MethodSection):
 
     model_config = ConfigDict(extra="allow")
 
-    tasks = tuple(TASKS)  # its class says which
+    tasks = None  # its class says which
     encoders_take_samples = True  # as far as a spec can tell
     has_label_chain = True  # as far as a spec can tell: an optimizer named `label` takes the rate, if there is one
 

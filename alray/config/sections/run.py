@@ -18,7 +18,8 @@ from alray.config.sections.section import (
     refusal,
 )
 from alray.config.sections.trackers import Trackers
-from alray.core.run_folder.metrics import METRICS, SPLITS
+from alray.core.metric import SPLITS
+from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import Standing
 
 LENGTHS = ("epochs", "steps", "samples")

@@ -66,7 +66,7 @@ from alray.config.sections.replicas import (
 from alray.config.sections.resources import Resources
 from alray.config.sections.run import Checkpoint, RunSection, StopAt
 from alray.config.sections.section import Section, describe, refusal
-from alray.config.sections.task import CLASSIFICATION, Task
+from alray.config.sections.task import TASKS, Task
 from alray.planning.schedules.table import SCHEDULES
 
 __all__ = [
@@ -164,7 +164,7 @@ class Spec(Section):
     """Where samples come from, and how they become mini-batches."""
     model: Model
     """The network."""
-    task: Task = CLASSIFICATION
+    task: Task = TASKS.default_section()
     """What is learned: classes, labels, numbers or the next token."""
     method: Method = AssociatedLearning()
     """How it is trained."""

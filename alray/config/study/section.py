@@ -12,7 +12,8 @@ from alray.config.sections.own_code import FreeValue, OwnCode, Reference
 from alray.config.sections.section import PositiveInt, Section, SpecPath, listed, refusal
 from alray.config.sections.spec import FolderName
 from alray.config.study.space import Distribution
-from alray.core.run_folder.metrics import ACCURACY, METRICS, Metric
+from alray.core.metric import ACCURACY, Metric
+from alray.core.run_folder.metrics import METRICS
 
 VARIANT = "variant"
 """The axis whose values are named groups of settings."""

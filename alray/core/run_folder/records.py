@@ -31,7 +31,8 @@ from pydantic import (
 )
 
 from alray.core.errors import CheckpointError
-from alray.core.run_folder.metrics import ACCURACY, METRICS, Metric
+from alray.core.metric import ACCURACY, Metric
+from alray.core.run_folder.metrics import METRICS
 from alray.core.storage.appended import Appended, appending, keep_whole_lines
 from alray.core.storage.json_file import read_json
 from alray.core.storage.location import Location, publish

@@ -14,7 +14,7 @@ from alray.models.methods.method import MakePart, Method, Task
 from alray.models.readout import Features, Pooling, Readout, with_activation
 from alray.models.sampled_tokens import sampled_cross_entropy
 from alray.models.shape import Shape
-from alray.models.tasks.task import LearningTask
+from alray.models.task import LearningTask
 
 
 class AssociatedLearning(Method):

@@ -15,7 +15,7 @@ from alray.models.encoder import Encoder, EncoderFacts, Tensors, in_default_stri
 from alray.models.methods.method import MakePart, Method, Task
 from alray.models.readout import head_of
 from alray.models.shape import Shape
-from alray.models.tasks.task import LearningTask
+from alray.models.task import LearningTask
 from alray.models.tied_readout import tied_head
 
 

@@ -10,7 +10,7 @@ from alray.models.component import LocalComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
 from alray.models.methods.method import MakePart, Method, Task
 from alray.models.readout import head_of
-from alray.models.tasks.task import LearningTask
+from alray.models.task import LearningTask
 
 
 class DecoupledGreedy(Method):

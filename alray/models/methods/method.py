@@ -22,7 +22,7 @@ from alray.core.errors import SpecError
 from alray.models.component import Component
 from alray.models.encoder import Encoder, EncoderFacts
 from alray.models.shape import Shape
-from alray.models.tasks.task import LearningTask
+from alray.models.task import LearningTask
 
 MakePart = Callable[[str, Callable[[], nn.Module]], nn.Module]
 """`make(name, build)`: a part of a component, its initial weights drawn from (seed, component, name)."""

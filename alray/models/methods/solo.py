@@ -17,7 +17,7 @@ from alray.models.encoder import Encoder, EncoderFacts, Tensors
 from alray.models.methods.method import MakePart, Method, Task
 from alray.models.readout import Features, Readout, head_of
 from alray.models.shape import Shape
-from alray.models.tasks.task import LearningTask
+from alray.models.task import LearningTask
 
 
 class Solo(Method):

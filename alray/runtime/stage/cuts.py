@@ -16,7 +16,7 @@ from alray.data.batches import Batch
 from alray.data.dataset import Dataset
 from alray.models.component import Component
 from alray.models.encoder import Tensors
-from alray.models.tasks.task import Measured
+from alray.models.task import Measured
 from alray.runtime.channel.edge import Waiting
 from alray.runtime.channel.message import CutFlag, Message, MessageKind
 from alray.runtime.stage.assignment import Assignment

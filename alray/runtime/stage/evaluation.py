@@ -9,7 +9,7 @@ import torch
 from alray.core.run_folder.records import DepthScores
 from alray.data.batches import Batch, EvaluationBatches
 from alray.data.dataset import Dataset
-from alray.models.tasks.task import Tally
+from alray.models.task import Tally
 
 
 class Evaluator:

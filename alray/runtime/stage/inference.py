@@ -13,7 +13,7 @@ import torch
 
 from alray.data.batches import Batch
 from alray.models.encoder import Tensors
-from alray.models.tasks.task import Measured
+from alray.models.task import Measured
 from alray.planning.schedules.evaluation import evaluation_actions
 from alray.runtime.channel.edge import Waiting
 from alray.runtime.channel.message import Message, MessageKind

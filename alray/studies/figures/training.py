@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from alray.config.study.points import series_label
-from alray.core.run_folder.metrics import Metric
+from alray.core.metric import Metric
 from alray.core.run_folder.records import EvaluationRecord, Exit, StepRecord
 from alray.report.attempts import Timed, split_attempts
 from alray.report.drawing import MEASURED, Curves, Scale, colours_of, error_bar

@@ -10,10 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from alray.models.tasks.task import Label, LearningTask, Tally
-
-END = 0
-"""The token after each document. It is no part of the text."""
+from alray.data.tokens import END
+from alray.models.task import Label, LearningTask, Tally
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class TokenPrediction:
         return f"{self.token!r} ({self.score:.4f})"
 
 
-class NextToken(LearningTask):
+class NextTokenTask(LearningTask):
     """Cross-entropy of the scores of all tokens, the mean over positions in nats. A label is the number of a token for
     each position, and so is t_0."""
 
@@ -104,7 +102,7 @@ class NextToken(LearningTask):
 
 
 class _OverPositions(Tally):
-    """The mean over all positions of what `NextToken.measured` gives, in the unit of a metric.
+    """The mean over all positions of what `NextTokenTask.measured` gives, in the unit of a metric.
 
     Bits per byte are the sum over all positions, in bits, divided by the number of bytes of the text. The end of a
     document has to be predicted, so its bits count, but it is no byte of the text. They are infinite for a set without

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
@@ -10,13 +9,11 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from alray.config.sections.own_code import reference_to
-from alray.config.sections.packages import TASKS as GROUP
+from alray.config.made import Load, class_of, making, no_user_code
 from alray.config.sections.section import listed
-from alray.config.sections.task import OwnTask, TaskSection
-from alray.config.user_code import FAULTS_OF_USER_CODE
+from alray.config.sections.task import TASKS, OwnTask, TaskSection
 from alray.core.errors import SpecError
-from alray.core.run_folder.metrics import Metric
+from alray.core.metric import Metric
 
 Label = int | Tensor
 """The label of one sample: the number of its class, or a tensor of `label_shape`."""
@@ -97,6 +94,7 @@ class LearningTask(ABC):
             width: of a readout, the number of classes, labels or targets.
             sample: shape of one sample.
         """
+        self.section = section
         self.width = width
         self.sample = tuple(sample)
         self.metric: Metric = section.measures
@@ -135,6 +133,11 @@ class LearningTask(ABC):
             target: labels as the data gives them, or as `encoded` makes them.
             label_smoothing: 0 for all tasks but classification.
         """
+
+    def of_mixed_samples(self) -> LearningTask:
+        """The task whose label in training is the share of each class of a mixed sample, [width] (`data.mix`).
+        Only classification has it."""
+        raise NotImplementedError
 
     def encoded(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
         """The labels as Associated Learning encodes them: t_0, [N, width]; of tokens their numbers."""
@@ -231,44 +234,27 @@ class VectorTask(LearningTask):
 
 
 def make_task(
-    section: TaskSection, width: int, sample: tuple[int, ...] = (), load: Callable[[str], Any] | None = None
+    section: TaskSection, width: int, sample: tuple[int, ...] = (), load: Load = no_user_code
 ) -> LearningTask:
     """The task of a spec.
 
     Args:
         width: the number of classes, labels, targets or tokens.
         sample: shape of one sample.
-        load: takes a reference to a class, as from `reference_to`, to that class. A task of one's own needs it.
+        load: loads the class of a task of one's own.
 
     Raises:
         SpecError: if a task of one's own cannot be made.
     """
-    if isinstance(section, OwnTask):
-        assert load is not None
-        return _own(section, width, sample, load(reference_to(section.kind, GROUP)))
-    module, name = section.implementation.split(":")
-    made: LearningTask = getattr(importlib.import_module(module), name)(section, width, sample)
-    return made
-
-
-def _own(section: OwnTask, width: int, sample: tuple[int, ...], kind: Any) -> LearningTask:
-    if not (isinstance(kind, type) and issubclass(kind, LearningTask)):
-        raise SpecError(
-            f"`{section.kind}` is not a subclass of alray.models.tasks.task.LearningTask",
-            key="task.kind",
-            hint="derive it from that class; its docstring says what to define",
-        )
+    kind = class_of(TASKS, section, LearningTask, load, key="task.kind")
+    if not isinstance(section, OwnTask):
+        return kind(section, width, sample)
     if section.metric not in kind.metrics:
         raise SpecError(
             f"task `{section.kind}` does not measure {section.metric}",
             key="task.metric",
             hint=f"choose {listed(kind.metrics)}" if kind.metrics else "list what it measures in the class's `metrics`",
         )
-    try:
+    called = "it is called as Class(section, width, sample, **fields) with the further keys of the section `task`"
+    with making(f"task `{section.kind}`", called, key="task"):
         return kind(section, width, sample, **section.fields)
-    except FAULTS_OF_USER_CODE as error:
-        raise SpecError(
-            f"task `{section.kind}` cannot be made: {type(error).__name__}: {error}",
-            key="task",
-            hint="it is called as Class(section, width, sample, **fields) with the further keys of the section `task`",
-        ) from error

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from alray.models.tasks.task import Tally, VectorTask, WholeTally
+from alray.models.task import Tally, VectorTask, WholeTally
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class LabelsPrediction:
         return ", ".join(f"{label} ({self.scores[label]:.4f})" for label in self.labels) or "none of the labels"
 
 
-class MultiLabel(VectorTask):
+class MultiLabelTask(VectorTask):
     """Binary cross-entropy of each label's score; mean average precision. A label is 0 or 1 for each of them, and so is
     t_0."""
 

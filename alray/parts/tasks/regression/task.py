@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from alray.config.sections.task import Regression as Section
 from alray.config.sections.task import TaskSection
-from alray.models.tasks.task import Tally, VectorTask, WholeTally
+from alray.models.task import Tally, VectorTask, WholeTally
+from alray.parts.tasks.regression.keys import Regression
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,12 @@ class ValuesPrediction:
         return ", ".join(f"{name} {value:.6g}" for name, value in self.values.items())
 
 
-class Regression(VectorTask):
+class RegressionTask(VectorTask):
     """Squared or absolute error of each target; R² or an error. t_0 is the targets."""
 
     def __init__(self, section: TaskSection, width: int, sample: tuple[int, ...] = ()) -> None:
         super().__init__(section, width, sample)
-        section = cast("Section", section)
-        self.loss_name = section.loss
+        self.loss_name = cast("Regression", section).loss
 
     def loss(self, scores: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
         assert label_smoothing == 0.0, "refused for this task"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from alray.models.tasks.task import Label, LearningTask, Tally
+from alray.models.task import Label, LearningTask, Tally
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ClassPrediction:
         return f"{self.label} ({self.score:.4f})"
 
 
-class Classification(LearningTask):
+class ClassificationTask(LearningTask):
     """Cross-entropy of class scores; accuracy. A label is the number of a class, and t_0 is one-hot."""
 
     loss_name = "cross_entropy"
@@ -39,6 +39,9 @@ class Classification(LearningTask):
     @property
     def label_dtype(self) -> torch.dtype:
         return torch.int64
+
+    def of_mixed_samples(self) -> LearningTask:
+        return MixedClassificationTask(self.section, self.width, self.sample)
 
     def loss(self, scores: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
         return functional.cross_entropy(scores, target, label_smoothing=label_smoothing)
@@ -73,7 +76,7 @@ class Classification(LearningTask):
         return ClassPrediction(given, names[best], best, float(shares[best]), depth)
 
 
-class MixedClassification(Classification):
+class MixedClassificationTask(ClassificationTask):
     """Classification of mixed samples: in training a label is the share of each class, [classes] (`data.mix`)."""
 
     @property

@@ -1,0 +1,66 @@
+"""Makes the parts that a spec chooses: alray's own, those of installed packages, and classes of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from alray.config.sections.kind import Kind, PartSection
+from alray.config.sections.own_code import OwnCode, reference_to
+from alray.config.user_code import FAULTS_OF_USER_CODE
+from alray.core.errors import AlrayError, SpecError
+from alray.core.parts import module_of
+
+Load = Callable[[str], Any]
+"""Takes a reference to a class, as from `reference_to`, to that class. `alray.config.user_code.UserCode` is one."""
+T = TypeVar("T")
+
+
+def no_user_code(reference: str) -> Any:
+    """Loads nothing: for callers whose part is alray's own."""
+    raise AssertionError(f"{reference} is loaded where no code of the user can be")
+
+
+def code_of(kind: Kind[Any], section: PartSection, load: Load) -> Any:
+    """The code of a part: what `implementation` names, or the class of the user or of a package. Raises as `load`."""
+    name = getattr(section, kind.key)
+    if isinstance(section, OwnCode):
+        return load(reference_to(name, kind.group))
+    file, attribute = section.implementation.split(":")
+    return getattr(module_of(kind.name, name, file), attribute)
+
+
+def class_of(kind: Kind[Any], section: PartSection, base: type[T], load: Load, *, key: str) -> type[T]:
+    """The class of a part.
+
+    Args:
+        key: of the spec, for messages.
+
+    Raises:
+        SpecError: if a class of the user's does not derive from `base`, or as `load`.
+    """
+    found = code_of(kind, section, load)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise SpecError(
+            f"`{getattr(section, kind.key)}` is not a subclass of {base.__module__}.{base.__qualname__}",
+            key=key,
+            hint="derive it from that class; its docstring says what to define",
+        )
+    return found
+
+
+@contextmanager
+def making(what: str, called: str, *, key: str) -> Iterator[None]:
+    """Inside, where a class of the user's may be called, what it raises becomes a SpecError.
+
+    Args:
+        what: is made, such as "task `python:mine.Quantile`".
+        called: how, as the hint says it.
+    """
+    try:
+        yield
+    except AlrayError:
+        raise
+    except FAULTS_OF_USER_CODE as error:
+        raise SpecError(f"{what} cannot be made: {type(error).__name__}: {error}", key=key, hint=called) from error

@@ -1,0 +1,97 @@
+"""A kind of part that a spec chooses by name: methods, blocks, sources, tasks, optimizers and others.
+
+alray's own parts lie in `alray/parts/<kind>/<name>`: the keys of one are in its `keys.py`, which imports neither torch
+nor Ray; its code is imported when a run needs it. Installed packages give further names by entry points, and a spec
+names a class of the user as `python:module.Class`. `alray.config.made` makes an object of any of the three.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, Union
+
+from pydantic import Discriminator, GetCoreSchemaHandler, Tag
+from pydantic_core import CoreSchema
+
+from alray.config.sections.choice import OPEN_TAG, Choice
+from alray.config.sections.section import Section
+from alray.core.parts import module_of, names_of
+
+
+class PartSection(Section):
+    """The keys of a part, and the facts about it that the spec and the plan need."""
+
+    implementation: ClassVar[str] = ""
+    """The code that carries it out, `file:name` in the folder of the part."""
+    chosen_by: ClassVar[tuple[str, ...]] = ("kind",)
+    """The keys that are no arguments of the code."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The arguments of the code, by name."""
+        return {key: getattr(self, key) for key in type(self).model_fields if key not in self.chosen_by}
+
+
+K = TypeVar("K", bound=PartSection)
+
+
+@dataclass(frozen=True)
+class Kind(Generic[K]):
+    """A kind of part. As an annotation of a field, `Annotated[MethodSection, METHODS]`, it lets the field hold the keys
+    of any part of this kind.
+
+    Attributes:
+        name: plural, the folder in `alray/parts` and the end of the group of entry points, `alray.methods`.
+        base: the class of the keys of all parts of this kind.
+        of_user: the keys of a class of the user's, or of an installed package; None: only alray has such parts.
+        key: the key of the spec with the part's name.
+        default: the part of a spec that names none; None: the key is required.
+        from_packages: whether installed packages may have such parts.
+    """
+
+    name: str
+    base: type[K]
+    of_user: type[K] | None = None
+    key: str = "kind"
+    default: str | None = None
+    from_packages: bool = True
+
+    @cached_property
+    def sections(self) -> dict[str, type[K]]:
+        """The keys of alray's own parts, by name; the default comes first."""
+        names = sorted(names_of(self.name), key=lambda name: name != self.default)
+        return {name: self._section(name) for name in names}
+
+    @property
+    def group(self) -> str | None:
+        """The group of entry points."""
+        return f"alray.{self.name}" if self.of_user is not None and self.from_packages else None
+
+    @cached_property
+    def choice(self) -> Choice:
+        """How a mapping of the spec chooses a part."""
+        return Choice(self.key, default=self.default, group=self.group, own=lambda: self.sections)
+
+    @cached_property
+    def members(self) -> dict[str, type[K]]:
+        """The keys that a field may have, by tag."""
+        return {**self.sections, **({} if self.of_user is None else {OPEN_TAG: self.of_user})}
+
+    def default_section(self, **fields: Any) -> K:
+        """The keys of the part of a spec that names none."""
+        assert self.default is not None
+        return self.sections[self.default](**fields)
+
+    def _section(self, name: str) -> type[K]:
+        """Raises TypeError unless `keys.py` of the part has one class of keys."""
+        module = module_of(self.name, name, "keys")
+        own = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
+        found: list[type[K]] = [each for each in own if issubclass(each, self.base)]
+        if len(found) != 1:
+            raise TypeError(f"{module.__name__} must have one class derived from {self.base.__name__}, not {found}")
+        return found[0]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        members = tuple(Annotated[section, Tag(tag)] for tag, section in self.members.items())
+        return handler.generate_schema(Annotated[Union[members], Discriminator(self.choice)])  # noqa: UP007

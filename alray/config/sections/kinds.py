@@ -1,0 +1,10 @@
+"""All kinds of part that a spec chooses by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alray.config.sections.kind import Kind
+from alray.config.sections.task import TASKS
+
+KINDS: tuple[Kind[Any], ...] = (TASKS,)

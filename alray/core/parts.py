@@ -1,0 +1,20 @@
+"""alray's own parts by name: the folders and files in `alray/parts/<kind>`, found without importing them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from types import ModuleType
+
+
+@cache
+def names_of(kind: str) -> tuple[str, ...]:
+    """The names of alray's own parts of a kind, such as `methods`, in alphabetical order."""
+    folder = importlib.import_module(f"alray.parts.{kind}")
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(folder.__path__)))
+
+
+def module_of(kind: str, name: str, file: str = "") -> ModuleType:
+    """A file of a part, such as `keys`; without one, the part itself."""
+    return importlib.import_module(".".join(filter(None, ["alray.parts", kind, name, file])))

@@ -1,1 +1,0 @@
-"""Tasks: what a network learns, one file each."""

@@ -1,0 +1,1 @@
+"""Each sample has one of several classes."""

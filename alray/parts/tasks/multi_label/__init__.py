@@ -1,0 +1,1 @@
+"""Each sample has any number of several labels."""

@@ -1,0 +1,1 @@
+"""Each position of a text has the next token as its label."""

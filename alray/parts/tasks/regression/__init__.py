@@ -1,0 +1,1 @@
+"""Each sample has one or more numbers, its targets."""
