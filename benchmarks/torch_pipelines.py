@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, schedules
 
+from alray.models.backpropagation import BackpropagationComponent
 from alray.models.encoder import Tensors
-from alray.models.methods.backpropagation import BackpropagationComponent
 from alray.models.network import Network
 from alray.planning.prediction.plan import Plan
 from alray.runtime.channel.edge import Receiver, Sender

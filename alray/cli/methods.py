@@ -15,13 +15,12 @@ def methods(*, json: Json = False) -> None:
     """
     with terminal(as_json=json) as streams:
         from alray.config.sections.kinds import KINDS
-        from alray.config.sections.method import BUILT_IN, METHODS
+        from alray.config.sections.method import METHODS
         from alray.config.sections.packages import BLOCKS, SOURCES, brought
-        from alray.config.sections.packages import METHODS as METHOD_GROUP
         from alray.config.sections.section import listed
 
-        known = {kind: METHODS[kind] for kind in BUILT_IN}
-        groups = [METHOD_GROUP, BLOCKS, SOURCES, *(kind.group for kind in KINDS if kind.group is not None)]
+        known = METHODS.sections
+        groups = [BLOCKS, SOURCES, *(kind.group for kind in KINDS if kind.group is not None)]
         of_packages = [each for group in groups for found in brought(group).values() for each in found]
         if json:
             streams.answer(

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from alray.config.sections.method import Backpropagation
 from alray.config.sections.own_code import OwnCode
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
@@ -24,7 +23,7 @@ from alray.models.compiled import compile_part
 from alray.models.component import Component, LocalComponent
 from alray.models.contract import Contract
 from alray.models.encoder import Encoder, EncoderFacts, Tensors, module_draws, run_block, stopped
-from alray.models.methods.method import Method, Task, make_method
+from alray.models.method import Method, Task, make_method
 from alray.models.own_state import Owners, require_untouched_buffers
 from alray.models.precision import LOWERED, lower
 from alray.models.shape import Shape
@@ -76,7 +75,6 @@ class Network:
         self._trained = trained
         self.spec = spec
         self.classes = classes
-        one_loss = isinstance(spec.method, Backpropagation) and not spec.method.deep_supervision
         self._chain = chain_of(
             spec.model,
             load,
@@ -84,8 +82,8 @@ class Network:
             sample=sample,
             trained=trained,
             encoders=encoders,
-            several=one_loss,  # a local loss reads features, not tensors that were packed
-            pooled=isinstance(spec.method, Backpropagation),  # its head may be the model's own
+            several=spec.method.has_one_loss,  # a local loss reads features, not tensors that were packed
+            pooled=spec.method.takes_model_head,
             lowered=spec.run.precision in LOWERED,
         )
         self._owners = Owners()

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from alray.config.sections.method import HeadOrAuto
+from alray.config.sections.head import HeadOrAuto
 from alray.core.errors import SpecError
 from alray.models.shape import Shape
 
@@ -190,7 +190,7 @@ def head_of(head: HeadOrAuto, input: Shape, *, classes: int, pooling: Pooling) -
     """The classifier that a spec's key `head` asks for; `auto` is one linear layer on maps of at most 4 x 4.
 
     Args:
-        head: a section `alray.config.sections.method.Head`, or "auto".
+        head: a section `alray.config.sections.head.Head`, or "auto".
 
     Raises:
         SpecError: if it reads the last word of no text.

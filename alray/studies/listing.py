@@ -141,7 +141,7 @@ def _suits(value: Any, wanted: str) -> bool:
 
 
 def _cells(row: Listed) -> tuple[str, ...]:
-    short = METHODS[row.method].abbreviation if row.method in METHODS else ""
+    short = METHODS.sections[row.method].abbreviation if row.method in METHODS.sections else ""
     stages = "" if row.stages is None else str(row.stages)
     if row.replicas is not None and row.replicas > 1:
         stages += f" x {row.replicas}"

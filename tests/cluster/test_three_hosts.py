@@ -53,7 +53,7 @@ import time
 
 from torch import nn
 
-from alray.models.methods.greedy import DecoupledGreedy, GreedyComponent
+from alray.parts.methods.decoupled_greedy.method import DecoupledGreedy, GreedyComponent
 
 
 class SlowLosses(DecoupledGreedy):

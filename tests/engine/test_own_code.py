@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from alray.models.component import LocalComponent, read
-from alray.models.methods.method import Method
+from alray.models.method import Method
 from alray.models.readout import classifier
 
 

@@ -281,7 +281,7 @@ def test_what_does_not_suit_the_task_is_refused_at_its_key(tasks, key, overrides
 
 
 OWN_METHOD = """
-from alray.models.methods.greedy import DecoupledGreedy
+from alray.parts.methods.decoupled_greedy.method import DecoupledGreedy
 
 
 class Classes(DecoupledGreedy):

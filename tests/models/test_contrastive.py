@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from alray.models.methods.contrastive import debiased_supervised_contrastive, supervised_contrastive
+from alray.parts.methods.supervised_contrastive.method import debiased_supervised_contrastive, supervised_contrastive
 
 CASES = [(seed, temperature) for seed in range(3) for temperature in (0.05, 0.1, 1.0)]
 PRIOR = 0.2

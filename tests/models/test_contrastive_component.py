@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from alray.models.methods.contrastive import (
+from alray.models.network import Network
+from alray.models.shape import Shape
+from alray.parts.methods.supervised_contrastive.method import (
     ContrastiveComponent,
     debiased_supervised_contrastive,
     projection,
     supervised_contrastive,
 )
-from alray.models.network import Network
-from alray.models.shape import Shape
 from alray.runtime.stage.assemble import work_of
 from alray.runtime.stage.work.local_losses import LocalLosses
 

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from alray.core.randomness.seeds import derive_seed
 from alray.models.component import Component
-from alray.models.methods.auglocal import above
+from alray.parts.methods.auglocal.method import above
 from alray.runtime.stage.assemble import work_of
 
 from ..mini_batches import backward, forward

@@ -20,8 +20,8 @@ OF_CLASSES = [kind for kind in BUILT_IN if "classification" in METHODS[kind].tas
 LOCAL = [kind for kind in OF_CLASSES if METHODS[kind].local_losses]
 LABELS = {"labels": Shape((), torch.int64)}
 OWN = """\
-from alray.models.methods.contrastive import SupervisedContrastive
-from alray.models.methods.backpropagation import Backpropagation
+from alray.parts.methods.supervised_contrastive.method import SupervisedContrastive
+from alray.parts.methods.backpropagation.method import Backpropagation
 
 
 class Everywhere(SupervisedContrastive):

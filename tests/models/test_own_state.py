@@ -136,7 +136,7 @@ def test_a_module_without_state_may_be_shared(make_network):
 
 METHOD = """\
 from alray.models.component import LocalComponent
-from alray.models.methods.method import Method
+from alray.models.method import Method
 from alray.models.readout import classifier
 
 

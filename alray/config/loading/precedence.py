@@ -83,7 +83,7 @@ def _method(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
     kind = meant_kind(_value(document, "method", "kind") or DEFAULT, spot(("method",)))
     if kind is None:
         return
-    section = METHODS[kind]
+    section = METHODS.members[kind]
     schedule = _value(document, "pipeline", "schedule")
     known = [each.name for each in schedules_for(local_losses=section.local_losses)]
     if is_listed(schedule):

@@ -19,9 +19,9 @@ from alray.config.sections.data import (
     TokenText,
     Torchvision,
 )
-from alray.config.sections.method import METHODS, AssociatedLearning
+from alray.config.sections.kind import Finding, parts_of
+from alray.config.sections.method import METHODS
 from alray.config.sections.optimizer import Sgd
-from alray.config.sections.paths import Path
 from alray.config.sections.run import LENGTHS
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
@@ -31,9 +31,13 @@ from alray.planning.schedules.micro_batches import Fault, batch_size_fault, micr
 from alray.planning.schedules.partition_rules import partition_faults, stage_faults
 from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for
 
-Finding = tuple[Path, str, str]
-"""Key, message, hint."""
 Check = Callable[[Spec], Iterator[Finding]]
+
+
+def parts_suit_the_spec(spec: Spec) -> Iterator[Finding]:
+    """Each part says what does not fit it."""
+    for path, part in parts_of(spec):
+        yield from part.faults(spec, path)
 
 
 def partition_adds_up(spec: Spec) -> Iterator[Finding]:
@@ -82,13 +86,13 @@ def components_lie_in_turns(spec: Spec) -> Iterator[Finding]:
             f"stages each, got {pipeline.virtual_stages}",
             "leave it out, or give another partition",
         )
-    elif _suits(spec) and (fault := SCHEDULES[spec.schedule].virtual_stages_fault(each)) is not None:
+    elif spec.schedule_suits and (fault := SCHEDULES[spec.schedule].virtual_stages_fault(each)) is not None:
         yield ("pipeline", "partition"), f"cyclic placement: {fault[0]}", "choose a schedule with virtual stages"
 
 
 def schedule_suits_method(spec: Spec) -> Iterator[Finding]:
     """Some schedules are for local losses, the others for backpropagation."""
-    if not _suits(spec):
+    if not spec.schedule_suits:
         known = schedules_for(local_losses=spec.method.local_losses)
         yield (
             ("pipeline", "schedule"),
@@ -97,19 +101,9 @@ def schedule_suits_method(spec: Spec) -> Iterator[Finding]:
         )
 
 
-def _suits(spec: Spec) -> bool:
-    return SCHEDULES[spec.schedule].local_losses == spec.method.local_losses
-
-
-def is_pipeline(spec: Spec) -> bool:
-    """Whether gradients travel between stages; false where the schedule does not suit the method, which another check
-    reports."""
-    return _suits(spec) and SCHEDULES[spec.schedule].is_pipeline
-
-
 def one_stage_schedules_have_one_stage(spec: Spec) -> Iterator[Finding]:
     """A schedule without a pipeline runs on one stage."""
-    if _suits(spec) and SCHEDULES[spec.schedule].one_stage and spec.pipeline.stages > 1:
+    if spec.schedule_suits and SCHEDULES[spec.schedule].one_stage and spec.pipeline.stages > 1:
         others = schedules_for(local_losses=spec.method.local_losses)
         yield (
             ("pipeline", "stages"),
@@ -121,7 +115,7 @@ def one_stage_schedules_have_one_stage(spec: Spec) -> Iterator[Finding]:
 
 def micro_batches_suit_schedule(spec: Spec) -> Iterator[Finding]:
     """The schedule can run with this number of micro-batches and of virtual stages."""
-    if not _suits(spec):
+    if not spec.schedule_suits:
         return
     faults = {
         "stages": SCHEDULES[spec.schedule].stages_fault(spec.pipeline.stages),
@@ -157,7 +151,7 @@ def micro_batches_divide_the_batch(spec: Spec) -> Iterator[Finding]:
     if spec.pipeline.micro_batches == "auto":
         return
     fault = batch_size_fault(spec.data.batch_size, spec.micro_batches)
-    if fault is not None and is_pipeline(spec):
+    if fault is not None and spec.is_pipeline:
         message, hint = fault
         if spec.pipeline.micro_batches is None:
             message += " (2 per stage, the default)"
@@ -166,7 +160,7 @@ def micro_batches_divide_the_batch(spec: Spec) -> Iterator[Finding]:
 
 def pipelines_drop_the_last_batch(spec: Spec) -> Iterator[Finding]:
     """The messages between stages of backpropagation have one shape, fixed at the start."""
-    if is_pipeline(spec) and spec.data.last_batch == "keep":
+    if spec.is_pipeline and spec.data.last_batch == "keep":
         yield (
             ("data", "last_batch"),
             f"the schedule `{spec.schedule_name}` needs mini-batches of one size, and an epoch's last one may be "
@@ -177,7 +171,7 @@ def pipelines_drop_the_last_batch(spec: Spec) -> Iterator[Finding]:
 
 def micro_batches_leave_norms_alone(spec: Spec) -> Iterator[Finding]:
     """Batch normalisation takes its statistics over what it is given; blocks of images have it."""
-    if spec.pipeline.micro_batch_norm == "accept" or not is_pipeline(spec) or spec.micro_batches == 1:
+    if spec.pipeline.micro_batch_norm == "accept" or not spec.is_pipeline or spec.micro_batches == 1:
         return  # on one stage `auto` may also turn out to be 1
     for index, entry in enumerate(spec.model.blocks):
         if entry.normalises_batches:
@@ -192,17 +186,6 @@ def label_rate_has_a_label_chain(spec: Spec) -> Iterator[Finding]:
         yield ("optimizer", "label_lr"), f"{spec.method.kind} has no label chain to train", "leave it out"
 
 
-def smoothed_labels_have_a_cross_entropy(spec: Spec) -> Iterator[Finding]:
-    """The squared error of Associated Learning has a one-hot target."""
-    method = spec.method
-    if isinstance(method, AssociatedLearning) and method.label_smoothing and method.first_label_loss == "mse":
-        yield (
-            ("method", "label_smoothing"),
-            f"`{method.first_label_loss}` is not a cross-entropy",
-            "leave it out, or set method.first_label_loss to cross_entropy",
-        )
-
-
 def mixed_labels_are_shares_of_classes(spec: Spec) -> Iterator[Finding]:
     """A mixed sample belongs to two classes. Only a cross-entropy or a code of all classes can learn that."""
     if spec.data.mix is None:
@@ -210,7 +193,7 @@ def mixed_labels_are_shares_of_classes(spec: Spec) -> Iterator[Finding]:
     if spec.task.kind != DEFAULT_TASK:
         yield ("data", "mix"), f"it mixes classes, and the task is {spec.task.kind}", "leave it out"
     elif not spec.method.takes_shares:
-        knowing = [kind for kind, section in METHODS.items() if section.takes_shares]
+        knowing = [kind for kind, section in METHODS.sections.items() if section.takes_shares]
         yield (
             ("data", "mix"),
             f"{spec.method.kind} needs one class for each sample",
@@ -222,9 +205,7 @@ def method_knows_task(spec: Spec) -> Iterator[Finding]:
     """Some methods learn classes only. Of a user's own method its class says what it learns."""
     task, method = spec.task.kind, spec.method
     if spec.task.like not in method.known_tasks():
-        knowing = [
-            kind for kind, section in METHODS.items() if kind != OPEN_TAG and spec.task.like in section.known_tasks()
-        ]
+        knowing = [kind for kind, section in METHODS.sections.items() if spec.task.like in section.known_tasks()]
         yield (
             ("method", "kind"),
             f"{method.kind} does not know the task {task}, only {listed(method.known_tasks(), 'and')}",
@@ -237,18 +218,6 @@ def method_knows_task(spec: Spec) -> Iterator[Finding]:
             ("method", "label_smoothing"),
             f"it spreads a class over the others, and the task is {task}",
             "leave it out",
-        )
-    if task == "next_token" and isinstance(method, AssociatedLearning) and method.first_label_loss != "auto":
-        yield (
-            ("method", "first_label_loss"),
-            "a token is no vector, and its loss is the cross-entropy",
-            "leave it out: it is then the loss of the task",
-        )
-    elif isinstance(method, AssociatedLearning) and method.first_label_loss == "cross_entropy":
-        yield (
-            ("method", "first_label_loss"),
-            f"`cross_entropy` is for classes, and the task is {task}",
-            "leave it out: it is then the loss of the task",
         )
 
 
@@ -284,7 +253,7 @@ def nesterov_has_momentum(spec: Spec) -> Iterator[Finding]:
 
 def look_ahead_is_for_late_gradients(spec: Spec) -> Iterator[Finding]:
     """A look-ahead corrects gradients that are an update late."""
-    if spec.optimizer.look_ahead and _suits(spec) and not SCHEDULES[spec.schedule].gradient_delay:
+    if spec.optimizer.look_ahead and spec.schedule_suits and not SCHEDULES[spec.schedule].gradient_delay:
         delayed = [name for name, schedule in SCHEDULES.items() if schedule.gradient_delay]
         yield (
             ("optimizer", "look_ahead"),
@@ -364,7 +333,7 @@ def cuda_stages_have_a_gpu(spec: Spec) -> Iterator[Finding]:
 
 def only_whole_backwards_are_compiled(spec: Spec) -> Iterator[Finding]:
     """A schedule that splits backwards needs the layers, of which a compiled block is one piece."""
-    if spec.run.compile and _suits(spec) and "I" in SCHEDULES[spec.schedule].kinds(spec.pipeline.stages):
+    if spec.run.compile and spec.schedule_suits and "I" in SCHEDULES[spec.schedule].kinds(spec.pipeline.stages):
         yield (
             ("run", "compile"),
             f"the schedule `{spec.schedule_name}` splits each backward pass in two, which is not possible with it",
@@ -374,47 +343,16 @@ def only_whole_backwards_are_compiled(spec: Spec) -> Iterator[Finding]:
 
 def pipelines_recompute(spec: Spec) -> Iterator[Finding]:
     """Only where mini-batches are cut does a stage keep what several forwards left."""
-    if spec.pipeline.activation_checkpointing and _suits(spec) and not SCHEDULES[spec.schedule].cuts_mini_batches:
+    if (
+        spec.pipeline.activation_checkpointing
+        and spec.schedule_suits
+        and not SCHEDULES[spec.schedule].cuts_mini_batches
+    ):
         yield (
             ("pipeline", "activation_checkpointing"),
             f"the schedule `{spec.schedule_name}` does not cut mini-batches, so a stage keeps one of them at a time",
             "leave it out",
         )
-
-
-def deep_supervision_is_on_one_device(spec: Spec) -> Iterator[Finding]:
-    """A pipeline has one loss, at its end."""
-    if getattr(spec.method, "deep_supervision", 0.0) and is_pipeline(spec):
-        yield (
-            ("method", "deep_supervision"),
-            f"the schedule `{spec.schedule_name}` takes the loss of the last component alone",
-            "choose pipeline.schedule=single, or set it to 0",
-        )
-
-
-def sampled_tokens_are_tokens(spec: Spec) -> Iterator[Finding]:
-    """A loss over tokens is estimated from scores that no activation has changed."""
-    method = spec.method
-    if not isinstance(method, AssociatedLearning) or method.sampled_tokens is None:
-        return
-    if spec.task.kind != "next_token":
-        yield ("method", "sampled_tokens"), f"the task {spec.task.kind} has no tokens", "leave it out"
-    elif method.first_decoder_activation != "none":
-        yield (
-            ("method", "first_decoder_activation"),
-            "the loss of sampled tokens takes the scores as they are",
-            "leave it out, or leave out sampled_tokens",
-        )
-
-
-def tied_readout_has_no_head(spec: Spec) -> Iterator[Finding]:
-    """Tied layers are of tokens, and `head` describes other layers."""
-    if not getattr(spec.method, "tied", False):
-        return
-    if spec.task.kind != "next_token":
-        yield ("method", "tied"), f"the task {spec.task.kind} has no tokens", "leave it out"
-    elif spec.method.head != "auto":  # type: ignore[union-attr]
-        yield ("method", "head"), "a tied readout has no further layers", "leave `head` or `tied` out"
 
 
 def run_has_one_length(spec: Spec) -> Iterator[Finding]:
@@ -585,6 +523,7 @@ def one_validation_set(spec: Spec) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Check, ...] = (
+    parts_suit_the_spec,
     partition_adds_up,
     stages_have_components,
     components_lie_in_turns,
@@ -595,7 +534,6 @@ CHECKS: tuple[Check, ...] = (
     pipelines_drop_the_last_batch,
     micro_batches_leave_norms_alone,
     label_rate_has_a_label_chain,
-    smoothed_labels_have_a_cross_entropy,
     mixed_labels_are_shares_of_classes,
     method_knows_task,
     source_has_labels_of_task,
@@ -609,9 +547,6 @@ CHECKS: tuple[Check, ...] = (
     cuda_stages_have_a_gpu,
     only_whole_backwards_are_compiled,
     pipelines_recompute,
-    deep_supervision_is_on_one_device,
-    sampled_tokens_are_tokens,
-    tied_readout_has_no_head,
     run_has_one_length,
     stop_says_when,
     hub_set_has_one_place,

@@ -7,16 +7,24 @@ names a class of the user as `python:module.Class`. `alray.config.made` makes an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Generic, TypeVar, Union
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, Union
 
 from pydantic import Discriminator, GetCoreSchemaHandler, Tag
 from pydantic_core import CoreSchema
 
 from alray.config.sections.choice import OPEN_TAG, Choice
+from alray.config.sections.paths import Path
 from alray.config.sections.section import Section
 from alray.core.parts import module_of, names_of
+
+if TYPE_CHECKING:
+    from alray.config.sections.spec import Spec
+
+Finding = tuple[Path, str, str]
+"""What is wrong with a spec: the key, the message and the hint."""
 
 
 class PartSection(Section):
@@ -31,6 +39,25 @@ class PartSection(Section):
     def fields(self) -> dict[str, Any]:
         """The arguments of the code, by name."""
         return {key: getattr(self, key) for key in type(self).model_fields if key not in self.chosen_by}
+
+    def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
+        """What does not fit together: keys of the part with each other, or with the rest of the spec.
+
+        Args:
+            at: where the part is in the spec.
+        """
+        return iter(())
+
+
+def parts_of(section: Section, path: Path = ()) -> Iterator[tuple[Path, PartSection]]:
+    """The parts that a section chooses, itself included, each with where it is."""
+    if isinstance(section, PartSection):
+        yield path, section
+    for key in type(section).model_fields:
+        value = getattr(section, key)
+        for index, inner in enumerate(value) if isinstance(value, tuple) else [(None, value)]:
+            if isinstance(inner, Section):
+                yield from parts_of(inner, (*path, key) if index is None else (*path, key, index))
 
 
 K = TypeVar("K", bound=PartSection)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alray.config.sections.kind import Kind
+from alray.config.sections.method import METHODS
 from alray.config.sections.task import TASKS
 
-KINDS: tuple[Kind[Any], ...] = (TASKS,)
+KINDS: tuple[Kind[Any], ...] = (METHODS, TASKS)

@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from alray.core.errors import SpecError
 from alray.planning.schedules.micro_batches import Fault
 
-METHODS, BLOCKS, SOURCES = "alray.methods", "alray.blocks", "alray.sources"
+BLOCKS, SOURCES = "alray.blocks", "alray.sources"
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from alray.config.sections.checks import Check, Finding, is_pipeline
-from alray.config.sections.method import SupervisedContrastive
+from alray.config.sections.checks import Check
+from alray.config.sections.kind import Finding
 from alray.config.sections.replicas import FixedDisturbance, PowerSgd, RandomDisturbance
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
@@ -85,7 +85,7 @@ def dynamic_shares_are_not_given(spec: Spec) -> Iterator[Finding]:
 
 def dynamic_shares_suit_the_schedule(spec: Spec) -> Iterator[Finding]:
     """Pipelines of backpropagation fix the shapes of their tensors when they are built."""
-    if spec.replicas.balance == "dynamic_batch_size" and is_pipeline(spec):
+    if spec.replicas.balance == "dynamic_batch_size" and spec.is_pipeline:
         yield (
             ("replicas", "balance"),
             f"the micro-batches of `{spec.schedule_name}` are equal parts of a share, so its shares cannot change",
@@ -97,7 +97,7 @@ def unequal_shares_suit_the_rest(spec: Spec) -> Iterator[Finding]:
     """Where every replica counts the same, or has tensors of the same shape, their shares are equal."""
     if _equal_shares(spec):
         return
-    if is_pipeline(spec):
+    if spec.is_pipeline:
         need = f"the micro-batches of `{spec.schedule_name}` are the same on all replicas"
     elif spec.replicas.engine == "ray_train":
         need = "DDP gives every replica the same weight"
@@ -142,7 +142,7 @@ def ray_train_is_a_plain_baseline(spec: Spec) -> Iterator[Finding]:
         return
     wanted: list[tuple[bool, str, str]] = [
         (not spec.method.local_losses, "method.kind", "backpropagation"),
-        (not is_pipeline(spec), "pipeline.schedule", _ONE_DEVICE),
+        (not spec.is_pipeline, "pipeline.schedule", _ONE_DEVICE),
         (replicas.synchronise == "every_step", "replicas.synchronise", "every_step"),
         (replicas.balance == "fixed", "replicas.balance", "fixed"),
         (replicas.all_reduce == "backend", "replicas.all_reduce", "backend"),
@@ -172,7 +172,7 @@ def micro_batches_divide_each_share(spec: Spec) -> Iterator[Finding]:
     count = spec.replicas.count
     micro_batches = spec.micro_batches
     batch_size = spec.data.batch_size
-    if not is_pipeline(spec) or count == 1 or batch_size % count or batch_size % micro_batches:
+    if not spec.is_pipeline or count == 1 or batch_size % count or batch_size % micro_batches:
         return
     share = batch_size // count
     if share % micro_batches:
@@ -201,8 +201,7 @@ def shared_norms_suit_the_rest(spec: Spec) -> Iterator[Finding]:
 
 def gathered_contrasts_suit_the_rest(spec: Spec) -> Iterator[Finding]:
     """Samples that are compared over all replicas have passed one network."""
-    method = spec.method
-    if isinstance(method, SupervisedContrastive) and method.gather and spec.replicas.synchronise != "every_step":
+    if getattr(spec.method, "gather", False) and spec.replicas.synchronise != "every_step":
         yield (
             ("method", "gather"),
             "replicas that train apart have no projections in common",

@@ -39,15 +39,7 @@ from alray.config.sections.data import (
 )
 from alray.config.sections.duration import Duration
 from alray.config.sections.lr_schedule import Constant, Cosine, Linear, LrSchedule
-from alray.config.sections.method import (
-    AssociatedLearning,
-    Backpropagation,
-    Bridge,
-    Head,
-    Method,
-    OwnMethod,
-    SupervisedContrastive,
-)
+from alray.config.sections.method import METHODS, Method, OwnMethod
 from alray.config.sections.optimizer import Adam, AdamW, Lars, Optimizer, Sgd
 from alray.config.sections.pipeline import Cost, Pipeline
 from alray.config.sections.replicas import (
@@ -72,13 +64,10 @@ from alray.planning.schedules.table import SCHEDULES
 __all__ = [
     "Adam",
     "AdamW",
-    "AssociatedLearning",
     "AverageEvery",
-    "Backpropagation",
     "Bf16",
     "Block",
     "BlockSection",
-    "Bridge",
     "Checkpoint",
     "Compression",
     "Constant",
@@ -94,7 +83,6 @@ __all__ = [
     "FixedDisturbance",
     "FolderName",
     "Fp16",
-    "Head",
     "HuggingFace",
     "ImageFolder",
     "Lars",
@@ -121,7 +109,6 @@ __all__ = [
     "Spec",
     "Stem",
     "StopAt",
-    "SupervisedContrastive",
     "Synthetic",
     "Text",
     "TextCsv",
@@ -166,7 +153,7 @@ class Spec(Section):
     """The network."""
     task: Task = TASKS.default_section()
     """What is learned: classes, labels, numbers or the next token."""
-    method: Method = AssociatedLearning()
+    method: Method = METHODS.default_section()
     """How it is trained."""
     optimizer: Optimizer = Adam()
     """How weights are updated."""
@@ -193,6 +180,16 @@ class Spec(Section):
     def schedule_name(self) -> str:
         """The name of the schedule as it is shown; of a file, its name."""
         return SCHEDULES[self.schedule].name
+
+    @property
+    def schedule_suits(self) -> bool:
+        """Whether the schedule is for methods like this one. Where it is not, a check reports it."""
+        return SCHEDULES[self.schedule].local_losses == self.method.local_losses
+
+    @property
+    def is_pipeline(self) -> bool:
+        """Whether gradients travel between stages; false where the schedule does not suit the method."""
+        return self.schedule_suits and SCHEDULES[self.schedule].is_pipeline
 
     @property
     def micro_batches(self) -> int:

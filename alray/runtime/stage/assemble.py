@@ -12,9 +12,9 @@ import torch.distributed as dist
 from alray.config.sections.own_code import OwnCode
 from alray.data.batches import Batch
 from alray.data.dataset import Dataset
+from alray.models.backpropagation import BackpropagationComponent
 from alray.models.component import Component, LocalComponent
 from alray.models.encoder import Tensors
-from alray.models.methods.backpropagation import BackpropagationComponent
 from alray.models.network import Network
 from alray.models.precision import require_precision
 from alray.models.replica_norm import ReplicaSums, share_norms

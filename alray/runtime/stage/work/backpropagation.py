@@ -17,10 +17,10 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from alray.core.errors import StageError
 from alray.core.randomness.generators import put_back
+from alray.models.backpropagation import BackpropagationComponent
 from alray.models.component import Component, backward_of, read
 from alray.models.delayed_weights import keeping_versions
 from alray.models.encoder import Tensors, in_default_strides
-from alray.models.methods.backpropagation import BackpropagationComponent
 from alray.models.split_backward import LaterWeights, SplitBackward
 from alray.runtime.stage.losses import all_finite
 from alray.runtime.stage.replication import Replication

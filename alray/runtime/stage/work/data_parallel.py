@@ -20,9 +20,9 @@ from alray.config.sections.replicas import PowerSgd
 from alray.config.sections.spec import Spec
 from alray.core.errors import PlanError
 from alray.core.randomness.seeds import derive_seed
+from alray.models.backpropagation import BackpropagationComponent
 from alray.models.component import backward_of
 from alray.models.encoder import Tensors
-from alray.models.methods.backpropagation import BackpropagationComponent
 from alray.planning.prediction.plan import Plan
 from alray.runtime.channel.point_to_point import lost_neighbour
 from alray.runtime.stage.clock import AmongReplicas

@@ -10,12 +10,12 @@ from alray.config.sections.optimizer import Optimizer
 from alray.core.errors import SpecError
 from alray.models.component import LocalComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.methods.method import MakePart, Method
+from alray.models.method import MakePart, Method
 from alray.models.readout import Features
 
 
-class ChannelGoodness(Method):
-    """The section `alray.config.sections.method.ChannelGoodness` has no fields. Every depth is a route.
+class ChannelGoodnessMethod(Method):
+    """It has no fields. Every depth is a route.
 
         Y_l     = f_l(stop(Y_{l-1}))                   [N, C, H, W], the channels in J groups of C / J, one for a class
         G_l[j]  = mean of Y_l^2 over the group j       goodness of class j, [N, J]

@@ -11,7 +11,7 @@ from torch.nn import functional
 from alray.config.sections.optimizer import Optimizer
 from alray.models.component import LocalComponent, Passage, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.methods.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, Task
 from alray.models.readout import Features
 from alray.models.shape import Shape
 
@@ -19,8 +19,8 @@ _OFFSET = 0.008  # of the cosine, and the least alpha: Nichol and Dhariwal, ICML
 _LEAST_ALPHA = 0.001
 
 
-class NoProp(Method):
-    """The fields are those of the section `alray.config.sections.method.NoProp`. The only route is the whole network.
+class NoPropMethod(Method):
+    """The fields are the keys in `keys.py`. The only route is the whole network.
 
         u_y         = one-hot y                                   embedding of the label, fixed, [J]
         alpha'_t    = alpha_t * ... * alpha_T                     from near 0 (t = 0) to near 1 (t = T), by a cosine

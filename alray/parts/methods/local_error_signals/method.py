@@ -6,16 +6,17 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from alray.config.sections.method import HeadOrAuto
+from alray.config.sections.head import HeadOrAuto
 from alray.config.sections.optimizer import Optimizer
 from alray.models.component import ComparingComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.methods.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, Task
 from alray.models.readout import Features, head_of
+from alray.models.similarities import similarities, similarities_of_classes
 
 
-class LocalErrorSignals(Method):
-    """The fields are those of the section `alray.config.sections.method.LocalErrorSignals`. Every depth is a route.
+class LocalErrorMethod(Method):
+    """The fields are the keys in `keys.py`. Every depth is a route.
 
         h_l     = f_l(stop(h_{l-1}))
         L_pred  = CE(W_l avgpool(h_l), y)                      readout W_l, the part `head`
@@ -151,16 +152,3 @@ class LocalErrorComponent(ComparingComponent):
             both = {"predsim": (1 - self.beta) * pred + self.beta * sim}
             losses = both if self.loss == "predsim" else {"sim": sim, "cross_entropy": pred}
         return losses, {"labels": labels}
-
-
-def similarities(rows: torch.Tensor) -> torch.Tensor:
-    """S: `[N, D] -> [N, N]`, the inner products of rows less their mean and divided by their length plus 1e-8."""
-    centred = rows - rows.mean(1, keepdim=True)
-    lengths: torch.Tensor = torch.linalg.vector_norm(centred, dim=1, keepdim=True)
-    scaled: torch.Tensor = centred / (1e-8 + lengths)
-    return scaled @ scaled.T
-
-
-def similarities_of_classes(labels: torch.Tensor, classes: int, dtype: torch.dtype) -> torch.Tensor:
-    """S of one-hot rows: class numbers `[N]` to `[N, N]`."""
-    return similarities(functional.one_hot(labels, classes).to(dtype))

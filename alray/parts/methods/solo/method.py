@@ -14,14 +14,14 @@ from alray.core.errors import SpecError
 from alray.models.blocks.causal import CausalLayers
 from alray.models.component import CopyingComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.methods.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, Task
 from alray.models.readout import Features, Readout, head_of
 from alray.models.shape import Shape
 from alray.models.task import LearningTask
 
 
-class Solo(Method):
-    """The fields are those of the section `alray.config.sections.method.Solo`. Every depth is a route.
+class SoloMethod(Method):
+    """The fields are the keys in `keys.py`. Every depth is a route.
 
         h_k = f_k(stop(h_{k-1}))                               k = 1, ..., K
         L_k = CE(tau_k W' phi_k(h_k), next tokens), k < K      trains f_k, phi_k and tau_k

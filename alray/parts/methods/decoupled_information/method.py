@@ -9,13 +9,13 @@ from torch.nn import functional
 from alray.config.sections.optimizer import Optimizer
 from alray.models.component import ComparingComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.methods.local_error import similarities, similarities_of_classes
-from alray.models.methods.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, Task
 from alray.models.readout import Features, Readout
+from alray.models.similarities import similarities, similarities_of_classes
 
 
-class DecoupledInformation(Method):
-    """The fields are those of the section `alray.config.sections.method.DecoupledInformation`. Every depth is a route.
+class InformationMethod(Method):
+    """The fields are the keys in `keys.py`. Every depth is a route.
 
         h_l = f_l(stop(h_{l-1}))        c = p_l(h_l)        z = c, every row divided by its length, [N, D]
         variance     mean over d of max(0, 1 - sqrt(Var(z_d) + 1e-7)) / N

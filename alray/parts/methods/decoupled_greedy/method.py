@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from torch import nn
 
-from alray.config.sections.method import HeadOrAuto
+from alray.config.sections.head import HeadOrAuto
 from alray.config.sections.optimizer import Optimizer
 from alray.models.component import LocalComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.methods.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, Task
 from alray.models.readout import head_of
 from alray.models.task import LearningTask
 
 
-class DecoupledGreedy(Method):
-    """The fields are those of the section `alray.config.sections.method.DecoupledGreedy`.
+class GreedyMethod(Method):
+    """The fields are the keys in `keys.py`.
 
     Every component minimises the cross-entropy of its own auxiliary classifier, and gradients stop between components
     (algorithm 1 of "Decoupled Greedy Learning of CNNs", ICML 2020). Every depth is a route.

@@ -5,17 +5,17 @@ from __future__ import annotations
 from torch import nn
 from torch.nn import functional
 
-from alray.config.sections.method import HeadOrAuto
+from alray.config.sections.head import HeadOrAuto
 from alray.config.sections.optimizer import Optimizer
 from alray.core.errors import SpecError
 from alray.models.component import LocalComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.methods.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, Task
 from alray.models.readout import head_of
 
 
-class AugLocal(Method):
-    """The fields are those of the section `alray.config.sections.method.AugLocal`. The only route is the whole network.
+class AugLocalMethod(Method):
+    """The fields are the keys in `keys.py`. The only route is the whole network.
 
         h_l = f_l(stop(h_{l-1}))                               l = 1, ..., L
         r_l = tau (l - 1) / (L - 2)                            0 at the first, tau at the last auxiliary network

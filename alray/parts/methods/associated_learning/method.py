@@ -6,19 +6,19 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from alray.config.sections.method import Bridge
 from alray.config.sections.optimizer import Optimizer
 from alray.models.component import LocalComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors, pass_on
-from alray.models.methods.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, Task
 from alray.models.readout import Features, Pooling, Readout, with_activation
 from alray.models.sampled_tokens import sampled_cross_entropy
 from alray.models.shape import Shape
 from alray.models.task import LearningTask
+from alray.parts.methods.associated_learning.keys import Bridge
 
 
-class AssociatedLearning(Method):
-    """The fields are those of the section `alray.config.sections.method.AssociatedLearning`.
+class AssociatedMethod(Method):
+    """The fields are the keys in `keys.py`.
 
     Deviation: the authors' code for texts (Hibb-bb/AL on GitHub) has tanh after every label decoder in training, that
     of component 1 included, where the cross-entropy follows (`decoder_activation`, `first_decoder_activation`), dropout

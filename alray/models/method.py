@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import nn
 
-from alray.config.sections.method import MethodSection
+from alray.config.made import Load, class_of, making
+from alray.config.sections.method import METHODS, MethodSection, OwnMethod
 from alray.config.sections.optimizer import Optimizer
-from alray.config.sections.own_code import OwnCode, reference_to
-from alray.config.sections.packages import METHODS
 from alray.config.sections.section import listed
 from alray.config.sections.task import DEFAULT, TaskSection
-from alray.config.user_code import FAULTS_OF_USER_CODE
 from alray.core.errors import SpecError
 from alray.models.component import Component
 from alray.models.encoder import Encoder, EncoderFacts
@@ -144,7 +141,7 @@ class Method(ABC):
         return Shape(self.task.learning.score_shape, self.task.dtype)
 
 
-def make_method(section: MethodSection, task: Task, load: Callable[[str], Any], *, of_task: TaskSection) -> Method:
+def make_method(section: MethodSection, task: Task, load: Load, *, of_task: TaskSection) -> Method:
     """The method of a spec.
 
     Raises SpecError.
@@ -153,31 +150,18 @@ def make_method(section: MethodSection, task: Task, load: Callable[[str], Any], 
         of_task: of the same spec.
         load: takes a reference to a class, as from `reference_to`, to that class.
     """
-    if not isinstance(section, OwnCode):
-        module, name = section.implementation.split(":")
-        built_in: Method = getattr(importlib.import_module(module), name)(task, **section.fields)
-        return built_in
-    kind = load(reference_to(section.kind, METHODS))
-    if not (isinstance(kind, type) and issubclass(kind, Method)):
-        raise SpecError(
-            f"`{section.kind}` is not a subclass of alray.models.methods.method.Method",
-            key="method.kind",
-            hint="derive it from that class; its docstring says what to define",
-        )
+    kind = class_of(METHODS, section, Method, load, key="method.kind")
+    if not isinstance(section, OwnMethod):
+        return kind(task, **section.fields)
     if of_task.like not in kind.tasks:
         raise SpecError(
             f"method `{section.kind}` does not know the task {of_task.kind}, only {listed(kind.tasks, 'and')}",
             key="method.kind",
             hint=f"take the loss from `task.learning`, and add `{of_task.like}` to the class's `tasks`",
         )
-    try:
+    called = "it is called as Class(task, **fields) with the further keys of the section `method`"
+    with making(f"method `{section.kind}`", called, key="method"):
         own = kind(task, **section.fields)
-    except FAULTS_OF_USER_CODE as error:
-        raise SpecError(
-            f"method `{section.kind}` cannot be made: {type(error).__name__}: {error}",
-            key="method",
-            hint="it is called as Class(task, **fields) with the further keys of the section `method`",
-        ) from error
     if not own.local_losses:
         raise SpecError(
             f"method `{section.kind}` has `local_losses = False`, which only alray's own backpropagation may have",

@@ -18,17 +18,17 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from alray.config.sections.method import HeadOrAuto
+from alray.config.sections.head import HeadOrAuto
 from alray.config.sections.optimizer import Optimizer
 from alray.models.component import ComparingComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.methods.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, Task
 from alray.models.readout import Features, Pooling, Readout, head_of
 from alray.models.shape import Shape
 
 
-class SupervisedContrastive(Method):
-    """The fields are those of the section `alray.config.sections.method.SupervisedContrastive`. The labels travel as
+class ContrastiveMethod(Method):
+    """The fields are the keys in `keys.py`. The labels travel as
     they are, and the only route is the whole network.
 
     Deviation: the authors' code (minyaho/scpl on GitHub) divides an anchor's sum over its positives by |P(i)| + 1, and

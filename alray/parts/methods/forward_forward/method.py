@@ -12,7 +12,7 @@ from alray.config.sections.optimizer import Optimizer
 from alray.core.errors import SpecError
 from alray.models.component import LocalComponent, Passage, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.methods.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, Task
 from alray.models.readout import Features, Readout
 from alray.models.shape import Shape
 
@@ -20,8 +20,8 @@ _MOMENTUM = 0.9  # of the mean activities
 _FIRST_ACTIVITY = 0.5
 
 
-class ForwardForward(Method):
-    """The fields are those of the section `alray.config.sections.method.ForwardForward`. Every depth is a route.
+class ForwardForwardMethod(Method):
+    """The fields are the keys in `keys.py`. Every depth is a route.
 
         x+, x-        the sample with its label, and with a wrong one, in place of its first J values (J classes)
         a_l = f_l(norm(stop(a_{l-1})))              norm divides a row by its root mean square; a_0 = x

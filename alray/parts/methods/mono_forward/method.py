@@ -8,13 +8,13 @@ from torch.nn import functional
 from alray.config.sections.optimizer import Optimizer
 from alray.models.component import LocalComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
-from alray.models.methods.method import MakePart, Method, Task
+from alray.models.method import MakePart, Method, Task
 from alray.models.readout import Features, Readout
 from alray.models.shape import Shape
 
 
-class MonoForward(Method):
-    """The fields are those of the section `alray.config.sections.method.MonoForward`. Every depth is a route.
+class MonoForwardMethod(Method):
+    """The fields are the keys in `keys.py`. Every depth is a route.
 
         a_l = f_l(a_{l-1})         activations
         G_l = a_l M_l^T            goodness of each class; M_l is a matrix of weights, without a bias

@@ -1,1 +1,0 @@
-"""Methods: how the components of a network learn, one file each."""

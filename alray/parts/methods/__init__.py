@@ -1,0 +1,2 @@
+"""How a network can be trained. `keys.py` of a method is its section of a spec with the facts about it, `method.py` its
+equations."""

@@ -1,0 +1,1 @@
+"""Associated Learning: every component has its own local losses, nothing travels backwards."""

@@ -1,0 +1,1 @@
+"""Auxiliary networks (AugLocal): after every component copies of encoders above, with a readout and cross-entropy."""

@@ -1,0 +1,1 @@
+"""Backpropagation of the loss of the task, in classification the cross-entropy, through all components."""

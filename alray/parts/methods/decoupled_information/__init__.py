@@ -1,0 +1,1 @@
+"""Decoupled learning with information regularisation (DeInfoReg): variance, similarity and covariance of codes."""

@@ -1,0 +1,33 @@
+"""`method: decoupled_information`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from alray.config.sections.method import MethodSection
+from alray.config.sections.section import PositiveFloat, PositiveInt, Width
+
+
+class DecoupledInformation(MethodSection):
+    """Decoupled learning with information regularisation (DeInfoReg): variance, similarity and covariance of codes.
+
+    Nothing travels backwards, and every depth is a route, by a classifier of the codes.
+    """
+
+    implementation = "method:InformationMethod"
+    abbreviation = "DeInfoReg"
+    trains = "variance, similarity and covariance of codes, cross-entropy of a classifier of them"
+    source = "arXiv 2506.18193 (2025)"
+
+    kind: Literal["decoupled_information"]
+    """`decoupled_information`."""
+    projection_dim: Width | None = 2048
+    """Width of the three layers of the projectors, whose output the loss compares. null: no projector."""
+    pool: PositiveInt | None = 4
+    """Images are averaged to at most this height and width before the projector, over exact windows. null: no pooling,
+    as in the authors' code."""
+    classifier_weight: PositiveFloat = 0.001
+    """Weight of the cross-entropy of the classifiers, which read the projectors' output and train all below them."""
+    gather: bool = False
+    """Whether the losses compare the samples of all replicas, which then exchange codes in every mini-batch. false:
+    each compares the samples of its own share."""

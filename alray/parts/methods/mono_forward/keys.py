@@ -1,0 +1,28 @@
+"""`method: mono_forward`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from alray.config.sections.method import MethodSection
+from alray.config.sections.section import PositiveInt
+
+
+class MonoForward(MethodSection):
+    """Mono-Forward: a projection to the classes with cross-entropy after every component, and their sum predicts.
+
+    Nothing travels backwards, and every depth is a route.
+    """
+
+    implementation = "method:MonoForwardMethod"
+    abbreviation = "MF"
+    trains = "cross-entropy of a projection to the classes"
+    source = "arXiv 2501.09238 (2025)"
+
+    kind: Literal["mono_forward"]
+    """`mono_forward`."""
+    pool: PositiveInt | None = 4
+    """Images are averaged to at most this height and width first, over exact windows. null: no pooling, as in the
+    paper."""
+    prediction: Literal["sum", "last"] = "sum"
+    """How a route predicts. `sum`: by the sum of the scores of all its components. `last`: by those of its last one."""

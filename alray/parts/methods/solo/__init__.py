@@ -1,0 +1,1 @@
+"""SOLO: a language model whose components all read with a copy of the last readout, which is renewed now and then."""

@@ -1,0 +1,39 @@
+"""`method: solo`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from alray.config.sections.method import MethodSection
+from alray.config.sections.section import PositiveInt, Width
+
+
+class Solo(MethodSection):
+    """SOLO: a language model whose components all read with a copy of the last readout, which is renewed now and then.
+
+    Nothing else travels backwards, and every depth is a route.
+    """
+
+    implementation = "method:SoloMethod"
+    abbreviation = "SOLO"
+    tasks = ("next_token",)
+    trains = "the loss of a copy of the last readout, after layers of one's own"
+    source = "arXiv 2609.35440 (2026)"
+
+    kind: Literal["solo"]
+    """`solo`."""
+    copy_every: PositiveInt = 50
+    """Mini-batches from one copy of the last readout to the next. A copy is used as many mini-batches after it was
+    made, so that no stage waits for it. Default: 50."""
+    layers: PositiveInt = 2
+    """Causal layers between a component's encoder and the copy. Default: 2."""
+    heads: PositiveInt = 4
+    """Their attention heads. They must divide the width. Default: 4."""
+    feedforward: Width | None = None
+    """Width of the hidden layer of their feed-forward networks. null: four times the width."""
+    norm: Literal["layer", "rms"] = "rms"
+    """Their normalisation, and that before the copy: `layer` or `rms` (RMSNorm). Default: rms."""
+    positions: Literal["rotary", "none"] = "none"
+    """`rotary`: their queries and keys are turned by their positions. Default: none."""
+    activation: Literal["relu", "gelu", "swiglu"] = "gelu"
+    """In their feed-forward networks. Default: gelu."""

@@ -1,0 +1,56 @@
+"""`method: supervised_contrastive`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from alray.config.sections.choice import ByShape
+from alray.config.sections.head import HeadOrAuto, LabelSmoothing
+from alray.config.sections.method import MethodSection
+from alray.config.sections.section import PositiveFloat, Width, describe, refusal
+
+
+def _debiased(value: Any) -> Any:
+    if value is False or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise refusal(
+        f"expected false or a class prior, got {describe(value)}",
+        "a class prior is the share of one class, such as 0.1 where there are ten of equal size",
+    )
+
+
+class SupervisedContrastive(MethodSection):
+    """Supervised contrastive local losses (SCPL): samples of one class are drawn together, the others pushed apart.
+
+    Nothing travels backwards. The last component is a classifier with cross-entropy.
+    """
+
+    implementation = "method:ContrastiveMethod"
+    abbreviation = "SCPL"
+    trains = "supervised contrastive loss of a projection; the last one cross-entropy"
+    every_depth = False
+    source = "Wang 2022, arXiv 2602.00062"
+
+    kind: Literal["supervised_contrastive"]
+    """`supervised_contrastive`."""
+    projection_dim: Width = 128
+    """Width of both layers of the projection heads, whose output the losses compare. Images are averaged to at most
+    4 x 4 first."""
+    temperature: PositiveFloat = 0.1
+    """The divisor of the similarities, which lie in -1..1."""
+    debiased: Annotated[
+        Annotated[Literal[False], Tag("off")] | Annotated[float, Field(gt=0, lt=1), Tag("prior")],
+        Discriminator(ByShape(bool, "off", "prior")),
+        BeforeValidator(_debiased),
+    ] = False
+    """Class prior of the debiased loss (tau+ of Chuang et al. 2020): the share of one class among the data, such as
+    0.1 for ten classes of equal size. false: the plain loss (Khosla et al. 2020)."""
+    gather: bool = False
+    """Whether the losses compare the samples of all replicas: they exchange their projections in every mini-batch, and
+    n replicas have the loss of the whole mini-batch. false: each compares the samples of its own share."""
+    head: HeadOrAuto = "auto"
+    """The layers after the last encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
+    label_smoothing: LabelSmoothing = 0.0
+    """Share of the target that the last component's loss spreads evenly over all classes."""
