@@ -17,8 +17,8 @@ from alray.core.errors import CheckpointError, DataError, RequestError
 from alray.data.split import as_float
 from alray.inference.prediction import document
 from alray.inference.route_header import HEADER, RouteHeader, TextForm, TokenForm, parse_header
-from alray.models.blocks.embedding import PADDING
 from alray.models.task import Prediction, make_task
+from alray.models.token_embedding import PADDING
 
 
 class ExportedRoute:

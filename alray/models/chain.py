@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from alray.config.sections.blocks import Model
+from alray.config.made import code_of
+from alray.config.sections.blocks import BLOCKS, BlockSection
+from alray.config.sections.model import Model
 from alray.config.sections.own_code import PREFIX, OwnCode
 from alray.config.user_code import FAULTS_OF_USER_CODE, UserCode
 from alray.core.errors import SpecError
 from alray.core.randomness.generators import put_back, seed_all
-from alray.models.blocks import builder
 from alray.models.encoder import EncoderFacts
 from alray.models.imported.ends import PartEnds
 from alray.models.shape import Shape
@@ -150,7 +151,7 @@ class _Blocks(Chain):
         key = self.key(index)
         try:
             fields = entry.fields_of_trained if self._trained else entry.fields
-            block = builder(entry.block, self._load)(input, **fields)
+            block = self._builder(entry)(input, **fields)
         except SpecError as error:
             problem = error.problems[0]
             raise SpecError(problem.message, key=key, hint=problem.hint) from error
@@ -167,6 +168,18 @@ class _Blocks(Chain):
                 hint="return the module from `build`",
             )
         return block
+
+    def _builder(self, entry: BlockSection) -> Callable[..., Any]:
+        """The builder of a block. A class or function of the user's is called, unless it has an attribute `build`.
+        Raises SpecError."""
+        found = code_of(BLOCKS, entry, self._load)
+        build = getattr(found, "build", found)
+        if not callable(build):
+            raise SpecError(
+                f"`{entry.block}` is not a class or function", hint="name a class with `build(input, **fields)`"
+            )
+        result: Callable[..., Any] = build
+        return result
 
 
 class _Parts(Chain):

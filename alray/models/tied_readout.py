@@ -7,9 +7,9 @@ from torch import nn
 from torch.nn import functional
 
 from alray.core.errors import SpecError
-from alray.models.blocks.embedding import TokenEmbedding
 from alray.models.readout import Features, Readout
 from alray.models.shape import Shape
+from alray.models.token_embedding import TokenEmbedding
 
 
 class TiedLayer(nn.Module):

@@ -9,9 +9,9 @@ import torch
 from torch.nn import functional
 
 from alray.core.errors import SpecError
-from alray.models.blocks.causal import rotated, rotation
-from alray.models.blocks.transformer import EncoderLayer, build
+from alray.models.causal import rotated, rotation
 from alray.models.shape import Shape
+from alray.parts.blocks.transformer.block import EncoderLayer, build
 
 TOKENS = Shape((6,), torch.int64, tokens=11)
 VECTORS = Shape((6, 8))

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from alray.core.errors import SpecError
-from alray.models.blocks import builder
 from alray.models.shape import Shape
+from tests.models.built import builder
 
 
 def build(block: str, *input: int, **fields: object) -> nn.Module:

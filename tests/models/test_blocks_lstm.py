@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from alray.core.errors import SpecError
-from alray.models.blocks import builder
 from alray.models.readout import final_states, last_state
 from alray.models.shape import Shape
+from tests.models.built import builder
 
 LENGTHS = (3, 6, 1)
 

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from alray.core.errors import DataError, SpecError
-from alray.models.blocks import builder
-from alray.models.blocks.embedding import SPREAD
 from alray.models.encoder import module_draws
 from alray.models.shape import Shape
+from alray.parts.blocks.embedding.block import SPREAD
+from tests.models.built import builder
 
 WORDS = ("<pad>", "<unk>", "the", "cat", "sat", "naïve")
 TEXT = Shape((9,), torch.int64, words=WORDS)

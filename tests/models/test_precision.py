@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from alray.core.errors import PlanError
-from alray.models.blocks import builder
 from alray.models.precision import lower, require_precision, restore
 from alray.models.shape import Shape
+from tests.models.built import builder
 
 from ..mini_batches import forward_step
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from alray.models.blocks.unpacked_lstm import run_unpacked
 from alray.models.route import route_of
+from alray.parts.blocks.lstm.unpacked import run_unpacked
 from alray.runtime.probe.estimate import estimate_costs
 from alray.runtime.stage.assemble import work_of
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from alray.config.sections.blocks import Lstm, Residual, Stem, Transformer, Vgg
 from alray.config.sections.choice import OPEN_TAG
 from alray.config.sections.data import (
     SOURCES,
@@ -449,52 +448,17 @@ def _has_no_test_set(data: DataSection) -> bool:
 
 def pools_leave_an_image(spec: Spec) -> Iterator[Finding]:
     """Where the image size is known: no pool meets an image of one pixel."""
-    size = _image_size(spec.data)
+    side = _image_size(spec.data)
     for index, entry in enumerate(spec.model.blocks):
-        if size is None or not isinstance(entry, Vgg | Stem | Residual):
-            return
-        if isinstance(entry, Residual):
-            for _ in range(entry.repeat):
-                size = -(-size // entry.stride)
-        if not isinstance(entry, Vgg):
-            continue
-        for _ in range(entry.repeat if entry.pool else 0):
-            if size < 2:
+        for _ in range(entry.repeat):
+            side = entry.side_after(side) if side is not None else None
+            if side == 0:
                 yield (
                     ("model", "components", index, "pool"),
                     "the image is down to 1 x 1 before this pool",
                     "remove a pool, or set data.image_size higher",
                 )
                 return
-            size //= 2
-
-
-def heads_share_the_width(spec: Spec) -> Iterator[Finding]:
-    """Each attention head has the same part of the width; where `dim` is left out, building the network tells."""
-    for index, entry in enumerate(spec.model.blocks):
-        if isinstance(entry, Transformer) and entry.dim is not None and entry.dim % entry.heads != 0:
-            yield (
-                ("model", "components", index, "heads"),
-                f"{counted(entry.heads, 'head')} cannot share a width of {entry.dim} evenly",
-                "choose a divisor of `dim`",
-            )
-
-
-def positions_see_no_later_ones(spec: Spec) -> Iterator[Finding]:
-    """The next token is the label of a position: a block that reads it from the input learns to copy."""
-    if spec.task.kind != "next_token":
-        return
-    for index, entry in enumerate(spec.model.blocks):
-        key, hint = "", ""
-        if isinstance(entry, Transformer) and not entry.causal:
-            key, hint = "causal", "add causal: true"
-        elif isinstance(entry, Lstm) and entry.bidirectional:
-            key, hint = "bidirectional", "set it to false"
-        elif isinstance(entry, Lstm) and entry.hand_on_state:
-            key, hint = "hand_on_state", "set it to false"
-        if key:
-            message = f"each position would see the tokens after it, and `{spec.task.kind}` asks for the next one"
-            yield ("model", "components", index, key), message, hint
 
 
 def _image_size(data: DataSection) -> int | None:
@@ -555,6 +519,4 @@ CHECKS: tuple[Check, ...] = (
     pictures_have_one_size,
     one_validation_set,
     pools_leave_an_image,
-    heads_share_the_width,
-    positions_see_no_later_ones,
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from alray.config.sections.blocks import BLOCKS
 from alray.config.sections.kind import Kind
 from alray.config.sections.method import METHODS
 from alray.config.sections.task import TASKS
 
-KINDS: tuple[Kind[Any], ...] = (METHODS, TASKS)
+KINDS: tuple[Kind[Any], ...] = (METHODS, BLOCKS, TASKS)

@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from alray.core.errors import SpecError
 from alray.planning.schedules.micro_batches import Fault
 
-BLOCKS, SOURCES = "alray.blocks", "alray.sources"
+SOURCES = "alray.sources"
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from alray.config.sections.blocks import (
-    Block,
-    BlockSection,
-    Embedding,
-    LinearLayer,
-    Lstm,
-    Mlp,
-    Model,
-    OwnBlock,
-    Residual,
-    Stem,
-    Transformer,
-    Vgg,
-)
 from alray.config.sections.data import (
     Data,
     DataSection,
@@ -40,6 +26,7 @@ from alray.config.sections.data import (
 from alray.config.sections.duration import Duration
 from alray.config.sections.lr_schedule import Constant, Cosine, Linear, LrSchedule
 from alray.config.sections.method import METHODS, Method, OwnMethod
+from alray.config.sections.model import Model
 from alray.config.sections.optimizer import Adam, AdamW, Lars, Optimizer, Sgd
 from alray.config.sections.pipeline import Cost, Pipeline
 from alray.config.sections.replicas import (
@@ -66,8 +53,6 @@ __all__ = [
     "AdamW",
     "AverageEvery",
     "Bf16",
-    "Block",
-    "BlockSection",
     "Checkpoint",
     "Compression",
     "Constant",
@@ -79,7 +64,6 @@ __all__ = [
     "Disturbance",
     "Docstrings",
     "Duration",
-    "Embedding",
     "FixedDisturbance",
     "FolderName",
     "Fp16",
@@ -87,27 +71,21 @@ __all__ = [
     "ImageFolder",
     "Lars",
     "Linear",
-    "LinearLayer",
     "LrSchedule",
-    "Lstm",
     "Method",
-    "Mlp",
     "Model",
     "NoCompression",
     "Optimizer",
-    "OwnBlock",
     "OwnData",
     "OwnMethod",
     "Pipeline",
     "PowerSgd",
     "RandomDisturbance",
     "Replicas",
-    "Residual",
     "Resources",
     "RunSection",
     "Sgd",
     "Spec",
-    "Stem",
     "StopAt",
     "Synthetic",
     "Text",
@@ -117,8 +95,6 @@ __all__ = [
     "TinyImagenet",
     "TopK",
     "Torchvision",
-    "Transformer",
-    "Vgg",
 ]
 
 

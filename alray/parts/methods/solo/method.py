@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from alray.config.sections.optimizer import Optimizer
 from alray.core.errors import SpecError
-from alray.models.blocks.causal import CausalLayers
+from alray.models.causal import CausalLayers
 from alray.models.component import CopyingComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
 from alray.models.method import MakePart, Method, Task
@@ -38,7 +38,7 @@ class SoloMethod(Method):
     than the width.
 
     Deviation: none is known, but the authors have published no code to compare with. Choices of this file that the
-    equations leave open: phi_k's layers begin as those of the network do (`alray.models.blocks.causal`), tau_k at 1,
+    equations leave open: phi_k's layers begin as those of the network do (`alray.models.causal`), tau_k at 1,
     and W reads through a layer norm, whatever norm the network has.
 
     Published perplexity of 340M parameters: backpropagation 28.04, two components 29.05, four 31.19; of 40M parameters:

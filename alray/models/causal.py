@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from alray.core.errors import SpecError
-from alray.models.blocks.embedding import TOKEN_SPREAD, TokenEmbedding
+from alray.models.token_embedding import TOKEN_SPREAD, TokenEmbedding
 
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": functional.relu,

@@ -7,16 +7,14 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from alray.core.errors import SpecError
-from alray.models.blocks.inputs import require_sequence
-from alray.models.blocks.registry import register
-from alray.models.blocks.unpacked_lstm import run_unpacked
+from alray.models.inputs import require_sequence
 from alray.models.shape import Shape
+from alray.parts.blocks.lstm.unpacked import run_unpacked
 
 LstmState = tuple[torch.Tensor, torch.Tensor]
 """Hidden and cell state h and c, each [N, directions * layers, hidden]."""
 
 
-@register("lstm")
 def build(
     input: Shape, *, hidden: int, bidirectional: bool = True, layers: int = 1, hand_on_state: bool = False
 ) -> nn.Module:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from torch import nn
 
-from alray.models.blocks.inputs import require_image
-from alray.models.blocks.registry import register
+from alray.models.inputs import require_image
 from alray.models.shape import Shape
 
 
-@register("stem")
 def build(input: Shape, *, channels: int) -> nn.Module:
     """`[N, C, H, W] -> [N, channels, H, W]`: 3 x 3, padding 1, no bias; batch norm; ReLU.
 

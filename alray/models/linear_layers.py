@@ -1,4 +1,4 @@
-"""Linear layers: one (`linear`) or several (`mlp`), over flattened samples or over each position of a sequence."""
+"""Linear layers over flattened samples, or over each position of a sequence."""
 
 from __future__ import annotations
 
@@ -7,28 +7,18 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from alray.models.blocks.inputs import require_values, zero_padding
-from alray.models.blocks.registry import register
+from alray.models.inputs import require_values, zero_padding
 from alray.models.readout import with_activation
 from alray.models.shape import Shape
 
 
-@register("linear")
-def build_linear(input: Shape, *, width: int, activation: str = "relu") -> nn.Module:
-    """`[N, T, D] -> [N, T, width]` for sequences, `[N, ...] -> [N, width]` for anything else: one layer."""
-    return _layers("linear", input, (width,), activation, dropout=0.0)
+def linear_layers(block: str, input: Shape, widths: Sequence[int], activation: str, dropout: float) -> nn.Module:
+    """Layers over each position of a sequence, or over flattened samples. Each is linear, then the activation, then
+    dropout.
 
-
-@register("mlp")
-def build_mlp(input: Shape, *, widths: Sequence[int], activation: str = "relu", dropout: float = 0.0) -> nn.Module:
-    """`[N, T, D] -> [N, T, widths[-1]]` for sequences, `[N, ...] -> [N, widths[-1]]` for anything else.
-
-    Each layer is linear, then the activation, then dropout.
+    Args:
+        block: its name, for messages.
     """
-    return _layers("mlp", input, widths, activation, dropout)
-
-
-def _layers(block: str, input: Shape, widths: Sequence[int], activation: str, dropout: float) -> nn.Module:
     require_values(block, input)
     sequences = len(input) == 2
     width = input[-1] if sequences else input.elements

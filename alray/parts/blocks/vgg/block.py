@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from torch import nn
 
 from alray.core.errors import SpecError
-from alray.models.blocks.inputs import require_image
-from alray.models.blocks.registry import register
+from alray.models.inputs import require_image
 from alray.models.shape import Shape
 
 
-@register("vgg")
 def build(input: Shape, *, channels: Sequence[int], pool: bool = False) -> nn.Module:
     """`[N, C, H, W] -> [N, channels[-1], H, W]`; with `pool`, H and W are halved and rounded down.
 

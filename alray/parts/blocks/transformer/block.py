@@ -9,13 +9,11 @@ from torch import nn
 from torch.nn import functional
 
 from alray.core.errors import SpecError
-from alray.models.blocks.causal import CausalLayers
-from alray.models.blocks.inputs import require_sequence, zero_padding
-from alray.models.blocks.registry import register
+from alray.models.causal import CausalLayers
+from alray.models.inputs import require_sequence, zero_padding
 from alray.models.shape import Shape
 
 
-@register("transformer")
 def build(
     input: Shape,
     *,

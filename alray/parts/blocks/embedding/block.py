@@ -8,20 +8,14 @@ import torch
 from torch import nn
 
 from alray.core.errors import SpecError
-from alray.models.blocks.registry import register
-from alray.models.blocks.word_vectors import check_vectors, read_vectors
 from alray.models.shape import Shape
+from alray.models.token_embedding import PADDING, TokenEmbedding
+from alray.parts.blocks.embedding.word_vectors import check_vectors, read_vectors
 
-PADDING = 0
-"""The word number of padding."""
 SPREAD = 0.1
 """Standard deviation of the random initial vectors: of all words, or of those that are not in the file."""
-TOKEN_SPREAD = 0.02
-"""Standard deviation of the initial vectors of tokens and positions, and of the matrices of `causal` Transformers: that
-of GPT-2."""
 
 
-@register("embedding")
 def build(input: Shape, *, dim: int, vectors: Path | None = None) -> nn.Module:
     """`[N, T]` word numbers `-> [N, T, dim]`; `vectors` is a file of initial word vectors.
 
@@ -67,19 +61,5 @@ class Embedding(nn.Module):
         Args:
             s: [N, T] int64, 0 at padded positions, which give zeros.
         """
-        result: torch.Tensor = self.table(s)
-        return result
-
-
-class TokenEmbedding(nn.Module):
-    """A trained vector for each token, without padding: `[N, T]` int64 `-> [N, T, dim]`."""
-
-    def __init__(self, tokens: int, *, dim: int) -> None:
-        super().__init__()
-        self.table = nn.Embedding(tokens, dim)
-        nn.init.normal_(self.table.weight, 0.0, TOKEN_SPREAD)
-
-    def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """The mask is not needed."""
         result: torch.Tensor = self.table(s)
         return result

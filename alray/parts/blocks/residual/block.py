@@ -7,14 +7,12 @@ from typing import Literal
 import torch
 from torch import nn
 
-from alray.models.blocks.inputs import require_image
-from alray.models.blocks.registry import register
+from alray.models.inputs import require_image
 from alray.models.shape import Shape
 
 Shortcut = Literal["3x3", "1x1"]
 
 
-@register("residual")
 def build(input: Shape, *, channels: int, layers: int, stride: int = 1, shortcut: Shortcut = "3x3") -> nn.Module:
     """`[N, C, H, W] -> [N, channels, ceil(H / stride), ceil(W / stride)]`: `layers` basic blocks, the first strided."""
     width, _, _ = require_image("residual", input)

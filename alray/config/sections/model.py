@@ -1,0 +1,166 @@
+"""`model`: the network as a chain of components."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    create_model,
+    model_validator,
+)
+
+from alray.config.sections.blocks import Block, BlockSection, OwnBlock
+from alray.config.sections.choice import ByShape
+from alray.config.sections.own_code import PREFIX, FreeValue, OwnClass, own_reference
+from alray.config.sections.section import Input, Section, describe, located, refusal
+
+
+def _model_name(text: str) -> str:
+    kind, _, name = text.partition(":")
+    if text.startswith(PREFIX):
+        return own_reference(text)
+    if kind not in ("torchvision", "timm") or re.fullmatch(r"[A-Za-z0-9_.-]+", name) is None:
+        raise refusal(
+            f"{describe(text)} does not name a model",
+            f"write torchvision:resnet18, timm:NAME, or {PREFIX}my_models.Net for a class of your own",
+        )
+    return text
+
+
+ModelName = Annotated[str, AfterValidator(_model_name), OwnClass()]
+"""A model of torchvision or timm by name, or a class of the user."""
+
+_WEIGHTS = Input("file", name=r"[A-Z][A-Z0-9_]*")
+"""Weights are a file, or torchvision's and timm's of a name."""
+
+
+def _weights(value: Any, info: ValidationInfo) -> str:
+    named = re.fullmatch(r"(?:\w+_Weights\.)?([A-Z][A-Z0-9_]*)", value) if isinstance(value, str) else None
+    return str(located(value, info)) if named is None else named[1]
+
+
+# `from` and `with` are words of Python: a class body cannot have attributes of these names.
+_KEYWORDS: dict[str, Any] = {
+    "from": (
+        ModelName | None,
+        Field(
+            default=None,
+            description="A whole model in place of a list of components: `torchvision:resnet18`, `timm:NAME` or "
+            "`python:my_models.Net`. It is cut into components where a single tensor is needed later. Its own "
+            "classifier is the head of backpropagation. Other methods use what comes before it. null: none.",
+        ),
+    ),
+    "with": (
+        dict[str, FreeValue],
+        Field(default_factory=dict, description="Arguments of that model's constructor. Default: none."),
+    ),
+}
+OtherModelSection = create_model("OtherModelSection", __base__=Section, **_KEYWORDS)
+
+
+class Model(OtherModelSection):  # type: ignore[misc, valid-type]
+    """The network as a chain of components."""
+
+    components: Annotated[
+        Annotated[tuple[Block, ...], Field(strict=False, min_length=1), Tag("list")]
+        | Annotated[
+            Annotated[Annotated[int, Field(ge=1, le=1000)], Tag("number")] | Annotated[Literal["auto"], Tag("name")],
+            Discriminator(ByShape(int, "number", "name")),
+            Tag("of a model"),
+        ],
+        Discriminator(ByShape((list, tuple), "list", "of a model")),
+    ] = "auto"
+    """Encoders f of the components, in the order of the data flow. An entry is one component, or `repeat` of them. Of a
+    model `from` elsewhere: their number, which share its work evenly; or `auto`, one for each natural unit such as a
+    residual block or a layer of a Transformer."""
+    cut: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
+    """Layers of that model after which it is cut, in place of a number of components: paths of modules or of single
+    operations as in torchvision's `get_graph_node_names`, such as [layer1, layer2.0]. null: by `components`."""
+
+    weights: Annotated[str, BeforeValidator(_weights), _WEIGHTS] | None = None
+    """Initial weights of that whole model: a file with its own names, safetensors or a state dict that `torch.save`
+    wrote; or weights that torchvision has under a name, such as DEFAULT or IMAGENET1K_V1, and timm as DEFAULT. The last
+    layer may be for another number of classes; then it is drawn by the seed. null: all are drawn by the seed."""
+    freeze: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Modules and parameters of that model that are not trained, by their paths, such as [conv1, bn1, layer1]. Frozen
+    modules compute as in evaluation: their batch normalisation keeps its statistics, and they drop nothing. Default:
+    none."""
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> Model:
+        listed_blocks = isinstance(self.components, tuple)
+        if self.source is None and not listed_blocks:
+            raise refusal(
+                "a model needs `components` as a list, or `from`",
+                "write, for example, components: [{block: mlp, widths: [64]}], or from: torchvision:resnet18",
+            )
+        if self.source is None and (self.cut is not None or self.weights is not None or self.arguments or self.freeze):
+            raise refusal(
+                "`cut`, `weights`, `freeze` and `with` belong to a model `from` elsewhere",
+                "remove them, or give `from`",
+            )
+        if self.source is not None and listed_blocks:
+            raise refusal(
+                "a model `from` elsewhere has no list of blocks", "give the number of components, auto, or `cut`"
+            )
+        if self.cut is not None and self.components != "auto":
+            raise refusal(
+                "a model is cut by `components` or by `cut`, not by both",
+                "remove one of them, or set components to auto",
+            )
+        return self
+
+    @property
+    def weights_file(self) -> Path | None:
+        """The file of initial weights, if there is one."""
+        return Path(self.weights) if self.weights is not None and _WEIGHTS.marks(self.weights) else None
+
+    @property
+    def source(self) -> str | None:
+        """The key `from`."""
+        found: str | None = getattr(self, "from")
+        return found
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The key `with`."""
+        found: dict[str, Any] = getattr(self, "with")
+        return found
+
+    @property
+    def blocks(self) -> tuple[BlockSection, ...]:
+        """The entries of the list of components; none for a model from elsewhere."""
+        return self.components if isinstance(self.components, tuple) else ()
+
+    @property
+    def number(self) -> int | Literal["auto"]:
+        """The key `components` of a model from elsewhere."""
+        assert not isinstance(self.components, tuple)
+        return self.components
+
+    @property
+    def is_own(self) -> bool:
+        """Whether a part of the network is a class of the user."""
+        own_model = self.source is not None and self.source.startswith(PREFIX)
+        return own_model or any(isinstance(entry, OwnBlock) for entry in self.blocks)
+
+    def expanded(self) -> list[BlockSection]:
+        """Return one entry for each component: an entry with `repeat` n becomes n entries with `repeat` 1."""
+        return [entry.model_copy(update={"repeat": 1}) for entry in self.blocks for _ in range(entry.repeat)]
+
+    @property
+    def num_components(self) -> int | None:
+        """The number of components, including repeats; None where only the model tells."""
+        if self.cut is not None:
+            return len(self.cut) + 1
+        if self.components == "auto":
+            return None
+        return self.components if isinstance(self.components, int) else sum(entry.repeat for entry in self.blocks)

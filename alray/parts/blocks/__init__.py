@@ -1,0 +1,2 @@
+"""What the encoders of components can be. `keys.py` of a block is its section of a spec; `build` in its `block.py`
+makes the module."""

@@ -1,0 +1,1 @@
+"""A learned vector for each word of the vocabulary."""

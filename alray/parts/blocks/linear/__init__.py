@@ -1,0 +1,1 @@
+"""One linear layer."""

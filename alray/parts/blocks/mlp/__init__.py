@@ -1,0 +1,1 @@
+"""Several linear layers."""

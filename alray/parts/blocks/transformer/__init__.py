@@ -1,0 +1,1 @@
+"""A pre-norm Transformer encoder layer: self-attention and a feed-forward network, each with a residual path."""
