@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
-from alray.config.sections.optimizer import Optimizer
 from alray.models.component import Component, Exercise, ProfiledPart, backward_of, read
 from alray.models.encoder import Encoder, Tensors, in_default_strides, stopped
+from alray.models.optimizers import Recipe
 from alray.models.task import LearningTask
 
 
@@ -23,7 +23,7 @@ class BackpropagationComponent(Component):
         *,
         f: Encoder,
         head: nn.Module | None,
-        optimizer: Optimizer,
+        optimizer: Recipe,
         learning: LearningTask,
         label_smoothing: float = 0.0,
         loss_weight: float = 1.0,

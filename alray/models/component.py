@@ -11,14 +11,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from alray.config.sections.optimizer import Optimizer
 from alray.config.user_code import FAULTS_OF_USER_CODE, named, named_error
 from alray.core.errors import AlrayError
 from alray.core.randomness.generators import seed_all
 from alray.core.randomness.seeds import derive_seed
 from alray.models.contract import Contract
 from alray.models.encoder import Encoder, Tensors, row_major, stopped
-from alray.models.optimizers import ComponentOptimizer, Role
+from alray.models.optimizers import ComponentOptimizer, Recipe, Role
 
 __all__ = [
     "ComparingComponent",
@@ -64,14 +63,14 @@ class Component(nn.Module, ABC):
         self.f = f
         self._optimizers: dict[str, ComponentOptimizer] = {}
 
-    def train_with(self, optimizer: Optimizer, **parts: Sequence[nn.Module]) -> None:
+    def train_with(self, optimizer: Recipe, **parts: Sequence[nn.Module]) -> None:
         """Make one optimizer for each group of parts; the group's name is the optimizer's.
 
         Names are kept in checkpoints. The group `label` trains at the rate `optimizer.label_lr`, every other one at
         `optimizer.lr`, times the factor of its part in `optimizer.rate_factors`.
 
         Args:
-            optimizer: the section of the spec.
+            optimizer: what makes them.
         """
         embeddings = {
             parameter

@@ -12,12 +12,12 @@ from torch import nn
 
 from alray.config.made import Load, class_of, making
 from alray.config.sections.method import METHODS, MethodSection, OwnMethod
-from alray.config.sections.optimizer import Optimizer
 from alray.config.sections.section import listed
 from alray.config.sections.task import DEFAULT, TaskSection
 from alray.core.errors import SpecError
 from alray.models.component import Component
 from alray.models.encoder import Encoder, EncoderFacts
+from alray.models.optimizers import Recipe
 from alray.models.shape import Shape
 from alray.models.task import LearningTask
 
@@ -37,7 +37,7 @@ class Task:
     classes: int  # of labels or targets, in other tasks than classification
     num_components: int
     dtype: torch.dtype  # of everything that is computed
-    optimizer: Optimizer
+    optimizer: Recipe
     learning: LearningTask  # has the form of the labels, and the loss
     copy: CopyOf  # for methods whose components have encoders like those of others
     classifier: Callable[[Shape, int], nn.Module] | None = None  # builds the model's own, if it has one

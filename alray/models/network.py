@@ -24,6 +24,7 @@ from alray.models.component import Component, LocalComponent
 from alray.models.contract import Contract
 from alray.models.encoder import Encoder, EncoderFacts, Tensors, module_draws, run_block, stopped
 from alray.models.method import Method, Task, make_method
+from alray.models.optimizers import recipe
 from alray.models.own_state import Owners, require_untouched_buffers
 from alray.models.precision import LOWERED, lower
 from alray.models.shape import Shape
@@ -93,7 +94,7 @@ class Network:
             learning=_learning(spec, classes, sample, load),
             num_components=components or len(self._chain),
             dtype=self.dtype,
-            optimizer=spec.optimizer,
+            optimizer=recipe(spec.optimizer, load),
             classifier=self._chain.classifier(),
             copy=self._copy,
         )

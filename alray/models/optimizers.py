@@ -5,17 +5,17 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from alray.config.sections import optimizer as sections
-from alray.config.sections.optimizer import Optimizer
+from alray.config.made import Load, class_of, code_of, making, no_user_code
+from alray.config.sections.optimizer import OPTIMIZERS, OptimizerSection
+from alray.config.sections.own_code import OwnCode
 from alray.models.delayed_weights import DelayedWeights
-from alray.models.lamb import Lamb
-from alray.models.lars import Lars
 
 
 class Role(NamedTuple):
@@ -25,6 +25,29 @@ class Role(NamedTuple):
     """Name of the part: f, head, ..."""
     hidden: bool = True
     """Whether it belongs to a hidden layer, and neither to an embedding nor to a classifier."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An optimizer of torch for some parameters of a component.
+
+    Attributes:
+        settings: further arguments of its constructor.
+        rate_factor: by which the rate of these parameters is multiplied.
+    """
+
+    kind: Any  # a class derived from torch.optim.Optimizer
+    parameters: Sequence[nn.Parameter]
+    settings: dict[str, Any]
+    rate_factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What makes the optimizers of a component: the section of the spec, and the code that chooses."""
+
+    section: OptimizerSection
+    choose: Callable[[Any, Sequence[nn.Parameter], Mapping[nn.Parameter, Role]], list[Chosen]]
 
 
 class Accumulation:
@@ -111,14 +134,14 @@ class ComponentOptimizer:
     """
 
     def __init__(
-        self, parameters: Sequence[nn.Parameter], optimizer: Optimizer, roles: Mapping[nn.Parameter, Role] | None = None
+        self, parameters: Sequence[nn.Parameter], recipe: Recipe, roles: Mapping[nn.Parameter, Role] | None = None
     ) -> None:
         """
         Args:
-            optimizer: the section of the spec.
             roles: of the parameters; None: all are of hidden layers.
         """
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        optimizer = recipe.section
         self.kind: str = optimizer.kind
         self.clip_norm: float | None = optimizer.clip_norm
         self.accumulation = Accumulation(self.parameters, optimizer.accumulate)
@@ -126,7 +149,7 @@ class ComponentOptimizer:
         """The versions of the weights, where gradients are an update late; None: there is one."""
         self._look_ahead: float = optimizer.look_ahead
         self._due: bool | None = None  # whether the gathered mini-batch completes an update; None: not gathered yet
-        self._optimizers = _build(self.parameters, optimizer, roles or {})
+        self._optimizers = _build(self.parameters, recipe, roles or {})
         # Optimizers number parameters by groups; checkpoints, by their order in the component.
         numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
         self._numbers = [
@@ -242,7 +265,7 @@ class ComponentOptimizer:
         and with a look-ahead its points."""
         copies = self.accumulates + bool(self._look_ahead)
         return copies * sum(_bytes(parameter) for parameter in self.parameters) + sum(
-            _values_kept(optimizer, group) * sum(map(_bytes, group["params"]))
+            _values_kept(type(optimizer), group) * sum(map(_bytes, group["params"]))
             for optimizer in self._optimizers
             for group in optimizer.param_groups
         )
@@ -263,14 +286,16 @@ def _bytes(parameter: nn.Parameter) -> int:
     return parameter.numel() * parameter.element_size()
 
 
-def _values_kept(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> int:
-    """Number of values that an optimizer keeps for each value of the parameters of a group."""
-    if isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW | Lamb):
-        return 2
-    if isinstance(optimizer, torch.optim.Muon):
-        return 1
-    momentum = 1 if group["momentum"] else 0
-    return 1 + momentum + group["centered"] if isinstance(optimizer, torch.optim.RMSprop) else momentum
+def _values_kept(kind: type[torch.optim.Optimizer], group: dict[str, Any]) -> int:
+    """Number of values that an optimizer keeps for each value of the parameters of a group, found by an update of a
+    small parameter."""
+    small = nn.Parameter(torch.zeros(2, 2))
+    small.grad = torch.zeros_like(small)
+    settings = {key: value for key, value in group.items() if key not in ("params", "foreach")}
+    optimizer = kind([{"params": [small], **settings}], lr=group["lr"])
+    optimizer.step()
+    kept = optimizer.state[small].values()
+    return sum(isinstance(each, torch.Tensor) and each.shape == small.shape for each in kept)
 
 
 @cache
@@ -286,61 +311,48 @@ def _without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.
     return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
 
 
+def kernels(parameters: Sequence[nn.Parameter], *, fused: bool | None = None) -> dict[str, bool]:
+    """How torch's optimizers update: with a kernel for all parameters on a GPU, and with one that does it all where the
+    spec asks for it.
+
+    Args:
+        fused: None: the optimizer has no such kernel.
+    """
+    device = parameters[0].device.type
+    if fused is None:
+        return {"foreach": device == "cuda"}
+    fused = fused and device != "meta"  # there torch fuses nothing
+    return {"foreach": device == "cuda" and not fused, "fused": fused}
+
+
+def recipe(section: OptimizerSection, load: Load = no_user_code) -> Recipe:
+    """What makes the optimizers of components. Raises SpecError if a class of the user's is no optimizer."""
+    if not isinstance(section, OwnCode):
+        return Recipe(section, code_of(OPTIMIZERS, section, load))
+    kind = class_of(OPTIMIZERS, section, torch.optim.Optimizer, load, key="optimizer.kind")
+    return Recipe(section, lambda own, parameters, roles: [Chosen(kind, parameters, own.fields)])
+
+
 def _build(
-    parameters: list[nn.Parameter], spec: Optimizer, roles: Mapping[nn.Parameter, Role]
+    parameters: Sequence[nn.Parameter], recipe: Recipe, roles: Mapping[nn.Parameter, Role]
 ) -> list[torch.optim.Optimizer]:
-    """The optimizers of these parameters: none without parameters, two with Muon, else one."""
+    """The optimizers of these parameters; none without parameters. Each has a group for parameters of the same rate and
+    weight decay. Raises SpecError if one does not take its settings."""
     if not parameters:
         return []
-    device = parameters[0].device.type
-    make = partial(_made, spec=spec, roles=roles)
-    settings: dict[str, Any]
-    kernels: dict[str, Any] = {"foreach": device == "cuda"}
-    match spec:
-        case sections.Lars():
-            settings = {"momentum": spec.momentum, "trust_coefficient": spec.trust_coefficient, "eps": spec.eps}
-            return make(Lars, parameters, **settings)
-        case sections.Lamb():
-            return make(Lamb, parameters, betas=tuple(spec.betas), eps=spec.eps)
-        case sections.RmsProp():
-            settings = {"alpha": spec.alpha, "eps": spec.eps, "momentum": spec.momentum, "centered": spec.centered}
-            return make(torch.optim.RMSprop, parameters, **settings, **kernels)
-        case sections.Muon():
-            matrices = [each for each in parameters if each.ndim == 2 and roles.get(each, Role()).hidden]
-            chosen = set(matrices)
-            others = [each for each in parameters if each not in chosen]
-            settings = {"momentum": spec.momentum, "nesterov": spec.nesterov, "ns_steps": spec.iterations}
-            settings["adjust_lr_fn"] = "match_rms_adamw" if spec.step_size == "adamw" else "original"
-            rate_factor = 1.0 if spec.other_lr is None else spec.other_lr / spec.lr
-            adamw: dict[str, Any] = {"betas": tuple(spec.betas), "eps": spec.eps, **kernels}
-            return [
-                *make(torch.optim.Muon, matrices, **settings),
-                *make(torch.optim.AdamW, others, rate_factor=rate_factor, **adamw),
-            ]
-    fused = spec.fused and device != "meta"  # on the meta device, torch fuses nothing
-    kernels = {"foreach": device == "cuda" and not fused, "fused": fused}
-    if isinstance(spec, sections.Sgd):
-        return make(torch.optim.SGD, parameters, momentum=spec.momentum, nesterov=spec.nesterov, **kernels)
-    kind = torch.optim.Adam if isinstance(spec, sections.Adam) else torch.optim.AdamW
-    return make(kind, parameters, betas=tuple(spec.betas), eps=spec.eps, **kernels)
-
-
-def _made(
-    kind: Any,  # mypy takes a class with a hash of its own for one that cannot be cached
-    parameters: list[nn.Parameter],
-    *,
-    spec: Optimizer,
-    roles: Mapping[nn.Parameter, Role],
-    rate_factor: float = 1.0,
-    **settings: Any,
-) -> list[torch.optim.Optimizer]:
-    """One optimizer, with a group for parameters of the same rate and weight decay; none without parameters."""
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for parameter in parameters:
-        factor = rate_factor * spec.rate_factors.get(roles.get(parameter, Role()).part, 1.0)
-        decay = 0.0 if spec.decay == "weights" and parameter.ndim < 2 else spec.weight_decay
-        groups.setdefault((factor, decay), []).append(parameter)
-    described = [
-        {"params": those, "rate_factor": factor, "weight_decay": decay} for (factor, decay), those in groups.items()
-    ]
-    return [_without_compiler(kind)(described, lr=spec.lr, **settings)] if described else []
+    spec = recipe.section
+    made: list[torch.optim.Optimizer] = []
+    for each in recipe.choose(spec, parameters, roles):
+        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+        for parameter in each.parameters:
+            factor = each.rate_factor * spec.rate_factors.get(roles.get(parameter, Role()).part, 1.0)
+            decay = 0.0 if spec.decay == "weights" and parameter.ndim < 2 else spec.weight_decay
+            groups.setdefault((factor, decay), []).append(parameter)
+        described = [
+            {"params": those, "rate_factor": factor, "weight_decay": decay} for (factor, decay), those in groups.items()
+        ]
+        if described:
+            called = "it is called as Class(groups, lr=lr, **fields) with the further keys of the section `optimizer`"
+            with making(f"optimizer `{spec.kind}`", called, key="optimizer"):
+                made.append(_without_compiler(each.kind)(described, lr=spec.lr, **each.settings))
+    return made

@@ -20,7 +20,6 @@ from alray.config.sections.data import (
 )
 from alray.config.sections.kind import Finding, parts_of
 from alray.config.sections.method import METHODS
-from alray.config.sections.optimizer import Sgd
 from alray.config.sections.run import LENGTHS
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
@@ -242,12 +241,6 @@ def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
         yield ("task", "metric"), said, "choose perplexity, or set data.tokens to bytes"
     if isinstance(data, Table) and task != DEFAULT_TASK and data.classes is not None:
         yield ("data", "classes"), f"the task {task} has no classes", "leave it out"
-
-
-def nesterov_has_momentum(spec: Spec) -> Iterator[Finding]:
-    """Nesterov's form is a form of momentum."""
-    if isinstance(spec.optimizer, Sgd) and spec.optimizer.nesterov and spec.optimizer.momentum == 0:
-        yield ("optimizer", "nesterov"), "it needs momentum", "set optimizer.momentum, to 0.9 say"
 
 
 def look_ahead_is_for_late_gradients(spec: Spec) -> Iterator[Finding]:
@@ -501,7 +494,6 @@ CHECKS: tuple[Check, ...] = (
     mixed_labels_are_shares_of_classes,
     method_knows_task,
     source_has_labels_of_task,
-    nesterov_has_momentum,
     look_ahead_is_for_late_gradients,
     scaled_rates_have_a_reference,
     rates_rise_once,

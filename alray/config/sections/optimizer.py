@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import ConfigDict, Field
 
-from alray.config.sections.choice import Choice
-from alray.config.sections.section import NonNegativeFloat, PositiveFloat, PositiveInt, Section
+from alray.config.sections.kind import Kind, PartSection
+from alray.config.sections.own_code import Name, OfPackage, OwnCode
+from alray.config.sections.section import NonNegativeFloat, PositiveFloat, PositiveInt
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
-class OptimizerSection(Section):
+class OptimizerSection(PartSection):
     """The keys of every optimizer."""
+
+    uses_two: ClassVar[bool] = False
+    """Whether some parameters are updated by another optimizer than the others."""
 
     kind: str
     """Name of the optimizer."""
@@ -52,147 +56,16 @@ class DecayingSection(OptimizerSection):
     more, so neither biases nor norms. Default: all."""
 
 
-class Sgd(DecayingSection):
-    """Stochastic gradient descent."""
+class OwnOptimizer(OwnCode, DecayingSection):
+    """An optimizer of one's own; the keys that are not listed here go to its constructor."""
 
-    kind: Literal["sgd"]
-    """`sgd`."""
-    momentum: Decay = 0.0
-    """Momentum. Default: 0."""
-    nesterov: bool = False
-    """Whether to use Nesterov momentum. Default: false."""
-    fused: bool = False
-    """Whether one kernel updates all parameters of a component. It rounds differently, so it changes the bits. Default:
-    false."""
+    model_config = ConfigDict(extra="allow")
+
+    kind: Annotated[Name, OfPackage("alray.optimizers")]
+    """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives from
+    `torch.optim.Optimizer`. Those of torch.optim that have no name here are `kind: torch`."""
 
 
-class Adam(DecayingSection):
-    """Adam. Weight decay is added to the gradient."""
-
-    kind: Literal["adam"] = "adam"
-    """`adam`."""
-    lr: PositiveFloat = 1e-3
-    """Learning rate. Default: 0.001."""
-    betas: Annotated[tuple[Decay, Decay], Field(strict=False)] = (0.9, 0.999)
-    """Decay rates of the running means of the gradient and its square. Default: [0.9, 0.999]."""
-    eps: PositiveFloat = 1e-8
-    """Constant that is added to the denominator. Default: 1e-8."""
-    fused: bool = False
-    """Whether one kernel updates all parameters of a component. It rounds differently, so it changes the bits. Default:
-    false."""
-
-
-class AdamW(DecayingSection):
-    """Adam with decoupled weight decay."""
-
-    kind: Literal["adamw"]
-    """`adamw`."""
-    lr: PositiveFloat = 1e-3
-    """Learning rate. Default: 0.001."""
-    weight_decay: NonNegativeFloat = 0.01
-    """Weight decay, applied directly to the weights. Default: 0.01."""
-    betas: Annotated[tuple[Decay, Decay], Field(strict=False)] = (0.9, 0.999)
-    """Decay rates of the running means of the gradient and its square. Default: [0.9, 0.999]."""
-    eps: PositiveFloat = 1e-8
-    """Constant that is added to the denominator. Default: 1e-8."""
-    fused: bool = False
-    """Whether one kernel updates all parameters of a component. It rounds differently, so it changes the bits. Default:
-    false."""
-
-
-class Lars(OptimizerSection):
-    """LARS: layer-wise adaptive rates for large batches, with momentum (You et al. 2017, arXiv 1708.03888).
-
-    The rate of a weight tensor is `lr * trust_coefficient * |w| / (|g| + weight_decay * |w| + eps)`. Parameters of one
-    dimension (biases, norms) have the rate `lr` and no weight decay.
-    """
-
-    decay: ClassVar = "all"  # it leaves biases and norms out by itself
-
-    kind: Literal["lars"]
-    """`lars`."""
-    momentum: Decay = 0.9
-    """Momentum. Default: 0.9."""
-    trust_coefficient: PositiveFloat = 1e-3
-    """Largest change of a weight tensor in one update relative to its norm, for a rate of 1. Default: 0.001."""
-    eps: PositiveFloat = 1e-8
-    """Constant that is added to the denominator. Default: 1e-8."""
-
-
-class Lamb(OptimizerSection):
-    """LAMB: layer-wise adaptive rates for large batches, on Adam (You et al. 2020, arXiv 1904.00962).
-
-    Adam's update with decoupled weight decay is scaled to the norm of its weight tensor. Parameters of one dimension
-    (biases, norms) are updated as by Adam, without weight decay.
-    """
-
-    decay: ClassVar = "all"  # it leaves biases and norms out by itself
-
-    kind: Literal["lamb"]
-    """`lamb`."""
-    lr: PositiveFloat = 1e-3
-    """Learning rate. Default: 0.001."""
-    betas: Annotated[tuple[Decay, Decay], Field(strict=False)] = (0.9, 0.999)
-    """Decay rates of the running means of the gradient and its square. Default: [0.9, 0.999]."""
-    eps: PositiveFloat = 1e-6
-    """Constant that is added to the denominator. Default: 1e-6."""
-
-
-class RmsProp(DecayingSection):
-    """RMSprop. Weight decay is added to the gradient."""
-
-    kind: Literal["rmsprop"]
-    """`rmsprop`."""
-    lr: PositiveFloat = 1e-2
-    """Learning rate. Default: 0.01."""
-    alpha: Decay = 0.99
-    """Decay rate of the running mean of the squared gradient. Default: 0.99."""
-    momentum: Decay = 0.0
-    """Momentum. Default: 0."""
-    centered: bool = False
-    """Whether the gradient is divided by its standard deviation instead of its root mean square. Default: false."""
-    eps: PositiveFloat = 1e-8
-    """Constant that is added to the denominator. Default: 1e-8."""
-
-
-class Muon(DecayingSection):
-    """Muon: momentum whose matrices are orthogonalised (Jordan et al. 2024), as torch has it.
-
-    It updates weights of two dimensions. AdamW updates all other parameters, among them biases, norms, convolutions,
-    embeddings and classifiers (the part `head`). The plan says how many parameters each of the two updates.
-    """
-
-    kind: Literal["muon"]
-    """`muon`."""
-    lr: PositiveFloat = 1e-3
-    """Learning rate. Default: 0.001."""
-    other_lr: PositiveFloat | None = None
-    """Learning rate of the parameters that AdamW updates. It follows `lr_schedule` and `label_lr` in the same
-    proportion as `lr` does. null: the value of `lr`."""
-    weight_decay: NonNegativeFloat = 0.1
-    """Weight decay, applied directly to the weights. Default: 0.1."""
-    momentum: Decay = 0.95
-    """Momentum. Default: 0.95."""
-    nesterov: bool = True
-    """Whether to use Nesterov momentum. Default: true."""
-    iterations: Annotated[int, Field(ge=1, le=99)] = 5
-    """Number of Newton-Schulz iterations that orthogonalise a matrix. Default: 5."""
-    step_size: Literal["adamw", "original"] = "adamw"
-    """Factor of the rate of a matrix of r rows and c columns. `adamw`: 0.2 sqrt(max(r, c)), with which rates that suit
-    AdamW suit Muon (Liu et al. 2025, arXiv 2502.16982). `original`: sqrt(max(1, r / c)). Default: adamw."""
-    betas: Annotated[tuple[Decay, Decay], Field(strict=False)] = (0.9, 0.999)
-    """Decay rates of the running means of AdamW. Default: [0.9, 0.999]."""
-    eps: PositiveFloat = 1e-8
-    """Constant that AdamW adds to the denominator. Default: 1e-8."""
-
-
-Optimizer = Annotated[
-    Annotated[Sgd, Tag("sgd")]
-    | Annotated[Adam, Tag("adam")]
-    | Annotated[AdamW, Tag("adamw")]
-    | Annotated[RmsProp, Tag("rmsprop")]
-    | Annotated[Lars, Tag("lars")]
-    | Annotated[Lamb, Tag("lamb")]
-    | Annotated[Muon, Tag("muon")],
-    Discriminator(Choice("kind", default="adam")),
-]
+OPTIMIZERS = Kind("optimizers", OptimizerSection, OwnOptimizer, default="adam")
+"""All optimizers."""
+Optimizer = Annotated[OptimizerSection, OPTIMIZERS]

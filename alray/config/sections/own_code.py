@@ -129,12 +129,16 @@ def reference_to(name: str, group: str) -> str:
 FreeValue = Annotated[Any, AfterValidator(_finite)]
 
 
-class OwnCode(Section):
-    """A section whose further keys are the arguments of the user's class. Its subclasses set `extra="allow"`."""
+class FreeKeys(Section):
+    """A section whose further keys are the arguments of a class. Its subclasses set `extra="allow"`."""
 
     __pydantic_extra__: dict[str, FreeValue]
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The arguments of the user's class, by name."""
+        """The arguments of the class, by name."""
         return dict(self.__pydantic_extra__)
+
+
+class OwnCode(FreeKeys):
+    """A section that names a class of the user or of an installed package."""

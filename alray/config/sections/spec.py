@@ -24,10 +24,10 @@ from alray.config.sections.data import (
     Torchvision,
 )
 from alray.config.sections.duration import Duration
-from alray.config.sections.lr_schedule import Constant, Cosine, Linear, LrSchedule
+from alray.config.sections.lr_schedule import RATES, LrSchedule
 from alray.config.sections.method import METHODS, Method, OwnMethod
 from alray.config.sections.model import Model
-from alray.config.sections.optimizer import Adam, AdamW, Lars, Optimizer, Sgd
+from alray.config.sections.optimizer import OPTIMIZERS, Optimizer
 from alray.config.sections.pipeline import Cost, Pipeline
 from alray.config.sections.replicas import (
     AverageEvery,
@@ -49,14 +49,10 @@ from alray.config.sections.task import TASKS, Task
 from alray.planning.schedules.table import SCHEDULES
 
 __all__ = [
-    "Adam",
-    "AdamW",
     "AverageEvery",
     "Bf16",
     "Checkpoint",
     "Compression",
-    "Constant",
-    "Cosine",
     "Cost",
     "Data",
     "DataSection",
@@ -69,8 +65,6 @@ __all__ = [
     "Fp16",
     "HuggingFace",
     "ImageFolder",
-    "Lars",
-    "Linear",
     "LrSchedule",
     "Method",
     "Model",
@@ -84,7 +78,6 @@ __all__ = [
     "Replicas",
     "Resources",
     "RunSection",
-    "Sgd",
     "Spec",
     "StopAt",
     "Synthetic",
@@ -131,9 +124,9 @@ class Spec(Section):
     """What is learned: classes, labels, numbers or the next token."""
     method: Method = METHODS.default_section()
     """How it is trained."""
-    optimizer: Optimizer = Adam()
+    optimizer: Optimizer = OPTIMIZERS.default_section()
     """How weights are updated."""
-    lr_schedule: LrSchedule = Constant()
+    lr_schedule: LrSchedule = RATES.default_section()
     """How the learning rate changes."""
     pipeline: Pipeline = Pipeline()
     """Stages and schedule."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from alray.core.counting import counted
 from alray.core.errors import PlanError
 from alray.models.component import trainable
-from alray.runtime.stage.learning_rate import rates
+from alray.runtime.stage.learning_rate import Rates
 from alray.runtime.stage.workload import Workload
 
 
@@ -52,8 +52,9 @@ def rest_note(workload: Workload) -> str | None:
 def _rates(workload: Workload) -> Iterator[bool]:
     """Whether the rate is above 0, update by update."""
     together, total = workload.spec.optimizer.accumulate, workload.total_steps
+    rates = Rates(workload.spec, workload.code)
     for step in range(together, total + 1, together):
-        yield max(rates(workload.spec, step, data=workload.facts, total_steps=total)) > 0.0
+        yield max(rates.at(step, data=workload.facts, total_steps=total)) > 0.0
 
 
 def _all(updates: int) -> str:

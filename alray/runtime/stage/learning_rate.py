@@ -4,65 +4,123 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
+from alray.config.made import Load, class_of, code_of, making, no_user_code
 from alray.config.sections.duration import Duration
-from alray.config.sections.lr_schedule import LrSchedule, OneCycle
+from alray.config.sections.lr_schedule import RATES, LrScheduleSection
+from alray.config.sections.own_code import OwnCode
 from alray.config.sections.spec import Spec
 from alray.core.errors import PlanError
 from alray.runtime.stage.workload import DataFacts
 
 
-def rates(spec: Spec, step: int, *, data: DataFacts, total_steps: int) -> tuple[float, float]:
-    """Learning rates of mini-batch `step`, counted from 1: of the encoders, and of the label chain."""
+@dataclass(frozen=True)
+class Moment:
+    """When a rate is asked for, and what it depends on.
 
-    def rate(base: float) -> float:
-        return learning_rate(
-            base,
-            spec.lr_schedule,
-            step - 1,
-            mini_batches=partial(data.mini_batches, batch_size=spec.data.batch_size),
-            total_steps=total_steps,
-            batch_size=spec.data.batch_size,
-            accumulate=spec.optimizer.accumulate,
-        )
+    Attributes:
+        begun: mini-batches completed before those of this update.
+        warm_up: mini-batches of the warm-up.
+        full: the optimizer's rate, scaled with the batch.
+        mini_batches: the number of mini-batches in a duration.
+        total_steps: mini-batches of the run; None: it has no known end.
+        accumulate: mini-batches of an update.
+        kind: of the schedule.
+    """
 
-    lr, label_lr = spec.optimizer.lr, spec.optimizer.label_lr
-    return rate(lr), rate(lr if label_lr is None else label_lr)
+    begun: int
+    warm_up: int
+    full: float
+    mini_batches: Callable[[Duration], int]
+    total_steps: int | None
+    accumulate: int
+    kind: str
+
+    def length(self, given: Duration | None = None) -> int:
+        """The length of a schedule in mini-batches: the given one, or that of the run. Raises PlanError if the run has
+        no known end."""
+        if given is not None:
+            return self.mini_batches(given)
+        if self.total_steps is None:
+            raise PlanError(
+                f"lr_schedule `{self.kind}` needs to know where the run ends",
+                hint="give run.epochs, run.steps or run.samples",
+                key="lr_schedule.kind",
+            )
+        return self.total_steps
+
+    def share_since_warm_up(self, steps: float) -> float:
+        """How much of so many mini-batches after the warm-up has passed, in 0..1."""
+        return share_of(self.begun - self.warm_up, steps)
+
+
+Rate = Callable[[Moment], float]
+"""A schedule: the rate at a moment after the warm-up."""
+
+
+class Rates:
+    """The learning rates of a run."""
+
+    def __init__(self, spec: Spec, load: Load) -> None:
+        """Raises SpecError if a schedule of the user's own cannot be made."""
+        self._spec = spec
+        self._rate = rate_of(spec.lr_schedule, load)
+
+    def at(self, step: int, *, data: DataFacts, total_steps: int) -> tuple[float, float]:
+        """Those of mini-batch `step`, counted from 1: of the encoders, and of the label chain."""
+        spec = self._spec
+
+        def rate(base: float) -> float:
+            return learning_rate(
+                base,
+                spec.lr_schedule,
+                step - 1,
+                rate=self._rate,
+                mini_batches=partial(data.mini_batches, batch_size=spec.data.batch_size),
+                total_steps=total_steps,
+                batch_size=spec.data.batch_size,
+                accumulate=spec.optimizer.accumulate,
+            )
+
+        lr, label_lr = spec.optimizer.lr, spec.optimizer.label_lr
+        return rate(lr), rate(lr if label_lr is None else label_lr)
+
+
+def rate_of(section: LrScheduleSection, load: Load = no_user_code) -> Rate:
+    """The schedule of a spec. Raises SpecError if one of the user's own cannot be made."""
+    if not isinstance(section, OwnCode):
+        return partial(code_of(RATES, section, load), section)
+    kind = class_of(RATES, section, object, load, key="lr_schedule.kind")
+    with making(f"rate `{section.kind}`", "it is called as Class(**fields)", key="lr_schedule"):
+        made: Rate = kind(**section.fields)  # type: ignore[assignment]
+    return made
 
 
 def learning_rate(
     base: float,
-    schedule: LrSchedule,
+    schedule: LrScheduleSection,
     step: int,
     *,
     mini_batches: Callable[[Duration], int],
     total_steps: int | None,
+    rate: Rate | None = None,
     batch_size: int | None = None,
     accumulate: int = 1,
 ) -> float:
     """The rate of the mini-batch that follows `step` completed ones (0 for the first).
 
-    base: the optimizer's rate. schedule: the spec's `lr_schedule`. Its full rate is `base` scaled with the batch
-    (`batch_factor`); `kind` is one of
-        constant   the full rate throughout
-        cosine     half a cosine from the full rate at the end of warm-up to `final_lr` at `total_steps`
-        linear     straight from the full rate at the end of warm-up to `final_factor` times it `decay_steps`
-                   mini-batches later (null: after the share `decay_share` of those that are left of `total_steps`),
-                   then constant
-        step       the full rate times `factor` for each `every` that has passed since the start of the run
-        multi_step the full rate times `factor` for each entry of `at` that has passed since the start of the run
-        rising     straight from `first_factor` to `final_factor` times the full rate, over `length` (null: until
-                   `total_steps`), then constant
-        one_cycle  from `first_factor` times the full rate up to it, over the share `rise` of `length` (null: of
-                   `total_steps`), then down to `final_factor` times it (Smith and Topin 2018, arXiv 1708.07120)
-    Over the first `warmup_epochs` epochs the rate rises in equal steps, one a mini-batch: from zero (`warmup_from`),
-    so that the last mini-batch has the full rate, or from `base`, which the first one has, so that the first one after
-    the warm-up has the full rate (Goyal et al. 2017, arXiv 1706.02677, section 2.2).
+    The full rate is `base` scaled with the batch (`batch_factor`). Over the first `warmup_epochs` epochs the rate rises
+    in equal steps, one a mini-batch: from zero (`warmup_from`), so that the last mini-batch has the full rate, or from
+    `base`, which the first one has, so that the first one after the warm-up has the full rate (Goyal et al. 2017, arXiv
+    1706.02677, section 2.2). Then the schedule says it (`alray/parts/rates`).
 
     Args:
+        base: the optimizer's rate.
+        schedule: the spec's `lr_schedule`.
         mini_batches: the number of mini-batches in a duration.
+        rate: that schedule; None: it is made.
         batch_size: samples of a mini-batch over all replicas, needed where the rate is scaled.
         accumulate: mini-batches of an update; they share one rate, that of the same update in a run with mini-batches
             so many times as large.
@@ -76,41 +134,13 @@ def learning_rate(
     begun = step // accumulate * accumulate  # mini-batches before those of this update
     if begun < warm_up:
         if schedule.warmup_from == "base":
-            return _between(base, full, begun / warm_up)
+            return between(base, full, begun / warm_up)
         return full * min(1.0, (begun + accumulate) / warm_up)
-    if schedule.kind == "constant":
-        return full
-    if schedule.kind == "cosine":
-        share = _share(begun - warm_up, _length(schedule, None, total_steps) - warm_up)
-        return _between(float(schedule.final_lr), full, _cosine(share))
-    if schedule.kind == "linear":
-        decay = schedule.decay_steps or schedule.decay_share * (_length(schedule, None, total_steps) - warm_up)
-        return full * _between(1.0, float(schedule.final_factor), _share(begun - warm_up, decay))
-    if schedule.kind == "step":
-        return full * float(schedule.factor) ** (begun // max(1, mini_batches(schedule.every)))
-    if schedule.kind == "multi_step":
-        return full * float(schedule.factor) ** sum(begun >= mini_batches(each) for each in schedule.at)
-    length = _length(schedule, None if schedule.length is None else mini_batches(schedule.length), total_steps)
-    if schedule.kind == "rising":
-        return full * _between(schedule.first_factor, schedule.final_factor, _share(begun, length))
-    assert schedule.kind == "one_cycle", "the grammar has no other kinds"
-    return full * _cycle(schedule, begun, length, accumulate)
+    moment = Moment(begun, warm_up, full, mini_batches, total_steps, accumulate, schedule.kind)
+    return float((rate or rate_of(schedule))(moment))
 
 
-def _cycle(schedule: OneCycle, begun: int, length: int, accumulate: int) -> float:
-    """The factor of a cycle. As in torch's OneCycleLR, an update has the peak and the last one the end, not the one
-    after them."""
-    peak, end = schedule.rise * length - accumulate, length - accumulate
-    if begun <= peak:
-        return _annealed(schedule.anneal, schedule.first_factor, 1.0, _share(begun, peak))
-    return _annealed(schedule.anneal, 1.0, schedule.final_factor, _share(begun - peak, end - peak))
-
-
-def _annealed(how: Literal["cosine", "linear"], first: float, last: float, share: float) -> float:
-    return _between(last, first, _cosine(share)) if how == "cosine" else _between(first, last, share)
-
-
-def batch_factor(schedule: LrSchedule, samples: int | None) -> float:
+def batch_factor(schedule: LrScheduleSection, samples: int | None) -> float:
     """Return the factor for a rate tuned for `reference_batch_size` samples, where an update has `samples` samples.
 
     linear        samples / reference          (Goyal et al. 2017, arXiv 1706.02677, section 2.1)
@@ -137,28 +167,16 @@ def batch_factor(schedule: LrSchedule, samples: int | None) -> float:
     )
 
 
-def _between(first: float, last: float, share: float) -> float:
+def between(first: float, last: float, share: float) -> float:
     """`share` of the way from first to last, in 0..1; exactly first at 0 and last at 1."""
     return first * (1.0 - share) + last * share
 
 
-def _cosine(share: float) -> float:
+def cosine(share: float) -> float:
     """Half a cosine, from 1 at 0 to 0 at 1."""
     return (1.0 + math.cos(math.pi * share)) / 2.0
 
 
-def _length(schedule: LrSchedule, given: int | None, total_steps: int | None) -> int:
-    """The length of a schedule in mini-batches: the given one, or that of the run."""
-    if given is not None:
-        return given
-    if total_steps is None:
-        raise PlanError(
-            f"lr_schedule `{schedule.kind}` needs to know where the run ends",
-            hint="give run.epochs, run.steps or run.samples",
-            key="lr_schedule.kind",
-        )
-    return total_steps
-
-
-def _share(done: float, steps: float) -> float:
+def share_of(done: float, steps: float) -> float:
+    """How much of `steps` is done, in 0..1."""
     return min(1.0, done / steps) if steps > 0 else 1.0

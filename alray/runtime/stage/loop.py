@@ -20,7 +20,7 @@ from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.clock import Clock
 from alray.runtime.stage.copies import Copies
 from alray.runtime.stage.cuts import Cuts
-from alray.runtime.stage.learning_rate import rates
+from alray.runtime.stage.learning_rate import Rates
 from alray.runtime.stage.ports import Ports
 from alray.runtime.stage.profiler import Profiler
 from alray.runtime.stage.replication import Replication
@@ -60,6 +60,7 @@ class StageLoop:
             profiler: None where no mini-batch is traced.
         """
         self._assignment = assignment
+        self._rates = Rates(assignment.spec, assignment.code)
         self._stage = stage
         self._ports = ports
         self._cuts = cuts
@@ -151,7 +152,7 @@ class StageLoop:
             tensors: the input of the first component on stage 0, nothing on the others.
         """
         assignment, profiler = self._assignment, self._profiler
-        lr, label_lr = rates(assignment.spec, step, data=assignment.data, total_steps=assignment.total_steps)
+        lr, label_lr = self._rates.at(step, data=assignment.data, total_steps=assignment.total_steps)
         samples = assignment.samples(step)
         batch = MiniBatch(step, lr, label_lr, samples, tensors)
         traced = profiler.mini_batch(step, self._stage.components, self.clock) if profiler else nullcontext()

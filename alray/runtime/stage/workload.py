@@ -125,17 +125,14 @@ class Workload:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences that the user should read before the run: which initial weights were not taken, which parameters
-        Muon does not update, whether gradients are late, how learning rates follow updates of several mini-batches, and
-        where replicas do not give the result of one process."""
+        """Sentences that the user should read before the run: which initial weights were not taken, which optimizer
+        updates how many parameters, whether gradients are late, how learning rates follow updates of several
+        mini-batches, and where replicas do not give the result of one process."""
         spec, encoders = self.spec, self.network.encoders
         notes = [*self.data.told(), *self.network.notes]
-        if spec.optimizer.kind == "muon":
-            elements = self.network.updated_elements()
-            notes.append(
-                f"Muon updates {elements['Muon']:,} parameters, in weights of two dimensions; AdamW updates the other "
-                f"{elements['AdamW']:,}"
-            )
+        elements = self.network.updated_elements() if spec.optimizer.uses_two else {}
+        if elements:
+            notes.append("; ".join(f"{name} updates {number:,} parameters" for name, number in elements.items()))
         if SCHEDULES[spec.schedule].gradient_delay:
             ahead = f", with a look-ahead of {spec.optimizer.look_ahead}" if spec.optimizer.look_ahead else ""
             notes.append(

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from alray.config.sections.optimizer import Optimizer
 from alray.models.component import LocalComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors, pass_on
 from alray.models.method import MakePart, Method, Task
+from alray.models.optimizers import Recipe
 from alray.models.readout import Features, Pooling, Readout, with_activation
 from alray.models.sampled_tokens import sampled_cross_entropy
 from alray.models.shape import Shape
@@ -130,7 +130,7 @@ class AssociatedComponent(LocalComponent):
         label_loss: str,
         label_smoothing: float,
         sampled_tokens: int | None,
-        optimizer: Optimizer,
+        optimizer: Recipe,
     ) -> None:
         """
         Args:

@@ -6,11 +6,11 @@ from torch import nn
 from torch.nn import functional
 
 from alray.config.sections.head import HeadOrAuto
-from alray.config.sections.optimizer import Optimizer
 from alray.core.errors import SpecError
 from alray.models.component import LocalComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
 from alray.models.method import MakePart, Method, Task
+from alray.models.optimizers import Recipe
 from alray.models.readout import head_of
 
 
@@ -98,9 +98,7 @@ def above(component: int, components: int, *, depth: int, pyramid: float) -> tup
 class AugLocalComponent(LocalComponent):
     """Encoder f, copies a1, a2, ... of encoders above, and a readout `head`; the cross-entropy trains all."""
 
-    def __init__(
-        self, index: int, *, f: Encoder, copies: list[nn.Module], head: nn.Module, optimizer: Optimizer
-    ) -> None:
+    def __init__(self, index: int, *, f: Encoder, copies: list[nn.Module], head: nn.Module, optimizer: Recipe) -> None:
         """
         Args:
             copies: encoders; none at the last component.

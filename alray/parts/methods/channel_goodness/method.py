@@ -6,11 +6,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from alray.config.sections.optimizer import Optimizer
 from alray.core.errors import SpecError
 from alray.models.component import LocalComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
 from alray.models.method import MakePart, Method
+from alray.models.optimizers import Recipe
 from alray.models.readout import Features
 
 
@@ -80,7 +80,7 @@ class Goodness(nn.Module):
 class GoodnessComponent(LocalComponent):
     """Encoder f, trained by the cross-entropy of the goodness of its channels' groups."""
 
-    def __init__(self, index: int, *, f: Encoder, goodness: Goodness, optimizer: Optimizer) -> None:
+    def __init__(self, index: int, *, f: Encoder, goodness: Goodness, optimizer: Recipe) -> None:
         super().__init__(index, f)
         self.goodness = goodness
         self.train_with(optimizer, encoder=(f,))

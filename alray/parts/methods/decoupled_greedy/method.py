@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import nn
 
 from alray.config.sections.head import HeadOrAuto
-from alray.config.sections.optimizer import Optimizer
 from alray.models.component import LocalComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
 from alray.models.method import MakePart, Method, Task
+from alray.models.optimizers import Recipe
 from alray.models.readout import head_of
 from alray.models.task import LearningTask
 
@@ -63,7 +63,7 @@ class GreedyComponent(LocalComponent):
         head: nn.Module,
         learning: LearningTask,
         label_smoothing: float,
-        optimizer: Optimizer,
+        optimizer: Recipe,
     ) -> None:
         """
         Args:

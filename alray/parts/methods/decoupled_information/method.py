@@ -6,10 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from alray.config.sections.optimizer import Optimizer
 from alray.models.component import ComparingComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
 from alray.models.method import MakePart, Method, Task
+from alray.models.optimizers import Recipe
 from alray.models.readout import Features, Readout
 from alray.models.similarities import similarities, similarities_of_classes
 
@@ -114,7 +114,7 @@ class InformationComponent(ComparingComponent):
         classes: int,
         classifier_weight: float,
         gathers: bool,
-        optimizer: Optimizer,
+        optimizer: Recipe,
     ) -> None:
         super().__init__(index, f, gathers=gathers)
         self.p = p

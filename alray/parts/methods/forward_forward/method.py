@@ -8,11 +8,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from alray.config.sections.optimizer import Optimizer
 from alray.core.errors import SpecError
 from alray.models.component import LocalComponent, Passage, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
 from alray.models.method import MakePart, Method, Task
+from alray.models.optimizers import Recipe
 from alray.models.readout import Features, Readout
 from alray.models.shape import Shape
 
@@ -247,7 +247,7 @@ class ForwardForwardComponent(LocalComponent):
         classes: int,
         alpha: float | None,
         peer_normalisation: float,
-        optimizer: Optimizer,
+        optimizer: Recipe,
     ) -> None:
         """
         Args:

@@ -7,10 +7,10 @@ from torch import nn
 from torch.nn import functional
 
 from alray.config.sections.head import HeadOrAuto
-from alray.config.sections.optimizer import Optimizer
 from alray.models.component import ComparingComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
 from alray.models.method import MakePart, Method, Task
+from alray.models.optimizers import Recipe
 from alray.models.readout import Features, head_of
 from alray.models.similarities import similarities, similarities_of_classes
 
@@ -117,7 +117,7 @@ class LocalErrorComponent(ComparingComponent):
         beta: float,
         classes: int,
         gathers: bool,
-        optimizer: Optimizer,
+        optimizer: Recipe,
     ) -> None:
         """
         Args:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import nn
 from torch.nn import functional
 
-from alray.config.sections.optimizer import Optimizer
 from alray.models.component import LocalComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
 from alray.models.method import MakePart, Method, Task
+from alray.models.optimizers import Recipe
 from alray.models.readout import Features, Readout
 from alray.models.shape import Shape
 
@@ -62,7 +62,7 @@ class MonoForwardMethod(Method):
 class MonoForwardComponent(LocalComponent):
     """Encoder f and projection m; the cross-entropy of m(f(s)) trains both."""
 
-    def __init__(self, index: int, *, f: Encoder, m: nn.Module, adds_up: bool, optimizer: Optimizer) -> None:
+    def __init__(self, index: int, *, f: Encoder, m: nn.Module, adds_up: bool, optimizer: Recipe) -> None:
         super().__init__(index, f)
         self.m = m
         self.adds_up = adds_up

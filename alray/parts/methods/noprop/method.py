@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from alray.config.sections.optimizer import Optimizer
 from alray.models.component import LocalComponent, Passage, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
 from alray.models.method import MakePart, Method, Task
+from alray.models.optimizers import Recipe
 from alray.models.readout import Features
 from alray.models.shape import Shape
 
@@ -213,7 +213,7 @@ class NoPropComponent(LocalComponent):
         noise: Noise,
         eta: float,
         classes: int,
-        optimizer: Optimizer,
+        optimizer: Recipe,
     ) -> None:
         """
         Args:

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from alray.config.sections.optimizer import Optimizer
 from alray.core.errors import SpecError
 from alray.models.causal import CausalLayers
 from alray.models.component import CopyingComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
 from alray.models.method import MakePart, Method, Task
+from alray.models.optimizers import Recipe
 from alray.models.readout import Features, Readout, head_of
 from alray.models.shape import Shape
 from alray.models.task import LearningTask
@@ -147,9 +147,7 @@ class CopyReadout(nn.Module):
 class SoloComponent(CopyingComponent):
     """Encoder f and readout `head`: a `CopyReadout`, at the last component a layer norm and W."""
 
-    def __init__(
-        self, index: int, *, f: Encoder, head: nn.Module, learning: LearningTask, optimizer: Optimizer
-    ) -> None:
+    def __init__(self, index: int, *, f: Encoder, head: nn.Module, learning: LearningTask, optimizer: Recipe) -> None:
         super().__init__(index, f)
         self.head = head
         self.learning = learning

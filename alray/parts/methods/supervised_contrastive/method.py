@@ -19,10 +19,10 @@ from torch import nn
 from torch.nn import functional
 
 from alray.config.sections.head import HeadOrAuto
-from alray.config.sections.optimizer import Optimizer
 from alray.models.component import ComparingComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
 from alray.models.method import MakePart, Method, Task
+from alray.models.optimizers import Recipe
 from alray.models.readout import Features, Pooling, Readout, head_of
 from alray.models.shape import Shape
 
@@ -129,7 +129,7 @@ class ContrastiveComponent(ComparingComponent):
         p: nn.Module | None = None,
         head: nn.Module | None = None,
         objective: LocalObjective,
-        optimizer: Optimizer,
+        optimizer: Recipe,
         gather: bool = False,
     ) -> None:
         """Exactly one of `p` and `head` is given.

@@ -1,0 +1,2 @@
+"""How weights can be updated. `keys.py` of an optimizer is its section of a spec; `chosen` in its `optimizer.py` says
+which of torch's optimizers update which parameters."""

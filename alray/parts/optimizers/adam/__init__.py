@@ -1,0 +1,1 @@
+"""Adam. Weight decay is added to the gradient."""

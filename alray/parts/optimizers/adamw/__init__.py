@@ -1,0 +1,1 @@
+"""Adam with decoupled weight decay."""

@@ -1,0 +1,15 @@
+"""LAMB for all parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import nn
+
+from alray.models.optimizers import Chosen, Role
+from alray.parts.optimizers.lamb.keys import Lamb as Keys
+from alray.parts.optimizers.lamb.lamb import Lamb
+
+
+def chosen(section: Keys, parameters: Sequence[nn.Parameter], roles: Mapping[nn.Parameter, Role]) -> list[Chosen]:
+    return [Chosen(Lamb, parameters, {"betas": tuple(section.betas), "eps": section.eps})]

@@ -1,0 +1,1 @@
+"""RMSprop. Weight decay is added to the gradient."""

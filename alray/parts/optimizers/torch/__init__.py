@@ -1,0 +1,1 @@
+"""Any optimizer of torch.optim, by the name of its class."""

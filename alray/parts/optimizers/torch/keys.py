@@ -1,0 +1,23 @@
+"""`optimizer: {kind: torch, name: NAdam}`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from alray.config.sections.optimizer import DecayingSection
+from alray.config.sections.own_code import FreeKeys
+
+
+class TorchOptimizer(FreeKeys, DecayingSection):
+    """Any optimizer of torch.optim; the keys that are not listed here go to its constructor."""
+
+    model_config = ConfigDict(extra="allow")
+
+    implementation = "optimizer:chosen"
+
+    kind: Literal["torch"]
+    """`torch`."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")]
+    """Class of torch.optim, such as NAdam."""

@@ -1,0 +1,15 @@
+"""`lr_schedule: constant`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from alray.config.sections.lr_schedule import LrScheduleSection
+
+
+class Constant(LrScheduleSection):
+    """A constant rate."""
+
+    implementation = "rate:rate"
+    kind: Literal["constant"] = "constant"
+    """`constant`."""

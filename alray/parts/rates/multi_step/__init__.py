@@ -1,0 +1,1 @@
+"""The full rate times `factor` for each entry of `at` that has passed since the start of the run."""

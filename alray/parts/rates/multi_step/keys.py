@@ -1,0 +1,27 @@
+"""`lr_schedule: multi_step`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from alray.config.sections.duration import CountedDuration
+from alray.config.sections.lr_schedule import LrScheduleSection
+from alray.config.sections.section import PositiveFloat
+
+
+class MultiStep(LrScheduleSection):
+    """A rate that is multiplied by `factor` at given times, with a constant rate in between.
+
+    Times are counted from the start of the run, also with a warm-up. Parts of an epoch are rounded to whole
+    mini-batches.
+    """
+
+    implementation = "rate:rate"
+    kind: Literal["multi_step"]
+    """`multi_step`."""
+    at: Annotated[tuple[CountedDuration, ...], Field(strict=False, min_length=1)]
+    """Times at which the rate changes, each as `N steps`, `N samples` or `N epochs`."""
+    factor: PositiveFloat = 0.1
+    """Factor by which the rate is multiplied each time. Default: 0.1."""
