@@ -11,9 +11,10 @@ import torch.distributed as dist
 from sklearn.datasets import load_digits
 from torch import nn
 
-from alray.runtime.channel.all_reduce.registry import ALL_REDUCES
-from alray.runtime.channel.compression.layout import GradientLayout
-from alray.runtime.channel.compression.registry import COMPRESSIONS, make_compression
+from alray.config.sections.compression import COMPRESSIONS
+from alray.runtime.channel.all_reduce import all_reduce
+from alray.runtime.channel.compression import compression_class
+from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
 
 BATCH = 64
@@ -26,7 +27,7 @@ def accuracies(
 ) -> list[dict[str, Any]]:
     """Test accuracy with each compression over a ring, and the bytes one rank sends a step. Collective."""
     found = []
-    for kind in COMPRESSIONS:
+    for kind in COMPRESSIONS.sections:
         runs = [train(group, kind, dict(settings.get(kind, {})), seed, epochs) for seed in range(seeds)]
         found.append(
             {
@@ -53,10 +54,10 @@ def train(group: dist.ProcessGroup, kind: str, settings: dict[str, Any], seed: i
     parameters = list(net.parameters())
     optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
     layout = GradientLayout.of(parameters)
-    over = ALL_REDUCES["ring"](group, timeout_s=TIMEOUT_S)
+    over = all_reduce("ring")(group, timeout_s=TIMEOUT_S)
     steps = 0
     with communication_thread() as thread:
-        compression = make_compression(kind, layout, seed=seed, **settings)
+        compression = compression_class(kind)(layout, seed=seed, **settings)
         reducer = GradientReducer(layout, over=over, compression=compression, thread=thread)
         for epoch in range(epochs):
             shuffle = torch.Generator().manual_seed(1000 * seed + epoch)

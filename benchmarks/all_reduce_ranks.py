@@ -17,9 +17,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from alray.runtime.channel.all_reduce.registry import ALL_REDUCES
-from alray.runtime.channel.compression.layout import GradientLayout
-from alray.runtime.channel.compression.registry import COMPRESSIONS, make_compression
+from alray.config.sections.compression import COMPRESSIONS
+from alray.core.parts import names_of
+from alray.runtime.channel.all_reduce import all_reduce
+from alray.runtime.channel.compression import compression_class
+from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
 from benchmarks.all_reduce_accuracy import accuracies
 
@@ -57,10 +59,10 @@ def measure(rank: int, job: Job, folder: Path) -> None:
         if rank < num_ranks:
             clock = Clock(group, job.cell_s)
             links.append({"ranks": num_ranks, **link(clock)})
-            compressions = COMPRESSIONS if num_ranks in job.compressed_ranks else ("none",)
+            compressions = tuple(COMPRESSIONS.sections) if num_ranks in job.compressed_ranks else ("none",)
             for side in job.sides:
                 for compression in compressions:
-                    cells += [cell(clock, name, compression, side) for name in ALL_REDUCES]
+                    cells += [cell(clock, name, compression, side) for name in names_of("all_reduces")]
                 if num_ranks in job.compressed_ranks:
                     ddp.append(beside_ddp(clock, side))
             if num_ranks == job.trained_ranks:
@@ -117,8 +119,8 @@ def link(clock: Clock) -> dict[str, float]:
 def cell(clock: Clock, name: str, compression: str, side: int) -> dict[str, Any]:
     """One all-reduce with one compression on one size: seconds, and the bytes of the rank that sends most."""
     layout = GradientLayout((torch.Size([side, side]),))
-    over = ALL_REDUCES[name](clock.group, timeout_s=TIMEOUT_S)
-    compressed = make_compression(compression, layout, **SETTINGS.get(compression, {}))
+    over = all_reduce(name)(clock.group, timeout_s=TIMEOUT_S)
+    compressed = compression_class(compression)(layout, **SETTINGS.get(compression, {}))
     gradient = torch.randn(layout.num_elements, generator=torch.Generator().manual_seed(clock.rank)) / clock.size
     flat = layout.zeros()
     calls = 0
@@ -165,8 +167,8 @@ def beside_ddp(clock: Clock, side: int) -> dict[str, Any]:
     layout = GradientLayout.of([plain.weight])
     with communication_thread() as thread:
         for name in ("backend", "ring"):
-            over = ALL_REDUCES[name](clock.group, timeout_s=TIMEOUT_S)
-            reducer = GradientReducer(layout, over=over, compression=make_compression("none", layout), thread=thread)
+            over = all_reduce(name)(clock.group, timeout_s=TIMEOUT_S)
+            reducer = GradientReducer(layout, over=over, compression=compression_class("none")(layout), thread=thread)
 
             def reduced(reducer: GradientReducer = reducer) -> None:
                 step(plain)

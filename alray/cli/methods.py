@@ -16,11 +16,11 @@ def methods(*, json: Json = False) -> None:
     with terminal(as_json=json) as streams:
         from alray.config.sections.kinds import KINDS
         from alray.config.sections.method import METHODS
-        from alray.config.sections.packages import SOURCES, brought
+        from alray.config.sections.packages import brought
         from alray.config.sections.section import listed
 
         known = METHODS.sections
-        groups = [SOURCES, *(kind.group for kind in KINDS if kind.group is not None)]
+        groups = [kind.group for kind in KINDS if kind.group is not None]
         of_packages = [each for group in groups for found in brought(group).values() for each in found]
         if json:
             streams.answer(

@@ -6,6 +6,9 @@ import importlib
 import pkgutil
 from functools import cache
 from types import ModuleType
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @cache
@@ -18,3 +21,12 @@ def names_of(kind: str) -> tuple[str, ...]:
 def module_of(kind: str, name: str, file: str = "") -> ModuleType:
     """A file of a part, such as `keys`; without one, the part itself."""
     return importlib.import_module(".".join(filter(None, ["alray.parts", kind, name, file])))
+
+
+def class_in(module: ModuleType, base: type[T]) -> type[T]:
+    """The class derived from `base` that a file of a part has. Raises TypeError unless there is exactly one."""
+    own = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
+    found: list[type[T]] = [each for each in own if issubclass(each, base)]
+    if len(found) != 1:
+        raise TypeError(f"{module.__name__} must have one class derived from {base.__name__}, not {found}")
+    return found[0]

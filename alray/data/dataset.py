@@ -22,9 +22,9 @@ from alray.data.class_parts import parts_by_classes
 from alray.data.hashes import hash_of_names, hash_of_set
 from alray.data.huggingface import HubPictures
 from alray.data.image_folder import PictureSet
+from alray.data.opening import make_source
 from alray.data.picture import PictureFiles, require_pictures, told_of
 from alray.data.preparation import prepared_sets
-from alray.data.registry import make_source
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet, TextSet, TextSource, generator
 from alray.data.split import SampleSplit, Split, own_entry
 from alray.models.task import LearningTask, make_task
@@ -277,8 +277,8 @@ def _opened_data(
     data_spec: spec.DataSection, seed: int, load: Callable[[str], Any], section: TaskSection, fixed_length: bool
 ) -> Dataset:
     source, sets = _source(data_spec, load, section)
-    if isinstance(source, TextSource) and data_spec.source == "text":
-        return _open_windows(source, sets, cast("spec.TokenText", data_spec), seed, section)
+    if isinstance(source, TextSource) and data_spec.labels == ("tokens",):
+        return _open_windows(source, sets, cast("spec.TokenSection", data_spec), seed, section)
     task = make_task(section, len(source.classes), load=load)
     if isinstance(source, TextSource):
         return _open_text(source, sets, data_spec, seed, task, fixed_length)
@@ -450,7 +450,7 @@ def _open_text(
 
 
 def _open_windows(
-    source: TextSource, sets: dict[SplitName, Any], section: spec.TokenText, seed: int, task_section: TaskSection
+    source: TextSource, sets: dict[SplitName, Any], section: spec.TokenSection, seed: int, task_section: TaskSection
 ) -> Dataset:
     from alray.config.sections.data import LEARNT_BYTE_PAIRS
     from alray.data.tokens import make_tokens

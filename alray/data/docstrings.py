@@ -26,7 +26,7 @@ TEST_FRACTION = 0.15
 _FORMAT = 1  # version of the documents and of the cache file
 
 
-class Docstrings(TextSource):
+class DocstringSource(TextSource):
     """Docstrings of the standard library, NumPy, SciPy and scikit-learn. The class is the library.
 
     They are read from the packages' source files at first use (see `documents`) and kept in a cache. The same versions

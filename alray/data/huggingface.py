@@ -146,7 +146,7 @@ def _with_plain_names(split: Any) -> Any:
     return split.rename_columns(names) if names else split
 
 
-class HuggingFace(TextSource):
+class HubTexts(TextSource):
     """A text set: documents are columns of text joined by a space."""
 
     def __init__(self, sets: HubSets, text_columns: Sequence[str]) -> None:

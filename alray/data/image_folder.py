@@ -155,7 +155,7 @@ class ImagesWithTargets(Source):
         return tuple(header[number] for number in others), tuple(paths), labels
 
 
-class ImageFolder(Source):
+class ImageFolderSource(Source):
     """Folders for training, and optionally for validation and for the test, each with one subfolder for each class.
 
     The sorted names of the training subfolders are the classes. A picture is any file below a subfolder with an ending

@@ -18,6 +18,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional
 
+from alray.config.sections.data import PictureSection
 from alray.core.errors import DataError, Problem
 
 
@@ -372,3 +373,8 @@ class Picture:
             pixels = pixels.to(torch.float32).div_(255.0)
         height, width = self.size
         return resize(pixels, (height, width))
+
+
+def reading_of(section: PictureSection) -> Reading:
+    """How the pictures of a source are read."""
+    return Reading(section.pixel_range, section.background)

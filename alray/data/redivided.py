@@ -54,3 +54,8 @@ class Redivided(TextSource):
         return TextSet(
             [text for part in opened for text in part.texts], [label for part in opened for label in part.labels]
         )
+
+
+def redivided(source: TextSource, test_fraction: float | None) -> TextSource:
+    """The source itself, or with another division into training and test set."""
+    return source if test_fraction is None else Redivided(source, test_fraction)

@@ -21,7 +21,7 @@ from alray.config.loading.own_files import own_files
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OwnClass
 from alray.config.sections.section import Input
-from alray.config.sections.spec import Spec, Torchvision
+from alray.config.sections.spec import Spec
 from alray.config.study.checks import classes_exist
 from alray.config.study.load import is_study, load_study
 from alray.core.errors import RequestError, SpecError
@@ -121,8 +121,9 @@ def _named(loaded: LoadedSpec, folder: Path, *, allow_code: bool) -> Iterator[Pa
     for value in here.values():
         yield from _all_files(Path(os.path.normpath(value)))
     data = spec.data
-    if isinstance(data, Torchvision) and not data.download and _is_relative(loaded.given, ("data", "root")):
-        yield from _all_files(Path(os.path.normpath(data.root)))
+    downloads = data.downloads_to is not None and data.from_files != data
+    if data.downloads_to is not None and not downloads and _is_relative(loaded.given, ("data", "root")):
+        yield from _all_files(Path(os.path.normpath(data.downloads_to)))
 
 
 def _is_relative(given: Any, path: Iterable[str | int]) -> bool:

@@ -12,8 +12,8 @@ import torch
 from alray.config.sections import data as spec
 from alray.data import cache, text_data
 from alray.data.dataset import Dataset, open_data
-from alray.data.digits import Digits
 from alray.data.documents import Numbering
+from alray.parts.sources.digits.source import Digits
 
 
 def no_code(reference: str) -> type:

@@ -17,7 +17,7 @@ from alray.config.sections import data as spec
 from alray.core.errors import DataError
 from alray.data.batches import TrainBatches
 from alray.data.dataset import Dataset, open_data
-from alray.data.registry import make_source
+from alray.data.opening import make_source
 from alray.data.source import TextSource
 from alray.data.vocabulary import make_tokenizer
 

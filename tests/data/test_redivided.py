@@ -10,7 +10,7 @@ from alray.config.sections import data as spec
 from alray.core.errors import DataError
 from alray.data.dataset import open_data
 from alray.data.redivided import Redivided, divided
-from alray.data.text_csv import TextCsv
+from alray.parts.sources.text_csv.source import TextCsv
 
 
 def source(folder: Path, *, test: bool) -> TextCsv:

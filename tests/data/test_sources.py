@@ -12,8 +12,8 @@ from PIL import Image
 from alray.config.sections import data as spec
 from alray.core.errors import DataError
 from alray.data.dataset import open_data
-from alray.data.digits import Digits
-from alray.data.synthetic import Synthetic
+from alray.parts.sources.digits.source import Digits
+from alray.parts.sources.synthetic.source import Synthetic
 
 FIRST_TEST_LABELS = [1, 4, 8, 6, 5, 9, 9, 1, 3, 2, 2, 2]
 

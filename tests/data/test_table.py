@@ -12,12 +12,12 @@ import pytest
 import torch
 from pyarrow import parquet
 
-import alray.data.table
+import alray.parts.sources.table.source
 from alray.config.sections import data as spec
 from alray.config.sections.task import MultiLabel, Regression
 from alray.core.errors import DataError
 from alray.data.dataset import Dataset, open_data
-from alray.data.table import Layout, Table
+from alray.parts.sources.table.source import Layout, Table
 
 ROWS = [(5.1, 3.5, "setosa"), (-4.9, 3.0, "setosa"), (6.4, 3.25, "virginica"), (7e1, 3.0, "setosa")]
 NAMES = ("length", "width", "kind")
@@ -130,10 +130,10 @@ def test_a_small_parquet_file_of_many_rows_is_not_read(
 ) -> None:
     """Equal values take no space in the file."""
     file = write_parquet(tmp_path / "a.parquet", {"x": [0.0] * 4, "y": [1.0] * 4, "label": [0, 1, 0, 1]})
-    monkeypatch.setattr(alray.data.table, "_LARGEST_BYTES", limit)
+    monkeypatch.setattr(alray.parts.sources.table.source, "_LARGEST_BYTES", limit)
     with pytest.raises(DataError, match="kept in memory"):
         opened(file)
-    monkeypatch.setattr(alray.data.table, "_LARGEST_BYTES", 64)
+    monkeypatch.setattr(alray.parts.sources.table.source, "_LARGEST_BYTES", 64)
     assert opened(file).num_train == 4
 
 

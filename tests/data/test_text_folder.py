@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from alray.data.text_folder import TextFolder
+from alray.parts.sources.text_folder.source import TextFolder
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from PIL import Image
 
 from alray.config.sections import data as spec
 from alray.data.dataset import open_data
-from alray.data.tiny_imagenet import TinyImagenet
+from alray.parts.sources.tiny_imagenet.source import TinyImagenet
 
 
 @pytest.fixture

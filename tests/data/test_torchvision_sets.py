@@ -240,7 +240,7 @@ def write_usps(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             f"{number + 1} " + " ".join(f"{place}:{number / 2 - 1}" for place in range(256)) for number in range(count)
         ]
         (root / name).write_bytes(bz2.compress("\n".join(rows).encode()))
-    no_checksums(monkeypatch, "alray.data.torchvision_sets")
+    no_checksums(monkeypatch, "alray.parts.sources.torchvision.source")
 
 
 def write_svhn(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from itertools import chain
 
 from alray.config.loading.composition import is_path
 from alray.config.loading.inputs import data_set_exists, inputs_exist
-from alray.config.sections.data import DataSection, Torchvision
+from alray.config.sections.data import DataSection
 from alray.config.sections.grammar import key_types
 from alray.config.sections.paths import key_text
 from alray.config.sections.section import Section
@@ -17,7 +17,7 @@ from alray.config.sections.spec import Spec
 def keys_of_files(data: DataSection) -> list[str]:
     """The keys in `data` whose values are paths, such as `train` and `text.tokenizer`, and `download`. The same files
     in another place are the same data."""
-    return [*_paths(data), *(["download"] if isinstance(data, Torchvision) else [])]
+    return [*_paths(data), *(["download"] if data.downloads_to is not None else [])]
 
 
 def missing_files(spec: Spec) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OfPackage, OwnClass, reference_to
 from alray.config.sections.packages import require
 from alray.config.sections.section import Input
-from alray.config.sections.spec import Spec, Torchvision
+from alray.config.sections.spec import Spec
 from alray.core.run_folder.records import read_environment
 from alray.core.storage.location import Location
 
@@ -97,9 +97,9 @@ def inputs_exist(spec: Spec) -> Iterator[Finding]:
 def data_set_exists(spec: Spec) -> Iterator[Finding]:
     """A data set of torchvision is there, or may be downloaded."""
     data = spec.data
-    if isinstance(data, Torchvision) and not data.download and not data.root.is_dir():
+    if data.downloads_to is not None and not data.downloads_to.is_dir() and data.from_files == data:
         yield (
             ("data", "root"),
-            f"there is no folder `{data.root}`",
-            f"give the folder with the files of {data.dataset}, or set data.download to true",
+            f"there is no folder `{data.downloads_to}`",
+            "give the folder with the files of the data set, or set data.download to true",
         )

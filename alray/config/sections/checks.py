@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from alray.config.sections.choice import OPEN_TAG
-from alray.config.sections.data import (
-    SOURCES,
-    DataSection,
-    Digits,
-    HubSection,
-    ImageFolder,
-    Synthetic,
-    Table,
-    TextCsv,
-    TextFolder,
-    TokenText,
-    Torchvision,
-)
+from alray.config.sections.data import SOURCES
 from alray.config.sections.kind import Finding, parts_of
 from alray.config.sections.method import METHODS
 from alray.config.sections.run import LENGTHS
@@ -225,7 +212,7 @@ def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
     fits = data.suits(spec.task)
     if not fits or (task != DEFAULT_TASK and getattr(data, "text", None) is not None):
         what = data.source if not fits else "text"
-        others = [kind for kind, section in SOURCES.items() if kind != OPEN_TAG and section.suits(spec.task)]
+        others = [kind for kind, section in SOURCES.sections.items() if section.suits(spec.task)]
         yield (
             ("data", "source"),
             f"{what} has classes, and no labels for the task {task}",
@@ -233,14 +220,6 @@ def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
         )
     if task == DEFAULT_TASK and getattr(data, "label_columns", None) is not None:
         yield ("data", "label_columns"), "classification has one column of classes", "set label_column instead"
-    elif isinstance(data, Table) and None not in (data.label_columns, data.label_column):
-        said = "`label_columns` and `label_column` both name the labels"
-        yield ("data", "label_column"), said, "leave it out"
-    if isinstance(data, TokenText) and getattr(spec.task, "metric", None) == "bits_per_byte" and data.tokens != "bytes":
-        said = f"the tokens are {data.tokens}, and bits a byte are known of bytes"
-        yield ("task", "metric"), said, "choose perplexity, or set data.tokens to bytes"
-    if isinstance(data, Table) and task != DEFAULT_TASK and data.classes is not None:
-        yield ("data", "classes"), f"the task {task} has no classes", "leave it out"
 
 
 def look_ahead_is_for_late_gradients(spec: Spec) -> Iterator[Finding]:
@@ -380,35 +359,6 @@ def stop_says_when(spec: Spec) -> Iterator[Finding]:
                 yield ("run", "stop_at", key), said, "write a share, such as 0.95"
 
 
-def hub_set_has_one_place(spec: Spec) -> Iterator[Finding]:
-    """A set of the Hugging Face libraries is on the hub or on disk."""
-    data = spec.data
-    if isinstance(data, HubSection) and (data.dataset is None) == (data.path is None):
-        yield (
-            ("data",),
-            "give exactly one of `dataset` and `path`",
-            "`dataset` is a name on the hub, `path` is a folder on disk",
-        )
-
-
-def columns_suit_the_file(spec: Spec) -> Iterator[Finding]:
-    """Columns are named only where there is a header, and each has one purpose. Class names differ."""
-    data = spec.data
-    if isinstance(data, TextCsv):
-        key, others, what = "text_columns", data.text_columns, "text"
-    elif isinstance(data, Table):
-        key, others, what = "columns", data.columns, "numbers"
-    else:
-        return
-    named = [column for column in (data.label_column, *(others or ())) if isinstance(column, str)]
-    if data.header is False and named:
-        yield ("data", "header"), f"without a header there is no column `{named[0]}`", "give its number, counted from 0"
-    if others is not None and data.label_column in others:
-        yield ("data", key), f"the column of the class is also a column of {what}", f"leave it out of {key}"
-    if data.classes is not None and len(set(data.classes)) < len(data.classes):
-        yield ("data", "classes"), "two classes have the same name", "name every class once"
-
-
 def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
     """A run can only stop by what its evaluations measure."""
     stop = spec.run.stop_at
@@ -425,23 +375,13 @@ def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
             "there is no validation set",
             "set data.validation_fraction, to 0.1 say",
         )
-    if bounded and stop.split == "test" and _has_no_test_set(spec.data):
-        key = "test_split" if isinstance(spec.data, HubSection) else "test"
-        hint = f"take validation_{spec.task.measures.name}" if isinstance(spec.data, Torchvision) else f"set data.{key}"
-        yield ("run", "stop_at", "metric"), "there is no test set", hint
-
-
-def _has_no_test_set(data: DataSection) -> bool:
-    if isinstance(data, HubSection):
-        return data.test_split is None
-    if isinstance(data, Torchvision):
-        return data.of_kind.test == 0
-    return isinstance(data, ImageFolder | Table | TextCsv | TextFolder) and data.test is None
+    if bounded and stop.split == "test" and spec.data.without_test is not None:
+        yield ("run", "stop_at", "metric"), "there is no test set", spec.data.without_test
 
 
 def pools_leave_an_image(spec: Spec) -> Iterator[Finding]:
     """Where the image size is known: no pool meets an image of one pixel."""
-    side = _image_size(spec.data)
+    side = None if spec.data.picture_size is None else min(spec.data.picture_size)
     for index, entry in enumerate(spec.model.blocks):
         for _ in range(entry.repeat):
             side = entry.side_after(side) if side is not None else None
@@ -452,24 +392,6 @@ def pools_leave_an_image(spec: Spec) -> Iterator[Finding]:
                     "remove a pool, or set data.image_size higher",
                 )
                 return
-
-
-def _image_size(data: DataSection) -> int | None:
-    """The shorter side of the images, pixels; None where only the data can tell."""
-    shape = data.size or data.expected.shape
-    if isinstance(data, Digits):
-        shape = data.size or (8, 8)
-    if isinstance(data, Synthetic) and len(data.shape) == 3:
-        shape = data.size or data.shape
-    return min(shape[-2:]) if shape is not None and len(shape) > 1 else None
-
-
-def pictures_have_one_size(spec: Spec) -> Iterator[Finding]:
-    """Pictures of several sizes are resized to one."""
-    data = spec.data
-    if isinstance(data, Torchvision) and data.of_kind.shape is None:
-        said = f"the pictures of {data.dataset} differ in size"
-        yield ("data", "image_size"), said, "set data.image_size, such as 224, or [height, width]"
 
 
 def one_validation_set(spec: Spec) -> Iterator[Finding]:
@@ -505,10 +427,7 @@ CHECKS: tuple[Check, ...] = (
     pipelines_recompute,
     run_has_one_length,
     stop_says_when,
-    hub_set_has_one_place,
-    columns_suit_the_file,
     stop_metric_is_measured,
-    pictures_have_one_size,
     one_validation_set,
     pools_leave_an_image,
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -12,32 +14,32 @@ from pydantic import (
     Field,
     Tag,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
-from alray.config.sections.choice import OPEN_TAG, ByShape, Choice
-from alray.config.sections.expected import KNOWN, TINY_IMAGENET, Expected
-from alray.config.sections.own_code import FreeValue, Name, OfPackage, OwnCode
-from alray.config.sections.packages import SOURCES as GROUP
+from alray.config.sections.choice import ByShape
+from alray.config.sections.expected import Expected
+from alray.config.sections.kind import Finding, Kind, PartSection
+from alray.config.sections.own_code import Name, OfPackage, OwnCode
+from alray.config.sections.paths import Path as KeyPath
 from alray.config.sections.section import (
     Counts,
     Input,
-    InputFile,
     InputFolder,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     Section,
-    SpecPath,
     Width,
     describe,
     located,
-    nearest,
     refusal,
 )
 from alray.config.sections.task import Label, TaskSection
+
+if TYPE_CHECKING:
+    from alray.config.sections.spec import Spec
 
 ImageSize = Annotated[
     Annotated[PositiveInt, Tag("side")]
@@ -92,9 +94,10 @@ class Mix(Section):
         return self
 
 
-class DataSection(Section):
+class DataSection(PartSection):
     """The keys of every data source."""
 
+    chosen_by = ("source",)
     labels: ClassVar[tuple[Label, ...]] = ("class",)
     """What labels the samples may have."""
 
@@ -172,6 +175,24 @@ class DataSection(Section):
         return height, width
 
     @property
+    def picture_size(self) -> tuple[int, int] | None:
+        """Height and width of the pictures as the network gets them, in pixels; None where only the data can tell, or
+        samples are no pictures."""
+        shape = self.expected.shape
+        return self.size or (None if shape is None or len(shape) < 2 else (shape[-2], shape[-1]))
+
+    @property
+    def without_test(self) -> str | None:
+        """What to do about it, if there is no test set."""
+        lacks = "test" in type(self).model_fields and getattr(self, "test") is None  # noqa: B009  # no other source has it
+        return "set data.test" if lacks else None
+
+    @property
+    def downloads_to(self) -> Path | None:
+        """The folder that a download fills, and where the files must lie if nothing is downloaded."""
+        return None
+
+    @property
     def has_validation(self) -> bool:
         """Whether there is a validation set: one of the source's own, or a part of the training set."""
         return self.own_validation or self.validation_fraction > 0
@@ -192,39 +213,6 @@ class DataSection(Section):
         return validation, round((samples - validation) * self.train_fraction)
 
 
-class Digits(DataSection):
-    """The 1,797 handwritten digits of scikit-learn: 1 x 8 x 8 pixels, 10 classes, no download.
-
-    The test set is fixed: 360 of them.
-    """
-
-    source: Literal["digits"]
-    """`digits`."""
-
-    @property
-    def training_set(self) -> int:
-        return 1437
-
-
-class Synthetic(DataSection):
-    """Artificial samples, for tests and timings: the pattern of a class plus random noise."""
-
-    labels = NUMERIC
-
-    source: Literal["synthetic"]
-    """`synthetic`."""
-    shape: Counts = (3, 32, 32)
-    """Shape of one sample, such as [channels, height, width]. Default: [3, 32, 32]."""
-    classes: Annotated[int, Field(ge=2)] = 10
-    """Number of classes; of labels or targets in other tasks. Default: 10."""
-    samples: PositiveInt = 10000
-    """Number of samples in the training set, including validation. The test set has a fifth of it. Default: 10000."""
-
-    @property
-    def training_set(self) -> int:
-        return self.samples
-
-
 class OwnValidationSection(DataSection):
     """The keys of a source that may have a validation set of its own."""
 
@@ -239,61 +227,6 @@ class OwnValidationSection(DataSection):
     @classmethod
     def _brings_validation(cls, values: dict[str, Any]) -> bool:
         return values.get("validation") is not None
-
-
-def _header(value: Any) -> Any:
-    if not isinstance(value, bool) and value != "auto":
-        raise refusal(f"expected true, false or `auto`, got {describe(value)}", "write one of them")
-    return value
-
-
-def _column(value: Any) -> Any:
-    named = isinstance(value, str) and value != ""
-    if not named and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-        raise refusal(f"expected a column, got {describe(value)}", "give its name, or its number, counted from 0")
-    return value
-
-
-def _columns(value: Any) -> Any:
-    return [value] if isinstance(value, str | int) else value
-
-
-def _class_names(value: Any) -> Any:
-    """Names, where some may look like numbers: `[0, 1]` is `["0", "1"]`."""
-    if not isinstance(value, list | tuple):
-        return value
-    return [str(name) if isinstance(name, int) and not isinstance(name, bool) else name for name in value]
-
-
-Column = Annotated[str | int, BeforeValidator(_column)]
-"""A column of a table: its name in the header, or its number, counted from 0."""
-Columns = Annotated[tuple[Column, ...], BeforeValidator(_columns), Field(strict=False, min_length=1)]
-ClassNames = Annotated[
-    tuple[Annotated[str, Field(min_length=1)], ...],
-    BeforeValidator(_class_names),
-    Field(strict=False, min_length=1),
-]
-
-
-def _require_other_sign(delimiter: str, decimal: str) -> None:
-    if delimiter == decimal:
-        raise refusal(
-            f"`{decimal}` cannot both divide columns and be the decimal sign",
-            'set delimiter too, such as delimiter: ";"',
-        )
-
-
-def _delimiter(value: Any) -> Any:
-    if not isinstance(value, str) or len(value) != 1 or value in '"\r\n':
-        raise refusal(
-            f"expected one character, got {describe(value)}",
-            'write, for example, ";", or "\\t" in double quotes for a tab',
-        )
-    return value
-
-
-Delimiter = Annotated[str, BeforeValidator(_delimiter)]
-"""The character between two columns of a CSV file."""
 
 
 class PictureSection(DataSection):
@@ -314,61 +247,7 @@ class PictureSection(DataSection):
         return value
 
 
-class ImageFolder(PictureSection, OwnValidationSection):
-    """Image files on disk, with one folder for each class; or with a table of labels or targets, for other tasks than
-    classification."""
-
-    labels = NUMERIC
-
-    source: Literal["image_folder"]
-    """`image_folder`."""
-    train: InputFolder
-    """Folder of the training set, with one folder for each class."""
-    test: InputFolder | None = None
-    """Folder of the test set, with the same classes. null: no test set."""
-    validation: InputFolder | None = None
-    """Folder of the validation set, with the same classes. null: `validation_fraction` of the training set."""
-    targets: Annotated[str, Field(min_length=1)] = "metadata.csv"
-    """Name of a CSV file in each folder, for other tasks than classification: its column `file_name` has the path of an
-    image in the folder, and the others its labels (0 or 1) or targets. Default: metadata.csv."""
-    label_columns: Columns | None = None
-    """Columns of the labels or targets in that file. null: all but `file_name`."""
-    delimiter: Delimiter = ","
-    """The character between two columns of that file, such as ";". Default: ","."""
-    decimal: Literal[".", ","] = "."
-    """The decimal sign in that file. Default: "."."""
-
-    @model_validator(mode="after")
-    def _has_two_signs(self) -> Self:
-        _require_other_sign(self.delimiter, self.decimal)
-        return self
-
-    image_size: ImageSize
-    """Height and width to which images are resized, in pixels: one number for both, or [height, width]."""
-
-    @property
-    def own_validation(self) -> bool:
-        return self.validation is not None
-
-    @property
-    def of_kind(self) -> Expected:
-        return _resized(Expected(), self.size)
-
-
-class TinyImagenet(DataSection):
-    """Tiny-ImageNet as in its archive: 3 x 64 x 64, 200 classes. The 10,000 validation images are the test set."""
-
-    source: Literal["tiny_imagenet"]
-    """`tiny_imagenet`."""
-    root: InputFolder
-    """Folder with `wnids.txt`, `train` and `val` (`tiny-imagenet-200` in the archive)."""
-
-    @property
-    def of_kind(self) -> Expected:
-        return _resized(TINY_IMAGENET, self.size)
-
-
-def _resized(expected: Expected, size: tuple[int, int] | None) -> Expected:
+def resized(expected: Expected, size: tuple[int, int] | None) -> Expected:
     """Those that differ in size are of three colours.
 
     Args:
@@ -377,48 +256,6 @@ def _resized(expected: Expected, size: tuple[int, int] | None) -> Expected:
     if size is None:
         return expected
     return replace(expected, shape=(3 if expected.shape is None else expected.shape[0], *size))
-
-
-def _known(value: Any) -> Any:
-    if isinstance(value, str) and value not in KNOWN:
-        meant = nearest(value, KNOWN)
-        hint = f"did you mean `{meant}`?" if meant else "torchvision's other sets are not for classification"
-        raise refusal(f"expected one of {', '.join(KNOWN)}, got {describe(value)}", hint)
-    return value
-
-
-class Torchvision(OwnValidationSection):
-    """One of torchvision's data sets, read from disk or downloaded."""
-
-    source: Literal["torchvision"]
-    """`torchvision`."""
-    dataset: Annotated[str, BeforeValidator(_known), WithJsonSchema({"type": "string", "enum": list(KNOWN)})]
-    """Name of the data set, as of its class in `torchvision.datasets`."""
-    root: SpecPath
-    """Folder of the data set's files. A download writes them there."""
-    download: bool = False
-    """Whether the data set is downloaded if it is not in `root`. Default: false."""
-    options: dict[str, FreeValue] = Field(default_factory=dict)
-    """Further arguments of the class in torchvision, such as {split: letters} for EMNIST or {size: 160px} for
-    Imagenette. Default: {}."""
-
-    @property
-    def of_kind(self) -> Expected:
-        known = KNOWN[self.dataset]
-        return _resized(replace(known, classes=None, samples=None) if self.options else known, self.size)
-
-    @property
-    def own_validation(self) -> bool:
-        return KNOWN[self.dataset].validation > 0
-
-    @classmethod
-    def _brings_validation(cls, values: dict[str, Any]) -> bool:
-        known = KNOWN.get(str(values.get("dataset")))
-        return known is not None and known.validation > 0
-
-    @property
-    def from_files(self) -> Self:
-        return self.model_copy(update={"download": False})
 
 
 def _tokenizer(value: Any, info: ValidationInfo) -> Any:
@@ -472,151 +309,15 @@ def _of_documents(text: Text) -> Expected:
 TestFraction = Annotated[float, Field(gt=0, lt=1)]
 
 
-class TextCsv(TextSection):
-    """Documents in CSV files: a column of classes, and one or more columns of text.
-
-    Classes are numbers from 0 or 1 without gaps, or names. A file `classes.txt` next to the training file may give the
-    names of the classes, one on each line. AG News and DBpedia are read without further keys.
-    """
-
-    source: Literal["text_csv"]
-    """`text_csv`."""
-    train: InputFile
-    """File of the training set."""
-    test: InputFile | None = None
-    """File of the test set, with the same classes and columns. null: no test set."""
-    test_fraction: TestFraction | None = None
-    """Share in 0..1 of all documents, those of `train` and `test` together, that is the test set: a random part that
-    does not depend on the seed. null: the documents of `test`."""
-    header: Annotated[bool | Literal["auto"], BeforeValidator(_header)] = "auto"
-    """Whether the first line names the columns. Default: auto, if a column is given by its name, if the first line has
-    the name `label`, if its class is neither a number nor on another line, or if it counts the columns: 0, 1, 2, ..."""
-    delimiter: Delimiter = ","
-    """The character between two columns, such as ";", or "\\t" for a tab. Default: ","."""
-    label_column: Column | None = None
-    """Column of the class: its name, or its number, counted from 0. null: the column `label`, or else the first."""
-    text_columns: Columns | None = None
-    """Columns that form a document, joined by a space: names or numbers, or one of them. null: all others; if
-    columns have names, those with a name."""
-    classes: ClassNames | None = None
-    """Names of the classes, in the order of their numbers. null: those of `classes.txt`, or else the different classes
-    of the training file."""
+LEARNT_BYTE_PAIRS = 8_192
+"""Size of the vocabulary of byte pairs, where a spec says none."""
 
 
-class Table(OwnValidationSection):
-    """Rows of numbers in CSV or Parquet files: columns of numbers, and a column of classes; in other tasks than
-    classification, columns of labels or targets.
-
-    A file that ends with `.parquet` is Parquet, any other CSV. Classes are numbers from 0 or 1 without gaps, or names.
-    A file `classes.txt` next to the training file may give the names of the classes, one on each line. Every column is
-    normalised by its mean and its standard deviation in the training file, and so are the targets of a regression.
-    """
-
-    labels = NUMERIC
-
-    source: Literal["table"]
-    """`table`."""
-    train: InputFile
-    """File of the training set."""
-    test: InputFile | None = None
-    """File of the test set, with the same classes and columns. null: no test set."""
-    validation: InputFile | None = None
-    """File of the validation set, with the same classes and columns. null: `validation_fraction` of the training
-    set."""
-    header: Annotated[bool | Literal["auto"], BeforeValidator(_header)] = "auto"
-    """Whether the first line of a CSV file names the columns. Default: auto, if a column is given by its name or is
-    called `label`, if the first line has something else than a number in a column of numbers, or if it counts at least
-    three columns: 0, 1, 2, ..."""
-    delimiter: Delimiter = ","
-    """The character between two columns of a CSV file, such as ";", or "\\t" for a tab. Default: ","."""
-    decimal: Literal[".", ","] = "."
-    """The decimal sign in a CSV file. Default: "."."""
-    label_column: Column | None = None
-    """Column of the class: its name, or its number, counted from 0. null: the column `label`."""
-    label_columns: Columns | None = None
-    """Columns of the labels (0 or 1) or the targets, for other tasks than classification: names or numbers, or one of
-    them. null: `label_column`."""
-    columns: Columns | None = None
-    """Columns of numbers: names or numbers, or one of them. null: all others; if columns have names, those with a
-    name."""
-    classes: ClassNames | None = None
-    """Names of the classes, in the order of their numbers. null: those of `classes.txt`, or else the different classes
-    of the training file."""
-
-    @field_validator("augment", "image_size", "channels")
-    @classmethod
-    def _for_pictures(cls, value: Any, info: ValidationInfo) -> Any:
-        if value not in (None, "none"):
-            raise refusal("this is for images, but the samples of this source are rows of numbers", "leave it out")
-        return value
-
-    @model_validator(mode="after")
-    def _has_two_signs(self) -> Self:
-        _require_other_sign(self.delimiter, self.decimal)
-        return self
-
-    @property
-    def own_validation(self) -> bool:
-        return self.validation is not None
-
-    @property
-    def of_kind(self) -> Expected:
-        return Expected(shape=None if self.columns is None else (len(self.columns),))
-
-
-class TextFolder(TextSection):
-    """Documents in .txt files, with one folder for each class, as in IMDb. A folder `unsup` is skipped."""
-
-    source: Literal["text_folder"]
-    """`text_folder`."""
-    train: InputFolder
-    """Folder of the training set, with one folder for each class."""
-    test: InputFolder | None = None
-    """Folder of the test set, with the same classes. null: no test set."""
-    test_fraction: TestFraction | None = None
-    """Share in 0..1 of all documents, those of `train` and `test` together, that is the test set: a random part that
-    does not depend on the seed. null: the documents of `test`."""
-
-
-class Docstrings(TextSection):
-    """Docstrings of the installed standard library, NumPy, SciPy and scikit-learn; the class is the library.
-
-    There are about 13,000 documents, without a download. They are made at first use and kept in a cache. A fixed 15 %
-    are the test set.
-    """
-
-    source: Literal["docstrings"]
-    """`docstrings`."""
-    cache: SpecPath | None = None
-    """Folder of the cache. null: `alray` in the user's cache folder ($XDG_CACHE_HOME, or ~/.cache)."""
-
-
-class TokenText(DataSection):
-    """Text to continue: windows of tokens, of which each has the next one as its label. It is for `task: next_token`.
-
-    The text is a file, the files of a folder, or the docstrings of the source `docstrings`. Documents are divided into
-    training, validation and test set as wholes. Those of a set follow each other with an end of text, token 0, after
-    each. An epoch cuts this stream into windows; where it begins to cut is drawn from the seed and the number of the
-    epoch.
-    """
+class TokenSection(DataSection):
+    """The keys of a text to continue, whose samples are windows of tokens."""
 
     labels = ("tokens",)
 
-    source: Literal["text"]
-    """`text`."""
-    file: InputFile | None = None
-    """A text file. Give `separator` with it, or it is a single document. null: `folder` or `docstrings`."""
-    folder: InputFolder | None = None
-    """A folder whose files are the documents, with those of its subfolders. null: `file` or `docstrings`."""
-    pattern: Annotated[str, Field(min_length=1)] = "*.txt"
-    """Names of the files in `folder`, such as `*.py`. Default: *.txt."""
-    docstrings: bool = False
-    """Whether the documents are the docstrings of the installed standard library, NumPy, SciPy and scikit-learn.
-    Default: false."""
-    cache: SpecPath | None = None
-    """Folder of the cache of docstrings. null: `alray` in the user's cache folder."""
-    separator: Annotated[str, Field(min_length=1)] | None = None
-    """Text at which files are divided into documents, such as "\\n\\n" for empty lines. null: a file is a document."""
     tokens: Literal["bytes", "characters", "bpe"] = "bytes"
     """Tokens of a text. `bytes`: those of UTF-8, 256 of them. `characters`: those of the training split, the end of
     text, and U+FFFD for any other. `bpe`: byte pairs, of `tokenizer` or learnt from the training split; it needs
@@ -628,18 +329,9 @@ class TokenText(DataSection):
     are learnt."""
     context: Annotated[int, Field(ge=1, le=1_000_000)] = 256
     """Number of tokens in a window. Default: 256."""
-    test_fraction: TestFraction = 0.1
-    """Share in 0..1 of the documents that is the test set: a random part that does not depend on the seed. Default:
-    0.1."""
 
     @model_validator(mode="after")
-    def _has_one_text(self) -> Self:
-        if (self.file is not None) + (self.folder is not None) + self.docstrings != 1:
-            raise refusal(
-                "the text is one of `file`, `folder` and `docstrings`", "give one of them, such as docstrings: true"
-            )
-        if self.split_by_classes:
-            raise refusal("documents of tokens have no classes to divide them by", "leave out split_by_classes")
+    def _has_one_vocabulary(self) -> Self:
         if self.tokens != "bpe" and (self.tokenizer is not None or self.vocabulary_size is not None):
             raise refusal(
                 f"`tokenizer` and `vocabulary_size` are for byte pairs, and the tokens are {self.tokens}",
@@ -668,10 +360,6 @@ class TokenText(DataSection):
         return None if self.tokenizer is not None and not self.tokenizer.endswith(".json") else self
 
 
-LEARNT_BYTE_PAIRS = 8_192
-"""Size of the vocabulary of byte pairs, where a spec says none."""
-
-
 class HubSection(Section):
     """The keys of a set of the Hugging Face libraries."""
 
@@ -692,39 +380,17 @@ class HubSection(Section):
     def from_files(self) -> Self | None:
         return None if self.path is None else self
 
-
-class HuggingFace(HubSection, TextSection):
-    """A text set of the Hugging Face hub, or a folder of csv, json or parquet files. It needs `alray[hub]`."""
-
-    source: Literal["huggingface"]
-    """`huggingface`."""
-    text_columns: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = ("text",)
-    """Columns that form a document, joined by a space. Default: [text]."""
-
-
-class HuggingFaceImages(HubSection, PictureSection, OwnValidationSection):
-    """A set of images of the Hugging Face hub, or a folder of parquet or image files. It needs `alray[hub]`."""
-
-    source: Literal["huggingface_images"]
-    """`huggingface_images`."""
-    validation_split: str | None = None
-    """Name of the validation split. null: `validation_fraction` of the training split."""
-    image_column: str = "image"
-    """Column of the images. Default: image."""
-    image_size: ImageSize
-    """Height and width to which images are resized, in pixels: one number for both, or [height, width]."""
-
-    @classmethod
-    def _brings_validation(cls, values: dict[str, Any]) -> bool:
-        return values.get("validation_split") is not None
-
     @property
-    def own_validation(self) -> bool:
-        return self.validation_split is not None
+    def without_test(self) -> str | None:
+        return None if self.test_split is not None else "set data.test_split"
 
-    @property
-    def of_kind(self) -> Expected:
-        return _resized(Expected(), self.size)
+    def faults(self, spec: Spec, at: KeyPath) -> Iterator[Finding]:
+        if (self.dataset is None) == (self.path is None):
+            yield (
+                at,
+                "give exactly one of `dataset` and `path`",
+                "`dataset` is a name on the hub, `path` is a folder on disk",
+            )
 
 
 class OwnData(OwnCode, DataSection):
@@ -734,7 +400,7 @@ class OwnData(OwnCode, DataSection):
 
     labels = NUMERIC
 
-    source: Annotated[Name, OfPackage(GROUP)]
+    source: Annotated[Name, OfPackage("alray.sources")]
     """The class, as `python:package.module.Class`, or the name that an installed package gives it."""
     text: Text | None = None
     """How documents become word numbers. null: the samples are images or vectors."""
@@ -756,24 +422,6 @@ class OwnData(OwnCode, DataSection):
         return value
 
 
-Data = Annotated[
-    Annotated[Digits, Tag("digits")]
-    | Annotated[Synthetic, Tag("synthetic")]
-    | Annotated[ImageFolder, Tag("image_folder")]
-    | Annotated[TinyImagenet, Tag("tiny_imagenet")]
-    | Annotated[Torchvision, Tag("torchvision")]
-    | Annotated[Table, Tag("table")]
-    | Annotated[TextCsv, Tag("text_csv")]
-    | Annotated[TextFolder, Tag("text_folder")]
-    | Annotated[Docstrings, Tag("docstrings")]
-    | Annotated[TokenText, Tag("text")]
-    | Annotated[HuggingFace, Tag("huggingface")]
-    | Annotated[HuggingFaceImages, Tag("huggingface_images")]
-    | Annotated[OwnData, Tag(OPEN_TAG)],
-    Discriminator(Choice("source", group=GROUP, own=lambda: SOURCES)),
-]
-
-SOURCES: dict[str, type[DataSection]] = {
-    get_args(member)[1].tag: get_args(member)[0] for member in get_args(get_args(Data)[0])
-}
-"""The sections of all sources by `source`; `python` stands for those of one's own."""
+SOURCES = Kind("sources", DataSection, OwnData, key="source")
+"""All sources."""
+Data = Annotated[DataSection, SOURCES]

@@ -18,7 +18,7 @@ from pydantic_core import CoreSchema
 from alray.config.sections.choice import OPEN_TAG, Choice
 from alray.config.sections.paths import Path
 from alray.config.sections.section import Section
-from alray.core.parts import module_of, names_of
+from alray.core.parts import class_in, module_of, names_of
 
 if TYPE_CHECKING:
     from alray.config.sections.spec import Spec
@@ -88,7 +88,7 @@ class Kind(Generic[K]):
     def sections(self) -> dict[str, type[K]]:
         """The keys of alray's own parts, by name; the default comes first."""
         names = sorted(names_of(self.name), key=lambda name: name != self.default)
-        return {name: self._section(name) for name in names}
+        return {name: class_in(module_of(self.name, name, "keys"), self.base) for name in names}
 
     @property
     def group(self) -> str | None:
@@ -109,15 +109,6 @@ class Kind(Generic[K]):
         """The keys of the part of a spec that names none."""
         assert self.default is not None
         return self.sections[self.default](**fields)
-
-    def _section(self, name: str) -> type[K]:
-        """Raises TypeError unless `keys.py` of the part has one class of keys."""
-        module = module_of(self.name, name, "keys")
-        own = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
-        found: list[type[K]] = [each for each in own if issubclass(each, self.base)]
-        if len(found) != 1:
-            raise TypeError(f"{module.__name__} must have one class derived from {self.base.__name__}, not {found}")
-        return found[0]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         members = tuple(Annotated[section, Tag(tag)] for tag, section in self.members.items())

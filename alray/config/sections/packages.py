@@ -11,8 +11,6 @@ from importlib.metadata import entry_points
 from alray.core.errors import SpecError
 from alray.planning.schedules.micro_batches import Fault
 
-SOURCES = "alray.sources"
-
 
 @dataclass(frozen=True)
 class Brought:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from alray.config.sections.checks import Check
 from alray.config.sections.kind import Finding
-from alray.config.sections.replicas import FixedDisturbance, PowerSgd, RandomDisturbance
+from alray.config.sections.replicas import FixedDisturbance, RandomDisturbance
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
 from alray.core.counting import counted
@@ -158,11 +158,11 @@ def ray_train_is_a_plain_baseline(spec: Spec) -> Iterator[Finding]:
                 f"`ray_train` is plain DDP, with {key} {value}",
                 f"set {key} to {value.split(',')[0]}, or replicas.engine to graph",
             )
-    compression = replicas.compression
-    if isinstance(compression, PowerSgd) and compression.start_iteration < _LEAST_START:
+    start_iteration = getattr(replicas.compression, "start_iteration", None)
+    if start_iteration is not None and start_iteration < _LEAST_START:
         yield (
             ("replicas", "compression", "start_iteration"),
-            f"torch's hook compresses from update {_LEAST_START} on at the earliest, got {compression.start_iteration}",
+            f"torch's hook compresses from update {_LEAST_START} on at the earliest, got {start_iteration}",
             f"set it to {_LEAST_START} or more, or replicas.engine to graph",
         )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from alray.config.sections.choice import ByShape, Choice
+from alray.config.sections.compression import COMPRESSIONS, Compression
 from alray.config.sections.duration import Duration, SpecDuration
 from alray.config.sections.section import (
     Counts,
@@ -17,6 +18,7 @@ from alray.config.sections.section import (
     describe,
     refusal,
 )
+from alray.core.parts import names_of
 
 
 class DisturbanceSection(Section):
@@ -70,92 +72,10 @@ Disturbance = Annotated[
 ]
 
 
-class CompressionSection(Section):
-    """How gradients are compressed before they are sent. The keys of every compression."""
-
-    sent_share: ClassVar[float | None] = None
-    """Bytes that are sent for each byte of a float32 gradient; None where that depends on shapes."""
-
-    kind: str
-    """Name of the compression."""
-
-
-class NoCompression(CompressionSection):
-    """Gradients are sent unchanged."""
-
-    sent_share = 1.0
-
-    kind: Literal["none"] = "none"
-    """`none`."""
-
-
-class Fp16(CompressionSection):
-    """Gradients are sent and summed as 16-bit floats: half the bytes, the largest value is 65,504."""
-
-    sent_share = 0.5
-
-    kind: Literal["fp16"]
-    """`fp16`."""
-
-
-class Bf16(CompressionSection):
-    """Gradients are sent and summed as bfloat16: half the bytes, the range of float32, 8 bits of precision."""
-
-    sent_share = 0.5
-
-    kind: Literal["bf16"]
-    """`bf16`."""
-
-
-class Qsgd(CompressionSection):
-    """QSGD (Alistarh et al. 2017, arXiv 1610.02132): gradients are rounded at random to a few levels.
-
-    On average nothing is lost, so it keeps no error. Levels of different replicas cannot be added up on the way: each
-    replica receives those of all others.
-    """
-
-    kind: Literal["qsgd"]
-    """`qsgd`."""
-    bits: Literal[2, 4, 8] = 8
-    """Number of bits of a gradient: 2, 4 or 8, for 3, 15 or 255 levels. Default: 8."""
-    bucket: PositiveInt = 512
-    """Number of gradients that share one scale, which is sent with them. Default: 512."""
-
-
-class PowerSgd(CompressionSection):
-    """PowerSGD (Vogels et al. 2019, arXiv 1905.13727): a matrix is sent as two thin factors.
-
-    It uses error feedback and a warm start. Parameters of one dimension are sent unchanged.
-    """
-
-    kind: Literal["powersgd"]
-    """`powersgd`."""
-    rank: PositiveInt = 2
-    """Number of columns of the factors. More columns send more bytes and lose less precision. Default: 2."""
-    start_iteration: NonNegativeInt = 0
-    """Number of updates at the start of a run without compression. Default: 0."""
-
-
-class TopK(CompressionSection):
-    """Only the entries of largest magnitude are sent. The others are added to the next gradient (error feedback)."""
-
-    kind: Literal["top_k"]
-    """`top_k`."""
-    fraction: Annotated[float, Field(gt=0, le=1)] = 0.01
-    """Share in 0..1 of a component's gradient that is sent. Default: 0.01."""
-
-
-Compression = Annotated[
-    Annotated[NoCompression, Tag("none")]
-    | Annotated[Fp16, Tag("fp16")]
-    | Annotated[Bf16, Tag("bf16")]
-    | Annotated[Qsgd, Tag("qsgd")]
-    | Annotated[PowerSgd, Tag("powersgd")]
-    | Annotated[TopK, Tag("top_k")],
-    Discriminator(Choice("kind", default="none")),
-]
-
-AllReduce = Literal["backend", "ring", "halving_doubling", "tree", "star"]
+if TYPE_CHECKING:
+    AllReduce = str
+else:
+    AllReduce = Literal[tuple(sorted(names_of("all_reduces")))]
 
 
 def _in_steps(duration: Duration) -> Duration:
@@ -201,7 +121,7 @@ class Replicas(Section):
     all_reduce: AllReduce = "backend"
     """Algorithm that sums gradients over the replicas. `backend`: the one of gloo. All algorithms give the same sums up
     to rounding; they differ in the number and size of messages. Default: backend."""
-    compression: Compression = NoCompression()
+    compression: Compression = COMPRESSIONS.default_section()
     """Compression of gradients before they are sent: a section with `kind`, or the bare name of a kind.
     Default: none."""
     balance: Literal["fixed", "dynamic_batch_size"] = "fixed"

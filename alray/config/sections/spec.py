@@ -7,89 +7,18 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from alray.config.sections.data import (
-    Data,
-    DataSection,
-    Digits,
-    Docstrings,
-    HuggingFace,
-    ImageFolder,
-    OwnData,
-    Synthetic,
-    Text,
-    TextCsv,
-    TextFolder,
-    TextSection,
-    TinyImagenet,
-    Torchvision,
-)
-from alray.config.sections.duration import Duration
+from alray.config.sections.data import Data
 from alray.config.sections.lr_schedule import RATES, LrSchedule
 from alray.config.sections.method import METHODS, Method, OwnMethod
 from alray.config.sections.model import Model
 from alray.config.sections.optimizer import OPTIMIZERS, Optimizer
-from alray.config.sections.pipeline import Cost, Pipeline
-from alray.config.sections.replicas import (
-    AverageEvery,
-    Bf16,
-    Compression,
-    Disturbance,
-    FixedDisturbance,
-    Fp16,
-    NoCompression,
-    PowerSgd,
-    RandomDisturbance,
-    Replicas,
-    TopK,
-)
+from alray.config.sections.pipeline import Pipeline
+from alray.config.sections.replicas import Replicas
 from alray.config.sections.resources import Resources
-from alray.config.sections.run import Checkpoint, RunSection, StopAt
+from alray.config.sections.run import RunSection
 from alray.config.sections.section import Section, describe, refusal
 from alray.config.sections.task import TASKS, Task
 from alray.planning.schedules.table import SCHEDULES
-
-__all__ = [
-    "AverageEvery",
-    "Bf16",
-    "Checkpoint",
-    "Compression",
-    "Cost",
-    "Data",
-    "DataSection",
-    "Digits",
-    "Disturbance",
-    "Docstrings",
-    "Duration",
-    "FixedDisturbance",
-    "FolderName",
-    "Fp16",
-    "HuggingFace",
-    "ImageFolder",
-    "LrSchedule",
-    "Method",
-    "Model",
-    "NoCompression",
-    "Optimizer",
-    "OwnData",
-    "OwnMethod",
-    "Pipeline",
-    "PowerSgd",
-    "RandomDisturbance",
-    "Replicas",
-    "Resources",
-    "RunSection",
-    "Spec",
-    "StopAt",
-    "Synthetic",
-    "Text",
-    "TextCsv",
-    "TextFolder",
-    "TextSection",
-    "TinyImagenet",
-    "TopK",
-    "Torchvision",
-]
-
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 

@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, ConfigDict, Field
 
-from alray.config.sections.choice import OPEN_TAG, Choice
-from alray.config.sections.own_code import OwnCode, Reference
-from alray.config.sections.section import Section, refusal
+from alray.config.sections.kind import Kind, PartSection
+from alray.config.sections.own_code import Name, OfPackage, OwnCode
+from alray.config.sections.section import refusal
 
 
-class TrackerSection(Section):
+class TrackerSection(PartSection):
     """The keys that every tracker's section has."""
 
-    implementation: ClassVar[str] = ""
-    """The class that carries it out, as `module:Class`. It is called with `fields`."""
     library: ClassVar[str | None] = None
     """The module that must be installed, which is also the name of alray's extra."""
 
     kind: str
     """Which tracker."""
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The arguments of the tracker's constructor, by name: every key but `kind`."""
-        return {key: getattr(self, key) for key in type(self).model_fields if key != "kind"}
-
-
-class Mlflow(TrackerSection):
-    """MLflow. Its own environment variables, such as MLFLOW_TRACKING_URI, say where the run goes."""
-
-    implementation = "alray.report.trackers.mlflow:Mlflow"
-    library = "mlflow"
-
-    kind: Literal["mlflow"]
-    """`mlflow`."""
-
-
-class Wandb(TrackerSection):
-    """Weights & Biases. Its own environment variables, such as WANDB_PROJECT and WANDB_MODE, say where the run goes."""
-
-    implementation = "alray.report.trackers.wandb:Wandb"
-    library = "wandb"
-
-    kind: Literal["wandb"]
-    """`wandb`."""
 
 
 class OwnTracker(OwnCode, TrackerSection):
@@ -53,14 +26,14 @@ class OwnTracker(OwnCode, TrackerSection):
 
     model_config = ConfigDict(extra="allow")
 
-    kind: Reference
-    """The class, as `python:package.module.Class`. It derives from `alray.report.trackers.tracker.Tracker`."""
+    kind: Annotated[Name, OfPackage("alray.trackers")]
+    """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives
+    from `alray.report.trackers.tracker.Tracker`."""
 
 
-Tracker = Annotated[
-    Annotated[Mlflow, Tag("mlflow")] | Annotated[Wandb, Tag("wandb")] | Annotated[OwnTracker, Tag(OPEN_TAG)],
-    Discriminator(Choice("kind")),
-]
+TRACKERS = Kind("trackers", TrackerSection, OwnTracker)
+"""All trackers."""
+Tracker = Annotated[TrackerSection, TRACKERS]
 
 
 def _each_once(trackers: tuple[Tracker, ...]) -> tuple[Tracker, ...]:

@@ -7,10 +7,10 @@ numbers than powers of two, log2 is that of the largest power below, and the fol
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from alray.core.parts import module_of
 from alray.planning.prediction.costs import Costs
 
 
@@ -27,33 +27,6 @@ class LinkCost:
     s_per_byte: float
 
 
-def ring(n: int, m: float, link: LinkCost) -> float:
-    return 2 * (n - 1) * link.latency_s + 2 * m * link.s_per_byte * (n - 1) / n
-
-
-def halving_doubling(n: int, m: float, link: LinkCost) -> float:
-    ranks = 1 << (n.bit_length() - 1)
-    fold = 2 * (link.latency_s + m * link.s_per_byte) if n > ranks else 0.0
-    return fold + 2 * math.log2(ranks) * link.latency_s + 2 * m * link.s_per_byte * (ranks - 1) / ranks
-
-
-def tree(n: int, m: float, link: LinkCost) -> float:
-    return 2 * math.ceil(math.log2(n)) * (link.latency_s + m * link.s_per_byte)
-
-
-def star(n: int, m: float, link: LinkCost) -> float:
-    return 2 * (n - 1) * (link.latency_s + m * link.s_per_byte)
-
-
-COSTS: dict[str, Callable[[int, float, LinkCost], float]] = {
-    "backend": ring,  # gloo's algorithm
-    "ring": ring,
-    "halving_doubling": halving_doubling,
-    "tree": tree,
-    "star": star,
-}
-
-
 def averaged_over(
     costs: Costs, link: LinkCost, *, ranks: int, all_reduce: str, sent_share: float, interval: int
 ) -> Costs:
@@ -65,7 +38,8 @@ def averaged_over(
     Args:
         sent_share: the bytes that are sent for each byte of a gradient.
     """
-    over_link = [COSTS[all_reduce](ranks, sent_share * each.gradient_bytes, link) for each in costs.components]
+    seconds: Callable[[int, float, LinkCost], float] = module_of("all_reduces", all_reduce, "cost").seconds
+    over_link = [seconds(ranks, sent_share * each.gradient_bytes, link) for each in costs.components]
     components = [
         replace(each, reduce_s=max(each.reduce_s, seconds / interval)) if each.gradient_bytes else each
         for each, seconds in zip(costs.components, over_link, strict=True)

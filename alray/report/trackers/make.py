@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from importlib.util import find_spec
 
-from alray.config.sections.own_code import OwnCode
+from alray.config.made import class_of, making
 from alray.config.sections.spec import Spec
-from alray.config.sections.trackers import TrackerSection
-from alray.config.user_code import FAULTS_OF_USER_CODE, UserCode
+from alray.config.sections.trackers import TRACKERS, TrackerSection
+from alray.config.user_code import UserCode
 from alray.core.errors import SpecError
 from alray.report.trackers.tracker import Tracker
 
@@ -33,22 +32,7 @@ def _make(section: TrackerSection, code: UserCode, key: str) -> Tracker:
                 key=key,
                 hint=f"pip install 'alray[{section.library}]'",
             )
-    if not isinstance(section, OwnCode):
-        module, name = section.implementation.split(":")
-        built_in: Tracker = getattr(importlib.import_module(module), name)(**section.fields)
-        return built_in
-    kind = code(section.kind)
-    if not (isinstance(kind, type) and issubclass(kind, Tracker)):
-        raise SpecError(
-            f"`{section.kind}` is not a subclass of alray.report.trackers.tracker.Tracker",
-            key=key,
-            hint="derive it from that class; its docstring says what to define",
-        )
-    try:
+    kind = class_of(TRACKERS, section, Tracker, code, key=key)  # type: ignore[type-abstract]
+    called = "it is called as Class(**fields) with the further keys of its entry in `run.trackers`"
+    with making(f"tracker `{section.kind}`", called, key=key):
         return kind(**section.fields)
-    except FAULTS_OF_USER_CODE as error:
-        raise SpecError(
-            f"tracker `{section.kind}` cannot be made: {type(error).__name__}: {error}",
-            key=key,
-            hint="it is called as Class(**fields) with the further keys of its entry in `run.trackers`",
-        ) from error

@@ -9,9 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 
 from alray.core.errors import ChannelError
-from alray.runtime.channel.all_reduce.algorithm import AllReduce
-from alray.runtime.channel.compression.compression import Compression, CompressionState
-from alray.runtime.channel.compression.layout import GradientLayout
+from alray.runtime.channel.all_reduce import AllReduce
+from alray.runtime.channel.compression import Compression, CompressionState
+from alray.runtime.channel.gradient_layout import GradientLayout
 
 
 def communication_thread() -> ThreadPoolExecutor:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 
 from alray.core.errors import ChannelError
-from alray.runtime.channel.all_reduce.algorithm import AllReduce
+from alray.runtime.channel.all_reduce import AllReduce
 
 
 class RowGather:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from alray.data.worker_names import OWNER
 from alray.models.network import Network
-from alray.runtime.channel.all_reduce.backend import Backend
+from alray.runtime.channel.all_reduce import AllReduce, all_reduce
 from alray.runtime.channel.edge import Barrier, Receiver, Sender
 from alray.runtime.channel.edge_kind import EdgeKind, Seat, edge_kind, host_kind, sum_kind
 from alray.runtime.channel.host_barrier import HostBarrier, Pipes
@@ -38,6 +38,9 @@ _HOST = torch.device("cpu")
 _UP = 1
 _DOWN = 2
 _COPY = 3
+
+_BACKEND = "backend"
+"""The all-reduce of gloo or NCCL, which sums over replicas whatever algorithm the spec chooses for gradients."""
 
 
 @dataclass(frozen=True)
@@ -147,13 +150,13 @@ def join_replicas(
     return replica_group(store, assignment, timeout_s, kind=kind), store
 
 
-def replica_sums(store: dist.Store, assignment: Assignment, seats: Sequence[Seat], timeout_s: float) -> Backend:
+def replica_sums(store: dist.Store, assignment: Assignment, seats: Sequence[Seat], timeout_s: float) -> AllReduce:
     """Sums over the replicas of a stage, within its computations. Collective, as `replica_group`.
 
     They have a process group of their own, because another thread uses that of the gradients at the same time.
     """
-    kind = sum_kind(seats, Backend.name)
-    return Backend(replica_group(store, assignment, timeout_s, "norms", kind=kind), timeout_s=timeout_s)
+    kind = sum_kind(seats, _BACKEND)
+    return all_reduce(_BACKEND)(replica_group(store, assignment, timeout_s, "norms", kind=kind), timeout_s=timeout_s)
 
 
 def replica_group(
@@ -176,7 +179,7 @@ def replica_group(
     if kind is EdgeKind.NCCL:
         joined = _nccl_group(own, rank, size, timeout_s)
         # NCCL connects with the first operation. That would otherwise be part of the first mini-batch.
-        Backend(joined, timeout_s=timeout_s).sum(torch.zeros(1, device="cuda"))
+        all_reduce(_BACKEND)(joined, timeout_s=timeout_s).sum(torch.zeros(1, device="cuda"))
         return joined
     group = dist.ProcessGroupGloo(own, rank, size, timedelta(seconds=timeout_s))
     return cast(dist.ProcessGroup, group)  # it has all of a group's operations

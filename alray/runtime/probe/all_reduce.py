@@ -19,9 +19,9 @@ import torch.distributed as dist
 
 from alray.config.sections.replicas import Replicas
 from alray.models.component import Component
-from alray.runtime.channel.all_reduce.registry import ALL_REDUCES
-from alray.runtime.channel.compression.layout import GradientLayout
-from alray.runtime.channel.compression.registry import make_compression
+from alray.runtime.channel.all_reduce import all_reduce
+from alray.runtime.channel.compression import compression_class
+from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
 
 _MOST_RANKS = 8  # with more threads, the time would be that of switching between threads
@@ -49,8 +49,8 @@ def time_reduction(component: Component, replicas: Replicas, accumulate: int) ->
         with communication_thread() as thread:
             reducer = GradientReducer(
                 layout,
-                over=ALL_REDUCES[replicas.all_reduce](cast(dist.ProcessGroup, group), timeout_s=_TIMEOUT_S),
-                compression=make_compression(layout=layout, **replicas.compression.model_dump()),
+                over=all_reduce(replicas.all_reduce)(cast(dist.ProcessGroup, group), timeout_s=_TIMEOUT_S),
+                compression=compression_class(replicas.compression.kind)(layout, **replicas.compression.fields),
                 thread=thread,
             )
             times = []

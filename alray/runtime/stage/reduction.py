@@ -17,11 +17,10 @@ from alray.core.randomness.seeds import derive_seed
 from alray.models.component import Component
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.shares import shares_of_part
-from alray.runtime.channel.all_reduce.algorithm import AllReduce
-from alray.runtime.channel.all_reduce.registry import ALL_REDUCES
-from alray.runtime.channel.compression.layout import GradientLayout
-from alray.runtime.channel.compression.registry import make_compression
+from alray.runtime.channel.all_reduce import AllReduce, all_reduce
+from alray.runtime.channel.compression import compression_class
 from alray.runtime.channel.edge import Waiting
+from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
 from alray.runtime.channel.row_gather import RowGather
 from alray.runtime.stage.clock import AmongReplicas
@@ -62,7 +61,7 @@ class ReducedReplication(SeveralReplicas):
         )
         self.averages_gradients = not self.averages_weights
         self._parameters = {component.index: trained(component) for component in components}
-        self._algorithm = ALL_REDUCES[spec.replicas.all_reduce]
+        self._algorithm = all_reduce(spec.replicas.all_reduce)
         self._group = group
         self._timeout_s = timeout_s
         self._thread = communication_thread()
@@ -71,12 +70,12 @@ class ReducedReplication(SeveralReplicas):
         self._reducers: dict[int, GradientReducer] = {}
         for index, parameters in self._parameters.items():
             layout = GradientLayout.of(parameters)
-            settings = spec.replicas.compression.model_dump()
+            chosen = spec.replicas.compression
             seed = derive_seed(spec.seed, "compression", index) % 2**63
             self._reducers[index] = GradientReducer(
                 layout,
                 over=self._all_reduce(),
-                compression=make_compression(layout=layout, seed=seed, **settings),
+                compression=compression_class(chosen.kind)(layout, seed=seed, **chosen.fields),
                 thread=self._thread,
                 may_lack=spec.trains_own_code,
             )

@@ -20,10 +20,11 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.multiprocessing import start_processes
 
 from alray.core.errors import ChannelError
+from alray.core.parts import names_of
 from alray.core.randomness.seeds import derive_seed
-from alray.runtime.channel.all_reduce.registry import ALL_REDUCES
-from alray.runtime.channel.compression.layout import GradientLayout
-from alray.runtime.channel.compression.powersgd import PowerSGD
+from alray.runtime.channel.all_reduce import all_reduce
+from alray.runtime.channel.compression import compression_class
+from alray.runtime.channel.gradient_layout import GradientLayout
 
 WORLD = 5
 SIZES = (0, 1, 2, 3, 4, 7, 64, 1003)
@@ -60,7 +61,7 @@ def sums(name: str, group: dist.ProcessGroup) -> dict[str, Any]:
         for dtype in (torch.int64, *FLOATS):
             addends = [drawn(rank, size, dtype) for rank in range(group.size())]
             result = addends[group.rank()].clone()
-            ALL_REDUCES[name](group, timeout_s=30.0).sum(result)
+            all_reduce(name)(group, timeout_s=30.0).sum(result)
             digest.update(result.view(torch.uint8).numpy().tobytes())
             if dtype == torch.int64:
                 exact = exact and torch.equal(result, torch.stack(addends).sum(0))
@@ -70,7 +71,7 @@ def sums(name: str, group: dist.ProcessGroup) -> dict[str, Any]:
 
 
 def gathers(name: str, group: dist.ProcessGroup) -> bool:
-    reduction = ALL_REDUCES[name](group, timeout_s=30.0)
+    reduction = all_reduce(name)(group, timeout_s=30.0)
     right = True
     for size in SIZES:
         rows = reduction.gather(drawn(group.rank(), size, torch.float32))
@@ -79,7 +80,7 @@ def gathers(name: str, group: dist.ProcessGroup) -> bool:
 
 
 def counted(name: str, group: dist.ProcessGroup) -> int:
-    reduction = ALL_REDUCES[name](group, timeout_s=30.0)
+    reduction = all_reduce(name)(group, timeout_s=30.0)
     reduction.sum(torch.zeros(COUNTED))
     return reduction.bytes_sent
 
@@ -112,7 +113,7 @@ def beside_the_hook(name: str, group: dist.ProcessGroup, *, rank: int, warm_star
     """The largest difference to torch's hook, step by step, both starting from the same Q."""
     # The hook takes no parameter of no dimension.
     layout = GradientLayout(tuple(torch.Size(shape) for shape in SHAPES if shape), torch.float64)
-    ours = PowerSGD(layout, rank=rank, seed=7, start_iteration=PLAIN_STEPS, warm_start=warm_start)
+    ours = compression_class("powersgd")(layout, rank=rank, seed=7, start_iteration=PLAIN_STEPS, warm_start=warm_start)
     hook = PowerSGDState(group, rank, PLAIN_STEPS)
     sides = [(16, 12), (9, 36), (40, 30)]  # of the matrices that become at least twice as small
     differences = []
@@ -124,7 +125,7 @@ def beside_the_hook(name: str, group: dist.ProcessGroup, *, rank: int, warm_star
             hook.p_memory_dict[0] = torch.empty(sum(rank * rows for rows, _ in sides), dtype=torch.float64)
         mine = drawn(10 * step + group.rank(), layout.num_elements, torch.float64)
         theirs = mine.clone()
-        reduction = ALL_REDUCES[name](group, timeout_s=30.0)
+        reduction = all_reduce(name)(group, timeout_s=30.0)
         mine /= group.size()
         ours.reduce(mine, 1.0 / group.size(), reduction)
         powerSGD_hook(hook, Bucket(layout, theirs)).wait()
@@ -137,7 +138,7 @@ def lost(name: str, group: dist.ProcessGroup) -> str | None:
     if group.rank() == group.size() - 1:
         return None
     try:
-        ALL_REDUCES[name](group, timeout_s=0.5).sum(torch.ones(64))
+        all_reduce(name)(group, timeout_s=0.5).sum(torch.ones(64))
     except ChannelError as error:
         return str(error)
     return "nothing was noticed"
@@ -153,7 +154,7 @@ def main(rank: int, folder: Path) -> None:
         group = dist.new_group(members)
         if rank not in members:
             continue
-        for name in ALL_REDUCES:
+        for name in names_of("all_reduces"):
             found[f"{name} {size}"] = {
                 "rank": group.rank(),
                 **sums(name, group),
@@ -161,12 +162,12 @@ def main(rank: int, folder: Path) -> None:
                 "bytes_sent": counted(name, group),
             }
         if size in (2, 3):
-            for name in ALL_REDUCES:
+            for name in names_of("all_reduces"):
                 for width, warm_start in ((2, True), (3, True), (2, False)):
                     found[f"powersgd {name} {size} {width} {warm_start}"] = beside_the_hook(
                         name, group, rank=width, warm_start=warm_start
                     )
-    for name in ALL_REDUCES:
+    for name in names_of("all_reduces"):
         group = dist.new_group([1, 3, 4])
         if rank in (1, 3, 4):
             found[f"lost {name}"] = lost(name, group)

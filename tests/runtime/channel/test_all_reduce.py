@@ -12,11 +12,12 @@ import pytest
 import torch
 
 from alray.core.errors import ChannelError
-from alray.runtime.channel.all_reduce.registry import ALL_REDUCES
+from alray.core.parts import names_of
+from alray.runtime.channel.all_reduce import all_reduce
 
 WORLD = 5
 COUNTED_BYTES = 840 * 4
-HAND_WRITTEN = [name for name in ALL_REDUCES if name != "backend"]
+HAND_WRITTEN = [name for name in names_of("all_reduces") if name != "backend"]
 Found = list[dict[str, Any]]
 
 
@@ -34,7 +35,7 @@ def members(found: Found, case: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("size", range(1, WORLD + 1))
-@pytest.mark.parametrize("name", ALL_REDUCES)
+@pytest.mark.parametrize("name", names_of("all_reduces"))
 def test_sums_are_exact_on_integers_close_on_floats_and_the_same_bits_everywhere(found, name, size):
     ranks = members(found, f"{name} {size}")
     assert [rank["rank"] for rank in ranks] == list(range(size))
@@ -44,14 +45,14 @@ def test_sums_are_exact_on_integers_close_on_floats_and_the_same_bits_everywhere
 
 
 @pytest.mark.parametrize("size", range(1, WORLD + 1))
-@pytest.mark.parametrize("name", ALL_REDUCES)
+@pytest.mark.parametrize("name", names_of("all_reduces"))
 def test_rows_are_gathered_in_rank_order(found, name, size):
     assert [rank["gathers"] for rank in members(found, f"{name} {size}")] == [True] * size
 
 
 @pytest.mark.parametrize("size", range(1, WORLD + 1))
 def test_bytes_sent_are_those_of_the_cost_model(found, size):
-    sent = {name: [rank["bytes_sent"] for rank in members(found, f"{name} {size}")] for name in ALL_REDUCES}
+    sent = {name: [rank["bytes_sent"] for rank in members(found, f"{name} {size}")] for name in names_of("all_reduces")}
     m = COUNTED_BYTES
     round_trip = 2 * (size - 1) * m // size
     assert sent["ring"] == [round_trip] * size
@@ -74,7 +75,7 @@ def test_halving_and_doubling_fold_the_ranks_beyond_a_power_of_two(found):
 
 @pytest.mark.parametrize(("width", "warm_start"), [(2, True), (3, True), (2, False)])
 @pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("name", ALL_REDUCES)
+@pytest.mark.parametrize("name", names_of("all_reduces"))
 def test_powersgd_equals_torchs_hook(found, name, size, width, warm_start):
     for differences in members(found, f"powersgd {name} {size} {width} {warm_start}"):
         assert len(differences) == 6
@@ -94,7 +95,7 @@ def test_the_backend_does_not_wait_for_ever_either(found):
 
 def test_what_is_not_one_flat_buffer_is_refused(on_ranks):
     def work(rank: int, group: Any) -> None:
-        ALL_REDUCES["ring"](group, timeout_s=5.0).sum(torch.zeros(2, 2))
+        all_reduce("ring")(group, timeout_s=5.0).sum(torch.zeros(2, 2))
 
     with pytest.raises(ChannelError, match=r"flat contiguous tensor, got shape \(2, 2\)"):
         on_ranks(1, work)

@@ -10,10 +10,10 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from alray.core.errors import ChannelError, CheckpointError
-from alray.runtime.channel.all_reduce.algorithm import AllReduce
-from alray.runtime.channel.all_reduce.registry import ALL_REDUCES
-from alray.runtime.channel.compression.layout import GradientLayout
-from alray.runtime.channel.compression.registry import make_compression
+from alray.core.parts import names_of
+from alray.runtime.channel.all_reduce import AllReduce, all_reduce
+from alray.runtime.channel.compression import compression_class
+from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
 
 SHARES = (5, 17, 42)
@@ -37,8 +37,8 @@ def backward(net: nn.Module, s: torch.Tensor, labels: torch.Tensor) -> list[Any]
 def reducer(
     layout: GradientLayout, group: Any, thread: Any, *, name: str = "ring", kind: str = "none", may_lack: bool = False
 ) -> GradientReducer:
-    over = ALL_REDUCES[name](group, timeout_s=20.0)
-    compression = make_compression(kind, layout)
+    over = all_reduce(name)(group, timeout_s=20.0)
+    compression = compression_class(kind)(layout)
     return GradientReducer(layout, over=over, compression=compression, thread=thread, may_lack=may_lack)
 
 
@@ -73,7 +73,7 @@ def test_a_tensor_on_a_gpu_is_summed_in_host_memory(on_ranks):
     assert over.summed_on == "cpu"
 
 
-@pytest.mark.parametrize("name", ALL_REDUCES)
+@pytest.mark.parametrize("name", names_of("all_reduces"))
 def test_unequal_shares_give_the_gradient_of_the_whole_batch(on_ranks, name):
     nets = [network() for _ in SHARES]  # here: seeding is not a thread's own
     s, labels = samples()
@@ -168,8 +168,8 @@ def test_a_peer_that_never_comes_is_told_by_wait(on_ranks):
             return ""
         layout = GradientLayout((torch.Size([4]),))
         with communication_thread() as thread:
-            over = ALL_REDUCES["tree"](group, timeout_s=0.3)
-            averaging = GradientReducer(layout, over=over, compression=make_compression("none", layout), thread=thread)
+            over = all_reduce("tree")(group, timeout_s=0.3)
+            averaging = GradientReducer(layout, over=over, compression=compression_class("none")(layout), thread=thread)
             averaging.start([torch.ones(4)], 0.5)
             with pytest.raises(ChannelError) as told:
                 averaging.wait()

@@ -16,7 +16,6 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from alray.config.sections.replicas import PowerSgd
 from alray.config.sections.spec import Spec
 from alray.core.errors import PlanError
 from alray.core.randomness.seeds import derive_seed
@@ -65,11 +64,11 @@ class DataParallelReplication(SeveralReplicas):
         compression = self._compression
         if compression.kind in _HALVES:
             network.register_comm_hook(None, _HALVES[compression.kind])
-        elif isinstance(compression, PowerSgd):
+        elif compression.kind == "powersgd":
             self._powersgd = PowerSGDState(
                 process_group=None,
-                matrix_approximation_rank=compression.rank,
-                start_powerSGD_iter=compression.start_iteration,
+                matrix_approximation_rank=compression.fields["rank"],
+                start_powerSGD_iter=compression.fields["start_iteration"],
                 random_seed=self._seed % 2**32,
             )
             network.register_comm_hook(self._powersgd, powerSGD_hook)

@@ -1,0 +1,1 @@
+"""How replicas can add up their gradients. `algorithm.py` sends the messages, `cost.py` predicts their time."""

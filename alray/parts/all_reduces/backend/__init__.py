@@ -1,0 +1,1 @@
+"""The all-reduce of gloo or NCCL."""

@@ -1,0 +1,1 @@
+"""Recursive halving and doubling."""

@@ -1,0 +1,1 @@
+"""A ring: each rank sends to the next one."""

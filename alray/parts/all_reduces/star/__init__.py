@@ -1,0 +1,1 @@
+"""A star: one rank adds up all tensors."""

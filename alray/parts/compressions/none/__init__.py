@@ -1,0 +1,1 @@
+"""Gradients are sent unchanged."""

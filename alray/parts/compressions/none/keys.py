@@ -1,0 +1,16 @@
+"""`replicas.compression: none`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from alray.config.sections.compression import CompressionSection
+
+
+class NoCompression(CompressionSection):
+    """Gradients are sent unchanged."""
+
+    sent_share = 1.0
+
+    kind: Literal["none"] = "none"
+    """`none`."""

@@ -1,0 +1,1 @@
+"""Docstrings of the installed standard library, NumPy, SciPy and scikit-learn."""

@@ -1,0 +1,29 @@
+"""`data: docstrings`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from alray.config.sections.data import (
+    TextSection,
+)
+from alray.config.sections.section import (
+    SpecPath,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+class Docstrings(TextSection):
+    """Docstrings of the installed standard library, NumPy, SciPy and scikit-learn; the class is the library.
+
+    There are about 13,000 documents, without a download. They are made at first use and kept in a cache. A fixed 15 %
+    are the test set.
+    """
+
+    implementation = "source:opened"
+    source: Literal["docstrings"]
+    """`docstrings`."""
+    cache: SpecPath | None = None
+    """Folder of the cache. null: `alray` in the user's cache folder ($XDG_CACHE_HOME, or ~/.cache)."""

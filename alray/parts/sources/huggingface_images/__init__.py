@@ -1,0 +1,1 @@
+"""A set of images of the Hugging Face hub, or a folder of parquet or image files."""

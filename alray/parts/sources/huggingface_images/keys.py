@@ -1,0 +1,43 @@
+"""`data: huggingface_images`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from alray.config.sections.data import (
+    HubSection,
+    ImageSize,
+    OwnValidationSection,
+    PictureSection,
+    resized,
+)
+from alray.config.sections.expected import Expected
+
+if TYPE_CHECKING:
+    pass
+
+
+class HuggingFaceImages(HubSection, PictureSection, OwnValidationSection):
+    """A set of images of the Hugging Face hub, or a folder of parquet or image files. It needs `alray[hub]`."""
+
+    implementation = "source:opened"
+    source: Literal["huggingface_images"]
+    """`huggingface_images`."""
+    validation_split: str | None = None
+    """Name of the validation split. null: `validation_fraction` of the training split."""
+    image_column: str = "image"
+    """Column of the images. Default: image."""
+    image_size: ImageSize
+    """Height and width to which images are resized, in pixels: one number for both, or [height, width]."""
+
+    @classmethod
+    def _brings_validation(cls, values: dict[str, Any]) -> bool:
+        return values.get("validation_split") is not None
+
+    @property
+    def own_validation(self) -> bool:
+        return self.validation_split is not None
+
+    @property
+    def of_kind(self) -> Expected:
+        return resized(Expected(), self.size)

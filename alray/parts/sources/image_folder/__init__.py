@@ -1,0 +1,1 @@
+"""Image files on disk, with one folder for each class."""

@@ -1,0 +1,75 @@
+"""A text as documents: the parts of a file, or the files of a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alray.config.sections.task import TaskSection
+from alray.core.errors import DataError, DataMissing
+from alray.data.docstrings import DocstringSource
+from alray.data.redivided import divided, redivided
+from alray.data.source import SplitName, TextSet, TextSource
+from alray.data.text_file import read_text
+from alray.parts.sources.text.keys import TokenText
+
+
+class TokenTextSource(TextSource):
+    """Documents without classes, of which a fixed random share is the test set. A document of white space alone is left
+    out."""
+
+    def __init__(
+        self, *, file: Path | None, folder: Path | None, pattern: str, separator: str | None, test_fraction: float
+    ) -> None:
+        """Raises DataError if there are fewer than two documents, or a file is not there or not UTF-8.
+
+        Args:
+            file, folder: one of them is None.
+            pattern: of names of files in `folder`.
+            separator: text between two documents of a file; None: a file is a document.
+        """
+        given, key, there = (
+            (file, "data.file", Path.is_file) if folder is None else (folder, "data.folder", Path.is_dir)
+        )
+        assert given is not None, "a text has a file or a folder"
+        if not there(given):
+            raise DataMissing("text not found", file=str(given), key=key, hint="give a file or a folder that is there")
+        texts = [read_text(path) for path in ([given] if folder is None else _files(folder, pattern))]
+        documents = texts if separator is None else [part for text in texts for part in text.split(separator)]
+        self._documents = [document for document in documents if document.strip()]
+        if len(self._documents) < 2:
+            raise DataError(
+                "there is only one document, and documents are divided into training and test set as wholes",
+                file=str(given),
+                key="data.separator",
+                hint='set data.separator, such as "\\n\\n" for empty lines',
+            )
+        self._test_fraction = test_fraction
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return ("text",)
+
+    def open(self, split: SplitName) -> TextSet:
+        chosen = divided(len(self._documents), self._test_fraction, "text")[split]
+        return TextSet([self._documents[index] for index in chosen], [0] * len(chosen))
+
+
+def _files(folder: Path, pattern: str) -> list[Path]:
+    found = sorted(path for path in folder.rglob(pattern) if path.is_file())
+    if not found:
+        raise DataError(
+            f"no file here is called {pattern}", file=str(folder), key="data.pattern", hint="name files that are there"
+        )
+    return found
+
+
+def opened(section: TokenText, task: TaskSection) -> TextSource:
+    if section.docstrings:
+        return redivided(DocstringSource(cache=section.cache), section.test_fraction)
+    return TokenTextSource(
+        file=section.file,
+        folder=section.folder,
+        pattern=section.pattern,
+        separator=section.separator,
+        test_fraction=section.test_fraction,
+    )

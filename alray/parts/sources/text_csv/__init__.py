@@ -1,0 +1,1 @@
+"""Documents in CSV files: a column of classes, and one or more columns of text."""

@@ -1,0 +1,209 @@
+"""Documents in CSV files: one column of classes and columns of text, with or without a header line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+from alray.config.sections.task import TaskSection
+from alray.core.errors import DataError
+from alray.data.class_labels import (
+    NUMBER,
+    Labelled,
+    class_numbers,
+    column_number,
+    counts_columns,
+    damaged_record,
+    labels_of,
+    listed_classes,
+    named_columns,
+    plain,
+    require_distinct,
+    without_name,
+)
+from alray.data.csv_file import COMMAS, CsvForm, csv_records
+from alray.data.redivided import redivided
+from alray.data.source import SplitName, TextSet, TextSource
+from alray.parts.sources.text_csv.keys import TextCsv
+
+Column = str | int
+"""A column by its name in the header, or by its number, counted from 0."""
+
+_LAYOUT = "a line is a class and one or more columns of text (data.label_column, data.text_columns, data.header)"
+_LABEL = "label"
+"""The column that holds the classes where the spec does not say which, if the header has it."""
+
+
+@dataclass(frozen=True)
+class TextFileLayout:
+    """Where a file has its header, its classes and its texts. None and "auto": see
+    `alray.config.sections.data.TextCsv`."""
+
+    header: bool | Literal["auto"] = "auto"
+    label_column: Column | None = None
+    text_columns: tuple[Column, ...] | None = None
+    form: CsvForm = COMMAS
+
+    @property
+    def by_name(self) -> bool:
+        """Whether a column is given by its name, so that the file needs a header."""
+        return any(isinstance(column, str) for column in (self.label_column, *(self.text_columns or ())))
+
+
+@dataclass
+class _Table(Labelled):
+    """The documents of one file.
+
+    Attributes:
+        header: whether the first line names the columns; None: not known yet.
+        notes: what the user should read of the file, in sentences.
+    """
+
+    texts: list[str]
+    header: bool | None
+    notes: tuple[str, ...] = ()
+
+
+class TextCsvSource(TextSource):
+    """A file for training and optionally one for the test.
+
+    A document is its text columns, joined by a space. The classes are the names that the spec gives, or the lines of
+    `classes.txt` next to the training file, or the different labels of the training file: numbers without gaps from 0
+    or 1, or names in sorted order. If the classes have names, labels may be these names, or numbers from 0 or 1.
+    AG News and DBpedia (Zhang et al. 2015) have no header, and count their classes from 1 in the first column.
+    """
+
+    def __init__(
+        self,
+        *,
+        train: Path,
+        test: Path | None,
+        layout: TextFileLayout | None = None,
+        classes: Sequence[str] | None = None,
+    ) -> None:
+        """Read the training file. Raises DataError, with file and line, if a file is missing or damaged."""
+        self._test = test
+        self._layout = layout or TextFileLayout()
+        listed = train.parent / "classes.txt"
+        names = tuple(classes) if classes else listed_classes(listed) if listed.is_file() else None
+        self._table = _read(train, "data.train", self._layout)
+        _settle_header(self._table, names)
+        self._numbers = class_numbers(self._table, names)
+        self._train = self._set_of(self._table)
+        self.notes = self._table.notes
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self._numbers.names
+
+    def open(self, split: SplitName) -> TextSet | None:
+        if split == "train":
+            return self._train
+        return None if self._test is None else self._set_of(_read(self._test, "data.test", self._layout, self._table))
+
+    def _set_of(self, table: _Table) -> TextSet:
+        return TextSet(table.texts, labels_of(table, self._numbers))
+
+
+# --- From a file to its documents ---
+
+
+def _read(path: Path, key: str, layout: TextFileLayout, train: _Table | None = None) -> _Table:
+    """Read a file.
+
+    Args:
+        train: the training file, whose columns a test file has.
+    """
+    rows = csv_records(path, key, _LAYOUT, layout.form)
+    first = next(rows, None)
+    if first is None:
+        raise DataError("the file has no lines", file=str(path), key=key, hint=f"give a file in which {_LAYOUT}")
+    names = tuple(map(plain, first[1]))
+    header = _header_from(names, layout, train)
+    label, texts = _column_numbers(names, layout, header, path, train)
+    notes: tuple[str, ...] = ()
+    if header:
+        if layout.text_columns is None:
+            notes = without_name(names, [label], path, "text_columns")
+            texts = tuple(at for at in named_columns(names) if at in texts)
+        require_distinct(names, (label, *texts), path)
+    if header and layout.header == "auto" and counts_columns(names):
+        notes += (
+            f"{path.name}: the first line, {','.join(names)}, is taken for the numbers of the columns; data.header "
+            "says otherwise",
+        )
+    wide = len(train.columns) if train is not None and not layout.by_name else len(names)
+    table = _Table(path, names, label, [], [], [], header, notes)
+    for line, row in chain([first], rows):
+        if len(row) < 2 or len(row) != wide:
+            expected = "at least 2" if wide < 2 else str(wide)
+            raise damaged_record(f"expected {expected} columns, got {len(row)}", path, line, hint=_LAYOUT)
+        table.lines.append(line)
+        table.labels.append(plain(row[label]))
+        table.texts.append(" ".join(row[number] for number in texts))
+    if header:
+        _drop_first(table)
+    return table
+
+
+def _header_from(names: tuple[str, ...], layout: TextFileLayout, train: _Table | None) -> bool | None:
+    """Whether the first line of a file is a header; None if that depends on the other lines."""
+    if layout.header != "auto":
+        return layout.header
+    if layout.by_name:
+        return True
+    if train is not None:
+        return bool(train.header) and names == train.columns
+    if counts_columns(names):
+        return True
+    return True if layout.label_column is None and _LABEL in map(str.lower, names) else None
+
+
+def _column_numbers(
+    names: tuple[str, ...], layout: TextFileLayout, header: bool | None, path: Path, train: _Table | None
+) -> tuple[int, tuple[int, ...]]:
+    """Return the numbers of the column of classes and of the columns of text."""
+
+    if layout.label_column is not None:
+        label = column_number(layout.label_column, names, path, "label_column")
+    elif train is not None and not layout.by_name:
+        label = train.label
+    else:
+        lower = [name.lower() for name in names]
+        label = lower.index(_LABEL) if header and _LABEL in lower else 0
+    if layout.text_columns is None:
+        return label, tuple(number for number in range(len(names)) if number != label)
+    return label, tuple(column_number(column, names, path, "text_columns") for column in layout.text_columns)
+
+
+def _settle_header(table: _Table, names: tuple[str, ...] | None) -> None:
+    """Decide `header: auto` where no column is given by name: the first line is a header if its label is no class.
+
+    A class is a number, one of the known names, or what another line has too.
+    """
+    if table.header is None:
+        label = table.labels[0]
+        known = table.labels[1:] if names is None else names
+        table.header = not NUMBER.fullmatch(label) and label not in known
+        if table.header:
+            _drop_first(table)
+    if not table.labels:
+        raise DataError("the file has no documents", file=str(table.path), key="data.train", hint=_LAYOUT)
+
+
+def _drop_first(table: _Table) -> None:
+    for column in (table.lines, table.labels, table.texts):
+        del column[0]
+
+
+def opened(section: TextCsv, task: TaskSection) -> TextSource:
+    source = TextCsvSource(
+        train=section.train,
+        test=section.test,
+        layout=TextFileLayout(section.header, section.label_column, section.text_columns, CsvForm(section.delimiter)),
+        classes=section.classes,
+    )
+    return redivided(source, section.test_fraction)

@@ -1,0 +1,1 @@
+"""Documents in .txt files, with one folder for each class, as in IMDb."""

@@ -1,0 +1,1 @@
+"""One of torchvision's data sets, read from disk or downloaded."""

@@ -1,0 +1,137 @@
+"""The interface of an all-reduce: a sum that gives the same bits on every rank, and a gather over the same routes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import cache
+from typing import ClassVar, final
+
+import torch
+import torch.distributed as dist
+
+from alray.core.errors import ChannelError
+from alray.core.parts import class_in, module_of
+from alray.runtime.channel.point_to_point import lost_neighbour, wait_for
+
+Part = tuple[torch.Tensor, int]
+"""A contiguous tensor in host memory, and the rank to which it goes or from which it comes."""
+
+Operation = Callable[[list[torch.Tensor], int, int], dist.Work]
+"""The `send` or `recv` of a process group; the arguments are tensors, peer and tag."""
+
+
+class AllReduce(ABC):
+    """One algorithm over one process group of n ranks, n >= 1.
+
+    `group` comes from `dist.new_group`, or is a `dist.ProcessGroupGloo`, which also works between threads of one
+    process, or a `dist.ProcessGroupNCCL`. At most one call may be under way in a group, and every rank must make the
+    same calls in the same order. gloo reads and writes host memory only, NCCL that of GPUs only, so tensors elsewhere
+    are copied there and back.
+
+    The docstrings of the algorithms give the cost in seconds for m bytes, with a latency of a seconds per message and
+    b seconds per byte.
+    """
+
+    name: ClassVar[str]
+    bytes_sent: int
+    """Payload bytes that this rank has sent so far."""
+
+    def __init__(self, group: dist.ProcessGroup, *, timeout_s: float) -> None:
+        """A group of NCCL works on the current GPU of the calling thread.
+
+        Args:
+            timeout_s: seconds to wait for a peer before `ChannelError` is raised with its rank.
+        """
+        self.group = group
+        self.rank = group.rank()
+        self.size = group.size()
+        self.bytes_sent = 0
+        self._timeout = timedelta(seconds=timeout_s)
+        self._spare = torch.empty(0, dtype=torch.uint8)
+        # The GPU of the thread that makes this: another thread, as that for communication, has another current GPU.
+        self._works_on = torch.device("cpu")
+        if group.name() == "nccl":
+            self._works_on = torch.device("cuda", torch.cuda.current_device())
+
+    @final
+    def sum(self, tensor: torch.Tensor) -> None:
+        """Replace a flat tensor by its sum over the ranks, in place. Length and dtype are the same on all ranks.
+
+        The additions run in one fixed order and in the tensor's dtype. So every rank gets the same bits, integers are
+        exact, and floats are within n*eps*sum|x| of the true sum. Raises `ChannelError` if a peer is lost.
+        """
+        if tensor.ndim != 1 or not tensor.is_contiguous():
+            raise ChannelError(
+                f"an all-reduce needs a flat contiguous tensor, got shape {tuple(tensor.shape)}",
+                hint="pack the values into one flat buffer",
+            )
+        if self.size == 1 or tensor.numel() == 0:
+            return
+        if tensor.device == self._works_on:
+            self._sum(tensor)
+        else:
+            staged = tensor.to(self._works_on)
+            self._sum(staged)
+            tensor.copy_(staged)
+
+    @final
+    def gather(self, own: torch.Tensor) -> torch.Tensor:
+        """Return the flat tensors of all ranks as rows of a new tensor of shape (n, length).
+
+        Length and dtype are the same on all ranks.
+        """
+        rows = own.new_empty((self.size, own.numel()), device=self._works_on)
+        rows[self.rank].copy_(own)
+        if self.size > 1 and own.numel() > 0:
+            self._gather(rows)
+        return rows.to(own.device)
+
+    @abstractmethod
+    def _sum(self, tensor: torch.Tensor) -> None:
+        """`sum` for at least two ranks and one element, where the group works."""
+
+    @abstractmethod
+    def _gather(self, rows: torch.Tensor) -> None:
+        """Fill in the rows of the other ranks. Row `rank` is already filled."""
+
+    def _spare_like(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return flat memory of the tensor's size and dtype to receive into. It is kept from call to call."""
+        nbytes = tensor.numel() * tensor.element_size()
+        if self._spare.numel() < nbytes:
+            self._spare = torch.empty(nbytes, dtype=torch.uint8)
+        return self._spare[:nbytes].view(tensor.dtype)
+
+    def _exchange(self, *, receive: Sequence[Part] = (), send: Sequence[Part] = ()) -> None:
+        """Receive and send these parts at once; return when all have arrived and the sent tensors may change again.
+
+        Parts without elements are skipped: both ends know the sizes. Raises `ChannelError` with the peer's rank.
+        """
+        receive = [part for part in receive if part[0].numel() > 0]
+        send = [part for part in send if part[0].numel() > 0]
+        under_way: list[tuple[str, dist.Work]] = []
+        # Receives are posted first, so that gloo writes each arriving part directly into its memory.
+        for tensor, peer in receive:
+            under_way.append(self._post(self._edge(peer, self.rank), self.group.recv, tensor, peer))
+        for tensor, peer in send:
+            under_way.append(self._post(self._edge(self.rank, peer), self.group.send, tensor, peer))
+        for edge, work in under_way:
+            wait_for(work, self._timeout, edge)
+        self.bytes_sent += sum(tensor.numel() * tensor.element_size() for tensor, _ in send)
+
+    def _post(self, edge: str, operation: Operation, tensor: torch.Tensor, peer: int) -> tuple[str, dist.Work]:
+        try:
+            # Messages between two ranks arrive in the order of sending, so one tag is enough.
+            return edge, operation([tensor], peer, 0)
+        except RuntimeError as error:
+            raise lost_neighbour(edge, error) from error
+
+    def _edge(self, source: int, target: int) -> str:
+        return f"rank {source} -> rank {target} of the {self.name} all-reduce"
+
+
+@cache
+def all_reduce(name: str) -> type[AllReduce]:
+    """The algorithm of this name in a spec."""
+    return class_in(module_of("all_reduces", name, "algorithm"), AllReduce)  # type: ignore[type-abstract]

@@ -1,1 +1,0 @@
-"""All-reduces between the replicas of a component: the one of gloo, and four built on point-to-point messages."""

@@ -1,0 +1,78 @@
+"""The interface of a compression: it replaces a flat buffer of gradients by its approximate sum over the ranks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cache
+from typing import ClassVar
+
+import torch
+
+from alray.core.errors import CheckpointError
+from alray.core.parts import class_in, module_of
+from alray.runtime.channel.all_reduce import AllReduce
+from alray.runtime.channel.gradient_layout import GradientLayout
+
+CompressionState = dict[str, torch.Tensor]
+"""Tensors on the CPU that nothing else changes. They can be written in the background and load with `weights_only`."""
+
+
+class Compression(ABC):
+    """The compression of one component's gradients on one rank."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, layout: GradientLayout, *, seed: int = 0) -> None:
+        """A subclass also takes the further keys of the spec's section, by name.
+
+        Args:
+            layout: of the component's gradients.
+            seed: of random numbers; the same on every rank, different for every component.
+        """
+        self._layout = layout
+        self._seed = seed
+
+    @abstractmethod
+    def reduce(self, flat: torch.Tensor, weight: float, over: AllReduce) -> None:
+        """Replace this rank's gradients by their sum over the ranks, in place. Every rank gets the same bits.
+
+        Args:
+            flat: shape (elements of the component,), already multiplied by `weight`.
+            weight: this rank's share of the mini-batch; the weights of all ranks sum to one.
+        """
+
+    def state_dict(self) -> CompressionState:
+        """Return the state that the next step needs in addition to its gradients. It differs between ranks."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Continue from a saved state. Raises `CheckpointError` if it does not fit this compression and layout."""
+        held = self.state_dict()
+        for name in sorted(held.keys() | state.keys()):
+            if name not in held or name not in state or held[name].shape != state[name].shape:
+                raise CheckpointError(
+                    f"the checkpoint's compression state does not fit `{self.kind}`: `{name}` "
+                    f"is {_shape(state.get(name))} in the checkpoint and {_shape(held.get(name))} in this run",
+                    hint="resume with the compression, the settings and the model of the checkpoint",
+                )
+        self._load(state)
+
+    def _load(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Load a state whose names and shapes have been checked."""
+        return
+
+
+def _shape(tensor: torch.Tensor | None) -> str:
+    return "absent" if tensor is None else f"of shape {tuple(tensor.shape)}"
+
+
+def snapshot(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy of the tensor on the CPU."""
+    return tensor.detach().to("cpu", copy=True)
+
+
+@cache
+def compression_class(kind: str) -> type[Compression]:
+    """The compression of this name in a spec. It is called as `Class(layout, seed=seed, **fields)`."""
+    return class_in(module_of("compressions", kind, "compression"), Compression)  # type: ignore[type-abstract]
