@@ -16,8 +16,8 @@ def methods(*, json: Json = False) -> None:
     with terminal(as_json=json) as streams:
         from alray.config.sections.kinds import KINDS
         from alray.config.sections.method import METHODS
-        from alray.config.sections.packages import brought
         from alray.config.sections.section import listed
+        from alray.core.packages import brought
 
         known = METHODS.sections
         groups = [kind.group for kind in KINDS if kind.group is not None]

@@ -22,8 +22,8 @@ from alray.config.known_code import CODE, CodeRecord, origin_of, sha256, write_r
 from alray.config.loading.find_class import is_reserved, name_is_taken, no_module
 from alray.config.loading.own_files import own_files
 from alray.config.sections.own_code import PREFIX, PythonReference, parse_python_reference
-from alray.config.sections.packages import require
 from alray.core.errors import AlrayError, Problem, RequestError, SpecError, UserCodeError
+from alray.core.packages import require
 from alray.core.storage.appended import local_copy
 from alray.core.storage.location import Location, local_folder_for, sync_below
 from alray.core.system_errors import ran_out

@@ -11,9 +11,9 @@ from alray.config.loading.load import LoadedSpec, SpecSource, directory_of, file
 from alray.config.sections.checks import Check, Finding
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OfPackage, OwnClass, reference_to
-from alray.config.sections.packages import require
 from alray.config.sections.section import Input
 from alray.config.sections.spec import Spec
+from alray.core.packages import require
 from alray.core.run_folder.records import read_environment
 from alray.core.storage.location import Location
 

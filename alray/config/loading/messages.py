@@ -12,11 +12,11 @@ from alray.config.loading.usual_names import key_elsewhere, key_here, value_mean
 from alray.config.loading.value_messages import Words, value_message
 from alray.config.sections.grammar import Spot, spot
 from alray.config.sections.own_code import FORM
-from alray.config.sections.packages import brought
 from alray.config.sections.paths import Path, key_text
 from alray.config.sections.section import PLAIN, Section, describe
 from alray.config.sections.spec import Spec
 from alray.core.errors import Problem
+from alray.core.packages import brought
 
 WRONG_KIND = ("union_tag_invalid", "union_tag_not_found")
 """pydantic's types of errors for a section whose `kind`, `source` or `block` does not exist or is missing."""

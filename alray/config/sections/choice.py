@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from alray.config.sections.own_code import PREFIX
-from alray.config.sections.packages import brought
+from alray.core.packages import brought
 
 OPEN_TAG = "python"
 """Tag of the union member for a class of the user, `python:package.module.Class`, or of an installed package."""

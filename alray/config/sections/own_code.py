@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
-from alray.config.sections.packages import brought, clash
 from alray.config.sections.section import Section, refusal
+from alray.core.packages import brought, clash
 
 PREFIX = "python:"
 FORM = PREFIX + "package.module.Class"

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import cast
+
 from alray.core.errors import PlanError
-from alray.planning.schedules import (
-    dualpipe_v,
-    gpipe,
-    interleaved_1f1b,
-    naive,
-    one_f_one_b,
-    overlapped,
-    parallel_backward,
-    sequential,
-    single,
-    streamed,
-    two_versions,
-    zb_v,
-    zero_bubble,
-)
+from alray.core.packages import brought, require
+from alray.core.parts import module_of, names_of
 from alray.planning.schedules.listed import is_listed, listed
 from alray.planning.schedules.schedule import Schedule
 
@@ -39,6 +29,10 @@ def table(*schedules: Schedule) -> dict[str, Schedule]:
     return names
 
 
+GROUP = "alray.schedules"
+"""The group of entry points; each is a `Schedule`."""
+
+
 class Table(dict[str, Schedule]):
     """Schedules by name. The schedule of a file is no entry, and is found by the text that stands for the file."""
 
@@ -46,26 +40,18 @@ class Table(dict[str, Schedule]):
         """Raises PlanError where there is no schedule of this name."""
         if is_listed(name):
             return listed(name)
+        if name in brought(GROUP):
+            package = require(f"{GROUP}:{name}")
+            return cast("Schedule", getattr(import_module(package.module), package.attribute))
         raise PlanError(f"unknown schedule `{name}`", hint=f"choose one of {', '.join(self)}", key="pipeline.schedule")
 
 
-SCHEDULES = Table(
-    table(
-        streamed.SCHEDULE,
-        sequential.SCHEDULE,
-        parallel_backward.SCHEDULE,
-        overlapped.SCHEDULE,
-        single.SCHEDULE,
-        naive.SCHEDULE,
-        gpipe.SCHEDULE,
-        one_f_one_b.SCHEDULE,
-        interleaved_1f1b.SCHEDULE,
-        zero_bubble.SCHEDULE,
-        zb_v.SCHEDULE,
-        dualpipe_v.SCHEDULE,
-        two_versions.SCHEDULE,
-    )
-)
+def _order(schedule: Schedule) -> tuple[bool, bool, str]:
+    """Local losses first, and in each family what `auto` means; the others by their names."""
+    return not schedule.local_losses, not schedule.default_on, schedule.name
+
+
+SCHEDULES = Table(table(*sorted((module_of("schedules", name).SCHEDULE for name in names_of("schedules")), key=_order)))
 """Every schedule by its name, and those of files by their text."""
 
 

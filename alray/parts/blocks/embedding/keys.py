@@ -15,6 +15,7 @@ class Embedding(BlockSection):
     """A learned vector for each word of the vocabulary. It is the first component for text."""
 
     implementation = "block:build"
+
     block: Literal["embedding"]
     """`embedding`."""
     dim: Width

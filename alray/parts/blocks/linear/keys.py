@@ -15,6 +15,7 @@ class LinearLayer(BlockSection):
     """One linear layer. Images are flattened. In a sequence, it is applied to each position."""
 
     implementation = "block:build"
+
     block: Literal["linear"]
     """`linear`."""
     width: Width

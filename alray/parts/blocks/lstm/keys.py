@@ -18,6 +18,7 @@ class Lstm(BlockSection):
     """An LSTM over sequences. It skips padding. The bridge reads its final states."""
 
     implementation = "block:build"
+
     block: Literal["lstm"]
     """`lstm`."""
     hidden: Width

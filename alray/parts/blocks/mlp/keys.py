@@ -17,6 +17,7 @@ class Mlp(BlockSection):
     """Several linear layers. Images are flattened. In a sequence, they are applied to each position."""
 
     implementation = "block:build"
+
     block: Literal["mlp"]
     """`mlp`."""
     widths: Annotated[tuple[Width, ...], Field(strict=False, min_length=1)]

@@ -25,6 +25,7 @@ class Transformer(BlockSection):
     """
 
     implementation = "block:build"
+
     block: Literal["transformer"]
     """`transformer`."""
     dim: Width | None = None

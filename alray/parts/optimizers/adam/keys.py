@@ -17,6 +17,7 @@ class Adam(DecayingSection):
     """Adam. Weight decay is added to the gradient."""
 
     implementation = "optimizer:chosen"
+
     kind: Literal["adam"] = "adam"
     """`adam`."""
     lr: PositiveFloat = 1e-3

@@ -17,6 +17,7 @@ class AdamW(DecayingSection):
     """Adam with decoupled weight decay."""
 
     implementation = "optimizer:chosen"
+
     kind: Literal["adamw"]
     """`adamw`."""
     lr: PositiveFloat = 1e-3

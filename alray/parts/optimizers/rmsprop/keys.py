@@ -15,6 +15,7 @@ class RmsProp(DecayingSection):
     """RMSprop. Weight decay is added to the gradient."""
 
     implementation = "optimizer:chosen"
+
     kind: Literal["rmsprop"]
     """`rmsprop`."""
     lr: PositiveFloat = 1e-2

@@ -17,6 +17,7 @@ class Sgd(DecayingSection):
     """Stochastic gradient descent."""
 
     implementation = "optimizer:chosen"
+
     kind: Literal["sgd"]
     """`sgd`."""
     momentum: Decay = 0.0

@@ -11,5 +11,6 @@ class Constant(LrScheduleSection):
     """A constant rate."""
 
     implementation = "rate:rate"
+
     kind: Literal["constant"] = "constant"
     """`constant`."""

@@ -12,6 +12,7 @@ class Cosine(LrScheduleSection):
     """Half a cosine, from the optimizer's rate to `final_lr` at the end of the run."""
 
     implementation = "rate:rate"
+
     kind: Literal["cosine"]
     """`cosine`."""
     final_lr: NonNegativeFloat = 0.0

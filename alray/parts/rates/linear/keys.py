@@ -14,6 +14,7 @@ class Linear(LrScheduleSection):
     """A linear decay from the optimizer's rate to `final_factor` times that rate, then constant."""
 
     implementation = "rate:rate"
+
     kind: Literal["linear"]
     """`linear`."""
     final_factor: Share = 0.01

@@ -19,6 +19,7 @@ class MultiStep(LrScheduleSection):
     """
 
     implementation = "rate:rate"
+
     kind: Literal["multi_step"]
     """`multi_step`."""
     at: Annotated[tuple[CountedDuration, ...], Field(strict=False, min_length=1)]

@@ -17,6 +17,7 @@ class Step(LrScheduleSection):
     """
 
     implementation = "rate:rate"
+
     kind: Literal["step"]
     """`step`."""
     every: CountedDuration

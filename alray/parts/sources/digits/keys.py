@@ -19,6 +19,7 @@ class Digits(DataSection):
     """
 
     implementation = "source:opened"
+
     source: Literal["digits"]
     """`digits`."""
 

@@ -23,6 +23,7 @@ class Docstrings(TextSection):
     """
 
     implementation = "source:opened"
+
     source: Literal["docstrings"]
     """`docstrings`."""
     cache: SpecPath | None = None

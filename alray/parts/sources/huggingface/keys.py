@@ -19,6 +19,7 @@ class HuggingFace(HubSection, TextSection):
     """A text set of the Hugging Face hub, or a folder of csv, json or parquet files. It needs `alray[hub]`."""
 
     implementation = "source:opened"
+
     source: Literal["huggingface"]
     """`huggingface`."""
     text_columns: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = ("text",)

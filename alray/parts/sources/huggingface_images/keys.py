@@ -21,6 +21,7 @@ class HuggingFaceImages(HubSection, PictureSection, OwnValidationSection):
     """A set of images of the Hugging Face hub, or a folder of parquet or image files. It needs `alray[hub]`."""
 
     implementation = "source:opened"
+
     source: Literal["huggingface_images"]
     """`huggingface_images`."""
     validation_split: str | None = None

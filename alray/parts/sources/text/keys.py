@@ -34,6 +34,7 @@ class TokenText(TokenSection):
     """
 
     implementation = "source:opened"
+
     source: Literal["text"]
     """`text`."""
     file: InputFile | None = None

@@ -35,6 +35,7 @@ class TextCsv(TextSection):
     """
 
     implementation = "source:opened"
+
     source: Literal["text_csv"]
     """`text_csv`."""
     train: InputFile

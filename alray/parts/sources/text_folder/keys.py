@@ -20,6 +20,7 @@ class TextFolder(TextSection):
     """Documents in .txt files, with one folder for each class, as in IMDb. A folder `unsup` is skipped."""
 
     implementation = "source:opened"
+
     source: Literal["text_folder"]
     """`text_folder`."""
     train: InputFolder

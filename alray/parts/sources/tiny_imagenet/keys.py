@@ -21,6 +21,7 @@ class TinyImagenet(DataSection):
     """Tiny-ImageNet as in its archive: 3 x 64 x 64, 200 classes. The 10,000 validation images are the test set."""
 
     implementation = "source:opened"
+
     source: Literal["tiny_imagenet"]
     """`tiny_imagenet`."""
     root: InputFolder

@@ -41,6 +41,7 @@ class Torchvision(OwnValidationSection):
     """One of torchvision's data sets, read from disk or downloaded."""
 
     implementation = "source:opened"
+
     source: Literal["torchvision"]
     """`torchvision`."""
     dataset: Annotated[str, BeforeValidator(_known), WithJsonSchema({"type": "string", "enum": list(KNOWN)})]

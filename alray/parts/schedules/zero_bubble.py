@@ -13,7 +13,7 @@ ICLR 2024. On one stage backwards are not split.
 
 from __future__ import annotations
 
-from alray.planning.schedules.interleaved_1f1b import interleaved
+from alray.parts.schedules.interleaved_1f1b import interleaved
 from alray.planning.schedules.micro_batches import whole_rounds
 from alray.planning.schedules.pipeline import IDLE, way_bound, with_messages
 from alray.planning.schedules.schedule import Schedule

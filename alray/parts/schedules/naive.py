@@ -11,7 +11,7 @@ It is gpipe with one micro-batch, and torch runs it as that.
 
 from __future__ import annotations
 
-from alray.planning.schedules import gpipe
+from alray.parts.schedules import gpipe
 from alray.planning.schedules.pipeline import two_phases_bound, with_messages
 from alray.planning.schedules.schedule import Schedule
 

@@ -9,7 +9,6 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from alray.core.errors import SpecError
-from alray.planning.schedules.micro_batches import Fault
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def _brought(path: tuple[str, ...], group: str) -> dict[str, tuple[Brought, ...]
     return names
 
 
-def clash(found: tuple[Brought, ...]) -> Fault | None:
+def clash(found: tuple[Brought, ...]) -> tuple[str, str] | None:
     """Message and hint if several packages bring a name."""
     if len(found) < 2:
         return None
