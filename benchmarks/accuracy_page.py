@@ -18,7 +18,7 @@ NETWORKS = {
 }
 """Specs of specs/laptop, and how the page calls them."""
 _COMPARED = ("associated_learning", "backpropagation", "supervised_contrastive", "decoupled_greedy")
-METHODS = {kind: SECTIONS[kind].abbreviation for kind in _COMPARED}
+METHODS = {kind: SECTIONS.sections[kind].abbreviation for kind in _COMPARED}
 """How the page calls the methods that it compares: those that train all of its networks as they are."""
 ALLOWED_POINTS = 2.0
 """How far below its twin by backpropagation Associated Learning may stay."""

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
-from alray.planning.prediction.all_reduce import COSTS, LinkCost
+from alray.core.parts import names_of
+from alray.planning.prediction.all_reduce import LinkCost, cost_of
 
 
 def page(result: dict[str, Any]) -> str:
@@ -88,14 +89,14 @@ def _times(result: dict[str, Any]) -> list[str]:
         "",
     ]
     ranks = _all(result["cells"], "ranks")
-    ratios: dict[str, list[float]] = {name: [] for name in COSTS}
+    ratios: dict[str, list[float]] = {name: [] for name in names_of("all_reduces")}
     for nbytes in _all(result["cells"], "nbytes"):
         lines += [f"{_size(nbytes)}:", "", _row("`all_reduce`", (f"{n} ranks" for n in ranks)), _rule(len(ranks) + 1)]
-        for name in COSTS:
+        for name in names_of("all_reduces"):
             figures = []
             for n in ranks:
                 measured = _cell(result, n, name, "none", nbytes)["seconds"]
-                predicted = COSTS[name](n, nbytes, _link(result, n))
+                predicted = cost_of(name)(n, nbytes, _link(result, n))
                 ratios[name].append(predicted / measured)
                 figures.append(f"{_ms(measured)} ({_ms(predicted)})")
             lines.append(_row(f"`{name}`", figures))
@@ -122,7 +123,7 @@ def _bytes(result: dict[str, Any]) -> list[str]:
         _row("`all_reduce`", (f"{n} ranks" for n in ranks)),
         _rule(len(ranks) + 1),
     ]
-    for name in COSTS:
+    for name in names_of("all_reduces"):
         sent = (_cell(result, n, name, "none", nbytes)["bytes_sent"] / nbytes for n in ranks)
         lines.append(_row(f"`{name}`", (f"{value:.2f}" for value in sent)))
     return [*lines, ""]
@@ -139,11 +140,11 @@ def _compressions(result: dict[str, Any]) -> list[str]:
         "",
     ]
     for n in _all(compressed, "ranks"):
-        columns = [f"`{name}`" for name in COSTS] + ["bytes, ring", "bytes, star"]
+        columns = [f"`{name}`" for name in names_of("all_reduces")] + ["bytes, ring", "bytes, star"]
         lines += [f"{n} ranks:", "", _row("size, `compression`", columns), _rule(len(columns) + 1)]
         for nbytes in _all(compressed, "nbytes"):
             for kind in kinds:
-                figures = [_ms(_cell(result, n, name, kind, nbytes)["seconds"]) for name in COSTS]
+                figures = [_ms(_cell(result, n, name, kind, nbytes)["seconds"]) for name in names_of("all_reduces")]
                 figures += [_size(_cell(result, n, name, kind, nbytes)["bytes_sent"]) for name in ("ring", "star")]
                 lines.append(_row(f"{_size(nbytes)}, `{kind}`", figures))
         lines.append("")

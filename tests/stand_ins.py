@@ -12,9 +12,14 @@ import numpy
 from PIL import Image
 
 from alray.config.loading.load import LoadedSpec, load_spec
-from alray.config.sections.data import TokenText
-from alray.config.sections.spec import DataSection, ImageFolder, TextCsv, TextFolder, TinyImagenet, Torchvision
+from alray.config.sections.data import DataSection
 from alray.data import docstrings
+from alray.parts.sources.image_folder.keys import ImageFolder
+from alray.parts.sources.text.keys import TokenText
+from alray.parts.sources.text_csv.keys import TextCsv
+from alray.parts.sources.text_folder.keys import TextFolder
+from alray.parts.sources.tiny_imagenet.keys import TinyImagenet
+from alray.parts.sources.torchvision.keys import Torchvision
 
 NUM_WORDS = 30_000
 """Different words of a training set of text, its validation split left out: as many as the vocabularies hold."""

@@ -21,12 +21,12 @@ import torch
 
 from alray.cli.main import execute
 from alray.cli.terminal import INTERRUPTED
-from alray.config.sections.data import Synthetic
 from alray.core.errors import SpecError
 from alray.data.batches import TrainBatches
 from alray.data.dataset import open_data
 from alray.inference.generation import Generated
 from alray.models.imported.sources import made
+from alray.parts.sources.synthetic.keys import Synthetic
 from alray.runtime.probe.contention import companions
 from alray.runtime.runner.provenance import _WITH_PASSWORD
 from alray.studies import study as study_module

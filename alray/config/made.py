@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from alray.config.sections.kind import Kind, PartSection
 from alray.config.sections.own_code import OwnCode, reference_to
@@ -14,7 +14,6 @@ from alray.core.parts import module_of
 
 Load = Callable[[str], Any]
 """Takes a reference to a class, as from `reference_to`, to that class. `alray.config.user_code.UserCode` is one."""
-T = TypeVar("T")
 
 
 def no_user_code(reference: str) -> Any:
@@ -26,13 +25,13 @@ def code_of(kind: Kind[Any], section: PartSection, load: Load) -> Any:
     """The code of a part: what `implementation` names, or the class of the user or of a package. Raises as `load`."""
     name = getattr(section, kind.key)
     if isinstance(section, OwnCode):
-        return load(reference_to(name, kind.group))
+        return load(reference_to(name, kind.group or ""))
     file, attribute = section.implementation.split(":")
     return getattr(module_of(kind.name, name, file), attribute)
 
 
-def class_of(kind: Kind[Any], section: PartSection, base: type[T], load: Load, *, key: str) -> type[T]:
-    """The class of a part.
+def class_of(kind: Kind[Any], section: PartSection, base: type, load: Load, *, key: str) -> Any:
+    """The class of a part, derived from `base`.
 
     Args:
         key: of the spec, for messages.

@@ -23,6 +23,6 @@ def make_source(section: DataSection, load: Load, task: TaskSection) -> Source |
     if not isinstance(section, OwnCode):
         opened: Source | TextSource = found(section, task)
         return opened
-    own = OwnObject(section.source, found, section.fields)  # type: ignore[attr-defined]
+    own = OwnObject(section.source, found, section.fields)
     section = cast("OwnData", section)
     return PythonSource(own, size=section.size) if section.text is None else PythonTextSource(own)

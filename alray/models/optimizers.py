@@ -286,7 +286,7 @@ def _bytes(parameter: nn.Parameter) -> int:
     return parameter.numel() * parameter.element_size()
 
 
-def _values_kept(kind: type[torch.optim.Optimizer], group: dict[str, Any]) -> int:
+def _values_kept(kind: Any, group: dict[str, Any]) -> int:
     """Number of values that an optimizer keeps for each value of the parameters of a group, found by an update of a
     small parameter."""
     small = nn.Parameter(torch.zeros(2, 2))
@@ -346,7 +346,7 @@ def _build(
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
         for parameter in each.parameters:
             factor = each.rate_factor * spec.rate_factors.get(roles.get(parameter, Role()).part, 1.0)
-            decay = 0.0 if spec.decay == "weights" and parameter.ndim < 2 else spec.weight_decay
+            decay = spec.weight_decay if spec.decays(parameter.ndim) else 0.0
             groups.setdefault((factor, decay), []).append(parameter)
         described = [
             {"params": those, "rate_factor": factor, "weight_decay": decay} for (factor, decay), those in groups.items()

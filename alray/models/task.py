@@ -246,7 +246,7 @@ def make_task(
     Raises:
         SpecError: if a task of one's own cannot be made.
     """
-    kind = class_of(TASKS, section, LearningTask, load, key="task.kind")
+    kind: type[LearningTask] = class_of(TASKS, section, LearningTask, load, key="task.kind")
     if not isinstance(section, OwnTask):
         return kind(section, width, sample)
     if section.metric not in kind.metrics:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from alray.config.loading.load import dump_spec, load_spec
-from alray.config.sections.spec import Sgd
 from alray.core.errors import SpecError
+from alray.parts.optimizers.sgd.keys import Sgd
 
 BELOW = """\
 name: below

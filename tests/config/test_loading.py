@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from alray.config.loading.load import dump_spec, load_spec
-from alray.config.sections.spec import ImageFolder
+from alray.parts.sources.image_folder.keys import ImageFolder
 
 
 def test_a_spec(small: str, write: Callable[[str], Path]) -> None:

@@ -10,10 +10,17 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from alray.config.sections import models
+from alray.config.sections.blocks import OwnBlock
+from alray.config.sections.data import OwnData
 from alray.config.sections.duration import Duration
+from alray.config.sections.head import Head
 from alray.config.sections.section import Section
-from alray.config.sections.spec import OwnBlock, OwnData, Pipeline, Resources, Spec, Vgg
+from alray.config.sections.spec import Pipeline, Resources, Spec
+from alray.parts.blocks.vgg.keys import Vgg
+from alray.parts.methods.associated_learning.keys import AssociatedLearning
+from alray.parts.methods.supervised_contrastive.keys import SupervisedContrastive
+from alray.parts.rates.constant.keys import Constant
+from alray.parts.sources.image_folder.keys import ImageFolder
 
 DOCUMENT: dict[str, Any] = {
     "name": "small",
@@ -45,11 +52,6 @@ def test_every_field_says_what_it_is() -> None:
     assert silent == []
 
 
-def test_every_model_is_named_by_the_module_of_models() -> None:
-    for name in models.__all__:
-        assert hasattr(models, name)
-
-
 def test_the_defaults() -> None:
     spec = spec_with()
     assert spec.version == 1 and spec.seed == 0
@@ -63,17 +65,17 @@ def test_the_defaults() -> None:
 
 
 def test_a_kind_left_out_is_the_default_kind() -> None:
-    assert spec_with(method={"label_dim": 7}).method == models.AssociatedLearning(label_dim=7)
-    assert spec_with(lr_schedule={"warmup_epochs": 2}).lr_schedule == models.Constant(warmup_epochs=2)
+    assert spec_with(method={"label_dim": 7}).method == AssociatedLearning(label_dim=7)
+    assert spec_with(lr_schedule={"warmup_epochs": 2}).lr_schedule == Constant(warmup_epochs=2)
 
 
 def test_supervised_contrastive() -> None:
     method = spec_with(method={"kind": "supervised_contrastive"}).method
-    assert isinstance(method, models.SupervisedContrastive)
+    assert isinstance(method, SupervisedContrastive)
     assert (method.projection_dim, method.temperature, method.debiased, method.head) == (128, 0.1, False, "auto")
     debiased = spec_with(method={"kind": "supervised_contrastive", "debiased": 0.25, "head": {"hidden": 9}}).method
-    assert isinstance(debiased, models.SupervisedContrastive)
-    assert (debiased.debiased, debiased.head) == (0.25, models.Head(hidden=9))
+    assert isinstance(debiased, SupervisedContrastive)
+    assert (debiased.debiased, debiased.head) == (0.25, Head(hidden=9))
 
 
 def test_repeat_is_written_out() -> None:
@@ -134,7 +136,7 @@ def test_a_spec_cannot_be_changed() -> None:
 def test_paths_are_absolute_where_the_folder_is_known() -> None:
     data = {"source": "image_folder", "train": "images/train", "test": "/t", "image_size": 8}
     spec = Spec.model_validate({**DOCUMENT, "data": data}, context={"directory": Path("/specs")})
-    assert isinstance(spec.data, models.ImageFolder)
+    assert isinstance(spec.data, ImageFolder)
     assert (spec.data.train, spec.data.test) == (Path("/specs/images/train"), Path("/t"))
 
 

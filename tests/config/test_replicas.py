@@ -14,12 +14,17 @@ from hypothesis import strategies as st
 from alray.config.loading.load import dump_spec, load_spec
 from alray.config.loading.yaml_text import read_yaml
 from alray.config.schema import json_schema
-from alray.config.sections import models
 from alray.config.sections.checks import CHECKS
 from alray.config.sections.grammar import spelled_out
 from alray.config.sections.paths import key_text
 from alray.config.sections.replica_checks import REPLICA_CHECKS
+from alray.config.sections.replicas import AverageEvery, FixedDisturbance, RandomDisturbance
 from alray.config.sections.spec import Replicas, Spec
+from alray.parts.compressions.fp16.keys import Fp16
+from alray.parts.compressions.none.keys import NoCompression
+from alray.parts.compressions.powersgd.keys import PowerSgd
+from alray.parts.compressions.top_k.keys import TopK
+from alray.parts.optimizers.lars.keys import Lars
 
 BACKPROPAGATION: dict[str, Any] = {"method": {"kind": "backpropagation"}}
 GPIPE: dict[str, Any] = {**BACKPROPAGATION, "pipeline": {"schedule": "gpipe", "stages": 2, "micro_batches": 4}}
@@ -50,7 +55,7 @@ def test_the_defaults() -> None:
     made = replicas()
     assert (made.count, made.all_reduce, made.balance, made.engine) == (1, "backend", "fixed", "graph")
     assert (made.synchronise, made.sync_batch_norm) == ("every_step", False)
-    assert made.disturbance is None and made.shares is None and made.compression == models.NoCompression()
+    assert made.disturbance is None and made.shares is None and made.compression == NoCompression()
     assert (spec_with().optimizer.accumulate, spec_with().lr_schedule.scale_with_batch) == (1, "none")
 
 
@@ -61,22 +66,22 @@ def test_a_bare_name_is_that_compression_with_its_defaults() -> None:
 
 
 def test_compressions_have_values_of_their_own() -> None:
-    assert replicas(compression="powersgd").compression == models.PowerSgd(kind="powersgd", rank=2, start_iteration=0)
-    assert replicas(compression="top_k").compression == models.TopK(kind="top_k", fraction=0.01)
+    assert replicas(compression="powersgd").compression == PowerSgd(kind="powersgd", rank=2, start_iteration=0)
+    assert replicas(compression="top_k").compression == TopK(kind="top_k", fraction=0.01)
     given_ones = replicas(compression={"kind": "powersgd", "rank": 4, "start_iteration": 10}).compression
-    assert given_ones == models.PowerSgd(kind="powersgd", rank=4, start_iteration=10)
+    assert given_ones == PowerSgd(kind="powersgd", rank=4, start_iteration=10)
 
 
 def test_model_averaging_counts_mini_batches() -> None:
     averaged = replicas(synchronise={"average_every": "8 steps"}).synchronise
-    assert isinstance(averaged, models.AverageEvery) and averaged.num_steps == 8
+    assert isinstance(averaged, AverageEvery) and averaged.num_steps == 8
 
 
 def test_disturbances() -> None:
     fixed = replicas(disturbance={"workers": [1], "factor": 3.0, "epochs": [2, 6]}).disturbance
-    assert fixed == models.FixedDisturbance(workers=(1,), factor=3.0, epochs=(2, 6))
+    assert fixed == FixedDisturbance(workers=(1,), factor=3.0, epochs=(2, 6))
     luck = replicas(disturbance={"kind": "random", "factor": 3}).disturbance
-    assert isinstance(luck, models.RandomDisturbance)
+    assert isinstance(luck, RandomDisturbance)
     assert (luck.chance, luck.least_epochs, luck.most_epochs) == (0.1, 4, 20)
 
 
@@ -86,7 +91,7 @@ def test_large_batches() -> None:
         lr_schedule={"warmup_epochs": 5, "scale_with_batch": "linear", "reference_batch_size": 256},
     )
     lars, schedule = spec.optimizer, spec.lr_schedule
-    assert isinstance(lars, models.Lars)
+    assert isinstance(lars, Lars)
     assert (lars.momentum, lars.trust_coefficient, lars.eps, lars.accumulate) == (0.9, 1e-3, 1e-8, 4)
     assert (schedule.kind, schedule.warmup_from, schedule.reference_batch_size) == ("constant", "zero", 256)
 
@@ -124,11 +129,11 @@ def test_overrides_of_compression(small: str, write: Callable[[str], Path]) -> N
     def compression(text: str, *overrides: str) -> object:
         return load_spec(write(small + text), overrides).spec.replicas.compression
 
-    rank_four = models.PowerSgd(kind="powersgd", rank=4)
+    rank_four = PowerSgd(kind="powersgd", rank=4)
     assert compression("", "replicas.compression={kind: powersgd, rank: 4}") == rank_four
     assert compression("", "replicas.compression=powersgd", "replicas.compression.rank=4") == rank_four
     assert compression("replicas: {compression: {kind: powersgd, rank: 4}}", "replicas.compression.kind=fp16") == (
-        models.Fp16(kind="fp16")
+        Fp16(kind="fp16")
     )
 
 

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from alray.config.loading.load import dump_spec, load_spec
-from alray.config.sections.data import Docstrings, HuggingFace, TextCsv, TinyImagenet
+from alray.parts.sources.docstrings.keys import Docstrings
+from alray.parts.sources.huggingface.keys import HuggingFace
+from alray.parts.sources.text_csv.keys import TextCsv
+from alray.parts.sources.tiny_imagenet.keys import TinyImagenet
 
 SPEC = """\
 name: text

@@ -9,7 +9,12 @@ import pytest
 
 from alray.config.loading.load import load_spec
 from alray.config.loading.values import MOST_ERRORS
-from alray.config.sections.spec import Adam, Backpropagation, Cosine, Digits, Fp16, OwnBlock
+from alray.config.sections.blocks import OwnBlock
+from alray.parts.compressions.fp16.keys import Fp16
+from alray.parts.methods.backpropagation.keys import Backpropagation
+from alray.parts.optimizers.adam.keys import Adam
+from alray.parts.rates.cosine.keys import Cosine
+from alray.parts.sources.digits.keys import Digits
 
 from .conftest import SMALL
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from alray.config.sections import data as spec
 from alray.core.errors import DataError, DataMissing
 from alray.data.batches import TrainBatches
 from alray.data.dataset import Dataset, open_data
+from tests.data import sections as spec
 
 
 def no_code(reference: str) -> type:

@@ -15,13 +15,13 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from alray.config.sections import data as spec
 from alray.core.errors import DataError, ProcessLost
 from alray.data import batches as batches_module
 from alray.data.batches import Batch, EvaluationBatches, TrainBatches
 from alray.data.dataset import Dataset, open_data
 from alray.data.stopped import StoppedWatch
 from alray.runtime.stage.feed import feed
+from tests.data import sections as spec
 
 
 def no_code(reference: str) -> type:

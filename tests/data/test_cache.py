@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from alray.config.sections import data as spec
 from alray.data import cache, text_data
 from alray.data.dataset import Dataset, open_data
 from alray.data.documents import Numbering
 from alray.parts.sources.digits.source import Digits
+from tests.data import sections as spec
 
 
 def no_code(reference: str) -> type:

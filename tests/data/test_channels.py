@@ -8,9 +8,9 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from alray.config.sections import data as spec
 from alray.core.errors import DataError
 from alray.data.dataset import Dataset, open_data
+from tests.data import sections as spec
 
 DIGITS: dict[str, Any] = {"source": "digits", "batch_size": 8}
 

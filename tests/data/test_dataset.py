@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from alray.config.sections import data as spec
 from alray.core.errors import DataError
 from alray.data import split
 from alray.data.dataset import Dataset, Normalisation, TensorSet, open_data
 from alray.data.hashes import hash_of_set
+from tests.data import sections as spec
 
 
 def no_code(reference: str) -> type:

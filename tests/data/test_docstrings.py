@@ -12,7 +12,7 @@ from sklearn.linear_model import SGDClassifier
 
 from alray.core.errors import DataError
 from alray.data import docstrings
-from alray.data.docstrings import LONGEST, SHORTEST, Docstrings, Library, documents
+from alray.data.docstrings import LONGEST, SHORTEST, DocstringSource, Library, documents
 
 LONG = "Return the sum of what is given, one by one, and then once more, as a float."
 
@@ -65,7 +65,7 @@ def test_names_that_tell_the_library_are_removed(tmp_path: Path) -> None:
 def test_the_split_is_fixed_and_the_documents_come_from_the_cache(
     libraries: tuple[Library, Library], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = Docstrings(cache=tmp_path / "cache", libraries=libraries)
+    first = DocstringSource(cache=tmp_path / "cache", libraries=libraries)
     assert first.classes == ("first", "second")
     train, test = first.open("train"), first.open("test")
     assert (len(train), len(test)) == (22, 4)
@@ -73,14 +73,14 @@ def test_the_split_is_fixed_and_the_documents_come_from_the_cache(
     assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".json"]
 
     monkeypatch.setattr(docstrings, "documents", lambda libraries: pytest.fail("not read off the cache"))
-    again = Docstrings(cache=tmp_path / "cache", libraries=libraries)
+    again = DocstringSource(cache=tmp_path / "cache", libraries=libraries)
     assert (again.open("train"), again.open("test")) == (train, test)
 
 
 def test_another_version_is_another_set(libraries: tuple[Library, Library], tmp_path: Path) -> None:
     first, second = libraries
-    Docstrings(cache=tmp_path / "cache", libraries=libraries)
-    Docstrings(cache=tmp_path / "cache", libraries=(Library(first.name, "1.1", first.folder), second))
+    DocstringSource(cache=tmp_path / "cache", libraries=libraries)
+    DocstringSource(cache=tmp_path / "cache", libraries=(Library(first.name, "1.1", first.folder), second))
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
@@ -88,46 +88,46 @@ def test_another_version_is_another_set(libraries: tuple[Library, Library], tmp_
 def test_a_damaged_cache_is_noticed_and_made_anew(
     libraries: tuple[Library, Library], tmp_path: Path, damage: str
 ) -> None:
-    whole = Docstrings(cache=tmp_path / "cache", libraries=libraries).open("train")
+    whole = DocstringSource(cache=tmp_path / "cache", libraries=libraries).open("train")
     (path,) = (tmp_path / "cache").iterdir()
     content = path.read_bytes()
     path.write_bytes({"cut": content[:-40], "changed": content.replace(b"Number 7", b"Number 8"), "empty": b""}[damage])
     with pytest.warns(UserWarning, match="is damaged and is made again"):
-        remade = Docstrings(cache=tmp_path / "cache", libraries=libraries).open("train")
+        remade = DocstringSource(cache=tmp_path / "cache", libraries=libraries).open("train")
     assert remade == whole
     assert path.read_bytes() == content
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Docstrings(cache=tmp_path / "cache", libraries=libraries)
+        DocstringSource(cache=tmp_path / "cache", libraries=libraries)
 
 
 def test_where_the_cache_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, libraries: tuple[Library, ...]) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    Docstrings(cache=None, libraries=libraries)
+    DocstringSource(cache=None, libraries=libraries)
     assert len(list((tmp_path / "home" / ".cache" / "alray").iterdir())) == 1
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    Docstrings(cache=None, libraries=libraries)
+    DocstringSource(cache=None, libraries=libraries)
     assert len(list((tmp_path / "xdg" / "alray").iterdir())) == 1
 
 
 def test_a_cache_that_cannot_be_written(libraries: tuple[Library, Library], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError) as caught:
-        Docstrings(cache=tmp_path / "file", libraries=libraries)
+        DocstringSource(cache=tmp_path / "file", libraries=libraries)
     assert caught.value.problems[0].key == "data.cache"
 
 
 def test_a_package_without_source_files(tmp_path: Path, libraries: tuple[Library, Library]) -> None:
     (tmp_path / "bare").mkdir()
     with pytest.raises(DataError, match="no docstrings of bare in the source files"):
-        Docstrings(cache=tmp_path / "cache", libraries=(*libraries, Library("bare", "1", tmp_path / "bare")))
+        DocstringSource(cache=tmp_path / "cache", libraries=(*libraries, Library("bare", "1", tmp_path / "bare")))
     assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.full  # which reads the source files of four libraries, in ten seconds
 def test_the_real_set_is_a_task_with_room_above_it(tmp_path: Path) -> None:
-    source = Docstrings(cache=tmp_path)
+    source = DocstringSource(cache=tmp_path)
     train, test = source.open("train"), source.open("test")
     assert source.classes == ("standard_library", "numpy", "scipy", "scikit_learn")
     labels = torch.tensor([*train.labels, *test.labels])

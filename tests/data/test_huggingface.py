@@ -13,13 +13,13 @@ import pytest
 from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from alray.config.sections import data as spec
 from alray.core.errors import DataError
 from alray.data.batches import TrainBatches
 from alray.data.dataset import Dataset, open_data
 from alray.data.opening import make_source
 from alray.data.source import TextSource
 from alray.data.vocabulary import make_tokenizer
+from tests.data import sections as spec
 
 ROWS = [{"text": f"word{index} again", "title": "On", "label": ("neg", "pos")[index % 2]} for index in range(12)]
 

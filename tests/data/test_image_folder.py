@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from alray.config.sections import data as spec
-from alray.config.sections.task import MultiLabel, Regression, TaskSection
+from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError
 from alray.data.batches import EvaluationBatches
 from alray.data.dataset import Dataset, check_pictures, open_data
+from alray.parts.tasks.multi_label.keys import MultiLabel
+from alray.parts.tasks.regression.keys import Regression
+from tests.data import sections as spec
 
 
 def no_code(reference: str) -> type:

@@ -9,12 +9,12 @@ import numpy
 import pytest
 import torch
 
-from alray.config.sections import data as spec
 from alray.config.sections.data import Mix
 from alray.core.randomness.seeds import derive_seed
 from alray.data.batches import TrainBatches
 from alray.data.dataset import Dataset, open_data
 from alray.data.mixing import Mixture
+from tests.data import sections as spec
 
 BATCH = 8
 

@@ -12,11 +12,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alray.config.sections import data as spec
 from alray.core.errors import DataError
 from alray.data.dataset import Dataset, open_data
 from alray.data.preparation import STOP_WORDS, prepared_sets, prepared_text
 from alray.data.source import TextSet
+from tests.data import sections as spec
 
 
 def published(text: str) -> str:

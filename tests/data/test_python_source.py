@@ -12,10 +12,10 @@ import numpy
 import pytest
 import torch
 
-from alray.config.sections import data as spec
 from alray.core.errors import DataError, UserCodeError
 from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.data.dataset import Dataset, open_data
+from tests.data import sections as spec
 
 SQUARES = """
 import torch

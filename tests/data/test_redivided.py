@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from alray.config.sections import data as spec
 from alray.core.errors import DataError
 from alray.data.dataset import open_data
 from alray.data.redivided import Redivided, divided
 from alray.parts.sources.text_csv.source import TextCsv
+from tests.data import sections as spec
 
 
 def source(folder: Path, *, test: bool) -> TextCsv:

@@ -9,11 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
-from alray.config.sections import data as spec
 from alray.core.errors import DataError
 from alray.data.dataset import open_data
 from alray.parts.sources.digits.source import Digits
 from alray.parts.sources.synthetic.source import Synthetic
+from tests.data import sections as spec
 
 FIRST_TEST_LABELS = [1, 4, 8, 6, 5, 9, 9, 1, 3, 2, 2, 2]
 

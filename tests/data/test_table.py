@@ -13,11 +13,12 @@ import torch
 from pyarrow import parquet
 
 import alray.parts.sources.table.source
-from alray.config.sections import data as spec
-from alray.config.sections.task import MultiLabel, Regression
 from alray.core.errors import DataError
 from alray.data.dataset import Dataset, open_data
 from alray.parts.sources.table.source import Layout, Table
+from alray.parts.tasks.multi_label.keys import MultiLabel
+from alray.parts.tasks.regression.keys import Regression
+from tests.data import sections as spec
 
 ROWS = [(5.1, 3.5, "setosa"), (-4.9, 3.0, "setosa"), (6.4, 3.25, "virginica"), (7e1, 3.0, "setosa")]
 NAMES = ("length", "width", "kind")

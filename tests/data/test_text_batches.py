@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from alray.config.sections import data as spec
 from alray.core.errors import DataError
 from alray.data.batches import Batch, EvaluationBatches, TrainBatches
 from alray.data.dataset import Dataset, open_data
 from alray.runtime.stage.workload import open_training_data
+from tests.data import sections as spec
 
 
 def no_code(reference: str) -> type:

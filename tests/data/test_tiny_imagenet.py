@@ -9,9 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from alray.config.sections import data as spec
 from alray.data.dataset import open_data
 from alray.parts.sources.tiny_imagenet.source import TinyImagenet
+from tests.data import sections as spec
 
 
 @pytest.fixture

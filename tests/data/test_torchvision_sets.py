@@ -17,11 +17,11 @@ import torch
 from PIL import Image
 from torchvision import datasets
 
-from alray.config.sections import data as spec
-from alray.config.sections.expected import KNOWN
 from alray.core.errors import DataError
-from alray.data import torchvision_sets
 from alray.data.dataset import Dataset, check_pictures, open_data
+from alray.parts.sources.torchvision import source as torchvision_sets
+from alray.parts.sources.torchvision.known import KNOWN
+from tests.data import sections as spec
 
 from .bad_data import idx
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from alray.config.sections import data as spec
 from alray.core.errors import DataError
 from alray.data.documents import Documents, Numbering
 from alray.data.source import TextSet
 from alray.data.text_data import text_splits
 from alray.data.vocabulary import Vocabulary, make_tokenizer, most_frequent
+from tests.data import sections as spec
 
 
 def words_of(documents: Documents, words: tuple[str, ...]) -> list[list[str]]:

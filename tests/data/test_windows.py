@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from alray.config.sections.data import TokenText
-from alray.config.sections.task import NextToken
 from alray.core.errors import DataError, DataMissing
 from alray.data.batches import TrainBatches
 from alray.data.dataset import Dataset, open_data
 from alray.data.tokens import Bytes, Characters, make_tokens
+from alray.parts.sources.text.keys import TokenText
+from alray.parts.tasks.next_token.keys import NextToken
 
 DOCUMENTS = [f"document {chr(97 + number)} has a text of its own " * 3 for number in range(20)]
 

@@ -110,7 +110,7 @@ def test_accuracies_and_exports_of_every_depth(workshop, one_thread, kind) -> No
     finished = workshop.run(*by(kind), "pipeline.partition=[1,3]", "run.epochs=1")
     folder: Path = workshop.folder / "run"
     told = [(entry.depth, entry.test) for entry in finished.summary.accuracy_per_depth]
-    depths = [1, 2, 3, 4] if SECTIONS[kind.split()[0]].every_depth else [4]
+    depths = [1, 2, 3, 4] if SECTIONS.sections[kind.split()[0]].every_depth else [4]
     assert [depth for depth, _ in told] == depths
     accuracies = evaluate_run(folder, depth=None, allow_code=True).accuracies
     assert [(entry.depth, entry.test) for entry in accuracies] == told

@@ -16,7 +16,7 @@ import pytest
 
 from alray.cli.main import execute
 from alray.config.loading.load import load_spec
-from alray.config.sections import packages
+from alray.core import packages
 from alray.core.errors import SpecError, UserCodeError
 from alray.core.run_folder.records import read_environment
 from alray.inference.export import export_route

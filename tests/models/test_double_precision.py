@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from alray.config.sections.method import BUILT_IN, METHODS
+from alray.config.sections.method import METHODS
 from alray.data.batches import Batch, TrainBatches
 from alray.data.dataset import open_data
 from alray.models.network import Network
@@ -136,7 +136,9 @@ def test_what_computes_in_float32_is_found() -> None:
     assert seen.found == {"add", "_to_copy"}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in BUILT_IN if "classification" in METHODS[kind].tasks])
+@pytest.mark.parametrize(
+    "kind", [kind for kind, section in METHODS.sections.items() if "classification" in section.known_tasks()]
+)
 def test_every_method(make_network: Callable[..., Network], kind: str) -> None:
     require_wide(make_network(f"method={kind}", PICTURES, "run.precision=float64"), Shape((2, 8, 8)))
 

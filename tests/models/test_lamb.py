@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from alray.models.lamb import Lamb
+from alray.parts.optimizers.lamb.lamb import Lamb
 
 Array = NDArray[np.float64]
 

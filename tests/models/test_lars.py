@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from alray.models.lars import Lars
+from alray.parts.optimizers.lars.lars import Lars
 
 Array = NDArray[np.float64]
 

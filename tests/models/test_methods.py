@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from alray.config.sections.method import BUILT_IN, METHODS
+from alray.config.sections.method import METHODS
 from alray.core.errors import SpecError
 from alray.models.component import LocalComponent
 from alray.models.shape import Shape
@@ -16,8 +16,8 @@ from alray.models.shape import Shape
 from ..mini_batches import forward_step
 
 THREE = "model.components=[{block: vgg, channels: [4], repeat: 2}, {block: mlp, widths: [8]}]"
-OF_CLASSES = [kind for kind in BUILT_IN if "classification" in METHODS[kind].tasks]
-LOCAL = [kind for kind in OF_CLASSES if METHODS[kind].local_losses]
+OF_CLASSES = [kind for kind, section in METHODS.sections.items() if "classification" in section.known_tasks()]
+LOCAL = [kind for kind in OF_CLASSES if METHODS.sections[kind].local_losses]
 LABELS = {"labels": Shape((), torch.int64)}
 OWN = """\
 from alray.parts.methods.supervised_contrastive.method import SupervisedContrastive
@@ -181,7 +181,7 @@ def test_forward_forward_refuses_texts(make_network: Callable[..., Any]) -> None
 
 @pytest.mark.parametrize("kind", OF_CLASSES)
 def test_what_is_listed_of_a_method_is_what_it_does(make_network: Callable[..., Any], kind: str) -> None:
-    network, section = make_network(f"method={kind}", THREE), METHODS[kind]
+    network, section = make_network(f"method={kind}", THREE), METHODS.sections[kind]
     assert section.trains and section.source and section.abbreviation
     assert (network.depths == (1, 2, 3)) == section.every_depth
     assert (network.method.compares_samples() is not None) == section.compares_samples()

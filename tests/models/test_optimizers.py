@@ -11,9 +11,9 @@ from pydantic import TypeAdapter
 from torch import nn
 
 from alray.config.sections.optimizer import Optimizer
-from alray.models.lamb import Lamb
-from alray.models.lars import Lars
 from alray.models.optimizers import ComponentOptimizer, Role
+from alray.parts.optimizers.lamb.lamb import Lamb
+from alray.parts.optimizers.lars.lars import Lars
 
 from ..mini_batches import forward_step
 

@@ -47,6 +47,10 @@ class OptimizerSection(PartSection):
     (the encoder), `b`, `g` and `h` in Associated Learning, `p` (the projection) and `head` in the other methods.
     Default: none."""
 
+    def decays(self, dimensions: int) -> bool:
+        """Whether weight decay applies to a parameter of so many dimensions."""
+        return True
+
 
 class DecayingSection(OptimizerSection):
     """The keys of optimizers whose weight decay may leave parameters out."""
@@ -54,6 +58,9 @@ class DecayingSection(OptimizerSection):
     decay: Literal["all", "weights"] = "all"
     """Parameters that weight decay applies to. `all`: every parameter. `weights`: parameters of two dimensions or
     more, so neither biases nor norms. Default: all."""
+
+    def decays(self, dimensions: int) -> bool:
+        return self.decay == "all" or dimensions >= 2
 
 
 class OwnOptimizer(OwnCode, DecayingSection):

@@ -27,6 +27,12 @@ class LinkCost:
     s_per_byte: float
 
 
+def cost_of(all_reduce: str) -> Callable[[int, float, LinkCost], float]:
+    """The seconds that this algorithm takes for n ranks and m bytes over a link."""
+    seconds: Callable[[int, float, LinkCost], float] = module_of("all_reduces", all_reduce, "cost").seconds
+    return seconds
+
+
 def averaged_over(
     costs: Costs, link: LinkCost, *, ranks: int, all_reduce: str, sent_share: float, interval: int
 ) -> Costs:
@@ -38,7 +44,7 @@ def averaged_over(
     Args:
         sent_share: the bytes that are sent for each byte of a gradient.
     """
-    seconds: Callable[[int, float, LinkCost], float] = module_of("all_reduces", all_reduce, "cost").seconds
+    seconds = cost_of(all_reduce)
     over_link = [seconds(ranks, sent_share * each.gradient_bytes, link) for each in costs.components]
     components = [
         replace(each, reduce_s=max(each.reduce_s, seconds / interval)) if each.gradient_bytes else each

@@ -94,7 +94,7 @@ def rate_of(section: LrScheduleSection, load: Load = no_user_code) -> Rate:
         return partial(code_of(RATES, section, load), section)
     kind = class_of(RATES, section, object, load, key="lr_schedule.kind")
     with making(f"rate `{section.kind}`", "it is called as Class(**fields)", key="lr_schedule"):
-        made: Rate = kind(**section.fields)  # type: ignore[assignment]
+        made: Rate = kind(**section.fields)
     return made
 
 

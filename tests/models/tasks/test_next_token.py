@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from alray.config.sections.task import NextToken
 from alray.data.tokens import Bytes
 from alray.models.task import make_task
+from alray.parts.tasks.next_token.keys import NextToken
 
 SURE = math.log(255)
 """A score that gives its token a probability of one half among 256."""

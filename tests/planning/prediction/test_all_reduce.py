@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from alray.planning.prediction.all_reduce import COSTS, LinkCost, averaged_over
+from alray.core.parts import names_of
+from alray.planning.prediction.all_reduce import LinkCost, averaged_over, cost_of
 
 
 def test_the_cost_model() -> None:
     latency, bandwidth = LinkCost(1.0, 0.0), LinkCost(0.0, 1.0)
-    assert {name: cost(8, 1000, latency) for name, cost in COSTS.items()} == {
+    assert {name: cost_of(name)(8, 1000, latency) for name in names_of("all_reduces")} == {
         "backend": 14,
         "ring": 14,
         "halving_doubling": 6,
         "tree": 6,
         "star": 14,
     }
-    assert {name: cost(8, 1000, bandwidth) for name, cost in COSTS.items()} == {
+    assert {name: cost_of(name)(8, 1000, bandwidth) for name in names_of("all_reduces")} == {
         "backend": 1750,
         "ring": 1750,
         "halving_doubling": 1750,
         "tree": 6000,
         "star": 14000,
     }
-    assert COSTS["halving_doubling"](5, 1000, LinkCost(1.0, 1.0)) == 2 * 1001 + 4 + 1500
-    assert COSTS["tree"](5, 1000, bandwidth) == 6000
+    assert cost_of("halving_doubling")(5, 1000, LinkCost(1.0, 1.0)) == 2 * 1001 + 4 + 1500
+    assert cost_of("tree")(5, 1000, bandwidth) == 6000
 
 
 def test_a_slow_network_decides_how_long_an_average_takes(make_costs) -> None:

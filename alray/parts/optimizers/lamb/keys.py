@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -21,8 +21,6 @@ class Lamb(OptimizerSection):
     """
 
     implementation = "optimizer:chosen"
-    decay: ClassVar = "all"  # it leaves biases and norms out by itself
-
     kind: Literal["lamb"]
     """`lamb`."""
     lr: PositiveFloat = 1e-3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from alray.config.sections.optimizer import Decay, OptimizerSection
 from alray.config.sections.section import PositiveFloat
@@ -19,8 +19,6 @@ class Lars(OptimizerSection):
     """
 
     implementation = "optimizer:chosen"
-    decay: ClassVar = "all"  # it leaves biases and norms out by itself
-
     kind: Literal["lars"]
     """`lars`."""
     momentum: Decay = 0.9

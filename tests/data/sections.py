@@ -1,0 +1,36 @@
+"""The sections of all sources, as a spec has them."""
+
+from alray.config.sections.data import Assume, DataSection, Mix, Normalise, OwnData, Text
+from alray.parts.sources.digits.keys import Digits
+from alray.parts.sources.docstrings.keys import Docstrings
+from alray.parts.sources.huggingface.keys import HuggingFace
+from alray.parts.sources.huggingface_images.keys import HuggingFaceImages
+from alray.parts.sources.image_folder.keys import ImageFolder
+from alray.parts.sources.synthetic.keys import Synthetic
+from alray.parts.sources.table.keys import Table
+from alray.parts.sources.text.keys import TokenText
+from alray.parts.sources.text_csv.keys import TextCsv
+from alray.parts.sources.text_folder.keys import TextFolder
+from alray.parts.sources.tiny_imagenet.keys import TinyImagenet
+from alray.parts.sources.torchvision.keys import Torchvision
+
+__all__ = [
+    "Assume",
+    "DataSection",
+    "Digits",
+    "Docstrings",
+    "HuggingFace",
+    "HuggingFaceImages",
+    "ImageFolder",
+    "Mix",
+    "Normalise",
+    "OwnData",
+    "Synthetic",
+    "Table",
+    "Text",
+    "TextCsv",
+    "TextFolder",
+    "TinyImagenet",
+    "TokenText",
+    "Torchvision",
+]
