@@ -14,7 +14,7 @@ from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.data.dataset import open_data
 
 from .data.bad_data import BAD_DATA, BadData
-from .spec.bad_specs import BAD_SPECS, BadSpec
+from .config.bad_specs import BAD_SPECS, BadSpec
 
 
 def write(folder: Path, files: Mapping[str, str | bytes]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from alray.cli.main import execute
 
-from ..nn.test_text_networks import FOR_ONE_LENGTH
+from ..models.test_text_networks import FOR_ONE_LENGTH
 
 TEXT = """\
 name: text

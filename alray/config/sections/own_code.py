@@ -129,7 +129,7 @@ def reference_to(name: str, group: str) -> str:
 FreeValue = Annotated[Any, AfterValidator(_finite)]
 
 
-class FreeKeys(Section):
+class FreeSection(Section):
     """A section whose further keys are the arguments of a class. Its subclasses set `extra="allow"`."""
 
     __pydantic_extra__: dict[str, FreeValue]
@@ -140,5 +140,5 @@ class FreeKeys(Section):
         return dict(self.__pydantic_extra__)
 
 
-class OwnCode(FreeKeys):
+class OwnCode(FreeSection):
     """A section that names a class of the user or of an installed package."""

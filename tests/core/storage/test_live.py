@@ -14,8 +14,8 @@ from alray.report.live.board import Board
 from alray.report.live.following import Following
 from alray.report.live.server import listen
 
-from ..report.conftest import event, example_plan, example_records
-from ..report.test_page import summary_of
+from ...report.conftest import event, example_plan, example_records
+from ...report.test_page import summary_of
 
 
 def test_a_run_is_followed_through_its_store(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

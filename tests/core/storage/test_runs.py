@@ -19,7 +19,7 @@ from alray.core.storage.appended import on_a_disk
 from alray.core.storage.location import location_of
 from alray.runtime.planner.planning import Planner
 
-from ..report.test_tensorboard import scalars
+from ...report.test_tensorboard import scalars
 
 pytestmark = pytest.mark.own_ray
 

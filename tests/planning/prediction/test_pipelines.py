@@ -17,7 +17,7 @@ from alray.planning.schedules.recomputation import scheduled
 from alray.planning.schedules.table import SCHEDULES
 from benchmarks.recomputation import after_the_gradient
 
-from ..programs import parse_program, print_program
+from ...programs import parse_program, print_program
 
 SHAPES = [
     ("naive", 1),

@@ -18,7 +18,7 @@ from alray.planning.schedules.actions import Action, parse
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.table import SCHEDULES
 
-from ..programs import parse_program
+from ...programs import parse_program
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "timelines"
 FILES = sorted(GOLDEN.glob("*.txt"))

@@ -78,7 +78,7 @@ def test_columns_hold_messages_that_go_down() -> None:
 
 
 def test_unknown_schedule_and_single_on_two_stages() -> None:
-    with pytest.raises(PlanError, match="unknown schedule `gpip`; choose one of streamed, sequential"):
+    with pytest.raises(PlanError, match="unknown schedule `gpip`; choose one of streamed, overlapped"):
         Program.of_schedule("gpip", 1, 1)
     with pytest.raises(PlanError, match="schedule `single` runs on one stage, not on 2"):
         Program.of_schedule("single", 2, 1)

@@ -11,7 +11,7 @@ from alray.planning.schedules.recomputation import scheduled, with_recomputation
 from alray.planning.schedules.room import slots_in_use
 from alray.planning.schedules.table import SCHEDULES
 
-from ..programs import parse_program
+from ...programs import parse_program
 
 PIPELINES = [schedule.name for schedule in SCHEDULES.values() if schedule.is_pipeline]
 

@@ -15,7 +15,7 @@ from alray.runtime.channel.all_reduce import all_reduce
 from alray.runtime.channel.compression import Compression, compression_class
 from alray.runtime.channel.gradient_layout import GradientLayout
 
-from ..pairwise import first_alone
+from ...pairwise import first_alone
 
 SHAPES = (torch.Size([24, 10]), torch.Size([24]), torch.Size([8, 3, 3, 3]), torch.Size([2, 2]))
 LAYOUT = GradientLayout(SHAPES)

@@ -13,7 +13,7 @@ from alray.core.errors import PlanError, SpecError
 from alray.planning.prediction.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GPU, ON_SHARED_GPU, StageMemory
 from alray.runtime.planner.memory import machine_memory_bytes, stage_memories, stage_memory_limits
 
-from ..pairwise import first_alone
+from ...pairwise import first_alone
 
 CPU = torch.device("cpu")
 BY_GPIPE = "method={kind: backpropagation}"

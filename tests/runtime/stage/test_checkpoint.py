@@ -25,7 +25,7 @@ from alray.runtime.stage.replication import Alone
 from alray.runtime.stage.telemetry import CheckpointPart
 from alray.runtime.stage.weights_hash import weights_sha256
 
-from ..mini_batches import forward_step
+from ...mini_batches import forward_step
 
 OPTIMIZERS = [
     "optimizer={kind: adam, lr: 0.01}",

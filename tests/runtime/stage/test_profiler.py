@@ -18,8 +18,8 @@ from alray.runtime.stage.ports import Ports
 from alray.runtime.stage.profiler import Profiler, profiling
 from alray.runtime.stage.stage import MiniBatch, Stage
 
-from ..mini_batches import forward
-from ..programs import parse_program
+from ...mini_batches import forward
+from ...programs import parse_program
 
 CPU = torch.device("cpu")
 DAY_US = 86_400e6

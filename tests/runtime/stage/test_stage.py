@@ -16,7 +16,7 @@ from alray.runtime.stage.losses import all_finite, finite_values
 from alray.runtime.stage.work.backpropagation import Backpropagation
 from alray.runtime.stage.work.local_losses import LocalLosses
 
-from ..mini_batches import backward, forward
+from ...mini_batches import backward, forward
 
 BP = "method={kind: backpropagation}"
 

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from alray.config.sections.optimizer import DecayingSection
-from alray.config.sections.own_code import FreeKeys
+from alray.config.sections.own_code import FreeSection
 
 
-class TorchOptimizer(FreeKeys, DecayingSection):
+class TorchOptimizer(FreeSection, DecayingSection):
     """Any optimizer of torch.optim; the keys that are not listed here go to its constructor."""
 
     model_config = ConfigDict(extra="allow")
