@@ -187,7 +187,7 @@ def counted_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Network, "_inspect_all", inspected)
         for user in ("planner.planning", "planner.micro_batches", "probe.measure"):
-            patch.setattr(f"alray.{user}.estimate_costs", estimate)
+            patch.setattr(f"alray.runtime.{user}.estimate_costs", estimate)
         yield
 
 

@@ -13,8 +13,8 @@ from alray.core.errors import DataError, Problem, SpecError
 from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.data.dataset import open_data
 
-from .data.bad_data import BAD_DATA, BadData
 from .config.bad_specs import BAD_SPECS, BadSpec
+from .data.bad_data import BAD_DATA, BadData
 
 
 def write(folder: Path, files: Mapping[str, str | bytes]) -> None:

@@ -53,10 +53,10 @@ import time
 
 from torch import nn
 
-from alray.parts.methods.decoupled_greedy.method import DecoupledGreedy, GreedyComponent
+from alray.parts.methods.decoupled_greedy.method import GreedyMethod, GreedyComponent
 
 
-class SlowLosses(DecoupledGreedy):
+class SlowLosses(GreedyMethod):
     def __init__(self, task):
         super().__init__(task, head=None, label_smoothing=0.0)
 

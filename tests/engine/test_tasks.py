@@ -281,10 +281,10 @@ def test_what_does_not_suit_the_task_is_refused_at_its_key(tasks, key, overrides
 
 
 OWN_METHOD = """
-from alray.parts.methods.decoupled_greedy.method import DecoupledGreedy
+from alray.parts.methods.decoupled_greedy.method import GreedyMethod
 
 
-class Classes(DecoupledGreedy):
+class Classes(GreedyMethod):
     def __init__(self, task):
         super().__init__(task, head="auto", label_smoothing=0.0)
 

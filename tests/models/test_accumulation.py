@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from torch import nn
 
 from alray.config.sections.optimizer import Optimizer
-from alray.models.optimizers import ComponentOptimizer
+from alray.models.optimizers import ComponentOptimizer, Recipe, recipe
 
 VALUES = {
     "sgd": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
@@ -20,9 +20,9 @@ VALUES = {
 }
 
 
-def spec(kind: str, accumulate: int, **values: Any) -> Optimizer:
+def spec(kind: str, accumulate: int, **values: Any) -> Recipe:
     section = {"kind": kind, "accumulate": accumulate, "weight_decay": 0.01, **VALUES[kind], **values}
-    return TypeAdapter[Optimizer](Optimizer).validate_python(section)
+    return recipe(TypeAdapter[Optimizer](Optimizer).validate_python(section))
 
 
 def network() -> nn.Sequential:

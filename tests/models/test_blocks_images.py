@@ -12,7 +12,7 @@ from tests.models.built import builder
 
 
 def build(block: str, *input: int, **fields: object) -> nn.Module:
-    return builder(block, load=lambda name: None)(Shape(input), **fields)
+    return builder(block)(Shape(input), **fields)
 
 
 def count(module: nn.Module) -> int:

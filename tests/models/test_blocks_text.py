@@ -28,7 +28,7 @@ SEQUENCES = {
 
 
 def build(block: str, input: Shape, **fields: object) -> nn.Module:
-    return builder(block.split()[0], load=lambda name: None)(input, **fields)
+    return builder(block.split()[0])(input, **fields)
 
 
 def sequences(block: str) -> nn.Module:

@@ -20,11 +20,11 @@ OF_CLASSES = [kind for kind, section in METHODS.sections.items() if "classificat
 LOCAL = [kind for kind in OF_CLASSES if METHODS.sections[kind].local_losses]
 LABELS = {"labels": Shape((), torch.int64)}
 OWN = """\
-from alray.parts.methods.supervised_contrastive.method import SupervisedContrastive
-from alray.parts.methods.backpropagation.method import Backpropagation
+from alray.parts.methods.supervised_contrastive.method import ContrastiveMethod
+from alray.parts.methods.backpropagation.method import BackpropagationMethod
 
 
-class Everywhere(SupervisedContrastive):
+class Everywhere(ContrastiveMethod):
     def __init__(self, task):
         super().__init__(task, projection_dim=3, temperature=0.1, debiased=False, head="auto", label_smoothing=0.0)
 
@@ -34,7 +34,7 @@ class Everywhere(SupervisedContrastive):
         return component
 
 
-class Gradients(Backpropagation):
+class Gradients(BackpropagationMethod):
     def __init__(self, task):
         super().__init__(task, head="auto", label_smoothing=0.0)
 """

@@ -11,16 +11,16 @@ from pydantic import TypeAdapter
 from torch import nn
 
 from alray.config.sections.optimizer import Optimizer
-from alray.models.optimizers import ComponentOptimizer, Role
+from alray.models.optimizers import ComponentOptimizer, Recipe, Role, recipe
 from alray.parts.optimizers.lamb.lamb import Lamb
 from alray.parts.optimizers.lars.lars import Lars
 
 from ..mini_batches import forward_step
 
 
-def spec(kind: str, lr: float = 0.1, **values: Any) -> Optimizer:
+def spec(kind: str, lr: float = 0.1, **values: Any) -> Recipe:
     """The section of a spec."""
-    return TypeAdapter[Optimizer](Optimizer).validate_python({"kind": kind, "lr": lr, **values})
+    return recipe(TypeAdapter[Optimizer](Optimizer).validate_python({"kind": kind, "lr": lr, **values}))
 
 
 def parameter(*values: float, gradient: tuple[float, ...]) -> nn.Parameter:
