@@ -1,9 +1,9 @@
-"""The types of the Python interface, which `__init__.py` loads when they are used."""
+"""The names of the Python interface, with their types. `__init__.py` reads them here and loads each when it is used."""
 
 from alray.api.comparison import Comparison as Comparison
 from alray.api.comparison import compare as compare
-from alray.api.plans import fit as fit
 from alray.api.plans import plan as plan
+from alray.api.plans import search_layouts as search_layouts
 from alray.api.runs import Run as Run
 from alray.api.runs import load_run as load_run
 from alray.api.runs import reproduce as reproduce
@@ -13,5 +13,11 @@ from alray.api.studies import load_study as load_study
 from alray.api.studies import study as study
 from alray.config.sections.spec import Spec as Spec
 from alray.core.errors import AlrayError as AlrayError
+from alray.data.own_source import OwnSource as Source
+from alray.models.block import Block as Block
+from alray.models.component import LocalComponent as LocalComponent
+from alray.models.method import Method as Method
+from alray.models.task import LearningTask as Task
+from alray.report.trackers.tracker import Tracker as Tracker
 
 __version__: str

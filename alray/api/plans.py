@@ -1,4 +1,4 @@
-"""`alray.plan` and `alray.fit`: how a spec would run, without running it."""
+"""`alray.plan` and `alray.search_layouts`: how a spec would run, without running it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plan(
 
 
 @checked
-def fit(
+def search_layouts(
     spec: SpecSource,
     overrides: Overrides = None,
     *,

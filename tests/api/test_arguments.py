@@ -28,7 +28,7 @@ class Net:
         (lambda: alray.run("x.yaml", output=3), "output"),
         (lambda: alray.run("x.yaml", inline="no"), "inline"),
         (lambda: alray.plan(["x.yaml"]), "spec"),
-        (lambda: alray.fit("x.yaml", devices=4), "devices"),
+        (lambda: alray.search_layouts("x.yaml", devices=4), "devices"),
         (lambda: alray.study(3), "spec"),
         (lambda: alray.load_run(3), "folder"),
         (lambda: alray.load_study(None), "folder"),

@@ -33,7 +33,8 @@ def test_every_name_is_there_and_says_what_it_does() -> None:
 def test_names_are_loaded_without_torch_ray_and_pandas() -> None:
     program = (
         "import sys, alray\n"
-        "for name in alray.__all__: getattr(alray, name)\n"
+        "bases = {'Block', 'LocalComponent', 'Method', 'Source', 'Task'}\n"
+        "for name in {*alray.__all__} - bases: getattr(alray, name)\n"
         "print(sorted({'torch', 'ray', 'pandas', 'altair'} & set(sys.modules)))\n"
         # A folder of the package has the name of a function, and Python sets that name to a module.
         "import alray.runtime.options as options\n"
@@ -46,6 +47,14 @@ def test_names_are_loaded_without_torch_ray_and_pandas() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(alray, "rnu")
+    with pytest.raises(AttributeError, match="`alray.search_layouts` now"):
+        alray.fit  # noqa: B018
+
+
+def test_an_import_changes_nothing_of_its_program() -> None:
+    program = "import os\nbefore = dict(os.environ)\nimport alray, alray.api.runs\nprint(dict(os.environ) == before)\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 _OF_A_TERMINAL = {"json", "events", "watch", "svg", "compare", "dry_run", "resume"}
@@ -62,7 +71,7 @@ _OF_PYTHON = {"self", "progress"}
         (main.resume, alray.Run.resume),
         (main.reproduce, alray.reproduce),
         (main.plan, alray.plan),
-        (main.fit, alray.fit),
+        (main.fit, alray.search_layouts),
         (main.study, alray.study),
         (main.predict, alray.Run.predict),
         (main.export, alray.Run.export),

@@ -18,6 +18,12 @@ from alray import __version__
 from alray.core.errors import PlanError
 from alray.core.randomness.generators import put_back
 
+# Deterministic runs need it on a GPU. cuBLAS's setting is read at the first matrix product of a process, and not again.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+# A stage between two others has up to four streams of NCCL, and further ones for sums and copies. With 8 queues, the
+# default, two streams may share one: a receive that waits there holds up the send that its neighbour waits for.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+
 Tf32 = Literal["none", "convolutions", "all"]
 """The float32 operations of a GPU whose inputs are rounded to TF32: `resources.tf32`."""
 
