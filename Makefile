@@ -1,5 +1,6 @@
 # Two commands do all the set-up: `make quickstart` and `make test`.
-PYTHON ?= python3.11
+# The first of these Pythons that runs: one of pyenv may be on the path and not run.
+PYTHON ?= $(firstword $(foreach each,python3.11 python3.12 python3.13,$(if $(shell $(each) -c 'print(1)' 2>/dev/null),$(each))) python3.11)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed

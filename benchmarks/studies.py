@@ -6,12 +6,17 @@ python -m benchmarks.studies [--beside] [NAME ...]     without names: all of the
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import re
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import vl_convert
+from PIL import Image
 
 from alray.config.study.load import read_study_file
 from benchmarks import findings_page, predictions_page
@@ -20,6 +25,9 @@ ROOT = Path(__file__).parents[1]
 SPECS = ROOT / "specs" / "studies" / "laptop"
 REPORTS = ROOT / "docs" / "studies"
 FOLDERS = ROOT / "studies"
+KEPT_TABLES = ("points.csv", "trials.csv")
+_SCALE = 1.25
+_COLOURS = 48  # lines, bands and letters with their soft edges
 
 
 def run(name: str) -> float:
@@ -32,8 +40,8 @@ def run(name: str) -> float:
 
 
 def keep(name: str, minutes: float, *, beside: bool = False) -> None:
-    """Copy the report without the page, of which nine tenths are the library that draws it, and without the PDFs, which
-    show the same as the SVGs.
+    """Copy what the pages of the docs show: each figure as one small picture, the tables of points and trials as CSV,
+    and the verdicts. The study folder has the rest, and running the study makes it again.
 
     Args:
         beside: whether other programs ran at the same time. The report says so.
@@ -41,15 +49,31 @@ def keep(name: str, minutes: float, *, beside: bool = False) -> None:
     folder, kept = FOLDERS / name, REPORTS / name
     shutil.rmtree(kept, ignore_errors=True)
     for part in ("figures", "tables"):
-        shutil.copytree(folder / part, kept / part, ignore=shutil.ignore_patterns("*.pdf"))
+        (kept / part).mkdir(parents=True)
+    for figure in sorted((folder / "figures").glob("*.svg")):
+        keep_figure(figure, kept / "figures")
+    for table in KEPT_TABLES:
+        shutil.copyfile(folder / "tables" / table, kept / "tables" / table)
     summary = json.loads((folder / "study.json").read_text(encoding="utf-8"))
     answers = findings_page.kept(read_study_file(folder / "study.yaml"), summary)
     (kept / findings_page.KEPT).write_text(json.dumps(answers, indent=1) + "\n", encoding="utf-8")
-    title, rest = (folder / "report.md").read_text(encoding="utf-8").split("\n", 1)
+    title, rest = pictured((folder / "report.md").read_text(encoding="utf-8")).split("\n", 1)
     spec = f"../../../specs/studies/laptop/{name}.yaml"
     how = f"`alray study specs/studies/laptop/{name}.yaml` ran [this study]({spec}) in {minutes:.1f} minutes"
     how += f", {findings_page.BESIDE}." if beside else "."
     (kept / "README.md").write_text(f"{title}\n\n{how}\n{rest}", encoding="utf-8")
+
+
+def keep_figure(figure: Path, folder: Path) -> None:
+    """Write an SVG as a PNG of few colours, which is a tenth of its size where it has many points."""
+    png = vl_convert.svg_to_png(figure.read_text(encoding="utf-8"), scale=_SCALE)
+    picture = Image.open(io.BytesIO(png)).convert("RGB").quantize(_COLOURS)
+    picture.save(folder / f"{figure.stem}.png", optimize=True)
+
+
+def pictured(page: str) -> str:
+    """A report's page with the kept pictures in place of its SVGs, and without links to what is not kept."""
+    return re.sub(r"(figures/\w+)\.svg", r"\1.png", page)
 
 
 def main() -> None:

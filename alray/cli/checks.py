@@ -40,6 +40,8 @@ def findings() -> Iterator[CheckResult]:
     if torch.state != "fault" and vision.state != "fault":
         vision = torchvision_fits(vision)
     yield vision
+    if torch.state != "fault":
+        yield private_parts()
     yield processors()
     yield memory()
     yield shared_memory()
@@ -98,6 +100,17 @@ def torchvision_fits(found: CheckResult) -> CheckResult:
             "install torch and torchvision together, from the same place",
         )
     return CheckResult("torchvision", "ok", f"{found.message}, fits torch {torch.__version__}")
+
+
+def private_parts() -> CheckResult:
+    """Whether the installed torch and Ray have the private parts that alray uses (`alray.core.compat`)."""
+    from alray.core.compat import PRIVATE, lacking
+
+    found = list(lacking())
+    if not found:
+        return CheckResult("private parts", "ok", f"all {len(PRIVATE)} of torch and Ray that alray uses are there")
+    what = "; ".join(f"{message} ({private.why})" for private, message in found)
+    return CheckResult("private parts", "fault", what, "install versions of torch and Ray that alray was tested with")
 
 
 def processors() -> CheckResult:

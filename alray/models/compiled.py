@@ -33,9 +33,9 @@ def compile_part(part: nn.Module) -> None:
     on stages, and would have other bits. For the same reason torch may not give up after a few variants.
     """
     require_compiler()
-    import torch._dynamo.config  # takes seconds
+    from alray.core.compat import dynamo_config  # takes seconds
 
-    torch._dynamo.config.recompile_limit = _MOST_VARIANTS
-    torch._dynamo.config.accumulated_recompile_limit = _MOST_VARIANTS
-    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    dynamo_config.recompile_limit = _MOST_VARIANTS
+    dynamo_config.accumulated_recompile_limit = _MOST_VARIANTS
+    dynamo_config.fail_on_recompile_limit_hit = True
     part.compile(dynamic=False)

@@ -18,8 +18,7 @@ from typing import Any
 import numpy
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from alray.core.compat import TorchDispatchMode, tree_leaves
 
 from alray.config.user_code import FAULTS_OF_USER_CODE, own_place_of
 

@@ -68,6 +68,8 @@ def connect(
     import_ray()
     import ray
 
+    from alray.core.compat import ray_worker
+
     address = address or os.environ.get("RAY_ADDRESS") or None
     with ExitStack() as stack:
         own = not ray.is_initialized() and address is None
@@ -78,7 +80,7 @@ def connect(
             stack.enter_context(rays_environment())
             stack.enter_context(_attached(address))
         # Ray prints on standard output that a process died. alray reports that itself, and prints only answers there.
-        ray._private.worker._worker_logs_enabled = False
+        ray_worker._worker_logs_enabled = False
         require_room(bundles, _resources(labels), labels)
         yield Connection(own=own, warnings=warnings)
 
@@ -150,8 +152,9 @@ def _require_listener(address: str) -> None:
 
 def _require_token(address: str) -> None:
     """Raise RequestError at once if the cluster at `host:port` refuses the token. Ray itself would try for 20 s."""
-    from ray._private.services import GcsClient
     from ray.exceptions import AuthenticationError, RpcError
+
+    from alray.core.compat import GcsClient
 
     if ":" not in address:
         return

@@ -58,9 +58,9 @@ def import_ray() -> None:
     given = os.environ.get(_RAYLET_PID)
     os.environ[_RAYLET_PID] = given or str(os.getpid())
     try:
-        from ray._raylet import Config  # type: ignore[attr-defined]
+        from alray.core.compat import RayConfig
 
-        Config.ray_cookie()  # the first question makes Ray read its environment
+        RayConfig.ray_cookie()  # the first question makes Ray read its environment
     finally:
         if given is None:
             del os.environ[_RAYLET_PID]
@@ -73,9 +73,9 @@ def init_ray(**arguments: Any) -> None:
     the `numpy.py` of whoever made that folder.
     """
     import ray
-    from ray.job_config import JobConfig
+    from alray.core.compat import JobConfig
 
-    class SamePath(JobConfig):
+    class SamePath(JobConfig):  # type: ignore[misc]
         def _runtime_env_has_working_dir(self) -> bool:
             """Ray adds neither the script's folder nor the current one to a job that brings its own."""
             return True
@@ -290,8 +290,9 @@ def end_if_silent() -> None:
     A process that is stopped, or that no message reaches, has not ended. Calls that need the GCS would wait for a
     minute, and then raise an error or end this process; without an answer of the raylet, `shutdown` waits without end.
     """
-    import ray
     from ray.exceptions import RayError
+
+    from alray.core.compat import ray_worker
 
     if not _leading_processes() or is_lost():
         return
@@ -301,7 +302,7 @@ def end_if_silent() -> None:
         silent = not _accepts_connections()
     if not silent:
         try:
-            ray._private.worker.global_worker.gcs_client.internal_kv_exists(b"alray", None, timeout=_ANSWERING_S)
+            ray_worker.global_worker.gcs_client.internal_kv_exists(b"alray", None, timeout=_ANSWERING_S)
         except RayError:
             silent = True
     if silent:
@@ -318,17 +319,17 @@ def end_own_ray() -> bool:
 
 def _leading_processes() -> list[tuple[str, subprocess.Popen[bytes]]]:
     """The GCS and the raylet of the Ray that this process started, with their names; none before they have started."""
-    import ray
+    from alray.core.compat import ray_worker
 
-    node = ray._private.worker._global_node
+    node = ray_worker._global_node
     return [(name, info.process) for name in _LEADING for info in node.all_processes.get(name, ())] if node else []
 
 
 def _gcs_address() -> tuple[str, int] | None:
     """Where the GCS of the Ray that this process started listens; None before it has started and after its end."""
-    import ray
+    from alray.core.compat import ray_worker
 
-    node = ray._private.worker._global_node
+    node = ray_worker._global_node
     if node is None or not node.all_processes.get("gcs_server"):
         return None
     host, _, port = node.gcs_address.rpartition(":")
@@ -440,7 +441,7 @@ def _closed_to_others() -> Iterator[None]:
 
     What the user has set in the environment stays. The token is in no file and on no command line.
     """
-    from ray._private import ray_constants
+    from alray.core.compat import ray_constants
 
     on_other_addresses = ray_constants.ENABLE_RAY_CLUSTER
     try:
@@ -468,9 +469,9 @@ def read_authentication_again() -> None:
 
     The mode comes first: where a thread of an earlier Ray still ends, it must not look for a token that is gone.
     """
-    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+    from alray.core.compat import AuthenticationTokenLoader, RayConfig
 
-    Config.initialize("")
+    RayConfig.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
 
 
@@ -493,7 +494,7 @@ def _given_up_in_time() -> Iterator[None]:
 
     By default it would take fifteen minutes.
     """
-    from ray._private import ray_constants
+    from alray.core.compat import ray_constants
 
     before = ray_constants.NUM_REDIS_GET_RETRIES
     ray_constants.NUM_REDIS_GET_RETRIES = _TRIES

@@ -186,9 +186,11 @@ def replica_group(
 
 
 def _nccl_group(store: dist.Store, rank: int, size: int, timeout_s: float) -> dist.ProcessGroup:
-    options = dist.ProcessGroupNCCL.Options()
+    from alray.core.compat import ProcessGroupNCCL
+
+    options = ProcessGroupNCCL.Options()
     options._timeout = timedelta(seconds=timeout_s)
-    return cast(dist.ProcessGroup, dist.ProcessGroupNCCL(store, rank, size, options))
+    return cast(dist.ProcessGroup, ProcessGroupNCCL(store, rank, size, options))
 
 
 def enter(point: MeetingPoint, store: dist.Store | None, timeout_s: float) -> dist.Store:

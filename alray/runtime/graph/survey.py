@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import ray
-from ray._private.authentication.authentication_utils import is_token_auth_enabled
+from alray.core.compat import is_token_auth_enabled
 from ray.exceptions import RayError
 
 from alray.runtime.graph.cluster import ClusterNode, reason_of

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError, get_context
 from ray.train.torch import TorchConfig, TorchTrainer
-from ray.train.torch.config import _set_torch_distributed_env_vars, _TorchBackend
+from alray.core.compat import TorchBackend, set_torch_distributed_env_vars
 
 from alray.core.errors import ChannelError, RunError
 from alray.runtime.graph.actor import StageActor, own_device, require_run_dir
@@ -161,13 +161,13 @@ class StoreOnOneAddress(TorchConfig):
     host, or is a file of the user if all are on it. Ray Train's own listens on every address of the host."""
 
     @property
-    def backend_cls(self) -> type[_TorchBackend]:
+    def backend_cls(self) -> type[Any]:
         return _OneAddressBackend
 
 
-class _OneAddressBackend(_TorchBackend):
+class _OneAddressBackend(TorchBackend):
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
-        worker_group.execute(_set_torch_distributed_env_vars)
+        worker_group.execute(set_torch_distributed_env_vars)
         point = worker_group.execute_single(0, _open_store)
         backend, timeout_s = backend_config.backend, backend_config.timeout_s
         ray.get(

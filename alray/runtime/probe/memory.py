@@ -15,7 +15,7 @@ from weakref import ref
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from alray.core.compat import fake_tensor
 
 from alray.config.user_code import FAULTS_OF_USER_CODE
 from alray.models.component import Component, Exercise
@@ -171,7 +171,7 @@ def _without_memory(component: Component, device: torch.device) -> Iterator[None
         with torch.device(device):
             yield
         return
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
     recurrent = [module for module in component.modules() if isinstance(module, nn.RNNBase)]
     for layer in recurrent:
         layer._flat_weight_refs.clear()  # a tensor with weak references cannot be swapped
@@ -186,9 +186,9 @@ def _without_memory(component: Component, device: torch.device) -> Iterator[None
         yield
 
 
-def _fake(tensor: torch.Tensor, mode: FakeTensorMode, device: torch.device) -> FakeTensor:
+def _fake(tensor: torch.Tensor, mode: Any, device: torch.device) -> Any:
     """A tensor with the shape and type of `tensor`, on `device`, without memory."""
-    fake = FakeTensor(mode, torch.empty_like(tensor, device="meta"), device)
+    fake = fake_tensor.FakeTensor(mode, torch.empty_like(tensor, device="meta"), device)
     fake.requires_grad_(tensor.requires_grad)
     if isinstance(tensor, nn.Parameter):
         fake._is_param = True

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
+from alray.core.compat import TorchDispatchMode, tree_iter
 
 
 class MemoryMeter(TorchDispatchMode):

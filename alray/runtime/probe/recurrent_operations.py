@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_iter
+from alray.core.compat import VF, TorchDispatchMode, disable_current_modes, tree_iter
 
 Function = Callable[..., Any]
 
@@ -33,9 +32,9 @@ class _Packing(TorchFunctionMode):
     def __torch_function__(
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is torch._VF._pack_padded_sequence:
+        if func is VF._pack_padded_sequence:
             return _pack(*args)
-        if func is torch._VF._pad_packed_sequence:
+        if func is VF._pad_packed_sequence:
             return _pad(*args)
         return func(*args, **(kwargs or {}))
 
@@ -45,7 +44,7 @@ def _pack(rows: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple
     by_position = rows.transpose(0, 1) if batch_first else rows
     positions, count = by_position.shape[:2]
     shorter = int(count > 1 and positions > 1)
-    with _disable_current_modes():  # torch reads these numbers
+    with disable_current_modes():  # torch reads these numbers
         sizes = torch.tensor([count] * (positions - 1) + [count - shorter])
     return by_position.flatten(0, 1)[: count * positions - shorter], sizes
 
@@ -73,7 +72,7 @@ class _Workspaces(TorchDispatchMode):
     ) -> Any:
         given = [value for value in tree_iter((args, kwargs)) if isinstance(value, torch.Tensor)]
         if given and all(type(value) is torch.Tensor for value in given):
-            with _disable_current_modes():  # the row counts of a packed batch, which do have values
+            with disable_current_modes():  # the row counts of a packed batch, which do have values
                 return func(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
         if func is not torch.ops.aten.mkldnn_rnn_layer.default:

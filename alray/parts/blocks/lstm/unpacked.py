@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from alray.core.compat import VF
+
 _GATES = 4  # input, forget, cell, output, one above the other in torch's weights
 _SHUT = 1.0e4
 """Added to a gate's sum, this makes its sigmoid exactly 0 or 1 in float32."""
@@ -39,7 +41,7 @@ def run_unpacked(
             number = len(finals_h)
             run = _reordered(s, own_reversed) if direction else s
             state = _zeros(lstm, s) if before is None else tuple(part[number : number + 1] for part in before)
-            output, _, c = torch._VF.lstm(
+            output, _, c = VF.lstm(
                 torch.cat([run, padded], 2), state, _weights(lstm, layer, direction), True, 1, 0.0, False, False, True
             )
             finals_h.append(output[rows, lengths - 1])
