@@ -13,6 +13,7 @@ from alray.models.shape import Shape
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.setting import StepSetting
 from alray.runtime.probe.estimate import estimate_costs
 
 _CPU = torch.device("cpu")
@@ -122,21 +123,16 @@ def costs_of(network: Network, size: Size) -> Costs:
 
 def plan_of(way: Way, costs: Costs) -> Plan:
     """The plan of training a network of these costs in one way."""
-    return make_plan(
-        method=way.method,
+    setting = StepSetting(
         schedule=way.schedule,
-        stages=len(way.partition),
-        replicas=1,
-        partition=way.partition,
-        in_flight=4,
         costs=costs,
-        cores=1,
-        steps_per_epoch=1,
-        total_steps=1,
-        evaluation_batches=0,
+        stages=len(way.partition),
+        in_flight=4,
         micro_batches=way.micro_batches,
+        cores=1,
         recomputes=way.recomputes,
     )
+    return make_plan(setting, way.partition, method=way.method, steps_per_epoch=1, total_steps=1, evaluation_batches=0)
 
 
 def predicted_bytes(plan: Plan, stage: int) -> int:

@@ -19,9 +19,10 @@ from alray.api.console.interrupts import Interrupts
 from alray.api.console.live import LiveDisplay, frame
 from alray.core.run_folder.records import DepthScores, EvaluationRecord, EventRecord, Record, StageRecord, StepRecord
 from alray.planning.prediction.costs import ComponentCosts, Costs
-from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.plan import Plan
 from alray.report.progress import Progress
+
+from ..plans import plan_of as planned
 
 COMPONENT = ComponentCosts("vgg", 0.001, 0.002, 0.001, 0.001, 0.001, 9, 36, 36, 72, 640, 160, 160, 40, (1, 4, 4))
 COSTS = Costs("given", "cpu", 1, 10, (COMPONENT,) * 2, edge_latency_s=0.0, edge_s_per_byte=0.0)
@@ -30,7 +31,7 @@ COSTS = Costs("given", "cpu", 1, 10, (COMPONENT,) * 2, edge_latency_s=0.0, edge_
 @pytest.fixture
 def plan() -> Plan:
     """Two components on two stages, ten mini-batches of ten samples an epoch, two epochs."""
-    return make_plan(
+    return planned(
         method="associated_learning",
         schedule="streamed",
         stages=2,

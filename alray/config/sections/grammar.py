@@ -174,14 +174,14 @@ def marked(section: Section, mark: type[Mark], path: Path = ()) -> Iterator[tupl
 
 
 def selected(annotation: Any, value: Any) -> Any:
-    """Return the member of a tagged union that a value selects, or None; other key_types are returned unchanged."""
+    """Return the member of a tagged union that a value selects, or None; any other annotation is returned unchanged."""
     arms, choice = _arms(annotation), choice_of(annotation)
     return annotation if arms is None or choice is None else arms.get(choice(value) or "")
 
 
 @cache
 def key_types(section: type[Section]) -> dict[str, Any]:
-    """Return the key_types of a section's fields."""
+    """Return the annotations of a section's fields, by key."""
     found = get_type_hints(section, include_extras=True)
     return {key: found[key] for key in section.model_fields}
 

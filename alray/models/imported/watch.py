@@ -18,9 +18,9 @@ from typing import Any
 import numpy
 import torch
 from torch import nn
-from alray.core.compat import TorchDispatchMode, tree_leaves
 
 from alray.config.user_code import FAULTS_OF_USER_CODE, own_place_of
+from alray.core.compat import TorchDispatchMode, tree_leaves
 
 _DEVICES = ("cpu", "cuda")
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, Enum)

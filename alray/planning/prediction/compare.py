@@ -10,6 +10,7 @@ from alray.core.errors import PlanError
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for
 
@@ -83,7 +84,7 @@ def compare_plans(
             the defaults of the spec.
         stage_speed, memory_limits: of the devices in order; a row takes the first ones, and cannot run where there are
             too few.
-        links_of: the links between so many stages, as `make_plan` takes them.
+        links_of: the links between so many stages, as `StepSetting` takes them.
         listed: a schedule that a file lists, which is compared too on the stages that it is for.
     """
     rows = []
@@ -103,23 +104,21 @@ def compare_plans(
             if micro_batches is not None and schedule.cuts_mini_batches:
                 parts = micro_batches
             try:
-                plan = make_plan(
-                    method=method,
+                setting = StepSetting(
                     schedule=name,
-                    stages=count,
-                    replicas=replicas,
-                    partition="auto",
-                    in_flight=in_flight,
                     costs=costs,
-                    cores=cores,
-                    steps_per_epoch=1,
-                    total_steps=None,
-                    evaluation_batches=0,
+                    stages=count,
+                    in_flight=in_flight,
                     micro_batches=parts,
                     virtual_stages=virtual,
-                    stage_speed=None if stage_speed is None else stage_speed[:count],
-                    memory_limits=None if memory_limits is None else memory_limits[:count],
-                    links=links_of(count),
+                    stage_speed=tuple(stage_speed or ())[:count],
+                    memory_limits=tuple(memory_limits or ())[:count],
+                    replicas=replicas,
+                    cores=cores,
+                    links=tuple(links_of(count)),
+                )
+                plan = make_plan(
+                    setting, "auto", method=method, steps_per_epoch=1, total_steps=None, evaluation_batches=0
                 )
             except PlanError as error:
                 rows.append(Alternative(schedule.name, count, parts, virtual, refused=error.problems[0].message))

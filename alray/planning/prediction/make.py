@@ -1,18 +1,17 @@
-"""`make_plan`: partition, prediction and limits, from costs and plain values of the spec."""
+"""`make_plan`: partition, prediction and limits, for a setting."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from alray.planning.prediction.best import best_cut, check_parts
-from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.durations import evaluation_durations, stage_durations
 from alray.planning.prediction.limits import limited_by
 from alray.planning.prediction.memory import memory_of, stage_ranges
 from alray.planning.prediction.partition import requested_partition
 from alray.planning.prediction.plan import EdgePlan, Plan, StagePlan
 from alray.planning.prediction.predict import StepPrediction, predict_evaluation, predict_step
-from alray.planning.prediction.setting import StageMemory, StepSetting
+from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.table import SCHEDULES
 
 LEAST_DEADLINE_S = 15.0  # threads start, libraries load, and the machine may be busy
@@ -20,76 +19,6 @@ DEADLINE_FACTOR = 20.0  # costs may be estimates
 
 
 def make_plan(
-    *,
-    method: str,
-    schedule: str,
-    stages: int,
-    replicas: int,
-    partition: str | Sequence[int],
-    in_flight: int,
-    costs: Costs,
-    cores: int | None,
-    steps_per_epoch: int,
-    total_steps: int | None,
-    evaluation_batches: int,
-    micro_batches: int = 1,
-    virtual_stages: int = 1,
-    stage_speed: Sequence[float] | None = None,
-    memory_limits: Sequence[int] | None = None,
-    memories: Sequence[StageMemory] = (),
-    shares: Sequence[int] = (),
-    in_turns: bool = False,
-    links: Sequence[Link | None] = (),
-    nodes: Sequence[str] = (),
-    recomputes: bool = False,
-) -> Plan:
-    """The plan of a run.
-
-    Args:
-        schedule: a name in `alray.planning.schedules.table.SCHEDULES` (the spec resolves `auto`).
-        partition: `auto` (the cut with the shortest step), `uniform`, `cyclic`, `parameters`, or the number of
-            components of each (virtual) stage.
-        cores: processors that all stages and replicas share; None where each stage has its own device.
-        evaluation_batches: mini-batches of one evaluation, over all splits it covers.
-        stage_speed: of each stage's device, relative to the device of the costs; None: all the same.
-        memory_limits: bytes that each stage may hold. `auto` keeps within them. Any other partition is taken as it is,
-            because the memory is an estimate.
-        memories, links, in_turns, recomputes: as in `StepSetting`.
-        nodes: as in `Plan`.
-        shares: samples of a mini-batch for each replica; the costs are those of the largest share.
-
-    Raises:
-        PlanError: where the components cannot be divided in this way.
-    """
-    setting = StepSetting(
-        schedule=schedule,
-        costs=costs,
-        stages=stages,
-        in_flight=in_flight,
-        micro_batches=micro_batches,
-        virtual_stages=virtual_stages,
-        stage_speed=tuple(stage_speed or ()),
-        memory_limits=tuple(memory_limits or ()),
-        memories=tuple(memories),
-        replicas=replicas,
-        cores=cores,
-        in_turns=in_turns,
-        links=tuple(links),
-        recomputes=recomputes,
-    )
-    return _plan_in(
-        setting,
-        partition,
-        method=method,
-        steps_per_epoch=steps_per_epoch,
-        total_steps=total_steps,
-        evaluation_batches=evaluation_batches,
-        shares=tuple(shares),
-        nodes=tuple(nodes),
-    )
-
-
-def _plan_in(
     setting: StepSetting,
     partition: str | Sequence[int],
     *,
@@ -97,10 +26,23 @@ def _plan_in(
     steps_per_epoch: int,
     total_steps: int | None,
     evaluation_batches: int,
-    shares: tuple[int, ...],
-    nodes: tuple[str, ...],
+    shares: Sequence[int] = (),
+    nodes: Sequence[str] = (),
 ) -> Plan:
-    """The plan in a setting."""
+    """The plan of a run.
+
+    Args:
+        setting: memory limits bind `auto` alone; any other partition is taken as it is, because the memory is an
+            estimate.
+        partition: `auto` (the cut with the shortest step), `uniform`, `cyclic`, `parameters`, or the number of
+            components of each (virtual) stage.
+        evaluation_batches: mini-batches of one evaluation, over all splits it covers.
+        shares: samples of a mini-batch for each replica; the costs are those of the largest share.
+        nodes: as in `Plan`.
+
+    Raises:
+        PlanError: where the components cannot be divided in this way.
+    """
     check_parts(setting)
     parameters = [component.parameters for component in setting.costs.components]
     counts = requested_partition(partition, parameters, setting.num_parts, auto=lambda: best_cut(setting).cut)
@@ -128,10 +70,10 @@ def _plan_in(
         micro_batches=setting.micro_batches,
         virtual_stages=setting.virtual_stages,
         stage_speed=setting.stage_speed,
-        shares=shares,
+        shares=tuple(shares),
         in_turns=setting.in_turns,
         links=setting.links,
-        nodes=nodes,
+        nodes=tuple(nodes),
         recomputes=setting.recomputes,
     )
 

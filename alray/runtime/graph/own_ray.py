@@ -73,6 +73,7 @@ def init_ray(**arguments: Any) -> None:
     the `numpy.py` of whoever made that folder.
     """
     import ray
+
     from alray.core.compat import JobConfig
 
     class SamePath(JobConfig):  # type: ignore[misc]

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ray
-from alray.core.compat import available_resources_per_node
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.placement_group import (
     PlacementGroup,
@@ -22,6 +21,7 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from alray.core.compat import available_resources_per_node
 from alray.core.errors import StageError
 from alray.core.run_folder.store import is_marked
 from alray.core.storage.location import Location

@@ -16,9 +16,9 @@ from typing import Any
 
 import psutil
 import ray
-from alray.core.compat import is_token_auth_enabled
 from ray.exceptions import RayError
 
+from alray.core.compat import is_token_auth_enabled
 from alray.runtime.graph.cluster import ClusterNode, reason_of
 from alray.runtime.graph.links import on_node
 from alray.runtime.graph.own_ray import rays_folder

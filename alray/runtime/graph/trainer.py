@@ -17,8 +17,8 @@ import torch.distributed as dist
 from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError, get_context
 from ray.train.torch import TorchConfig, TorchTrainer
-from alray.core.compat import TorchBackend, set_torch_distributed_env_vars
 
+from alray.core.compat import TorchBackend, set_torch_distributed_env_vars
 from alray.core.errors import ChannelError, RunError
 from alray.runtime.graph.actor import StageActor, own_device, require_run_dir
 from alray.runtime.graph.processes import ActorLocation

@@ -24,6 +24,7 @@ from alray.planning.prediction.all_reduce import LinkCost, averaged_over
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.shares import first_shares, shares_of_part
 from alray.planning.schedules.micro_batches import micro_batch_norm_fault
 from alray.planning.schedules.table import SCHEDULES
@@ -283,28 +284,32 @@ class Planner:
     ) -> Plan:
         spec, found = self.workload.spec, found or StageDevices()
         costs = _averaged(costs, spec, replicas, found.replica_link)
-        plan = make_plan(
-            method=spec.method.kind,
+        limits = stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process)
+        setting = StepSetting(
             schedule=spec.schedule,
-            stages=stages,
-            replicas=replicas,
-            partition=partition,
-            in_flight=spec.pipeline.in_flight,
             costs=costs,
+            stages=stages,
+            in_flight=spec.pipeline.in_flight,
+            micro_batches=spec.micro_batches,
+            virtual_stages=spec.virtual_stages,
+            stage_speed=() if one_process else tuple(stage_speeds(spec, stages, found) or ()),
+            memory_limits=tuple(limits or ()),
+            memories=tuple(stage_memories(spec, stages, replicas, one_process=one_process)),
+            replicas=replicas,
             cores=found.cores or self._cores(one_process),
-            stage_speed=() if one_process else stage_speeds(spec, stages, found),
+            in_turns=one_process and stages * replicas > 1,
+            recomputes=spec.pipeline.activation_checkpointing,
+            links=() if one_process else tuple(stage_links(spec, stages, found)),
+        )
+        plan = make_plan(
+            setting,
+            partition,
+            method=spec.method.kind,
             steps_per_epoch=self.workload.facts.steps_per_epoch,
             total_steps=self.workload.total_steps,
             evaluation_batches=_evaluation_batches(self.workload.data),
-            micro_batches=spec.micro_batches,
-            virtual_stages=spec.virtual_stages,
             shares=self._shares(replicas),
-            in_turns=one_process and stages * replicas > 1,
-            memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process),
-            memories=stage_memories(spec, stages, replicas, one_process=one_process),
-            links=() if one_process else stage_links(spec, stages, found),
             nodes=found.nodes,
-            recomputes=spec.pipeline.activation_checkpointing,
         )
         plan = replace(plan, assumed=self.workload.data.assumed)
         return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))

@@ -15,9 +15,9 @@ from weakref import ref
 
 import torch
 from torch import nn
-from alray.core.compat import fake_tensor
 
 from alray.config.user_code import FAULTS_OF_USER_CODE
+from alray.core.compat import fake_tensor
 from alray.models.component import Component, Exercise
 from alray.models.network import Network
 from alray.runtime.probe.memory_meter import MemoryMeter

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+
 from alray.core.compat import TorchDispatchMode, tree_iter
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+
 from alray.core.compat import VF, TorchDispatchMode, disable_current_modes, tree_iter
 
 Function = Callable[..., Any]

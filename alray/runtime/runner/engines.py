@@ -203,15 +203,7 @@ class RayEngine(ClusterEngine):
     """Runs each stage as an actor on a connected cluster."""
 
     def __init__(self, spec: Spec, study: Path | None = None) -> None:
-        """
-        Args:
-            study: this run is a trial of the study in that folder: the process is connected already, and the stages run
-                in the placement group that it was given.
-        """
         super().__init__(spec, study)
-        self._in_trial = study is not None
-        if self._in_trial:
-            self._connected.set_result(None)
         self._reserved: Placement | None = None
         self._begun: StageProcesses | None = None
 
@@ -249,11 +241,9 @@ class RayEngine(ClusterEngine):
         self._reserved.require_run_dir(run_dir, self.run_token, stages)
 
     def graph(self, plan: Plan) -> Graph:
-        from alray.runtime.graph.processes import IDLE_PROCESSES
         from alray.runtime.graph.ray_graph import RayGraph
 
-        keep = IDLE_PROCESSES.keep if self._in_trial else None
-        return RayGraph(lambda: self._processes(plan), run_token=self.run_token, note=self._note, keep=keep)
+        return RayGraph(lambda: self._processes(plan), run_token=self.run_token, note=self._note)
 
     def _processes(self, plan: Plan) -> StageProcesses:
         """A process for each stage: those that were begun with the cluster, which the first plan takes, or new ones."""
@@ -265,25 +255,27 @@ class RayEngine(ClusterEngine):
         Args:
             run: how Ray's dashboard shows it, in the names of the actors.
         """
-        from alray.runtime.graph.processes import IDLE_PROCESSES, StageProcesses
+        return self._begin_in(self._placement(stage_bundles(self._spec, stages, replicas), stages), stages, run)
 
-        bundles = stage_bundles(self._spec, stages, replicas)
-        if self._in_trial and (idle := IDLE_PROCESSES.take(bundles)) is not None:
-            return idle
+    def _begin_in(self, placement: Placement, stages: int, run: str, *, again: bool = False) -> StageProcesses:
+        """
+        Args:
+            again: whether the processes may run another trial afterwards.
+        """
+        from alray.runtime.graph.processes import StageProcesses
+
+        replicas = len(placement.bundles) // stages
         names = [
             f"{run}-{self.run_token}-replica-{replica}-stage-{stage}"
             for replica in range(replicas)
             for stage in range(stages)
         ]
-        placement = self._placement(bundles, stages)
-        return StageProcesses.begin(placement, names, threads=self._spec.resources.threads, again=self._in_trial)
+        return StageProcesses.begin(placement, names, threads=self._spec.resources.threads, again=again)
 
     def _placement(self, bundles: list[Bundle], stages: int) -> Placement:
-        """Room for replicas of so many stages: the placement that was given or kept if it fits, else a new one."""
+        """Room for replicas of so many stages: the placement that was kept if it fits, else a new one."""
         from alray.runtime.graph.placement import Placement
 
-        if self._in_trial:
-            return Placement.of_trial(bundles)
         reserved, self._reserved = self._reserved, None
         if reserved is not None and reserved.bundles == tuple(bundles) and reserved.is_whole:
             return reserved
@@ -336,11 +328,6 @@ class RayEngine(ClusterEngine):
 
         self._connect_again()
         spec = self._spec
-        if self._in_trial:  # the group stays as it is, and asks for the same room again if a node is lost
-            from alray.runtime.graph.placement import Placement
-
-            whole = Placement.of_trial(stage_bundles(spec, stages, replicas)).is_whole
-            return (stages, replicas) if whole else (0, 0)
         fewer = [(stages, count) for count in range(replicas, 0, -1)]
         none = (0, 0)
         if isinstance(spec.resources.per_stage, dict):
@@ -348,6 +335,45 @@ class RayEngine(ClusterEngine):
         else:  # each stage asks for its own resources, so fewer stages would be another request: wait for all of them
             none = (stages, replicas)
         return next((each for each in fewer if has_room(stage_bundles(spec, *each), spec.resources.labels)), none)
+
+
+class TrialEngine(RayEngine):
+    """Runs the stages of a trial of a study: in the placement group that Ray Tune gave it, from a process that is
+    connected already, and in the processes that the trial before left."""
+
+    def __init__(self, spec: Spec, study: Path) -> None:
+        """
+        Args:
+            study: its folder.
+        """
+        super().__init__(spec, study)
+        self._connected.set_result(None)
+
+    def graph(self, plan: Plan) -> Graph:
+        from alray.runtime.graph.processes import IDLE_PROCESSES
+        from alray.runtime.graph.ray_graph import RayGraph
+
+        return RayGraph(
+            lambda: self._processes(plan), run_token=self.run_token, note=self._note, keep=IDLE_PROCESSES.keep
+        )
+
+    def _begin(self, stages: int, replicas: int, run: str) -> StageProcesses:
+        from alray.runtime.graph.processes import IDLE_PROCESSES
+
+        bundles = stage_bundles(self._spec, stages, replicas)
+        idle = IDLE_PROCESSES.take(bundles)
+        return idle or self._begin_in(self._placement(bundles, stages), stages, run, again=True)
+
+    def _placement(self, bundles: list[Bundle], stages: int) -> Placement:
+        from alray.runtime.graph.placement import Placement
+
+        return Placement.of_trial(bundles)
+
+    def room(self, stages: int, replicas: int) -> tuple[int, int]:
+        """The group stays as it is, and asks for the same room again if a node is lost."""
+        self._connect_again()
+        whole = self._placement(stage_bundles(self._spec, stages, replicas), stages).is_whole
+        return (stages, replicas) if whole else (0, 0)
 
 
 class TrainEngine(ClusterEngine):
@@ -425,7 +451,7 @@ def begin_engine(
     if name == "inline":
         return InlineEngine()
     if study is not None:
-        return RayEngine(spec, study)
+        return TrialEngine(spec, study)
     begun = TrainEngine(spec) if name == "ray_train" else RayEngine(spec)
     begun.connect(address, note)
     return begun

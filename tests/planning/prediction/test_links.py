@@ -10,7 +10,6 @@ from alray.core.errors import PlanError
 from alray.planning.prediction.best import best_cut
 from alray.planning.prediction.costs import Link
 from alray.planning.prediction.durations import action_durations
-from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.predict import predict_step
 from alray.planning.prediction.search import step_of
@@ -18,6 +17,8 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.simulate import simulate
 from alray.planning.schedules.actions import parse
 from alray.planning.schedules.durations import Durations
+
+from ...plans import plan_of as planned
 
 
 def over_a_link(*, up_s: float, link_s: float, latency_s: float, buffer_s: float) -> Durations:
@@ -97,7 +98,7 @@ def test_pipelines_go_over_links_both_ways(make_costs, schedule: str) -> None:
 
 def test_the_plan_keeps_links_and_nodes(make_costs) -> None:
     link = Link(latency_s=1e-3, up_s_per_byte=1e-4, down_s_per_byte=2e-4)
-    plan = make_plan(
+    plan = planned(
         method="associated_learning",
         schedule="streamed",
         stages=2,

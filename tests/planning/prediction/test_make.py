@@ -13,12 +13,13 @@ from pydantic import ValidationError
 from alray.core.errors import PlanError
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.durations import action_durations, evaluation_durations
-from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.memory import memory_of, stage_ranges
 from alray.planning.prediction.plan import Memory, Plan
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import SCHEDULES
+
+from ...plans import plan_of as planned
 
 Make = Callable[..., Costs]
 
@@ -36,7 +37,7 @@ def plan_of(costs: Costs, **changes: Any) -> Plan:
         "total_steps": 100,
         "evaluation_batches": 0,
     }
-    return make_plan(costs=costs, **{**values, **changes})
+    return planned(costs=costs, **{**values, **changes})
 
 
 def test_streamed_takes_the_cut_with_the_fastest_slowest_stage(make_costs: Make) -> None:

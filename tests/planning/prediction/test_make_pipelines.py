@@ -12,10 +12,11 @@ import pytest
 from alray.core.errors import PlanError
 from alray.planning.prediction.compare import Alternative, compare_plans
 from alray.planning.prediction.costs import Costs
-from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.predict import predicted_timeline
 from alray.planning.schedules.table import SCHEDULES, schedules_for
+
+from ...plans import plan_of as planned
 
 Make = Callable[..., Costs]
 
@@ -34,7 +35,7 @@ def plan_of(costs: Costs, **changes: Any) -> Plan:
         "evaluation_batches": 0,
         "micro_batches": 4,
     }
-    return make_plan(costs=costs, **{**values, **changes})
+    return planned(costs=costs, **{**values, **changes})
 
 
 def test_gpipe_by_hand(make_costs: Make) -> None:

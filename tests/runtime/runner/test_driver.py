@@ -14,17 +14,18 @@ from alray.core.run_folder.records import effective, read
 from alray.core.run_folder.store import ComponentFile, latest_manifest, manifests, mark
 from alray.models.shape import Shape
 from alray.planning.prediction.costs import ComponentCosts, Costs
-from alray.planning.prediction.make import make_plan
 from alray.runtime.runner.driver import Driver
 from alray.runtime.runner.recorder import Recorder
 from alray.runtime.stage.assignment import Start
 from alray.runtime.stage.telemetry import CheckpointPart, Losses, StageStatus
 from alray.runtime.stage.workload import DataFacts
 
+from ...plans import plan_of as planned
+
 TOTAL = 10
 IDENTITY = DataIdentity(train=40, validation=4, shape=(4,), classes="", words=None, contents=None)
 COMPONENT = ComponentCosts("fake", 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1, 4, 4, 8, 16, 64, 64, 64, (4,))
-PLAN = make_plan(
+PLAN = planned(
     method="associated_learning",
     schedule="streamed",
     stages=2,
