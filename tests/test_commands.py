@@ -77,7 +77,7 @@ LEFT = {
     r"make test": "runs this test",
     r"source .venv/bin/activate": "the shell's",
     r"export RAY_.*": "variables with which tests/cluster/test_jobs.py starts its commands",
-    r"pip install 'alray\[(storage|mlflow|wandb)\]'": "installs; `test_every_extra_is_one` holds the names",
+    r"pip install 'alray\[(storage|mlflow)\]'": "installs; `test_every_extra_is_one` holds the names",
     r"prometheus .*": "a server of its own; tests/engine/test_metrics.py reads what it would",
 }
 """Commands that no test runs, and why."""

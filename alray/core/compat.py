@@ -191,7 +191,8 @@ def __getattr__(name: str) -> Any:
 
 
 def lacking() -> Iterator[tuple[Private, str]]:
-    """Each private part that the installed versions lack, and what is wrong. NCCL's is left out where torch has none."""
+    """Each private part that the installed versions lack, and what is wrong. That of NCCL is left out where torch has
+    none."""
     for name, private in PRIVATE.items():
         if name == "ProcessGroupNCCL" and not importlib.import_module("torch.distributed").is_nccl_available():
             continue

@@ -202,9 +202,9 @@ BAD_SPECS = (
     bad("11 resources.device", resources="{device: cuda, per_stage: [{GPU: 1}, {CPU: 1}]}"),
     bad("10 run.precision", run="{epochs: 1, precision: bfloat16}"),
     bad("10 run.trackers[0].kind", run="{epochs: 1, trackers: [mlfow]}"),
-    bad("10 run.trackers[0].project", run="{epochs: 1, trackers: [{kind: wandb, project: mine}]}"),
-    bad("10 run.trackers", run="{epochs: 1, trackers: wandb}"),
-    bad("10 run.trackers", run="{epochs: 1, trackers: [wandb, mlflow, wandb]}"),
+    bad("10 run.trackers[0].project", run="{epochs: 1, trackers: [{kind: mlflow, project: mine}]}"),
+    bad("10 run.trackers", run="{epochs: 1, trackers: mlflow}"),
+    bad("10 run.trackers", run="{epochs: 1, trackers: [mlflow, mlflow]}"),
     bad("9 pipeline.activation_checkpointing", pipeline="{stages: 2, activation_checkpointing: true}"),
     bad(
         "9 pipeline.activation_checkpointing",

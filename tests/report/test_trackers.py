@@ -1,4 +1,4 @@
-"""Trackers: MLflow and W&B really, which a run writes to; and those of one's own, which may fail or hang."""
+"""Trackers: MLflow really, which a run writes to; and those of one's own, which may fail or hang."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ optimizer: {kind: adam, lr: 1.0e-2}
 pipeline: {stages: 2, costs: [&cost {forward_s: 1e-3, backward_s: 2e-3, update_s: 1e-3}, *cost]}
 run:
   epochs: 1
-  trackers: [mlflow, wandb, {kind: "python:lines.Lines", file: LINES}]
+  trackers: [mlflow, {kind: "python:lines.Lines", file: LINES}]
 """
 STEPS_PER_EPOCH = 22
 
@@ -76,18 +76,11 @@ def tracked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
             "MLFLOW_EXPERIMENT_NAME": "mine",
             "MLFLOW_DISABLE_TELEMETRY": "true",
-            "WANDB_MODE": "offline",
-            "WANDB_DIR": str(folder),
-            "WANDB_PROJECT": "mine",
-            "WANDB_ERROR_REPORTING": "false",
         }.items():
             patch.setenv(name, value)
         assert execute(["run", "spec.yaml", "--inline", "--output", "out"]) == 0
         assert execute(["resume", "out", "--inline", "run.epochs=2"]) == 0
         yield folder
-        import wandb
-
-        wandb.teardown()
 
 
 def losses(folder: Path) -> dict[int, float]:
@@ -113,41 +106,6 @@ def test_mlflow_has_one_run_with_all_mini_batches(tracked: Path) -> None:
     assert len(history) == 2 * STEPS_PER_EPOCH
     kept = json.loads((tracked / "out/trackers.json").read_text())
     assert (kept["mlflow"], kept["python:lines.Lines"]) == (run.info.run_id, "mine")
-
-
-def rows(file: Path) -> tuple[Any, list[dict[str, Any]]]:
-    """The record of the run and the history in a file of W&B."""
-    from wandb.proto.wandb_internal_pb2 import Record as Kept
-    from wandb.sdk.internal.datastore import DataStore
-
-    store = DataStore()
-    store.open_for_scan(str(file))
-    run, history = None, []
-    while (data := store.scan_data()) is not None:
-        kept = Kept.FromString(data)
-        if kept.HasField("run"):
-            run = kept.run
-        if kept.HasField("history"):
-            items = kept.history.item
-            history.append({item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items})
-    return run, history
-
-
-def test_wandb_has_one_run_with_all_mini_batches(tracked: Path) -> None:
-    files = sorted((tracked / "wandb").glob("offline-run-*/*.wandb"))
-    found = [rows(file) for file in files]
-    kept = json.loads((tracked / "out/trackers.json").read_text())
-    assert [run.run_id for run, _ in found] == [kept["wandb"]] * 2
-    assert {(run.display_name, run.project) for run, _ in found} == {("out", "mine")}
-    config = {item.key: json.loads(item.value_json) for item in found[0][0].config.update}
-    assert (config["optimizer.lr"], config["run.epochs"]) == (0.01, 1)
-    history = [row for _, own in found for row in own]
-    name = "loss_associated/component_01"
-    assert {row["mini_batches"]: row[name] for row in history if name in row} == pytest.approx(losses(tracked))
-    assert [row["mini_batches"] for row in history if "accuracy/validation" in row] == [
-        STEPS_PER_EPOCH,
-        2 * STEPS_PER_EPOCH,
-    ]
 
 
 def test_a_tracker_of_ones_own_goes_on_after_a_resume(tracked: Path) -> None:
@@ -262,7 +220,7 @@ def test_a_run_without_points_begins_none(watch: Any) -> None:
 @pytest.mark.parametrize(
     ("trackers", "code", "said"),
     [
-        ("[wandb]", "", "run.trackers[0]: the tracker `wandb` needs the library `wandb`, which is not installed"),
+        ("[mlflow]", "", "run.trackers[0]: the tracker `mlflow` needs the library `mlflow`, which is not installed"),
         ("['python:own_blocks.Its']", "class Its: pass", "is not a subclass of alray.report.trackers.tracker.Tracker"),
         (
             "[{kind: 'python:own_blocks.Its', size: 3}]",
@@ -274,7 +232,7 @@ def test_a_run_without_points_begins_none(watch: Any) -> None:
 def test_what_is_wrong_with_one_is_told_before_anything_runs(
     load_small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, trackers: str, code: str, said: str
 ) -> None:
-    # Without the library, a folder that W&B made beside the spec may have its name.
+    # Without the library, a folder beside the spec may have its name.
     monkeypatch.setattr(make, "find_spec", lambda name: ModuleSpec(name, None, is_package=True))
     loaded = load_small(f"run.trackers={trackers}", code=code)
     with pytest.raises(SpecError) as caught:
@@ -284,4 +242,4 @@ def test_what_is_wrong_with_one_is_told_before_anything_runs(
 
 def test_each_is_named_once(load_small: Callable[..., Any]) -> None:
     with pytest.raises(SpecError, match="`mlflow` is there twice"):
-        load_small("run.trackers=[mlflow, wandb, mlflow]")
+        load_small("run.trackers=[mlflow, mlflow]")

@@ -85,10 +85,16 @@ def unknown_key(path: Path, known: list[str], locations: SourceLocations, root: 
     return "unknown key", f"known: {', '.join(known)}" if known else "remove it"
 
 
+_IN_A_PACKAGE: dict[tuple[str | None, str], str] = {("alray.trackers", "wandb"): "./plugins/wandb"}
+"""Parts that earlier versions of alray had themselves, by group and name: the folders of their packages."""
+
+
 def unknown_word(noun: str, word: str, here: Spot) -> Words:
     """Return message and hint for a `kind`, `source` or `block` that does not exist."""
     group = here.choice.group if here.choice is not None else None
     of_packages = [] if group is None else [name for name in brought(group) if name not in here.members]
+    if folder := _IN_A_PACKAGE.get((group, word)):
+        return f"unknown {noun} `{word}`", f"it is in a package of its own: pip install {folder}, in a clone of alray"
     meant = meant_kind(word, here) or value_meant(word, of_packages)
     hint = f"did you mean `{meant}`? known: " if meant is not None else "known: "
     hint += ", ".join([*here.known, *of_packages])

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import astuple, dataclass
+from typing import Any
 from weakref import ref
 
 import torch
