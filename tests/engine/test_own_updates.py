@@ -1,0 +1,87 @@
+"""Optimizers and rates of a user's own, and those of torch by name: trained, stopped and continued."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from alray.core.errors import SpecError
+
+from .conftest import Workshop
+from .test_same_bits import same
+
+UPDATES = '''
+"""An optimizer and a rate."""
+
+import torch
+
+
+class Signs(torch.optim.Optimizer):
+    """Momentum, and then steps of one length. It keeps what it needs in its state."""
+
+    def __init__(self, params, lr, weight_decay=0.0, momentum=0.5):
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for weights in group["params"]:
+                if weights.grad is None:
+                    continue
+                kept = self.state[weights].setdefault("kept", torch.zeros_like(weights))
+                kept.mul_(group["momentum"]).add_(weights.grad)
+                weights.sub_(group["lr"] * kept.sign())
+
+
+class Root:
+    def __init__(self, over):
+        self.over = over
+
+    def __call__(self, at):
+        return at.full / (1 + at.begun / self.over) ** 0.5
+
+
+class Nothing:
+    pass
+'''
+OWN = ("optimizer={kind: 'python:updates.Signs', lr: 1.0e-3, momentum: 0.8}",)
+FALLING = ("lr_schedule={kind: 'python:updates.Root', over: 5}",)
+OF_TORCH = ("optimizer={kind: torch, name: NAdam, lr: 2.0e-3, momentum_decay: 0.01}",)
+
+
+@pytest.fixture
+def own(workshop: Workshop) -> Workshop:
+    (workshop.folder / "updates.py").write_text(UPDATES, encoding="utf-8")
+    return workshop
+
+
+@pytest.mark.parametrize("keys", [(*OWN, *FALLING), OF_TORCH], ids=["own", "torch"])
+def test_the_same_bits_on_two_stages_and_after_a_resume(own: Workshop, keys: tuple[str, ...]) -> None:
+    one = own.run(*keys, "pipeline.stages=1", name="one")
+    same(own.run(*keys, "pipeline.stages=2", name="two"), one)
+    own.run(*keys, "pipeline.stages=2", "run.epochs=null", "run.steps=7", name="stopped")
+    same(own.resume("run.steps=null", "run.epochs=3", name="stopped"), one)
+
+
+def test_the_rates_are_those_of_the_class(own: Workshop) -> None:
+    own.run(*FALLING, name="falls")
+    lines = (own.folder / "falls" / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    rates = [each["lr"] for each in map(json.loads, lines) if each["kind"] == "step"]
+    assert rates[:3] == pytest.approx([rates[0] / (1 + done / 5) ** 0.5 for done in range(3)])
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("optimizer={kind: 'python:updates.Nothing', lr: 1}", "is not a subclass of torch.optim.optimizer.Optimizer"),
+        ("optimizer={kind: 'python:updates.Signs', lr: 1, warmth: 3}", "cannot be made: TypeError"),
+        ("optimizer={kind: torch, name: NAdamm, lr: 1}", "torch.optim has no optimizer `NAdamm`"),
+        ("lr_schedule={kind: 'python:updates.Root'}", "cannot be made: TypeError"),
+    ],
+)
+def test_what_is_wrong_is_told_before_the_run(own: Workshop, keys: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        own.run(keys)
+    assert not Path(own.folder / "run" / "summary.json").exists()
