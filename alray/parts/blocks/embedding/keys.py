@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from alray.config.sections.blocks import BlockSection
 from alray.config.sections.section import InputFile, Width
-
-if TYPE_CHECKING:
-    pass
 
 
 class Embedding(BlockSection):

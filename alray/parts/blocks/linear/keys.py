@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from alray.config.sections.blocks import BlockSection, LayerActivation
 from alray.config.sections.section import Width
-
-if TYPE_CHECKING:
-    pass
 
 
 class LinearLayer(BlockSection):

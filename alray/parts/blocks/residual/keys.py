@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from alray.config.sections.blocks import BlockSection, NumLayers
 from alray.config.sections.section import Width
-
-if TYPE_CHECKING:
-    pass
 
 
 class Residual(BlockSection):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from alray.config.sections.blocks import BlockSection
 from alray.config.sections.section import Counts
-
-if TYPE_CHECKING:
-    pass
 
 
 class Vgg(BlockSection):

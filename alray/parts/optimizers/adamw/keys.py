@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from alray.config.sections.optimizer import Decay, DecayingSection
 from alray.config.sections.section import NonNegativeFloat, PositiveFloat
-
-if TYPE_CHECKING:
-    pass
 
 
 class AdamW(DecayingSection):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from alray.config.sections.optimizer import Decay, OptimizerSection
 from alray.config.sections.section import PositiveFloat
-
-if TYPE_CHECKING:
-    pass
 
 
 class Lars(OptimizerSection):

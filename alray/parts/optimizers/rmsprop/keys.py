@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from alray.config.sections.optimizer import Decay, DecayingSection
 from alray.config.sections.section import PositiveFloat
-
-if TYPE_CHECKING:
-    pass
 
 
 class RmsProp(DecayingSection):

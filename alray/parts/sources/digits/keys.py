@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from alray.config.sections.data import (
-    DataSection,
-)
-
-if TYPE_CHECKING:
-    pass
+from alray.config.sections.data import DataSection
 
 
 class Digits(DataSection):

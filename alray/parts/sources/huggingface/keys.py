@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from alray.config.sections.data import (
-    HubSection,
-    TextSection,
-)
-
-if TYPE_CHECKING:
-    pass
+from alray.config.sections.data import HubSection, TextSection
 
 
 class HuggingFace(HubSection, TextSection):

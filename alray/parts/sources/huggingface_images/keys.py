@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from alray.config.sections.data import (
-    HubSection,
-    ImageSize,
-    OwnValidationSection,
-    PictureSection,
-    resized,
-)
+from alray.config.sections.data import HubSection, ImageSize, OwnValidationSection, PictureSection, resized
 from alray.config.sections.expected import Expected
-
-if TYPE_CHECKING:
-    pass
 
 
 class HuggingFaceImages(HubSection, PictureSection, OwnValidationSection):

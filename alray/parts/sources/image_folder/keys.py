@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from alray.config.sections.columns import (
-    Columns,
-    Delimiter,
-    require_other_sign,
-)
-from alray.config.sections.data import (
-    NUMERIC,
-    ImageSize,
-    OwnValidationSection,
-    PictureSection,
-    resized,
-)
+from alray.config.sections.columns import Columns, Delimiter, require_other_sign
+from alray.config.sections.data import NUMERIC, ImageSize, OwnValidationSection, PictureSection, resized
 from alray.config.sections.expected import Expected
-from alray.config.sections.section import (
-    InputFolder,
-)
-
-if TYPE_CHECKING:
-    pass
+from alray.config.sections.section import InputFolder
 
 
 class ImageFolder(PictureSection, OwnValidationSection):

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from alray.config.sections.data import (
-    NUMERIC,
-    DataSection,
-)
-from alray.config.sections.section import (
-    Counts,
-    PositiveInt,
-)
-
-if TYPE_CHECKING:
-    pass
+from alray.config.sections.data import NUMERIC, DataSection
+from alray.config.sections.section import Counts, PositiveInt
 
 
 class Synthetic(DataSection):

@@ -16,17 +16,11 @@ from alray.config.sections.columns import (
     column_faults,
     require_other_sign,
 )
-from alray.config.sections.data import (
-    NUMERIC,
-    OwnValidationSection,
-)
+from alray.config.sections.data import NUMERIC, OwnValidationSection
 from alray.config.sections.expected import Expected
 from alray.config.sections.kind import Finding
 from alray.config.sections.paths import Path
-from alray.config.sections.section import (
-    InputFile,
-    refusal,
-)
+from alray.config.sections.section import InputFile, refusal
 from alray.config.sections.task import DEFAULT as DEFAULT_TASK
 
 if TYPE_CHECKING:

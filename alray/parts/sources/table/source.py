@@ -30,14 +30,7 @@ from alray.data.class_labels import (
     without_name,
 )
 from alray.data.csv_file import COMMAS, CsvForm, csv_records
-from alray.data.numeric_labels import (
-    LARGEST,
-    not_a_number,
-    number,
-    require_labels,
-    standardisation_of,
-    type_of,
-)
+from alray.data.numeric_labels import LARGEST, not_a_number, number, require_labels, standardisation_of, type_of
 from alray.data.source import Source, SplitName, TensorSet
 from alray.parts.sources.table.keys import Table
 

@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from alray.config.sections.data import (
-    TestFraction,
-    TokenSection,
-)
+from alray.config.sections.data import TestFraction, TokenSection
 from alray.config.sections.kind import Finding
 from alray.config.sections.paths import Path
-from alray.config.sections.section import (
-    InputFile,
-    InputFolder,
-    SpecPath,
-    refusal,
-)
+from alray.config.sections.section import InputFile, InputFolder, SpecPath, refusal
 
 if TYPE_CHECKING:
     from alray.config.sections.spec import Spec

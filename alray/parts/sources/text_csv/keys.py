@@ -5,23 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
-from alray.config.sections.columns import (
-    ClassNames,
-    Column,
-    Columns,
-    Delimiter,
-    Header,
-    column_faults,
-)
-from alray.config.sections.data import (
-    TestFraction,
-    TextSection,
-)
+from alray.config.sections.columns import ClassNames, Column, Columns, Delimiter, Header, column_faults
+from alray.config.sections.data import TestFraction, TextSection
 from alray.config.sections.kind import Finding
 from alray.config.sections.paths import Path
-from alray.config.sections.section import (
-    InputFile,
-)
+from alray.config.sections.section import InputFile
 
 if TYPE_CHECKING:
     from alray.config.sections.spec import Spec

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from alray.config.sections.data import (
-    TestFraction,
-    TextSection,
-)
-from alray.config.sections.section import (
-    InputFolder,
-)
-
-if TYPE_CHECKING:
-    pass
+from alray.config.sections.data import TestFraction, TextSection
+from alray.config.sections.section import InputFolder
 
 
 class TextFolder(TextSection):

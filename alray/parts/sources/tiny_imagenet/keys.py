@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from alray.config.sections.data import (
-    DataSection,
-    resized,
-)
+from alray.config.sections.data import DataSection, resized
 from alray.config.sections.expected import Expected
-from alray.config.sections.section import (
-    InputFolder,
-)
-
-if TYPE_CHECKING:
-    pass
+from alray.config.sections.section import InputFolder
 
 
 class TinyImagenet(DataSection):

@@ -9,20 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from alray.config.sections.data import (
-    OwnValidationSection,
-    resized,
-)
+from alray.config.sections.data import OwnValidationSection, resized
 from alray.config.sections.expected import Expected
 from alray.config.sections.kind import Finding
 from alray.config.sections.own_code import FreeValue
 from alray.config.sections.paths import Path
-from alray.config.sections.section import (
-    SpecPath,
-    describe,
-    nearest,
-    refusal,
-)
+from alray.config.sections.section import SpecPath, describe, nearest, refusal
 from alray.parts.sources.torchvision.known import KNOWN
 
 if TYPE_CHECKING:
