@@ -11,17 +11,17 @@ from alray.cli.terminal import terminal
 def methods(*, json: Json = False) -> None:
     """List the methods: what trains a component, what travels, where routes of inference end, and the source.
 
-    A spec names one of them as `method`. The names that installed packages bring to specs come last.
+    A spec names one of them as `method`. The names that installed packages provide to specs come last.
     """
     with terminal(as_json=json) as streams:
         from alray.config.sections.kinds import KINDS
         from alray.config.sections.method import METHODS
         from alray.config.sections.section import listed
-        from alray.core.packages import brought
+        from alray.core.packages import provided
 
         known = METHODS.sections
         groups = [kind.group for kind in KINDS if kind.group is not None]
-        of_packages = [each for group in groups for found in brought(group).values() for each in found]
+        of_packages = [each for group in groups for found in provided(group).values() for each in found]
         if json:
             streams.answer(
                 {

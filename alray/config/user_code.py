@@ -1,5 +1,5 @@
 """Loads the user's own classes, `python:package.module.Class` in a spec, from the directory of the spec, and those that
-installed packages bring; and names them where they raise an error."""
+installed packages provide; and names them where they raise an error."""
 
 from __future__ import annotations
 
@@ -154,9 +154,9 @@ class UserCode:
             parsed = parse_python_reference(reference)
             self._make_importable(reference, parsed)
         else:
-            brought = require(reference)
-            parsed = PythonReference(brought.module, brought.attribute)
-            reference = f"{brought.name} of {brought.origin}"
+            found = require(reference)
+            parsed = PythonReference(found.module, found.attribute)
+            reference = f"{found.name} of {found.origin}"
         imported = _imported.set(reference)
         try:
             module = importlib.import_module(parsed.module)

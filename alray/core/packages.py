@@ -1,4 +1,4 @@
-"""Names that installed packages bring to specs, as entry points. They are read without importing a package."""
+"""Names that installed packages provide to specs, as entry points. They are read without importing a package."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from alray.core.errors import SpecError
 
 
 @dataclass(frozen=True)
-class Brought:
-    """A name that an installed package brings.
+class Provided:
+    """A name that an installed package provides.
 
     Attributes:
         group: of entry points, such as `alray.methods`.
@@ -40,46 +40,46 @@ class Brought:
         return f"{self.package} {self.version}"
 
 
-def brought(group: str) -> Mapping[str, tuple[Brought, ...]]:
-    """All names of a group. A name that several packages bring has several entries."""
-    return _brought(tuple(sys.path), group)
+def provided(group: str) -> Mapping[str, tuple[Provided, ...]]:
+    """All names of a group. A name that several packages provide has several entries."""
+    return _provided(tuple(sys.path), group)
 
 
 @cache
-def _brought(path: tuple[str, ...], group: str) -> dict[str, tuple[Brought, ...]]:
+def _provided(path: tuple[str, ...], group: str) -> dict[str, tuple[Provided, ...]]:
     """All names of a group. Reading them takes some hundredths of a second.
 
     Args:
         path: `sys.path`, where the packages are.
     """
-    names: dict[str, tuple[Brought, ...]] = {}
+    names: dict[str, tuple[Provided, ...]] = {}
     for each in entry_points(group=group):
         assert each.dist is not None  # of those that are installed it is known
-        one = Brought(group, each.name, each.module, each.attr or "", each.dist.name, each.dist.version)
+        one = Provided(group, each.name, each.module, each.attr or "", each.dist.name, each.dist.version)
         names[one.name] = (*names.get(one.name, ()), one)
     return names
 
 
-def clash(found: tuple[Brought, ...]) -> tuple[str, str] | None:
-    """Message and hint if several packages bring a name."""
+def clash(found: tuple[Provided, ...]) -> tuple[str, str] | None:
+    """Message and hint if several packages provide a name."""
     if len(found) < 2:
         return None
     packages = " and ".join(sorted(each.origin for each in found))
-    return f"several packages bring `{found[0].name}`: {packages}", "uninstall all but one of them"
+    return f"several packages provide `{found[0].name}`: {packages}", "uninstall all but one of them"
 
 
-def require(reference: str, origin: str | None = None) -> Brought:
-    """The name that a reference `group:name` stands for. Raises SpecError if not exactly one package brings it.
+def require(reference: str, origin: str | None = None) -> Provided:
+    """The name that a reference `group:name` stands for. Raises SpecError if not exactly one package provides it.
 
     Args:
         origin: the package and its version from which a run had it.
     """
     group, _, name = reference.partition(":")
-    found = brought(group).get(name, ())
+    found = provided(group).get(name, ())
     if not found:
         before = "" if origin is None else f"; this run had it from {origin}"
         hint = "install the package that does" if origin is None else f"install {origin}"
-        raise SpecError(f"no installed package brings `{name}` to {group}{before}", hint=hint)
+        raise SpecError(f"no installed package provides `{name}` to {group}{before}", hint=hint)
     if fault := clash(found):
         raise SpecError(fault[0], hint=fault[1])
     return found[0]

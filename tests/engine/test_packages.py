@@ -1,4 +1,4 @@
-"""Installed packages bring methods, blocks and sources under names of their own, and these do as classes next to a
+"""Installed packages provide methods, blocks and sources under names of their own, and these do as classes next to a
 spec."""
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def test_another_version_is_noted_and_a_missing_package_refused(
     assert "alray.methods:one_hot was of my-package 1.0, is of my-package 2.0" in note
     monkeypatch.delitem(sys.modules, "my_package")
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(there)])
-    said = r"no installed package brings `\w+` to alray.\w+; this run had it from my-package 2.0"
+    said = r"no installed package provides `\w+` to alray.\w+; this run had it from my-package 2.0"
     with pytest.raises(SpecError, match=said):
         own.resume("run.epochs=3")
     with pytest.raises(SpecError, match=said):
@@ -260,7 +260,7 @@ def test_what_is_refused(own: Workshop, there: Path, tmp_path: Path, monkeypatch
     clashing = other(clashing, "broken", "1", "[alray.methods]\nwrong = json:JSONDecoder\nlost = json:Lost\n")
     monkeypatch.syspath_prepend(clashing)
     message, hint = refused("method={kind: one_hot, pool: 4}")
-    assert message == "several packages bring `one_hot`: another 0.3 and my-package 1.0"
+    assert message == "several packages provide `one_hot`: another 0.3 and my-package 1.0"
     assert hint == "uninstall all but one of them"
     assert refused("method=none")[0].startswith("`none of another 0.3` cannot be imported: ModuleNotFoundError")
     assert refused("method=wrong")[0] == "`wrong` is not a subclass of alray.models.method.Method"
@@ -280,7 +280,7 @@ def test_packages_are_looked_for_only_where_a_name_is_unknown(
     asked: list[str] = []
     found = packages.entry_points
     monkeypatch.setattr(packages, "entry_points", lambda group: asked.append(group) or found(group=group))
-    packages._brought.cache_clear()
+    packages._provided.cache_clear()
     load_spec(own.spec, overrides(CLASSES))
     load_spec(own.spec, ["method=mono_forward"])
     assert not asked

@@ -69,13 +69,13 @@ def names_code(spec: Spec) -> bool:
 
 
 def packages_of(spec: Spec) -> dict[str, str]:
-    """The names in a spec that installed packages bring, `group:name`, each with the package and its version."""
+    """The names in a spec that installed packages provide, `group:name`, each with the package and its version."""
     names = (require(reference_to(name, mark.group)) for _, name, mark in marked(spec, OfPackage))
-    return {brought.reference: brought.origin for brought in names}
+    return {one.reference: one.origin for one in names}
 
 
 def load_own_spec(run_dir: Location) -> LoadedSpec:
-    """The spec of a run folder. Raises SpecError if a package is missing that brought a name to the run."""
+    """The spec of a run folder. Raises SpecError if a package is missing that provided a name of the run."""
     for reference, origin in ((read_environment(run_dir) or {}).get("brought_by") or {}).items():
         require(reference, origin)
     return load_spec(run_dir / "spec.yaml")

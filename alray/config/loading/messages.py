@@ -16,7 +16,7 @@ from alray.config.sections.paths import Path, key_text
 from alray.config.sections.section import PLAIN, Section, describe
 from alray.config.sections.spec import Spec
 from alray.core.errors import Problem
-from alray.core.packages import brought
+from alray.core.packages import provided
 
 WRONG_KIND = ("union_tag_invalid", "union_tag_not_found")
 """pydantic's types of errors for a section whose `kind`, `source` or `block` does not exist or is missing."""
@@ -92,7 +92,7 @@ _IN_A_PACKAGE: dict[tuple[str | None, str], str] = {("alray.trackers", "wandb"):
 def unknown_word(noun: str, word: str, here: Spot) -> Words:
     """Return message and hint for a `kind`, `source` or `block` that does not exist."""
     group = here.choice.group if here.choice is not None else None
-    of_packages = [] if group is None else [name for name in brought(group) if name not in here.members]
+    of_packages = [] if group is None else [name for name in provided(group) if name not in here.members]
     if folder := _IN_A_PACKAGE.get((group, word)):
         return f"unknown {noun} `{word}`", f"it is in a package of its own: pip install {folder}, in a clone of alray"
     meant = meant_kind(word, here) or value_meant(word, of_packages)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from alray.config.sections.own_code import PREFIX
-from alray.core.packages import brought
+from alray.core.packages import provided
 
 OPEN_TAG = "python"
 """Tag of the union member for a class of the user, `python:package.module.Class`, or of an installed package."""
@@ -20,7 +20,7 @@ class Choice:
     Attributes:
         key: the key with the tag.
         default: the tag if the key is left out; None if the key is required.
-        group: of entry points, by which installed packages bring further names; None: they bring none.
+        group: of entry points, by which installed packages provide further names; None: they provide none.
         own: gives the names of alray, which those of packages never replace.
     """
 
@@ -46,7 +46,7 @@ class Choice:
 
     def _is_of_a_package(self, tag: str) -> bool:
         """Packages are looked for only where alray does not know the name: that takes time."""
-        return self.group is not None and tag not in self.own() and tag in brought(self.group)
+        return self.group is not None and tag not in self.own() and tag in provided(self.group)
 
 
 @dataclass(frozen=True)

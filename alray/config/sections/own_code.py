@@ -12,7 +12,7 @@ from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler,
 from pydantic_core import CoreSchema, core_schema
 
 from alray.config.sections.section import Section, refusal
-from alray.core.packages import brought, clash
+from alray.core.packages import clash, provided
 
 PREFIX = "python:"
 FORM = PREFIX + "package.module.Class"
@@ -77,9 +77,9 @@ def own_pattern(group: str | None) -> str:
     """The regular expression of the names of one's own classes, with those of the packages that are installed here.
 
     Args:
-        group: of entry points; None: packages bring none.
+        group: of entry points; None: packages provide none.
     """
-    names = [] if group is None else [re.escape(name).replace(r"\-", "-") for name in brought(group)]
+    names = [] if group is None else [re.escape(name).replace(r"\-", "-") for name in provided(group)]
     return "|".join([f"^{PREFIX}", *(f"^{name}$" for name in names)])
 
 
@@ -104,7 +104,7 @@ class OfPackage:
         return {**handler(schema), "pattern": own_pattern(self.group)}
 
     def _checked(self, name: str) -> str:
-        found = brought(self.group).get(name, ()) if self.marks(name) else ()
+        found = provided(self.group).get(name, ()) if self.marks(name) else ()
         if fault := clash(found):
             raise refusal(*fault)
         return name if found else own_reference(name)

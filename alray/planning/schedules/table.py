@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import cast
 
 from alray.core.errors import PlanError
-from alray.core.packages import brought, require
+from alray.core.packages import provided, require
 from alray.core.parts import module_of, names_of
 from alray.planning.schedules.listed import is_listed, listed
 from alray.planning.schedules.schedule import Schedule
@@ -40,7 +40,7 @@ class Table(dict[str, Schedule]):
         """Raises PlanError where there is no schedule of this name."""
         if is_listed(name):
             return listed(name)
-        if name in brought(GROUP):
+        if name in provided(GROUP):
             package = require(f"{GROUP}:{name}")
             return cast("Schedule", getattr(import_module(package.module), package.attribute))
         raise PlanError(f"unknown schedule `{name}`", hint=f"choose one of {', '.join(self)}", key="pipeline.schedule")

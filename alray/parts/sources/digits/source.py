@@ -17,7 +17,7 @@ from alray.parts.sources.digits.keys import Digits
 
 LARGEST_VALUE = 16.0
 _FILE = "datasets/data/digits.csv.gz"  # one row for each sample: 64 pixels and the label
-_TEST = files("alray.data") / "digits_test.txt"
+_TEST = files("alray.parts.sources.digits") / "digits_test.txt"
 
 
 class DigitsSource(Source):
