@@ -169,23 +169,22 @@ def split_attempts(records: Sequence[Record]) -> list[Attempt]:
     return found
 
 
-def timed_with(effective_records: Sequence[Record], plan: Plan) -> Timed:
+def timed_with(attempts: Sequence[Attempt], plan: Plan) -> Timed:
     """The times that figures are computed from: after warm-up, from attempts that ran with `plan`.
 
     Args:
-        effective_records: the records of a run without lost work, see `alray.core.run_folder.records.effective`.
+        attempts: those of the records without lost work, see `alray.core.run_folder.records.effective`.
     """
-    found = [attempt.timed for attempt in split_attempts(effective_records) if attempt.ran(plan)]
+    found = [attempt.timed for attempt in attempts if attempt.ran(plan)]
     return Timed(
         tuple(record for each in found for record in each.records),
         tuple(step for each in found for step in each.step_times),
     )
 
 
-def timed_plan(effective_records: Sequence[Record], plan: Plan) -> Plan:
+def timed_plan(attempts: Sequence[Attempt], plan: Plan) -> Plan:
     """The plan under which figures of time were measured last: `plan`, with which the run last ran, or an earlier one
     where that was not measured, as after a resume of a few mini-batches on other stages."""
-    attempts = split_attempts(effective_records)
     if any(attempt.timed for attempt in attempts if attempt.ran(plan)):
         return plan
     measured = [attempt.plan for attempt in attempts if attempt.timed and attempt.plan is not None]

@@ -13,7 +13,7 @@ from alray.core.metric import ACCURACY, Metric
 from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import WARM_UP_STEPS, EvaluationRecord, StepRecord
 from alray.planning.prediction.plan import Plan
-from alray.report.attempts import Timed, timed_with
+from alray.report.attempts import Timed, split_attempts, timed_with
 from alray.report.drawing import MEASURED, PLAIN_NUMBER, Curves, Scale, colour_of, colours_of, hiding, tell, zoom
 from alray.report.figure import ROWS_NAME, Exhibit, Figure, Series, Show
 from alray.report.folder import RunFolder
@@ -167,7 +167,7 @@ def utilisation(run: RunFolder) -> Exhibit:
     and evaluations and checkpoints are not part of the time. Right, into what the step time is divided, over all
     mini-batches after warm-up and all replicas. Source: the records of the stages in records.jsonl."""
     title = "Utilisation of the stages"
-    timed = timed_with(run.effective_records, run.plan)
+    timed = timed_with(split_attempts(run.effective_records), run.plan)
     if not timed:
         return Exhibit(title, findings=("No mini-batch after warm-up was measured.",))
     stages = [f"stage {stage}" for stage in range(run.plan.stages)]

@@ -14,7 +14,7 @@ from alray.core.run_folder.records import Record, StageRecord
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.timeline import TimedAction
 from alray.planning.schedules.actions import ActionKind, parse
-from alray.report.attempts import Timed, timed_with
+from alray.report.attempts import Timed, split_attempts, timed_with
 from alray.report.definitions import definition
 from alray.report.text import milliseconds
 from alray.report.timeline import steady_timeline
@@ -125,7 +125,7 @@ def single_step(effective_records: Sequence[Record], plan: Plan) -> SingleStep:
         plan: the plan with which it last ran.
     """
     predicted = predicted_parts(plan)
-    measured = measured_parts(timed_with(effective_records, plan), plan.stages)
+    measured = measured_parts(timed_with(split_attempts(effective_records), plan), plan.stages)
     known = [parts for parts in measured if parts is not None]
     whole = _mean(known) if len(known) == plan.stages else None
     rows = [StepRow(stage, predicted[stage], measured[stage]) for stage in range(plan.stages)]

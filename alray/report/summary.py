@@ -176,8 +176,10 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
     """
     effective_records = effective(iter(records))
     steps, epochs, samples = _progress(effective_records)
-    measured = timed_plan(effective_records, plan)
-    timed = timed_with(effective_records, measured)
+    attempts = split_attempts(effective_records)
+    last = _last_of_stages(attempts)
+    measured = timed_plan(attempts, plan)
+    timed = timed_with(attempts, measured)
     times = timed.step_times_s
     step_time_s = median(times) if times else None
     batch_size = samples / steps if steps else 0.0  # the mean: the last mini-batch of an epoch may be smaller
@@ -211,15 +213,11 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
         scores_per_depth=[] if of_classes else per_depth,
         peak_memory_bytes=_peaks(split_attempts(records), plan),
         predicted_memory_bytes=[stage.memory.total_bytes for stage in plan.stage_plans],
-        bytes_sent=_bytes_sent(effective_records),
-        shares=_shares(effective_records, plan),
-        all_reduce_bytes=sum(record.all_reduce_bytes for record in _last_of_stages(effective_records)),
+        bytes_sent=_bytes_sent(last),
+        shares=_shares(last, plan),
+        all_reduce_bytes=sum(record.all_reduce_bytes for record in last),
         failures=_failures(records),
-        attempts=[
-            _attempt(each, batch_size)
-            for each in split_attempts(effective_records)
-            if each.plan is not None and each.stage_records
-        ],
+        attempts=[_attempt(each, batch_size) for each in attempts if each.plan is not None and each.stage_records],
     )
 
 
@@ -284,27 +282,27 @@ def _peaks(attempts: Sequence[Attempt], plan: Plan) -> list[int | None]:
     return peaks
 
 
-def _bytes_sent(records: Sequence[Record]) -> dict[str, int]:
+def _bytes_sent(last: Sequence[StageRecord]) -> dict[str, int]:
     """Bytes per edge over all attempts and replicas: the sum of the last counters of each attempt."""
     total: dict[str, int] = {}
-    for record in _last_of_stages(records):
+    for record in last:
         for edge, count in record.bytes_sent.items():
             total[edge] = total.get(edge, 0) + count
     return dict(sorted(total.items(), key=lambda item: _edge_order(item[0])))
 
 
-def _last_of_stages(records: Sequence[Record]) -> list[StageRecord]:
+def _last_of_stages(attempts: Sequence[Attempt]) -> list[StageRecord]:
     """The last record of each stage of each replica in each attempt."""
     found: list[StageRecord] = []
-    for attempt in split_attempts(records):
+    for attempt in attempts:
         found += {(record.stage, record.replica): record for record in attempt.stage_records}.values()
     return found
 
 
-def _shares(records: Sequence[Record], plan: Plan) -> list[int]:
+def _shares(last: Sequence[StageRecord], plan: Plan) -> list[int]:
     """The samples of a mini-batch that each replica takes at the end."""
     shares = list(plan.shares)
-    for record in _last_of_stages(records):
+    for record in last:
         if record.share is not None and record.replica < plan.replicas:
             shares[record.replica] = record.share
     return shares
