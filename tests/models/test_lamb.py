@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from alray.parts.optimizers.lamb.lamb import Lamb
+from alray.parts.optimizers.lamb.lamb import LambOptimizer
 
 Array = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ def test_as_by_hand(shape: tuple[int, ...], decay: float) -> None:
     gradients = [np.asarray(draws.normal(size=shape)) for _ in range(4)]
     rates = [0.5, 0.1, 0.02, 0.1]
     weights = nn.Parameter(torch.tensor(start))
-    optimizer = Lamb([weights], lr=7.0, betas=(0.8, 0.95), weight_decay=decay, eps=1e-3)
+    optimizer = LambOptimizer([weights], lr=7.0, betas=(0.8, 0.95), weight_decay=decay, eps=1e-3)
     for gradient, rate in zip(gradients, rates, strict=True):
         weights.grad = torch.tensor(gradient)
         optimizer.param_groups[0]["lr"] = rate
@@ -48,7 +48,7 @@ def test_as_by_hand(shape: tuple[int, ...], decay: float) -> None:
 
 def test_a_bias_is_updated_as_by_adam() -> None:
     mine, theirs = (nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64)) for _ in range(2))
-    lamb, adam = Lamb([mine], lr=0.1, eps=1e-8, weight_decay=0.5), torch.optim.Adam([theirs], lr=0.1, eps=1e-8)
+    lamb, adam = LambOptimizer([mine], lr=0.1, eps=1e-8, weight_decay=0.5), torch.optim.Adam([theirs], lr=0.1, eps=1e-8)
     for number in range(5):
         mine.grad, theirs.grad = (torch.cos(each.detach() * number) for each in (mine, theirs))
         lamb.step()
@@ -60,13 +60,13 @@ def test_a_step_is_as_long_as_the_rate_times_the_weights_whatever_the_gradient()
     for length in (1e-3, 1e3):
         weights = nn.Parameter(torch.full((2, 2), 3.0, dtype=torch.float64))
         weights.grad = torch.full_like(weights, length)
-        Lamb([weights], lr=0.01).step()
+        LambOptimizer([weights], lr=0.01).step()
         assert (3.0 - weights.detach()).norm() == pytest.approx(0.01 * 6.0, rel=1e-9)
 
 
 def test_weights_of_zero_leave_zero_and_gradients_of_zero_change_nothing() -> None:
     weights = nn.Parameter(torch.zeros(2, 2))
-    optimizer = Lamb([weights], lr=0.5)
+    optimizer = LambOptimizer([weights], lr=0.5)
     weights.grad = torch.zeros(2, 2)
     optimizer.step()
     assert torch.equal(weights, torch.zeros(2, 2))
@@ -77,5 +77,5 @@ def test_weights_of_zero_leave_zero_and_gradients_of_zero_change_nothing() -> No
 
 def test_a_parameter_without_a_gradient_is_left_alone() -> None:
     weights = nn.Parameter(torch.ones(2, 2))
-    Lamb([weights], lr=1.0).step()
+    LambOptimizer([weights], lr=1.0).step()
     assert torch.equal(weights, torch.ones(2, 2))

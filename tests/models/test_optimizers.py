@@ -12,8 +12,8 @@ from torch import nn
 
 from alray.config.sections.optimizer import Optimizer
 from alray.models.optimizers import ComponentOptimizer, Recipe, Role, recipe
-from alray.parts.optimizers.lamb.lamb import Lamb
-from alray.parts.optimizers.lars.lars import Lars
+from alray.parts.optimizers.lamb.lamb import LambOptimizer
+from alray.parts.optimizers.lars.lars import LarsOptimizer
 
 from ..mini_batches import forward_step
 
@@ -74,8 +74,8 @@ def test_how_it_computes_is_fixed(kind, fused):
         ("sgd", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}, torch.optim.SGD),
         ("adam", {"weight_decay": 0.1, "betas": (0.5, 0.9), "eps": 1e-3}, torch.optim.Adam),
         ("adamw", {"weight_decay": 0.1}, torch.optim.AdamW),
-        ("lars", {"momentum": 0.5, "weight_decay": 0.1, "trust_coefficient": 0.1, "eps": 0.2}, Lars),
-        ("lamb", {"weight_decay": 0.1, "betas": (0.5, 0.9), "eps": 1e-3}, Lamb),
+        ("lars", {"momentum": 0.5, "weight_decay": 0.1, "trust_coefficient": 0.1, "eps": 0.2}, LarsOptimizer),
+        ("lamb", {"weight_decay": 0.1, "betas": (0.5, 0.9), "eps": 1e-3}, LambOptimizer),
         ("rmsprop", {"alpha": 0.5, "weight_decay": 0.1, "eps": 1e-3, "momentum": 0.9}, torch.optim.RMSprop),
         ("rmsprop", {"centered": True}, torch.optim.RMSprop),
     ],

@@ -29,10 +29,10 @@ def build(input: Shape, *, dim: int, vectors: Path | None = None) -> nn.Module:
             f"block `embedding` takes text (word numbers with their vocabulary), but its input is {tuple(input)}",
             hint="put it first, on text data",
         )
-    return Embedding(input.words, dim=dim, vectors=vectors)
+    return WordEmbedding(input.words, dim=dim, vectors=vectors)
 
 
-class Embedding(nn.Module):
+class WordEmbedding(nn.Module):
     """A trained matrix whose row i is the vector of `words[i]`. Row 0, for padding, stays zero.
 
     Word i starts with its own vector from the file, whatever the order of the file. A word that is not in the file

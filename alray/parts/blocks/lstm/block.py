@@ -20,7 +20,7 @@ def build(
 ) -> nn.Module:
     """`[N, T, D] -> [N, T, hidden]`, twice as wide when bidirectional."""
     width = require_sequence("lstm", input)
-    kind = LstmWithState if hand_on_state else Lstm
+    kind = LstmWithState if hand_on_state else PlainLstm
     return kind(width, hidden=hidden, bidirectional=bidirectional, layers=layers)
 
 
@@ -54,7 +54,7 @@ class _Recurrence(nn.Module):
         return outputs, (after[0].transpose(0, 1), after[1].transpose(0, 1))
 
 
-class Lstm(_Recurrence):
+class PlainLstm(_Recurrence):
     """An LSTM that starts from zeros (Hochreiter & Schmidhuber 1997; bidirectional: Graves & Schmidhuber 2005)."""
 
     def forward(self, s: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:

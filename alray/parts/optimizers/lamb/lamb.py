@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 
-class Lamb(torch.optim.Optimizer):
+class LambOptimizer(torch.optim.Optimizer):
     """LAMB (You et al. 2020, arXiv 1904.00962, algorithm 2, with the bias correction of its appendix).
 
     With weights w and gradient g of one parameter tensor, rate r, decay rates b1 and b2, weight decay d, after n steps:

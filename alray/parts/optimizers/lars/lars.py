@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 
-class Lars(torch.optim.Optimizer):
+class LarsOptimizer(torch.optim.Optimizer):
     """LARS with momentum (You, Gitman & Ginsburg 2017, arXiv 1708.03888, algorithm 1).
 
     With weights w and gradient g of one parameter tensor, rate r, momentum m, weight decay d, trust coefficient c:

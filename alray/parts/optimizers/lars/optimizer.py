@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from torch import nn
 
 from alray.models.optimizers import Chosen, Role
-from alray.parts.optimizers.lars.keys import Lars as Keys
-from alray.parts.optimizers.lars.lars import Lars
+from alray.parts.optimizers.lars.keys import Lars
+from alray.parts.optimizers.lars.lars import LarsOptimizer
 
 
-def chosen(section: Keys, parameters: Sequence[nn.Parameter], roles: Mapping[nn.Parameter, Role]) -> list[Chosen]:
+def chosen(section: Lars, parameters: Sequence[nn.Parameter], roles: Mapping[nn.Parameter, Role]) -> list[Chosen]:
     settings = {"momentum": section.momentum, "trust_coefficient": section.trust_coefficient, "eps": section.eps}
-    return [Chosen(Lars, parameters, settings)]
+    return [Chosen(LarsOptimizer, parameters, settings)]
