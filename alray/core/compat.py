@@ -46,7 +46,7 @@ class Private:
     def load(self) -> Any:
         """Raises RequestError if the installed version lacks it, or a part of it."""
         try:
-            found = importlib.import_module(self.module)
+            found: Any = importlib.import_module(self.module)
             if self.name:
                 found = getattr(found, self.name)
             for part in self.parts:

@@ -150,7 +150,7 @@ def make_method(section: MethodSection, task: Task, load: Load, *, of_task: Task
         of_task: of the same spec.
         load: takes a reference to a class, as from `reference_to`, to that class.
     """
-    kind = class_of(METHODS, section, Method, load, key="method.kind")
+    kind: type[Method] = class_of(METHODS, section, Method, load, key="method.kind")
     if not isinstance(section, OwnMethod):
         return kind(task, **section.fields)
     if of_task.like not in kind.tasks:

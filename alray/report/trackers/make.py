@@ -32,7 +32,7 @@ def _make(section: TrackerSection, code: UserCode, key: str) -> Tracker:
                 key=key,
                 hint=f"pip install 'alray[{section.library}]'",
             )
-    kind = class_of(TRACKERS, section, Tracker, code, key=key)
+    kind: type[Tracker] = class_of(TRACKERS, section, Tracker, code, key=key)
     called = "it is called as Class(**fields) with the further keys of its entry in `run.trackers`"
     with making(f"tracker `{section.kind}`", called, key=key):
         return kind(**section.fields)

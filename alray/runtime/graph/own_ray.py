@@ -76,7 +76,7 @@ def init_ray(**arguments: Any) -> None:
 
     from alray.core.compat import JobConfig
 
-    class SamePath(JobConfig):  # type: ignore[misc]
+    class SamePath(JobConfig):
         def _runtime_env_has_working_dir(self) -> bool:
             """Ray adds neither the script's folder nor the current one to a job that brings its own."""
             return True
