@@ -26,8 +26,8 @@ SPECS = ROOT / "specs" / "studies" / "laptop"
 REPORTS = ROOT / "docs" / "studies"
 FOLDERS = ROOT / "studies"
 KEPT_TABLES = ("points.csv", "trials.csv")
-_SCALE = 1.25
-_COLOURS = 48  # lines, bands and letters with their soft edges
+_SCALE = 1.0
+_COLOURS = 96  # lines, bands and letters with their soft edges
 
 
 def run(name: str) -> float:
@@ -65,15 +65,18 @@ def keep(name: str, minutes: float, *, beside: bool = False) -> None:
 
 
 def keep_figure(figure: Path, folder: Path) -> None:
-    """Write an SVG as a PNG of few colours, which is a tenth of its size where it has many points."""
+    """Write an SVG as a PNG of its most frequent colours, which is a tenth of its size where it has many points."""
     png = vl_convert.svg_to_png(figure.read_text(encoding="utf-8"), scale=_SCALE)
-    picture = Image.open(io.BytesIO(png)).convert("RGB").quantize(_COLOURS)
-    picture.save(folder / f"{figure.stem}.png", optimize=True)
+    drawn = Image.open(io.BytesIO(png)).convert("RGB")
+    colours = sorted(drawn.getcolors(drawn.width * drawn.height), reverse=True)[:_COLOURS]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for _, colour in colours for part in colour])
+    drawn.quantize(palette=palette, dither=Image.Dither.NONE).save(folder / f"{figure.stem}.png", optimize=True)
 
 
 def pictured(page: str) -> str:
     """A report's page with the kept pictures in place of its SVGs, and without links to what is not kept."""
-    return re.sub(r"(figures/\w+)\.svg", r"\1.png", page)
+    return re.sub(r"(figures/[^\s)]+)\.svg", r"\1.png", page)
 
 
 def main() -> None:

@@ -15,6 +15,10 @@ _OF_SETTING = {field.name for field in fields(StepSetting)}
 
 def plan_of(*, partition: str | Sequence[int], **values: Any) -> Plan:
     """A plan. values: of the setting and of the plan; None is as if it were left out."""
-    setting = {name: value for name, value in values.items() if name in _OF_SETTING and value is not None}
+    setting = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in values.items()
+        if name in _OF_SETTING and value is not None
+    }
     others = {name: value for name, value in values.items() if name not in _OF_SETTING}
     return make_plan(StepSetting(**setting), partition, **others)

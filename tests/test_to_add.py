@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import alray
+from alray.core.run_folder.records import StepRecord, read
 
 pytestmark = pytest.mark.long
 
@@ -160,14 +161,13 @@ def test_a_task(found: Found) -> None:
 
 def test_an_optimizer(found: Found) -> None:
     (summary,) = found["optimizer"]
-    assert summary["updates"] > 0
+    assert summary["weights_sha256"] != found["schedule"][0]["weights_sha256"]
 
 
 def test_a_rate(found: Found) -> None:
     (summary,) = found["rate"]
-    records = Path(summary["run_dir"]) / "records.jsonl"
-    steps = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
-    rates = [rate for each in steps if each["kind"] == "step" for rate in [each["lr"]]]
+    records = read(Path(summary["run_dir"]) / "records.jsonl")
+    rates = [each.lr for each in records if isinstance(each, StepRecord)]
     assert rates == sorted(rates, reverse=True) and rates[-1] < rates[0]
 
 

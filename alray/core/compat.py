@@ -50,7 +50,7 @@ class Private:
             if self.name:
                 found = getattr(found, self.name)
             for part in self.parts:
-                inspect.getattr_static(found, part)
+                getattr(found, part)
             given = inspect.signature(found).parameters if self.parameters else {}
         except (ImportError, AttributeError, ValueError) as error:
             raise self._lacking(str(error)) from error

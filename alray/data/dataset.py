@@ -258,7 +258,7 @@ def _open(
         return _opened_data(data_spec, seed, load, task, fixed_length)
 
 
-def check_pictures(data_spec: spec.DataSection, load: Callable[[str], Any], task: TaskSection) -> None:
+def check_pictures(data_spec: spec.DataSection, load: Callable[[str], Any], task: TaskSection | None = None) -> None:
     """Open the header of every picture file that training would read. Raises one DataError for all broken ones.
 
     A user's source is left out: only the source itself knows its files.

@@ -289,11 +289,12 @@ def _bytes(parameter: nn.Parameter) -> int:
 def _values_kept(kind: Any, group: dict[str, Any]) -> int:
     """Number of values that an optimizer keeps for each value of the parameters of a group, found by an update of a
     small parameter."""
-    small = nn.Parameter(torch.zeros(2, 2, device="cpu"))
-    small.grad = torch.zeros_like(small)
-    settings = {key: value for key, value in group.items() if key not in ("params", "foreach")}
-    optimizer = kind([{"params": [small], **settings}], lr=group["lr"])
-    optimizer.step()
+    with torch.device("cpu"):
+        small = nn.Parameter(torch.zeros(2, 2))
+        small.grad = torch.zeros_like(small)
+        settings = {key: value for key, value in group.items() if key not in ("params", "foreach")}
+        optimizer = kind([{"params": [small], **settings}], lr=group["lr"])
+        optimizer.step()
     kept = optimizer.state[small].values()
     return sum(isinstance(each, torch.Tensor) and each.shape == small.shape for each in kept)
 

@@ -1,6 +1,6 @@
 """The sections of all sources, as a spec has them."""
 
-from alray.config.sections.data import Assume, DataSection, Mix, Normalise, OwnData, Text
+from alray.config.sections.data import Assume, Data, DataSection, Mix, Normalise, OwnData, Text
 from alray.parts.sources.digits.keys import Digits
 from alray.parts.sources.docstrings.keys import Docstrings
 from alray.parts.sources.huggingface.keys import HuggingFace
@@ -16,6 +16,7 @@ from alray.parts.sources.torchvision.keys import Torchvision
 
 __all__ = [
     "Assume",
+    "Data",
     "DataSection",
     "Digits",
     "Docstrings",

@@ -12,7 +12,7 @@ import torch
 from alray.data import cache, text_data
 from alray.data.dataset import Dataset, open_data
 from alray.data.documents import Numbering
-from alray.parts.sources.digits.source import Digits
+from alray.parts.sources.digits.source import DigitsSource
 from tests.data import sections as spec
 
 
@@ -57,7 +57,7 @@ def same(left: Dataset, right: Dataset) -> bool:
 
 def test_runs_of_one_set_share_it(caching: None, monkeypatch: pytest.MonkeyPatch) -> None:
     apart = [digits(seed=seed, batch_size=size) for seed, size in ((0, 64), (1, 16))]
-    opened = counted(monkeypatch, Digits, "open")
+    opened = counted(monkeypatch, DigitsSource, "open")
     assert all(same(data, digits(seed=seed)) for seed, data in enumerate(apart))
     assert len(digits(train_fraction=0.5).train) == round(1293 * 0.5)
     assert opened == []
@@ -67,7 +67,7 @@ def test_runs_of_one_set_share_it(caching: None, monkeypatch: pytest.MonkeyPatch
 
 def test_nothing_is_cached_unless_the_cache_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_cache", None)
-    opened = counted(monkeypatch, Digits, "open")
+    opened = counted(monkeypatch, DigitsSource, "open")
     digits()
     digits()
     assert opened == ["train", "test"] * 2

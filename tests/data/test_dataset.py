@@ -168,13 +168,6 @@ def test_a_bad_sample_in_memory_is_named_by_its_place_in_the_source() -> None:
     assert str(caught.value).startswith("data: sample 7 of split `train` has label 5, ")
 
 
-def test_an_unknown_source() -> None:
-    section = spec.Digits(source="digits").model_copy(update={"source": "imagenet"})
-    with pytest.raises(DataError) as caught:
-        open_data(section, seed=0, load=no_code)
-    assert str(caught.value).startswith("data.source: unknown data source `imagenet`; ")
-
-
 def test_labels_in_memory_that_do_not_fit() -> None:
     with pytest.raises(DataError) as caught:
         TensorSet(torch.zeros(4, 3), torch.zeros(5, dtype=torch.int64))

@@ -9,12 +9,12 @@ import pytest
 from alray.core.errors import DataError
 from alray.data.dataset import open_data
 from alray.data.redivided import Redivided, divided
-from alray.parts.sources.text_csv.source import TextCsv
+from alray.parts.sources.text_csv.source import TextCsvSource
 from tests.data import sections as spec
 
 
-def source(folder: Path, *, test: bool) -> TextCsv:
-    return TextCsv(train=folder / "train.csv", test=folder / "test.csv" if test else None)
+def source(folder: Path, *, test: bool) -> TextCsvSource:
+    return TextCsvSource(train=folder / "train.csv", test=folder / "test.csv" if test else None)
 
 
 @pytest.mark.parametrize(("test", "documents"), [(True, 75), (False, 60)])

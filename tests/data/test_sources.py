@@ -11,8 +11,8 @@ from PIL import Image
 
 from alray.core.errors import DataError
 from alray.data.dataset import open_data
-from alray.parts.sources.digits.source import Digits
-from alray.parts.sources.synthetic.source import Synthetic
+from alray.parts.sources.digits.source import DigitsSource
+from alray.parts.sources.synthetic.source import SyntheticSource
 from tests.data import sections as spec
 
 FIRST_TEST_LABELS = [1, 4, 8, 6, 5, 9, 9, 1, 3, 2, 2, 2]
@@ -23,7 +23,7 @@ def no_code(reference: str) -> type:
 
 
 def test_digits_has_a_fixed_stratified_test_split() -> None:
-    train, test = Digits().open("train"), Digits().open("test")
+    train, test = DigitsSource().open("train"), DigitsSource().open("test")
     assert (len(train), len(test)) == (spec.Digits(source="digits").training_set, 360) == (1437, 360)
     counts = torch.bincount(test.labels, minlength=10)
     whole = torch.bincount(torch.cat([train.labels, test.labels]), minlength=10)
@@ -41,7 +41,7 @@ def test_digits_are_those_of_scikit_learn_in_its_split() -> None:
     bunch = load_digits()
     split = train_test_split(range(1797), test_size=360, random_state=0, shuffle=True, stratify=bunch.target)
     for name, chosen in zip(("train", "test"), map(sorted, split), strict=True):
-        opened = Digits().open(name)
+        opened = DigitsSource().open(name)
         assert torch.equal(opened.samples[:, 0], torch.from_numpy(bunch.images[chosen]).to(torch.float32) / 16)
         assert torch.equal(opened.labels, torch.from_numpy(bunch.target[chosen]))
 
@@ -56,7 +56,7 @@ def test_the_test_split_of_digits_does_not_depend_on_the_seed() -> None:
 
 def test_a_picture_of_a_digit_is_prepared_as_the_training_data_is(tmp_path: Path) -> None:
     data = open_data(spec.Digits(source="digits", image_size=16, validation_fraction=0.0), seed=0, load=no_code)
-    raw = Digits().open("train").samples[5]
+    raw = DigitsSource().open("train").samples[5]
     pixels = (raw[0] * 255).round().to(torch.uint8).numpy()
     Image.fromarray(pixels).save(tmp_path / "digit.png")
     got = next(data.read_samples(tmp_path / "digit.png"))[1]
@@ -65,7 +65,7 @@ def test_a_picture_of_a_digit_is_prepared_as_the_training_data_is(tmp_path: Path
 
 
 def test_synthetic_samples_do_not_depend_on_their_number() -> None:
-    few, many = (Synthetic(shape=(2, 5, 5), classes=3, samples=n).open("train") for n in (300, 700))
+    few, many = (SyntheticSource(shape=(2, 5, 5), classes=3, samples=n).open("train") for n in (300, 700))
     assert torch.equal(few.samples, many.samples[:300])
     assert torch.equal(few.labels, many.labels[:300])
     assert (len(few), len(many)) == (300, 700)
@@ -73,7 +73,7 @@ def test_synthetic_samples_do_not_depend_on_their_number() -> None:
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (20,)])
 def test_synthetic_classes_can_be_told_apart(shape: tuple[int, ...]) -> None:
-    source = Synthetic(shape=shape, classes=4, samples=400)
+    source = SyntheticSource(shape=shape, classes=4, samples=400)
     train, test = source.open("train"), source.open("test")
     assert len(test) == 80
     assert not torch.equal(train.samples[:80], test.samples)
@@ -85,7 +85,7 @@ def test_synthetic_classes_can_be_told_apart(shape: tuple[int, ...]) -> None:
 
 
 def test_image_size_takes_the_place_of_height_and_width() -> None:
-    source = Synthetic(shape=(3, 32, 32), classes=2, samples=4, size=(8, 8))
+    source = SyntheticSource(shape=(3, 32, 32), classes=2, samples=4, size=(8, 8))
     assert source.open("train").samples.shape == (4, 3, 8, 8)
 
 

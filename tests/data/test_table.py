@@ -15,7 +15,7 @@ from pyarrow import parquet
 import alray.parts.sources.table.source
 from alray.core.errors import DataError
 from alray.data.dataset import Dataset, open_data
-from alray.parts.sources.table.source import Layout, Table
+from alray.parts.sources.table.source import Layout, TableSource
 from alray.parts.tasks.multi_label.keys import MultiLabel
 from alray.parts.tasks.regression.keys import Regression
 from tests.data import sections as spec
@@ -178,14 +178,16 @@ def test_what_is_no_parquet(tmp_path: Path) -> None:
 )
 def test_samples_to_predict_need_no_label(tmp_path: Path, train: Any, given: Any, named: bool) -> None:
     layout = Layout(header=named, label_column=None if named else 1)
-    source = Table(train=write_csv(tmp_path / "a.csv", train, None), validation=None, test=None, layout=layout)
+    source = TableSource(train=write_csv(tmp_path / "a.csv", train, None), validation=None, test=None, layout=layout)
     samples = list(source.read_samples(write_csv(tmp_path / "b.csv", given, None)))
     assert [row.tolist() for _, row in samples] == [[1, 5], [2, 6]]
     assert [name.rpartition(":")[2] for name, _ in samples] == (["2", "3"] if named else ["1", "2"])
 
 
 def test_samples_to_predict_have_the_columns_of_training(tmp_path: Path) -> None:
-    source = Table(train=write_csv(tmp_path / "a.csv", [(1, 0), (2, 1)], ("x", "label")), validation=None, test=None)
+    source = TableSource(
+        train=write_csv(tmp_path / "a.csv", [(1, 0), (2, 1)], ("x", "label")), validation=None, test=None
+    )
     with pytest.raises(DataError, match=r"b\.csv:1: data\.columns: there is no column `x`"):
         list(source.read_samples(write_csv(tmp_path / "b.csv", [(1,)], ("w",))))
     with pytest.raises(DataError, match=r"c\.csv:2: .*`a`"):

@@ -10,7 +10,7 @@ from alray.core.errors import DataError
 from alray.data.csv_file import CsvForm
 from alray.data.text_file import read_text
 from alray.inference.prediction import document
-from alray.parts.sources.text_csv.source import TextCsv, TextFileLayout
+from alray.parts.sources.text_csv.source import TextCsvSource, TextFileLayout
 
 # Lines of the real files: all fields quoted (AG News), class bare (DBpedia); quotes doubled, backslashes as they are.
 AG_NEWS = (
@@ -33,7 +33,7 @@ def write(folder: Path, content: str | bytes, name: str = "train.csv") -> Path:
 
 
 def test_ag_news(tmp_path: Path) -> None:
-    source = TextCsv(train=write(tmp_path, AG_NEWS), test=write(tmp_path, AG_NEWS, "test.csv"))
+    source = TextCsvSource(train=write(tmp_path, AG_NEWS), test=write(tmp_path, AG_NEWS, "test.csv"))
     assert source.classes == ("1", "2", "3", "4")
     train = source.open("train")
     assert train is not None
@@ -48,7 +48,7 @@ def test_ag_news(tmp_path: Path) -> None:
 
 def test_dbpedia_with_named_classes(tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_text("Company\nEducationalInstitution\nArtist\n\n")
-    source = TextCsv(train=write(tmp_path, DBPEDIA), test=None)
+    source = TextCsvSource(train=write(tmp_path, DBPEDIA), test=None)
     assert source.classes == ("Company", "EducationalInstitution", "Artist")
     train = source.open("train")
     assert train is not None
@@ -58,7 +58,7 @@ def test_dbpedia_with_named_classes(tmp_path: Path) -> None:
 
 def test_one_column_of_text_a_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
     content = b'\xef\xbb\xbf"1","caf\xc3\xa9"\r\n\r\n"2","b"\r\n'
-    train = TextCsv(train=write(tmp_path, content), test=None).open("train")
+    train = TextCsvSource(train=write(tmp_path, content), test=None).open("train")
     assert train is not None
     assert train.texts == ["café", "b"]
 
@@ -67,7 +67,7 @@ REVIEWS = 'review,sentiment\n"Yes, really",good\nno,bad\nfine,good\n'
 """The layout of the IMDb reviews as Kaggle gives them: a header, and the class last."""
 
 
-def labels_and_texts(source: TextCsv, split: str = "train") -> tuple[tuple[str, ...], list[int], list[str]]:
+def labels_and_texts(source: TextCsvSource, split: str = "train") -> tuple[tuple[str, ...], list[int], list[str]]:
     found = source.open(split)  # type: ignore[arg-type]
     assert found is not None
     return source.classes, list(found.labels), list(found.texts)
@@ -104,7 +104,7 @@ def labels_and_texts(source: TextCsv, split: str = "train") -> tuple[tuple[str, 
 def test_headers_columns_and_names(
     tmp_path: Path, content: str, layout: TextFileLayout, classes: tuple[str, ...], labels: list[int], texts: list[str]
 ) -> None:
-    source = TextCsv(train=write(tmp_path, content), test=None, layout=layout)
+    source = TextCsvSource(train=write(tmp_path, content), test=None, layout=layout)
     assert labels_and_texts(source) == (classes, labels, texts)
 
 
@@ -112,34 +112,34 @@ def test_classes_in_the_order_of_the_spec(tmp_path: Path) -> None:
     """By their names, and as names for the numbers of a file, from 0 or from 1."""
     names = ("good", "bad")
     by_name = write(tmp_path, REVIEWS)
-    assert labels_and_texts(TextCsv(train=by_name, test=None, layout=TextFileLayout(label_column=1), classes=names))[
-        1
-    ] == [
+    assert labels_and_texts(
+        TextCsvSource(train=by_name, test=None, layout=TextFileLayout(label_column=1), classes=names)
+    )[1] == [
         0,
         1,
         0,
     ]
     for first in (0, 1):
         numbered = write(tmp_path, f"{first},a\n{first + 1},b\n", f"{first}.csv")
-        assert labels_and_texts(TextCsv(train=numbered, test=None, classes=names)) == (names, [0, 1], ["a", "b"])
+        assert labels_and_texts(TextCsvSource(train=numbered, test=None, classes=names)) == (names, [0, 1], ["a", "b"])
 
 
 def test_a_test_file_has_its_own_order_of_columns_and_its_own_header(tmp_path: Path) -> None:
     train = write(tmp_path, REVIEWS)
     test = write(tmp_path, "sentiment,stars,review\nbad,1,dull\n", "test.csv")
     layout = TextFileLayout(label_column="sentiment", text_columns=("review",))
-    assert labels_and_texts(TextCsv(train=train, test=test, layout=layout), "test")[1:] == ([0], ["dull"])
+    assert labels_and_texts(TextCsvSource(train=train, test=test, layout=layout), "test")[1:] == ([0], ["dull"])
     train = write(tmp_path, "text,label\na,spam\nb,ham\n")
     for content in ("text,label\nc,ham\n", "c,ham\n"):
         test = write(tmp_path, content, "test.csv")
-        assert labels_and_texts(TextCsv(train=train, test=test), "test")[1:] == ([0], ["c"])
+        assert labels_and_texts(TextCsvSource(train=train, test=test), "test")[1:] == ([0], ["c"])
 
 
 def test_texts_are_not_taken_for_classes(tmp_path: Path) -> None:
     """Without `label_column` the first column is read, which here holds the documents."""
     lines = "".join(f"review {number},positive\n" for number in range(60))
     with pytest.raises(DataError) as caught:
-        TextCsv(train=write(tmp_path, "review,sentiment\n" + lines), test=None)
+        TextCsvSource(train=write(tmp_path, "review,sentiment\n" + lines), test=None)
     (problem,) = caught.value.problems
     assert problem.key == "data.label_column"
     assert problem.hint == "name the column of the classes; the first line is `review`, `sentiment`"
@@ -153,24 +153,24 @@ def test_line_ends_are_equal(tmp_path: Path, end: str) -> None:
     file.write_bytes(text.encode())
     assert read_text(file) == document(str(file)) == document(text) == "one\nline\n\ntwo"
     (tmp_path / "a.csv").write_bytes(f'0,"{text}"\n1,b\n'.encode())
-    source = TextCsv(train=tmp_path / "a.csv", test=None)
+    source = TextCsvSource(train=tmp_path / "a.csv", test=None)
     assert source.open("train").texts[0] == "one\nline\n\ntwo"  # type: ignore[union-attr]
 
 
 def test_numbers_as_names_and_the_index_of_pandas(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("0,1\n0,a b\n1,c\n")
-    source = TextCsv(train=tmp_path / "a.csv", test=None)
+    source = TextCsvSource(train=tmp_path / "a.csv", test=None)
     assert source.open("train").texts == ["a b", "c"] and "data.header" in source.notes[0]  # type: ignore[union-attr]
     (tmp_path / "b.csv").write_text(",label,text\n0,x,a b\n1,y,c\n")
-    source = TextCsv(train=tmp_path / "b.csv", test=None)
+    source = TextCsvSource(train=tmp_path / "b.csv", test=None)
     assert source.open("train").texts == ["a b", "c"] and "no name" in source.notes[0]  # type: ignore[union-attr]
     (tmp_path / "c.csv").write_text("label;text\nx;a\ny;b\n")
     with pytest.raises(DataError, match=r"data\.delimiter"):
-        TextCsv(train=tmp_path / "c.csv", test=None)
+        TextCsvSource(train=tmp_path / "c.csv", test=None)
     layout = TextFileLayout(form=CsvForm(";"))
-    assert TextCsv(train=tmp_path / "c.csv", test=None, layout=layout).classes == ("x", "y")
+    assert TextCsvSource(train=tmp_path / "c.csv", test=None, layout=layout).classes == ("x", "y")
 
 
 def test_classes_that_look_equal_are_one(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("label,text\nbig cat,a\nbig\u00a0cat,b\ndog\u200b,c\n", encoding="utf-8")
-    assert TextCsv(train=tmp_path / "a.csv", test=None).classes == ("big cat", "dog")
+    assert TextCsvSource(train=tmp_path / "a.csv", test=None).classes == ("big cat", "dog")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from alray.parts.sources.text_folder.source import TextFolder
+from alray.parts.sources.text_folder.source import TextFolderSource
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def reviews(tmp_path: Path) -> Path:
 
 
 def test_a_folder_per_class(reviews: Path) -> None:
-    source = TextFolder(train=reviews / "train", test=reviews / "test")
+    source = TextFolderSource(train=reviews / "train", test=reviews / "test")
     assert source.classes == ("neg", "pos")
     train, test = source.open("train"), source.open("test")
     assert train is not None
@@ -31,4 +31,4 @@ def test_a_folder_per_class(reviews: Path) -> None:
     assert train.texts[0] == "train neg 0<br />café"
     assert list(train.labels) == [0, 0, 0, 1, 1, 1]
     assert (len(test), test.texts[-1]) == (4, "test pos 1<br />café")
-    assert TextFolder(train=reviews / "train", test=None).open("test") is None
+    assert TextFolderSource(train=reviews / "train", test=None).open("test") is None

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from alray.data.dataset import open_data
-from alray.parts.sources.tiny_imagenet.source import TinyImagenet
+from alray.parts.sources.tiny_imagenet.source import TinyImagenetSource
 from tests.data import sections as spec
 
 
@@ -40,7 +40,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_the_layout(root: Path) -> None:
-    source = TinyImagenet(root=root, size=(32, 32))
+    source = TinyImagenetSource(root=root, size=(32, 32))
     assert source.classes == ("goldfish", "crane (n02)", "crane (n03)")
     train, test = source.open("train"), source.open("test")
     assert train.labels == (0, 0, 1, 1, 2, 2)
@@ -49,7 +49,7 @@ def test_the_layout(root: Path) -> None:
     sample, label = test[1]
     assert (sample.shape, sample.dtype, label) == ((3, 32, 32), torch.uint8, 2)
     (root / "words.txt").unlink()
-    assert TinyImagenet(root=root, size=None).classes == ("n01", "n02", "n03")
+    assert TinyImagenetSource(root=root, size=None).classes == ("n01", "n02", "n03")
 
 
 def test_from_a_spec_to_mini_batches(root: Path) -> None:

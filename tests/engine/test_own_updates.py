@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from alray.core.errors import SpecError
+from alray.core.run_folder.records import StepRecord, read
 
 from .conftest import Workshop
 from .test_same_bits import same
@@ -57,18 +57,20 @@ def own(workshop: Workshop) -> Workshop:
     return workshop
 
 
-@pytest.mark.parametrize("keys", [(*OWN, *FALLING), OF_TORCH], ids=["own", "torch"])
+@pytest.mark.parametrize("keys", [OWN, OF_TORCH], ids=["own", "torch"])
 def test_the_same_bits_on_two_stages_and_after_a_resume(own: Workshop, keys: tuple[str, ...]) -> None:
-    one = own.run(*keys, "pipeline.stages=1", name="one")
-    same(own.run(*keys, "pipeline.stages=2", name="two"), one)
-    own.run(*keys, "pipeline.stages=2", "run.epochs=null", "run.steps=7", name="stopped")
-    same(own.resume("run.steps=null", "run.epochs=3", name="stopped"), one)
+    length = ("run.epochs=null", "run.steps=12")
+    one = own.run(*keys, *length, "pipeline.stages=1", name="one")
+    same(own.run(*keys, *length, "pipeline.stages=2", name="two"), one)
+    own.run(*keys, "run.epochs=null", "run.steps=7", "pipeline.stages=2", name="stopped")
+    same(own.resume("run.steps=12", name="stopped"), one)
 
 
 def test_the_rates_are_those_of_the_class(own: Workshop) -> None:
-    own.run(*FALLING, name="falls")
-    lines = (own.folder / "falls" / "records.jsonl").read_text(encoding="utf-8").splitlines()
-    rates = [each["lr"] for each in map(json.loads, lines) if each["kind"] == "step"]
+    one = own.run(*FALLING, "pipeline.stages=1", name="one")
+    same(own.run(*FALLING, "pipeline.stages=2", name="two"), one)
+    records = read(own.folder / "one" / "records.jsonl")
+    rates = [each.lr for each in records if isinstance(each, StepRecord)]
     assert rates[:3] == pytest.approx([rates[0] / (1 + done / 5) ** 0.5 for done in range(3)])
 
 
