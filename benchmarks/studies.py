@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import vl_convert
 from PIL import Image
 
@@ -68,9 +69,9 @@ def keep_figure(figure: Path, folder: Path) -> None:
     """Write an SVG as a PNG of its most frequent colours, which is a tenth of its size where it has many points."""
     png = vl_convert.svg_to_png(figure.read_text(encoding="utf-8"), scale=_SCALE)
     drawn = Image.open(io.BytesIO(png)).convert("RGB")
-    colours = sorted(drawn.getcolors(drawn.width * drawn.height), reverse=True)[:_COLOURS]
+    found, counts = np.unique(np.asarray(drawn).reshape(-1, 3), axis=0, return_counts=True)
     palette = Image.new("P", (1, 1))
-    palette.putpalette([part for _, colour in colours for part in colour])
+    palette.putpalette(found[np.argsort(-counts)[:_COLOURS]].flatten().tolist())
     drawn.quantize(palette=palette, dither=Image.Dither.NONE).save(folder / f"{figure.stem}.png", optimize=True)
 
 

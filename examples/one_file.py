@@ -22,10 +22,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from alray.config.sections.data import Digits
 from alray.core.randomness.seeds import derive_seed
 from alray.data.batches import TrainBatches
 from alray.data.dataset import open_data
+from alray.parts.sources.digits.keys import Digits
 
 # --- The values of specs/quickstart.yaml ---
 

@@ -78,6 +78,8 @@ LEFT = {
     r"source .venv/bin/activate": "the shell's",
     r"export RAY_.*": "variables with which tests/cluster/test_jobs.py starts its commands",
     r"pip install 'alray\[(storage|mlflow)\]'": "installs; `test_every_extra_is_one` holds the names",
+    r"pip install ./plugins/wandb": "tests/test_plugins.py installs it, and runs its spec",
+    r"(WANDB_PROJECT=digits )?alray run plugins/wandb/spec.yaml": "the same",
     r"prometheus .*": "a server of its own; tests/engine/test_metrics.py reads what it would",
 }
 """Commands that no test runs, and why."""

@@ -26,7 +26,7 @@ CASES = {
 """By `--method`: alray's name of it, the number of mini-batches, and the numbers of processes to try."""
 COSTS = "pipeline.costs=[" + ", ".join(["{forward_s: 0.001, backward_s: 0.001, update_s: 0.001}"] * 4) + "]"
 """Given: to measure components takes longer than to train them."""
-ALLOWED = {"alray.data", "alray.core.randomness", "alray.config.sections"}
+ALLOWED = {"alray.data", "alray.core", "alray.parts"}
 
 
 @pytest.mark.parametrize("method", first_alone(CASES, first=2))

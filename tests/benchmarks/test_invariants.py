@@ -6,9 +6,9 @@ import pytest
 
 from alray.studies.table import table_of
 from benchmarks.committed import Report, reports
+from benchmarks.earlier_clock import MARK, without_the_clock
 from benchmarks.findings_page import AGAIN, BROKEN, PAGE, REPORTS, SPECS, findings
 from benchmarks.invariants import broken_by, measured_by_stage_0
-from benchmarks.redraw import MARK, redraw, without_the_clock
 
 BREAK_IT = {
     "batch_size_by_devices",
@@ -59,14 +59,6 @@ def test_what_stage_0_timed_is_on_no_page(committed: dict[str, Report]) -> None:
             assert row.figures["seconds_to_target"] is None or row.summary is None or row.summary.stages == 1
     again = {each.verdict.claim: each.verdict.figure for each in findings(SPECS, REPORTS) if each.says == AGAIN}
     assert len(again) == 4 and set(again.values()) == {"epoch_s", "training_s", "seconds_to_target"}
-
-
-def test_a_page_is_the_same_when_it_is_written_again(committed: dict[str, Report]) -> None:
-    report = committed["training_process"]
-    files = sorted(path for path in report.folder.rglob("*") if path.is_file())
-    before = {path: path.read_bytes() for path in files}
-    redraw(report)
-    assert {path: path.read_bytes() for path in sorted(report.folder.rglob("*")) if path.is_file()} == before
 
 
 def test_sleeping_layers_claim_the_order_of_work_alone(committed: dict[str, Report]) -> None:

@@ -285,7 +285,7 @@ def test_packages_are_looked_for_only_where_a_name_is_unknown(
     load_spec(own.spec, ["method=mono_forward"])
     assert not asked
     load_spec(own.spec, overrides(NAMES))
-    assert sorted(set(asked)) == ["alray.blocks", "alray.methods", "alray.sources", "alray.tasks"]
+    assert sorted(set(asked)) == ["alray.blocks", "alray.methods", "alray.sources"]
     assert "my_package" not in sys.modules  # nothing is imported to validate
 
 

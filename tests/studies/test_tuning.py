@@ -12,7 +12,7 @@ import pytest
 
 from alray.config.study.section import Asha
 from alray.core.errors import DiskFault
-from alray.runtime.runner.engines import RayEngine
+from alray.runtime.runner.engines import TrialEngine
 from alray.studies.schedulers import asha_per_point
 from alray.studies.tuning import NUMBER, TrialListener, _Watch, trial_resources
 
@@ -58,7 +58,7 @@ def test_a_trial_goes_on_in_the_group_it_was_given_or_not_at_all(load_small: Any
         return SimpleNamespace(is_whole=whole)
 
     monkeypatch.setattr("alray.runtime.graph.placement.Placement.of_trial", placement)
-    engine = RayEngine(load_small("pipeline.stages=2").spec, study=Path("studies/mine"))
+    engine = TrialEngine(load_small("pipeline.stages=2").spec, study=Path("studies/mine"))
     assert engine.room(2, 1) == (2, 1)
     whole = False  # a node was lost
     assert engine.room(2, 1) == (0, 0)

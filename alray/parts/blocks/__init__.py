@@ -1,2 +1,4 @@
-"""What the encoders of components can be. `keys.py` of a block is its section of a spec; `build` in its `block.py`
-makes the module."""
+"""What the encoders of components can be.
+
+`keys.py` of a block is its section of a spec; `build(input, **fields)` in its `block.py` makes the module.
+"""

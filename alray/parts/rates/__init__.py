@@ -1,1 +1,4 @@
-"""How the learning rate can change. `keys.py` of a schedule is its section of a spec, `rate.py` its formula."""
+"""How the learning rate can change.
+
+`keys.py` of a schedule is its section of a spec; `rate(section, at)` in its `rate.py` gives the rate at a `Moment`.
+"""

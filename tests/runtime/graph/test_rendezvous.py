@@ -46,7 +46,7 @@ def test_replicas_on_gpus_are_connected_before_the_first_mini_batch(monkeypatch:
             summed.append(tensor)
 
     monkeypatch.setattr(rendezvous, "_nccl_group", lambda *arguments: "group")
-    monkeypatch.setattr(rendezvous, "Backend", Connected)
+    monkeypatch.setattr(rendezvous, "all_reduce", lambda name: Connected)
     monkeypatch.setattr(rendezvous.torch, "zeros", lambda size, *, device: torch.device(device))
     assignment: Any = SimpleNamespace(stage=0, replica=1, plan=SimpleNamespace(replicas=2))
     group: Any = rendezvous.replica_group(torch.distributed.HashStore(), assignment, 20.0, kind=EdgeKind.NCCL)

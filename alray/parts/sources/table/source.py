@@ -50,7 +50,7 @@ _BLOCK = 65_536  # rows of a Parquet file that are read at once
 @dataclass(frozen=True)
 class Layout:
     """Where a file has its header, its classes and its numbers. None and "auto": see
-    `alray.config.sections.data.Table`.
+    `alray.parts.sources.table.keys.Table`.
 
     Attributes:
         targets: the columns of labels or targets that are numbers, (): that of `label_column`; None: labels are

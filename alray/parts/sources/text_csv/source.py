@@ -40,7 +40,7 @@ _LABEL = "label"
 @dataclass(frozen=True)
 class TextFileLayout:
     """Where a file has its header, its classes and its texts. None and "auto": see
-    `alray.config.sections.data.TextCsv`."""
+    `alray.parts.sources.text_csv.keys.TextCsv`."""
 
     header: bool | Literal["auto"] = "auto"
     label_column: Column | None = None

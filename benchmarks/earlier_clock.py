@@ -1,0 +1,41 @@
+"""The reports in docs/studies without what the clock of alray before 0.3 decided."""
+
+from __future__ import annotations
+
+from alray.config.study.points import series_label
+from alray.studies.records import TrialRecord
+from alray.studies.results import Results
+from benchmarks.committed import Report
+from benchmarks.invariants import measured_by_stage_0
+
+MARK = "**To be measured again.**"
+"""On the page of a report that lacks figures for this reason."""
+
+
+def without_the_clock(report: Report) -> tuple[Results, list[str]]:
+    """The results without the figures that were those of stage 0, and the labels of the points that lack them."""
+    records: list[TrialRecord] = []
+    short: dict[str, None] = {}
+    for record in report.results.records:
+        if measured_by_stage_0(report, record) and _has_seconds(report, record):
+            short[series_label(record.point)] = None
+            record = _silent(record, report.spec_of(record).run.evaluate_every is not None)
+        records.append(record)
+    return Results(report.loaded.study, records, report.results.trial_dir), list(short)
+
+
+def _has_seconds(report: Report, record: TrialRecord) -> bool:
+    """Whether a page shows seconds of training or a bubble that evaluations made too small."""
+    return report.loaded.study.measures == "all" or report.spec_of(record).run.evaluate_every is not None
+
+
+def _silent(record: TrialRecord, evaluates: bool) -> TrialRecord:
+    """The record without seconds of training and, if it evaluated on the way, without a bubble."""
+    summary, times, reached = record.summary, record.times, record.reached
+    if summary is not None and evaluates:
+        summary = summary.model_copy(update={"bubble": None})
+    if times is not None:
+        times = times.model_copy(update={"training_s": None, "epoch_s": None})
+    if reached is not None:
+        reached = reached.model_copy(update={"training_s": None})
+    return record.model_copy(update={"summary": summary, "times": times, "reached": reached})
