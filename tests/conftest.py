@@ -100,8 +100,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses by the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Bring the tests into the order in which they start."""
+    """Bring the tests into the order in which they start. `make test-all` alone has more than the first case of a test
+    that is marked `few`."""
+    seen: set[tuple[Path, str]] = set()
     for item in items:
+        name = (item.path, getattr(item, "originalname", item.name))
+        if item.get_closest_marker("few") is not None and item.get_closest_marker("full") is None and name in seen:
+            item.add_marker(pytest.mark.full)
+        seen.add(name)
         if _mark_of(item.path) not in ("ray", "own_ray") and RAY_FIXTURES & set(getattr(item, "fixturenames", ())):
             raise pytest.UsageError(f"{item.nodeid} uses Ray: its file wants `pytestmark = pytest.mark.ray`")
     items.sort(key=lambda item: _SOONEST.index(_mark_of(item.path)))

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import alray
 from alray.core.errors import AlrayError, Problem
 from alray.core.run_folder.records import json_schema
@@ -114,6 +116,7 @@ def test_every_module_says_what_it_is_about() -> None:
     assert [file for file, tree in trees() if not ast.get_docstring(tree)] == []
 
 
+@pytest.mark.full
 def test_no_module_and_no_class_has_a_name_that_says_nothing() -> None:
     words = {file: set(file.removesuffix(".py").replace("/", "_").split("_")) for file, _ in trees()}
     assert [file for file, parts in words.items() if parts & VAGUE] == []

@@ -117,6 +117,7 @@ def test_a_file_that_is_no_spec(refusal: Callable[..., str], content: bytes, pla
     assert message.startswith(place) and message.count("\n") == 1
 
 
+@pytest.mark.full
 def test_what_is_no_spec_is_refused_before_it_is_read(alray: Callable[..., Said], folder: Path) -> None:
     """A device has no end, a pipe waits, and PyYAML takes minutes for megabytes."""
     os.mkfifo("pipe")
@@ -225,6 +226,7 @@ def test_stages_on_gpus_where_there_are_none(refusal: Callable[..., str], monkey
     assert message.startswith("command line: resources.device: this machine has no GPU that torch can use; ")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -260,6 +262,7 @@ def test_no_compiler_is_told_before_there_is_a_run(
     assert refusal(text=text) == message
 
 
+@pytest.mark.full
 def test_a_picture_that_is_cut_off(refusal: Callable[..., str], folder: Path) -> None:
     for name in ("cat", "dog"):
         (folder / "images" / name).mkdir(parents=True)
@@ -334,6 +337,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("part", "offset", "message"),
     [
@@ -360,6 +364,7 @@ def test_a_checkpoint_with_a_flipped_byte(
     assert {file: file.read_bytes() for file in run_dir.rglob("*") if file.is_file()} == before
 
 
+@pytest.mark.few
 @pytest.mark.timeout(60)  # reading a pipe would not end
 @pytest.mark.parametrize(
     ("name", "commands"),

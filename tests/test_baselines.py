@@ -43,6 +43,7 @@ def test_synchronous_sgd_on_dogs_and_cats(
     assert all(record.all_reduce_bytes > 0 for record in stages if not record.warm_up)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("shortcut", "parameters"), [(None, 78_042), ("1x1", 78_042), ("3x3", 98_522)])
 def test_resnet8_has_as_many_parameters_as_published(shortcut: str | None, parameters: int, one_thread: None) -> None:
     """Shallue et al. 2019 have shortcuts of 1 x 1, the thesis's ResNet has 3 x 3."""

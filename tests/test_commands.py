@@ -122,6 +122,7 @@ def test_what_is_named_here_is_there() -> None:
         assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), test
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("page", PAGES)
 def test_alray_takes_every_command(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:8265")  # as the pages of clusters say
@@ -133,6 +134,7 @@ def test_alray_takes_every_command(page: str, monkeypatch: pytest.MonkeyPatch) -
                 raise AssertionError(f"{command}: {error.format_message()}") from None
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_that_the_prose_names_is_one(page: str) -> None:
     known = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -215,6 +217,7 @@ def expanded(words: list[str]) -> list[str]:
     return ["OTHER" if word == "RUN..." else word for each in found for word in each]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("page", first_alone([TUTORIAL, *(page for page in RUN if page != TUTORIAL)]))
 def test_the_commands_of_a_page_run(page: str, sandbox: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prepare(page)

@@ -123,6 +123,7 @@ def test_every_key_of_a_run_folder_is_explained(kind: type[BaseModel]) -> None:
     assert set(kind.model_fields) - named(page("run_folder.md")) == set()
 
 
+@pytest.mark.full
 def test_the_way_to_the_hash_is_the_one_that_is_taken(tmp_path: Path) -> None:
     """The program on the page gives what the run gave."""
     (program,) = re.findall(r"```python\n(.*?)```", page("run_folder.md"), re.DOTALL)
@@ -135,6 +136,7 @@ def test_the_way_to_the_hash_is_the_one_that_is_taken(tmp_path: Path) -> None:
     assert scope["sha256"] == json.loads((tmp_path / "run/summary.json").read_text())["weights_sha256"]
 
 
+@pytest.mark.full
 def test_the_python_of_the_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
@@ -175,6 +177,7 @@ def test_a_figure_has_one_definition(kind: type[BaseModel], heading: str) -> Non
     assert found is not None and found[0] == rows, "UPDATE_GOLDEN=1 pytest tests/test_docs.py writes the tables"
 
 
+@pytest.mark.full
 def test_alray_says_the_messages_of_the_page_on_trouble() -> None:
     messages = re.findall(r"^\| `([^`]+)` \|", page("troubleshooting.md"), re.M)
     assert len(messages) > 20

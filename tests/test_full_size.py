@@ -148,6 +148,7 @@ def test_these_are_all() -> None:
     assert {file.stem for file in FOLDER.glob("*.yaml")} == set(NETWORKS)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", first_alone(METHODS))
 @pytest.mark.parametrize("name", NETWORKS)
 def test_it_is_the_network_of_the_thesis(

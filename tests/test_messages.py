@@ -57,6 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("case", BAD_SPECS, ids=lambda case: case.change[:60])
 def test_a_wrong_spec_is_refused_where_it_is_wrong(case: BadSpec, folder: Path) -> None:
     problems = refused_spec(case).problems
@@ -64,6 +65,7 @@ def test_a_wrong_spec_is_refused_where_it_is_wrong(case: BadSpec, folder: Path) 
     assert all(problem.hint for problem in problems)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("case", BAD_DATA, ids=lambda case: case.place)
 def test_wrong_data_is_refused_where_it_is_wrong(case: BadData, folder: Path) -> None:
     (problem,) = refused_data(case, folder).problems

@@ -29,6 +29,7 @@ COSTS = "pipeline.costs=[" + ", ".join(["{forward_s: 0.001, backward_s: 0.001, u
 ALLOWED = {"alray.data", "alray.core", "alray.parts"}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", first_alone(CASES, first=2))
 def test_the_weights_are_those_of_alray(
     method: str,

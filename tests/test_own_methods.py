@@ -28,6 +28,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) ->
         sys.modules.pop(name, None)
 
 
+@pytest.mark.full
 def test_the_page_s_own_tests(copied: ModuleType, tmp_path: Path) -> None:
     copied.test_two_stages_train_what_one_trains(tmp_path / "stages")
     copied.test_a_resume_ends_in_the_same_weights(tmp_path / "resume")
@@ -42,6 +43,7 @@ def test_the_page_s_test_on_ray(copied: ModuleType, tmp_path: Path) -> None:
 RETURNED = '{"labels": incoming["labels"], "hint": pass_on(scores)}'
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [

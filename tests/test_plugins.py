@@ -43,6 +43,7 @@ def test_it_is_listed(installed: Path) -> None:
     ]
 
 
+@pytest.mark.full
 def test_its_spec_trains_and_a_resume_continues_its_run(installed: Path) -> None:
     for words in (("run", WANDB / "spec.yaml", "--output", "out"), ("resume", "out", "run.epochs=4")):
         done = alray(installed, *words, "--inline")

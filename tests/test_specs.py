@@ -68,6 +68,7 @@ def test_it_is_planned_and_simulated(name: str, stand_ins: Mapping[str, Override
     assert plan.predicted_step_time_s >= plan.bound_s * (1 - 1e-9)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_point_of_a_study_is_a_spec(name: str) -> None:
     study = load_study(ROOT / name)

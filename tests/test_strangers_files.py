@@ -139,6 +139,7 @@ def test_code_that_is_allowed_is_what_its_text_says(alray: Callable[..., Any]) -
     assert not list(Path().rglob("ran"))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "planted", [".lock", "checkpoints", "figures", "tensorboard", "logs", "export", "summary.json"]
 )
@@ -189,6 +190,7 @@ trial_scheduler: {kind: "python:tuners.Mine"}
 TUNED_STUDY = STUDY.partition("axes")[0] + TUNED
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("tuned", [False, True], ids=["blocks", "tuners"])
 def test_a_study_goes_on_with_the_code_it_began_with(
     alray: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tuned: bool
@@ -269,6 +271,7 @@ def test_neighbours_of_a_measurement_import_nothing_from_the_current_folder(plan
     assert not planted_modules.exists()
 
 
+@pytest.mark.full
 def test_loader_workers_import_nothing_from_the_current_folder(planted_modules: Path) -> None:
     section = Synthetic(source="synthetic", shape=(1, 4, 4), classes=3, samples=40, batch_size=10)
     data = open_data(section, seed=1, load=lambda reference: None)
@@ -322,6 +325,7 @@ def test_a_library_is_given_no_file_unasked(
     assert given == [arguments, harmless]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["x.pt2", "x.pt", "x.pth"])
 def test_files_of_weights_run_nothing(name: str, tmp_path: Path, alray: Callable[..., Any]) -> None:
     """An exported program and TorchScript are code, and so is a pickle."""

@@ -166,6 +166,15 @@ PRIVATE: dict[str, Private] = {
         used_in=("parts/blocks/lstm/unpacked.py", "runtime/probe/recurrent_operations.py"),
         why="an LSTM over padded sequences, and counting the operations of one",
     ),
+    "BatchNorm": Private(
+        "torch.nn.modules.batchnorm",
+        "_BatchNorm",
+        used_in=("models/",),
+        why="which layers normalise over the samples of a mini-batch, of any number of dimensions",
+    ),
+    "ConvNd": Private(
+        "torch.nn.modules.conv", "_ConvNd", used_in=("models/imported/layout.py",), why="convolutions of any dimensions"
+    ),
     "dynamo_config": Private(
         "torch._dynamo.config",
         parts=("recompile_limit", "accumulated_recompile_limit", "fail_on_recompile_limit_hit"),

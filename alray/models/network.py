@@ -15,6 +15,7 @@ from alray.config.sections.own_code import OwnCode
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
 from alray.config.user_code import FAULTS_OF_USER_CODE, own_problem
+from alray.core.compat import BatchNorm
 from alray.core.counting import counted
 from alray.core.errors import Problem, SpecError
 from alray.core.randomness.generators import put_back, seed_all
@@ -395,9 +396,7 @@ class Network:
             output=Shape(given.pop("s").shape[1:], output.dtype),
             draws=own or getattr(block, "draws", False) or module_draws(block),
             writes_input=incoming["s"]._version != before,
-            normalises_batches=any(
-                isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training for part in block.modules()
-            ),
+            normalises_batches=any(isinstance(part, BatchNorm) and part.training for part in block.modules()),
             pooling="none" if self._by_position else getattr(block, "pooling", "mean"),
             takes_along=along,
             gives_along={each: Shape(value.shape[1:], value.dtype) for each, value in given.items()},

@@ -13,9 +13,8 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from alray.core.compat import BatchNorm
 from alray.core.errors import PlanError
-
-_BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
 class ReplicaSums(Protocol):
@@ -37,13 +36,13 @@ def share_norms(module: nn.Module, over: ReplicaSums) -> None:
     shared: dict[nn.Module, ReplicaBatchNorm] = {}
     for parent in list(module.modules()):
         for name, child in list(parent._modules.items()):  # includes modules registered under two names
-            if isinstance(child, _BatchNorm) and not isinstance(child, ReplicaBatchNorm):
+            if isinstance(child, BatchNorm) and not isinstance(child, ReplicaBatchNorm):
                 if child not in shared:
                     shared[child] = ReplicaBatchNorm(child, over)
                 setattr(parent, name, shared[child])
 
 
-class ReplicaBatchNorm(_BatchNorm):
+class ReplicaBatchNorm(BatchNorm):
     """Normalises `[N, C, ...]` by mean and variance over the rows of all replicas; replicas may differ in N.
 
     It assumes that a loss is a mean over a replica's own samples, and that gradients of parameters are averaged over
@@ -51,12 +50,12 @@ class ReplicaBatchNorm(_BatchNorm):
     update the running statistics in the same way. In evaluation this is torch's batch normalisation.
     """
 
-    def __init__(self, norm: _BatchNorm, over: ReplicaSums) -> None:
+    def __init__(self, norm: BatchNorm, over: ReplicaSums) -> None:
         """
         Args:
             norm: the batch normalisation whose parameters, buffers and settings it takes over.
         """
-        if type(norm).forward is not _BatchNorm.forward:
+        if type(norm).forward is not BatchNorm.forward:
             raise PlanError(
                 f"the batch normalisation `{type(norm).__name__}` has a forward pass of its own, which alray cannot "
                 "compute over replicas",

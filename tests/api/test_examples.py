@@ -38,6 +38,7 @@ def test_every_script_is_tried() -> None:
     assert {file.name for file in EXAMPLES.glob("*.py")} == set(SAYS)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", SAYS)
 def test_a_script(
     name: str, beside_the_specs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -20,6 +20,7 @@ from alray.core.errors import CheckpointError, NonFiniteLoss, PlanError, Request
 from alray.core.run_folder.records import EvaluationRecord, StepRecord
 
 
+@pytest.mark.full
 def test_a_dict_a_model_and_the_command_train_the_same_weights(tiny: dict[str, Any], ended: alray.Run) -> None:
     Path("x.yaml").write_text(
         write_yaml({**tiny, "data": {**tiny["data"], "shape": [1, 4, 4]}, "optimizer": {"lr": 1e-2}}), encoding="utf-8"

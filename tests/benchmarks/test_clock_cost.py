@@ -20,6 +20,7 @@ run: {epochs: 1}
 """
 
 
+@pytest.mark.full
 def test_both_trainings_of_a_pair_do_every_mini_batch(
     tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

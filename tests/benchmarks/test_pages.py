@@ -10,6 +10,7 @@ import pytest
 from benchmarks import publish, runs
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", publish.pages(runs.RESULTS))
 def test_a_page_is_what_its_results_give(name: str) -> None:
     """Nobody edits a figure by hand."""

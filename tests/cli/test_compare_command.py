@@ -12,6 +12,7 @@ import pytest
 from alray.cli.main import execute
 
 
+@pytest.mark.full
 def test_compare_prints_tables_and_writes_a_page(alray: Callable[..., Any], ended: Path, spec: Path) -> None:
     other = Path("bp").resolve()
     assert execute(["run", str(spec), "method=backpropagation", "--inline", "--output", str(other)]) == 0
@@ -35,6 +36,7 @@ def test_compare_prints_tables_and_writes_a_page(alray: Callable[..., Any], ende
     assert "0" in twin.split()
 
 
+@pytest.mark.full
 def test_compare_says_that_runs_ended_in_the_same_weights(alray: Callable[..., Any], ended: Path, spec: Path) -> None:
     for name, override in (("barrier", "pipeline.schedule=sequential"), ("other", "optimizer.lr=0.02")):
         assert alray("run", spec, override, "--inline", "--output", name).code == 0

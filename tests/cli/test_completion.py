@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -112,6 +112,7 @@ def padded(tensors: list[torch.Tensor], length: int | None) -> list[torch.Tensor
     return [torch.nn.functional.pad(tensor, (0, length - tensor.shape[1])) for tensor in tensors]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("depth", [1, 3])
 def test_an_exported_file_of_pictures_predicts_as_the_run(
     alray: Callable[..., Any], images: Path, picture: Path, tmp_path: Path, depth: int
@@ -125,6 +126,7 @@ def test_an_exported_file_of_pictures_predicts_as_the_run(
     assert alray("predict", file, picture, "--allow-code", "--json").json["predictions"] == of_run["predictions"]
 
 
+@pytest.mark.full
 def test_an_exported_file_of_text_needs_neither_run_nor_data(
     alray: Callable[..., Any], text: Path, tmp_path: Path
 ) -> None:
@@ -143,6 +145,7 @@ def test_an_exported_file_of_text_needs_neither_run_nor_data(
     assert written[-1] == "takes samples [batch, T], mask [batch, T]"
 
 
+@pytest.mark.full
 def test_an_exported_file_prepares_a_document_as_in_training(alray: Callable[..., Any], tmp_path: Path) -> None:
     run = trained(tmp_path, TEXT, "data.text.prepare=thesis")
     given, prepared = ("The CAT<br/>, and the dogs <i>ran</i>!", "cat dogs ran")
@@ -154,6 +157,7 @@ def test_an_exported_file_prepares_a_document_as_in_training(alray: Callable[...
     assert raw == bare
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", ["backpropagation", "supervised_contrastive"])
 def test_methods_without_a_label_chain(alray: Callable[..., Any], picture: Path, tmp_path: Path, method: str) -> None:
     run = trained(tmp_path, IMAGES, f"method={method}")
@@ -195,6 +199,7 @@ def test_a_graph_of_torch_gives_the_runs_scores(
             torch.testing.assert_close(graph(*padded(rows, length)), expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("which", "length", "depth"), GRAPHS)
 def test_a_graph_of_onnx_gives_the_runs_scores(
     request: pytest.FixtureRequest, alray: Callable[..., Any], tmp_path: Path, which: str, length: int, depth: int

@@ -37,6 +37,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_a_run_and_what_is_done_with_it(alray: Callable[..., Any], spec: Path) -> None:
     run = f"run{NAME}"
     finished = alray("run", spec, "--inline", "--output", run, "--json")

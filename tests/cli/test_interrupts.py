@@ -189,6 +189,7 @@ def test_sigterm_while_ray_starts(spec: Path, command: list[str], after_s: float
     assert psutil.wait_procs(started, timeout=20)[1] == []
 
 
+@pytest.mark.full
 def test_a_reader_that_is_gone_ends_the_output_alone(spec: Path, command: list[str]) -> None:
     """As after `alray run ... 2>&1 | tee log` and Ctrl-C, which ends tee too."""
     ours, theirs = os.pipe()

@@ -432,6 +432,7 @@ TEXTS = (
 )
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_output_at_80_columns(name: str, request: pytest.FixtureRequest) -> None:
     show: Show = request.getfixturevalue(name)
@@ -458,6 +459,7 @@ def is_drawn(line: str) -> bool:
     return re.match(r"stage \d+  [.\w]|\s*\d* \||━| {9}\S", line) is not None
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("width", first_alone([7, 1, 20, 33]))
 @pytest.mark.parametrize("name", ["help_", "errors", "plan", "compare", "report", "doctor"])
 def test_narrow_terminals(name: str, width: int, request: pytest.FixtureRequest) -> None:

@@ -73,6 +73,7 @@ def test_a_table_within_80_columns(alray: Callable[..., Any], folder: Path) -> N
     assert sum("is damaged: " in line for line in lines) == 2
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("words", "names"),
     [

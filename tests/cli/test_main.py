@@ -41,6 +41,7 @@ def test_help_of_a_command_imports_neither_torch_nor_ray(python: Callable[[str],
     assert imported(python, "torch|ray|rich|numpy|jinja2", "run", "--help") == []
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "words",
     [
@@ -57,12 +58,14 @@ def test_a_missing_run_is_told_before_torch_is_imported(python: Callable[[str], 
     assert imported(python, "torch|ray", command, "nowhere", *rest, "--json") == []
 
 
+@pytest.mark.full
 def test_validate_and_schema_import_neither_torch_nor_ray(python: Callable[[str], Any], spec: Path) -> None:
     heavy = "torch|torchvision|ray|numpy|rich|pydantic"
     assert imported(python, heavy, "validate", spec.resolve()) == ["pydantic"]
     assert imported(python, heavy, "schema") == ["pydantic"]
 
 
+@pytest.mark.full
 def test_plan_imports_nothing_that_it_does_not_use(python: Callable[[str], Any], spec: Path) -> None:
     text = spec.read_text(encoding="utf-8")
     digits = "data: {source: digits, batch_size: 10}"
@@ -95,6 +98,7 @@ def test_the_first_line_of_a_run_comes_before_heavy_imports(python: Callable[[st
     assert modules.strip() == "[]"
 
 
+@pytest.mark.full
 def test_every_command_has_short_help_in_plain_words(alray: Callable[..., Any]) -> None:
     program = typer.main.get_command(app)
     assert isinstance(program, TyperGroup)
@@ -154,6 +158,7 @@ def test_a_wrong_command_line_exits_2(alray: Callable[..., Any], arguments: list
     assert set(as_json.json["errors"][0]) == {"file", "line", "key", "message", "hint"}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("arguments", "override"),
     [

@@ -92,6 +92,7 @@ def run(alray: Callable[..., Any], folder: str, *overrides: str) -> Any:
     return said.json
 
 
+@pytest.mark.full
 def test_the_same_files_in_another_place(alray: Callable[..., Any], here: Path) -> None:
     """Paths that the command line gives begin in the current folder. A resume there ends in the same bits."""
     whole = run(alray, "whole")
@@ -195,6 +196,7 @@ def test_the_files_of_an_own_class(alray: Callable[..., Any], here: Path) -> Non
     assert alray("resume", "run", "--inline", place, "--allow-change").code == 0
 
 
+@pytest.mark.full
 def test_changes_that_are_allowed(alray: Callable[..., Any], here: Path) -> None:
     """With --allow-change a run goes on with other classes and shapes if its weights fit, but not with other words."""
     run(alray, "run", "run.steps=4")

@@ -70,6 +70,7 @@ def test_a_probe_measures(alray: Callable[..., Any], spec: Path) -> None:
     assert "estimated" not in said.out
 
 
+@pytest.mark.full
 def test_a_plan_without_data_says_what_it_assumes(alray: Callable[..., Any], spec: Path) -> None:
     missing = "data={source: torchvision, dataset: CIFAR10, root: nowhere, batch_size: 10}"
     for probe in ((), ("--probe",)):

@@ -34,6 +34,7 @@ def write(path: Path, rows: list[Any]) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_rows_with_and_without_targets(alray: Callable[..., Any], trained: Path, tmp_path: Path) -> None:
     bare = write(tmp_path / "bare.csv", [("b", "a"), (0, 15), (4, 2)])
     found = alray("predict", trained, bare, "--json").json["predictions"]
@@ -44,6 +45,7 @@ def test_rows_with_and_without_targets(alray: Callable[..., Any], trained: Path,
     assert [each["values"] for each in again] == [each["values"] for each in found]
 
 
+@pytest.mark.full
 def test_what_is_no_table_is_one_error(alray: Callable[..., Any], trained: Path, tmp_path: Path) -> None:
     for content in (b"\x89PNG\r\n\x1a\n\x00", b"", b"a,b\n", b"a\n1\n"):
         (tmp_path / "x.png").write_bytes(content)

@@ -38,6 +38,7 @@ def trained_on_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.full
 def test_lines_and_files(alray: Callable[..., Any], trained_on_text: Path, tmp_path: Path) -> None:
     (tmp_path / "review.txt").write_text("A drill\nand a saw", encoding="utf-8")
     inputs = ["the Apple and a pear", str(tmp_path / "review.txt"), "", "a" * 5000, "//plum//saw"]

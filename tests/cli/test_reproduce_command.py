@@ -82,6 +82,7 @@ def test_damaged_weights_are_compared_with_nothing(alray: Callable[..., Any], co
     assert not Path("now").exists()
 
 
+@pytest.mark.full
 def test_where_two_runs_part(alray: Callable[..., Any], spec: Path) -> None:
     """The code in the run folder was changed, and the environment it names."""
     Path("scaled.py").write_text(BLOCK, encoding="utf-8")

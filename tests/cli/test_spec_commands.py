@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from PIL import Image
 
 from alray.config.loading.load import load_spec
@@ -133,6 +134,7 @@ ENTRIES = {
 }
 
 
+@pytest.mark.full
 def test_validate_deep_refuses_the_samples_that_a_run_refuses(alray: Callable[..., Any], spec: Path) -> None:
     """In the same words, because the same code reads them."""
     text = spec.read_text()

@@ -44,6 +44,7 @@ def in_this_process(folder: StudyFolder, study: Path, *numbers: int, target: flo
         run_trial(order)
 
 
+@pytest.mark.full
 def test_a_trial_in_a_used_process_is_the_run_of_its_overrides(
     alray: Callable[..., Any], study: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +116,7 @@ def test_wrong_requests_are_refused(alray: Callable[..., Any], study: Path, spec
     assert alray("study", study, "--output", "full", "--dry-run").code == 0
 
 
+@pytest.mark.full
 def test_trials_are_results_whether_they_succeed_or_fail(
     alray: Callable[..., Any], study: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +173,7 @@ def test_a_resume_runs_what_has_not_ended_of_the_same_study(
     assert "the specs of the trials are no longer those that the study began with, at 2 of 2 points" in said.err
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", ["random", "optuna"])
 def test_an_edited_base_is_refused_with_what_has_changed(
     alray: Callable[..., Any], study: Path, one_thread: None, kind: str

@@ -62,6 +62,7 @@ def test_too_little_address_space(spec: Path, command: list[str]) -> None:
     assert not Path("out").exists()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("flag", "limit", "lacks"),
     [
@@ -89,6 +90,7 @@ def test_file_descriptors_that_run_out_in_mid_run(spec: Path, command: list[str]
     assert "allow more, such as" in done.stderr
 
 
+@pytest.mark.full
 def test_a_disk_that_takes_no_output(spec: Path, command: list[str]) -> None:
     """The run comes to its end. The exit code says that what it told was lost."""
     with Path("/dev/full").open("w") as full:
@@ -171,6 +173,7 @@ def test_a_run_folder_that_is_deleted(spec: Path, command: list[str], engine: li
     assert not Path("out").exists()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(bool(UNPRIVILEGED) and shutil.which("setpriv") is None, reason="root may write everywhere")
 def test_a_run_folder_that_becomes_read_only(spec: Path, command: list[str]) -> None:
     process = running([*UNPRIVILEGED, *command], spec, *LONG, "--inline")
@@ -186,6 +189,7 @@ def test_a_run_folder_that_becomes_read_only(spec: Path, command: list[str]) -> 
     assert problem["message"] == "the run folder can no longer be written: Permission denied"
 
 
+@pytest.mark.full
 def test_a_closed_standard_output_is_no_reason_not_to_run(spec: Path, command: list[str]) -> None:
     words = [*command, "run", str(spec), "--inline", "run.steps=1", "--output", "out"]
     done = subprocess.run(
@@ -202,6 +206,7 @@ def test_a_current_folder_that_was_deleted(spec: Path, command: list[str]) -> No
     assert done.returncode == 2 and the_problem(done)["message"] == "the current folder was deleted"
 
 
+@pytest.mark.full
 def test_a_limit_on_the_size_of_files(spec: Path, command: list[str]) -> None:
     done = under(command, "-f", 8, "run", spec, "--inline", "run.steps=1", "--output", "out", "--json")
     problem = the_problem(done)

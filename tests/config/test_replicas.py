@@ -106,6 +106,7 @@ replicas:
 """
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "text",
     [

@@ -52,6 +52,7 @@ def check() -> Callable[[str], None]:
     return lambda text: validator.validate(read_yaml(text, "x.yaml")[0])
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_an_editor_takes_the_committed_specs(check: Callable[[str], None], file: Path) -> None:
     check(file.read_text(encoding="utf-8"))

@@ -77,6 +77,7 @@ def test_workers_do_not_change_the_bits(image_folder: Path) -> None:
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.full
 def test_closing_ends_the_workers_and_they_ignore_ctrl_c() -> None:
     data = synthetic()
     batches = TrainBatches(data, seed=1, start_step=0, end_step=50, workers=2)
@@ -113,6 +114,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 def test_a_worker_whose_reader_was_killed_says_nothing_of_their_connection(tmp_path: Path) -> None:
     (tmp_path / "left.py").write_text(LEFT)
     reader = subprocess.Popen([sys.executable, tmp_path / "left.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -256,6 +258,7 @@ def test_a_gpu_copies_by_itself() -> None:
     assert list(tensors) == ["s", "mask", "labels"] and tensors["s"].dtype == torch.float64
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("ahead", [0, 2], ids=["starting", "reading"])
 def test_a_stopped_worker_is_ended(monkeypatch: pytest.MonkeyPatch, ahead: int) -> None:
     """What it has prepared cannot be read either: it would hand over the memory, and waiting for that never ends."""
@@ -272,6 +275,7 @@ def test_a_stopped_worker_is_ended(monkeypatch: pytest.MonkeyPatch, ahead: int) 
     assert caught.value.problems[0].key == "data.workers"
 
 
+@pytest.mark.full
 def test_a_worker_that_is_stopped_for_a_moment_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches_module, "StoppedWatch", partial(StoppedWatch, after_s=60.0))
     data = synthetic()

@@ -200,6 +200,7 @@ def images(path: Path, **keys: Any) -> Dataset:
     return open_data(spec.HuggingFaceImages(**{**section, **keys}), seed=0, load=lambda reference: None)
 
 
+@pytest.mark.full
 def test_images(tmp_path: Path) -> None:
     rows = [(png(0), "cat"), (png(255, (9, 9)), "dog"), (png(51), "dog")]
     folder = pictures(tmp_path / "set", {"train": rows, "validation": rows[:1], "test": rows[1:]})

@@ -69,6 +69,7 @@ def test_the_share_has_the_moments_of_its_distribution(alpha) -> None:
     assert numpy.std(drawn) == pytest.approx(deviation, rel=0.05)
 
 
+@pytest.mark.full
 def test_any_start_and_any_number_of_workers_give_the_same_mini_batches() -> None:
     data = synthetic(mixup=0.4, cutmix=1.0)
     whole = batches(data)

@@ -105,6 +105,7 @@ def states() -> tuple[bytes, list[int], tuple[Any, ...]]:
     return of_torch, numpy.random.get_state()[1].tolist(), random.getstate()
 
 
+@pytest.mark.full
 def test_what_a_source_draws_depends_on_seed_epoch_and_position_only(own_module: Callable[[str], None]) -> None:
     """In three generators, in every run, with any number of workers, from any step; all stay as they were."""
     own_module(DRAWN)

@@ -51,6 +51,7 @@ def test_a_run_that_stops_between_two_updates_is_resumed_in_the_same_bits(worksh
     same(workshop.resume("run.epochs=3", "pipeline.partition=[1,3]"), gathered)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "method",
     [

@@ -73,6 +73,7 @@ def test_the_same_bits(workshop: Workshop, schedule: str, layout: str) -> None:
     same(workshop.run(*overrides, ON, name="again"), workshop.run(*overrides))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("block", ["Spectral", "Counting"])
 def test_buffers_that_change_the_output(workshop: Workshop, block: str) -> None:
     """A second forward begins with the buffers that the first one began with, and leaves them alone."""
@@ -90,6 +91,7 @@ def test_a_gradient_over_a_skip_connection(workshop: Workshop) -> None:
     same(workshop.run(*overrides, ON, name="again"), workshop.run(*overrides))
 
 
+@pytest.mark.full
 def test_between_processes(workshop: Workshop, processes) -> None:
     """C is measured as computing, and a second forward sends nothing."""
     overrides = (*PIPELINE, "pipeline.partition=[1,2,1]", "pipeline.schedule=1f1b")

@@ -39,6 +39,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(run.summary.run_dir)
 
 
+@pytest.mark.full
 def test_the_best_weights_are_kept_and_can_be_used(unbroken: Path) -> None:
     """The checkpoint is of exactly the weights that were evaluated."""
     records = evaluations(unbroken)
@@ -88,6 +89,7 @@ def test_without_checkpoints_the_best_is_not_kept_and_that_is_said(workshop, unb
 PATIENT = (*OFTEN, "run.epochs=20", "run.stop_at={patience: 8}")
 
 
+@pytest.mark.full
 def test_patience_ends_a_run_at_the_same_mini_batch_after_an_interruption(workshop, unbroken, stopping) -> None:
     whole = workshop.run(*PATIENT, name="whole")
     records = evaluations(workshop.folder / "whole")

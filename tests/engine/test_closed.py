@@ -93,6 +93,7 @@ def refused(url: str) -> int:
     return caught.value.code
 
 
+@pytest.mark.full
 def test_others_are_refused_and_a_killed_command_leaves_nothing(workshop: Workshop, own_ray: None) -> None:
     words = ["run", str(workshop.spec), *LONG, "pipeline.stages=1", "replicas.count=2", "data.workers=1"]
     words += ["--watch", "--output", "run"]

@@ -149,6 +149,7 @@ class Trial:
     stage: int = 0
 
 
+@pytest.mark.full
 def test_a_node_that_goes_before_it_is_asked(cluster, local_ray, monkeypatch, tmp_path) -> None:
     """Between the list of the nodes and the question, in whatever asks nodes."""
     other = cluster.add_node(num_cpus=1)

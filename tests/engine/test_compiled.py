@@ -39,6 +39,7 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         require_compiler()
 
 
+@pytest.mark.full
 @with_a_compiler
 def test_each_size_is_compiled_by_itself() -> None:
     """Two layers of one class and two sizes of a batch are four graphs, none of them for any size."""

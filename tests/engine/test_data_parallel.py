@@ -35,6 +35,7 @@ def test_equals_one_process_and_goes_on(replicated, processes, setting) -> None:
     assert run.summary.accuracy == one.summary.accuracy
 
 
+@pytest.mark.full
 def test_with_statistics_over_all_replicas(replicated, processes) -> None:
     replicated.spec.write_text(NORMALISED)
     one = replicated.run(*ADAM[0], *BP, name="one")
@@ -42,6 +43,7 @@ def test_with_statistics_over_all_replicas(replicated, processes) -> None:
     assert distance(run, one) <= ADAM[1]
 
 
+@pytest.mark.full
 def test_a_parameter_without_a_gradient_stays(replicated, processes) -> None:
     (replicated.folder / "own.py").write_text(OWN)
     one = replicated.run(*ADAM[0], *BP, *DRAWN, name="one")
@@ -49,6 +51,7 @@ def test_a_parameter_without_a_gradient_stays(replicated, processes) -> None:
     assert distance(run, one) <= ADAM[1]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("kind", "least", "most"),
     [("fp16", 0.5, 0.5), ("bf16", 0.5, 0.5), ("{kind: powersgd, rank: 1, start_iteration: 3}", 0.3, 0.8)],

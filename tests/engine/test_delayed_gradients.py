@@ -101,6 +101,7 @@ def plain_loop(workshop: Workshop, optimizer: str, look_ahead: float, micro_batc
     return now
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("look_ahead", [0.0, 0.7])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_the_weights_are_those_of_a_plain_loop(late: Workshop, optimizer: str, look_ahead: float) -> None:
@@ -130,6 +131,7 @@ def one_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backpropagation, "keeping_versions", nullcontext)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("fault", [wrong_version, one_version])
 def test_another_version_is_found(
     late: Workshop, monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None]
@@ -140,6 +142,7 @@ def test_another_version_is_found(
     assert run.error is not None or run.summary.weights_sha256 != expected
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("keys", [(), AHEAD], ids=["plain", "ahead"])
 def test_cuts_and_stops_leave_the_weights_alone(late: Workshop, processes: None, keys: tuple[str, ...]) -> None:
     """Evaluations and checkpoints flush the pipeline; a stopped run goes on elsewhere with both versions."""
@@ -207,6 +210,7 @@ WAYS: dict[str, tuple[str, ...]] = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_of_training_has_the_same_bits_on_any_stages(late: Workshop, processes: None, way: str) -> None:
     """On one stage no mini-batch is under way while another one begins."""

@@ -33,6 +33,7 @@ def test_a_sample_leaves_at_the_first_depth_that_is_sure_enough() -> None:
     assert [answers.accuracy(answers.all_at(route)) for route in range(3)] == pytest.approx([2 / 3, 2 / 3, 2 / 3])
 
 
+@pytest.mark.full
 def test_a_trial_keeps_the_exits_of_its_network_and_no_weights(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(SMALL, encoding="utf-8")
     (tmp_path / "study.yaml").write_text(STUDY, encoding="utf-8")

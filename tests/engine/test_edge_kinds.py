@@ -50,6 +50,7 @@ def queued(workshop: Workshop) -> dict[int, set[int | None]]:
     return found
 
 
+@pytest.mark.full
 def test_local_losses(workshop: Workshop, reference, shared: set[str]) -> None:
     same(workshop.run("pipeline.partition=[1,2,1]", inline=False), reference)
     assert shared == {"0->1", "1->0"}
@@ -58,6 +59,7 @@ def test_local_losses(workshop: Workshop, reference, shared: set[str]) -> None:
     assert all(number is not None and 0 <= number <= 4 + 1 for stage in (1, 2) for number in waiting[stage])
 
 
+@pytest.mark.full
 def test_a_pipeline_of_backpropagation(workshop: Workshop, shared: set[str], server: str) -> None:
     """Its activations and gradients are ordered by torch; one of its edges goes over torch's process group."""
     overrides = ("pipeline.partition=[1,2,1]", *PIPELINE)

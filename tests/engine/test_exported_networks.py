@@ -209,12 +209,14 @@ def own_picture_class(tmp_path: Path, method: str, *overrides: str) -> tuple[Tra
     return network, require_its_class(network, workshop, own_class(workshop, "ResNet"), alone=alone)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", first_alone(METHODS, first=10))
 def test_a_class_of_ones_own(tmp_path: Path, one_thread: None, method: str) -> None:
     network, plain = own_picture_class(tmp_path, method)
     require_same(network, tmp_path, plain, ())
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", first_alone(METHODS, first=2))
 def test_a_model_of_torchvision(tmp_path: Path, one_thread: None, method: str) -> None:
     workshop = pictures_in(tmp_path)
@@ -223,6 +225,7 @@ def test_a_model_of_torchvision(tmp_path: Path, one_thread: None, method: str) -
     require_same(network, tmp_path, plain, ())
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", first_alone(["solo", "dgl", "al", "bp"], first=2))
 def test_a_gpt_of_ones_own(tmp_path: Path, one_thread: None, method: str) -> None:
     """Its last layer and that of a readout have one shape, and are not the same."""
@@ -233,12 +236,14 @@ def test_a_gpt_of_ones_own(tmp_path: Path, one_thread: None, method: str) -> Non
     require_same(network, tmp_path, plain, ())
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("what", MORE)
 def test_other_runs(tmp_path: Path, one_thread: None, what: str) -> None:
     network, plain = own_picture_class(tmp_path, "dgl", *MORE[what])
     require_same(network, tmp_path, plain, ())
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", ["decoupled_greedy", "backpropagation"])
 def test_a_regression_comes_with_its_units_and_a_weight_with_all_its_names(
     tmp_path: Path, one_thread: None, method: str
@@ -257,12 +262,14 @@ def test_a_regression_comes_with_its_units_and_a_weight_with_all_its_names(
     require_same(network, tmp_path, plain, ("torch_export",))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", first_alone([*OF_BLOCKS, *METHODS], first=2))
 def test_a_network_of_blocks(tmp_path: Path, one_thread: None, method: str) -> None:
     network = trained(pictures_in(tmp_path), BLOCKS, f"method={(METHODS | OF_BLOCKS)[method]}")
     require_same(network, tmp_path, None, ("torch_export",))
 
 
+@pytest.mark.full
 def test_an_exported_file_is_one_of_initial_weights(tmp_path: Path, one_thread: None) -> None:
     """The readouts in it are those of another method."""
     _, plain = own_picture_class(tmp_path, "al")
@@ -274,6 +281,7 @@ def test_an_exported_file_is_one_of_initial_weights(tmp_path: Path, one_thread: 
     torch.testing.assert_close(weights["layer2.conv1.weight"], plain.model.layer2.conv1.weight.detach())
 
 
+@pytest.mark.full
 def test_the_command_says_what_the_class_is(
     tmp_path: Path, one_thread: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

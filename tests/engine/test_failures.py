@@ -14,6 +14,7 @@ from .conftest import Watching
 from .test_same_bits import same
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("inline", [True, False])
 def test_non_finite_loss(workshop, processes, inline) -> None:
     run = workshop.run(
@@ -30,6 +31,7 @@ def test_non_finite_loss(workshop, processes, inline) -> None:
     assert len(run.summary.failures) == 1, "the same bits would fail again: there is nothing to try anew"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("inline", [True, False])
 def test_own_code_that_raises(workshop, processes, inline) -> None:
     (workshop.folder / "bad.py").write_text(
@@ -56,6 +58,7 @@ def test_own_code_that_raises(workshop, processes, inline) -> None:
     assert "call 100" in "".join(path.read_text() for path in log.parent.iterdir())
 
 
+@pytest.mark.full
 def test_a_loader_worker_that_is_killed(workshop, reference) -> None:
     """The machine may have killed it, for memory say: the run continues from its last checkpoint."""
     killed = []

@@ -105,6 +105,7 @@ def imported(workshop: Workshop) -> Workshop:
     return workshop
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", first_alone(METHODS))
 def test_the_same_bits_on_more_stages_and_resumed(imported: Workshop, method: str) -> None:
     one = imported.run(f"method={method}", name="one")
@@ -125,6 +126,7 @@ def test_the_same_bits_on_ray(imported: Workshop, local_ray: None) -> None:
 FROZEN = "model.freeze=[stem, norm, pairs.0]"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", first_alone(["backpropagation", *METHODS, "supervised_contrastive"]))
 def test_frozen_parts_keep_their_weights_on_any_stages(imported: Workshop, method: str) -> None:
     one = imported.run(f"method={method}", FROZEN, name="one")
@@ -150,6 +152,7 @@ def test_a_pipeline_with_a_frozen_stage_on_ray(imported: Workshop, local_ray: No
     same(imported.run(*overrides, inline=False, name="ray"), inline)
 
 
+@pytest.mark.full
 def test_frozen_parts_with_replicas(imported: Workshop) -> None:
     overrides = ("method=decoupled_greedy", FROZEN, "replicas.count=2")
     one = imported.run(*overrides, name="one")
@@ -226,6 +229,7 @@ def bend(imported: Workshop) -> None:
     imported.spec.write_text(SPEC.replace("width: 6, ", ""))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("schedule", first_alone(["1f1b", *(each for each in PIPELINES if each != "1f1b")]))
 def test_a_pipeline_cut_where_several_tensors_are_needed(imported: Workshop, local_ray: None, schedule: str) -> None:
     bend(imported)
@@ -276,6 +280,7 @@ class Noise(nn.Module):
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", first_alone(["backpropagation", *METHODS]))
 def test_buffers_come_from_the_weights_and_from_checkpoints(imported: Workshop, method: str) -> None:
     (imported.folder / "own_nets.py").write_text(SCALED)
@@ -325,6 +330,7 @@ class Net(nn.Module):
 """
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("method", "output"), [("decoupled_greedy", (6, 8, 8)), ("backpropagation", (6,))])
 def test_readouts_get_maps_that_the_model_has_not_pooled(
     imported: Workshop, method: str, output: tuple[int, ...]

@@ -263,6 +263,7 @@ class PlainSolo(Plain):
 PLAIN = {"bp": PlainBackpropagation, "dgl": Plain, "al": PlainAssociated, "solo": PlainSolo}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", METHODS)
 def test_plain_pytorch_gives_the_same_weights(folder, whole, method) -> None:
     spec = load_spec(folder / "tiny.yaml", METHODS[method]).spec
@@ -347,6 +348,7 @@ def test_bits_do_not_depend_on_the_partition(gpt, whole, method, partition, sche
     same(gpt.run(*METHODS[method], *keys), whole[method])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", first_alone(["solo", "dgl", "al"]))
 def test_a_resume_on_other_stages_ends_in_the_same_bits(gpt, whole, method) -> None:
     gpt.run(*METHODS[method], "run.steps=7", "pipeline.stages=4")
@@ -378,6 +380,7 @@ def test_stages_may_wait_for_every_copy(gpt, server, copied_always) -> None:
             same(run, copied_always)
 
 
+@pytest.mark.full
 def test_replicas_of_stages_copy_the_same(gpt, processes) -> None:
     keys = (*METHODS["solo"], "replicas.count=2", "run.steps=9")
     alone = gpt.run(*keys, "pipeline.stages=1")
@@ -499,6 +502,7 @@ def test_a_prediction_is_the_next_token(folder, whole) -> None:
     assert prediction.token == made.text and 0 < prediction.score <= 1
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", ["dgl", "al", "solo"])
 def test_an_exported_route_writes_the_same_text(folder, whole, capsys, method) -> None:
     trained = TrainedNetwork(folder / method, allow_code=False)
@@ -515,6 +519,7 @@ def test_an_exported_route_writes_the_same_text(folder, whole, capsys, method) -
         generate(route, "def ", depth=1, **asked)
 
 
+@pytest.mark.full
 def test_a_graph_takes_windows_of_any_length(folder, whole) -> None:
     trained = TrainedNetwork(folder / "dgl", allow_code=False)
     export_route(trained, 2, "torch_export", folder / "route.pt2")
@@ -558,6 +563,7 @@ def test_a_model_for_gpus_is_planned_at_its_size_without_its_text(name, paramete
 SAMPLED = "method={kind: associated_learning, label_dim: 5, sampled_tokens: 20}"
 
 
+@pytest.mark.full
 def test_sampled_tokens_give_the_same_bits_on_any_stages_and_resumed(gpt, whole) -> None:
     one = gpt.run(SAMPLED, "pipeline.stages=1", name="one")
     assert one.summary.weights_sha256 != whole["al"].summary.weights_sha256
@@ -567,6 +573,7 @@ def test_sampled_tokens_give_the_same_bits_on_any_stages_and_resumed(gpt, whole)
     assert two.summary.measured.test == pytest.approx(one.summary.measured.test, rel=1e-5)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", ["dgl", "solo"])
 def test_an_evaluation_sends_a_number_for_each_position_and_depth(gpt, whole, processes, method) -> None:
     run = gpt.run(*METHODS[method], "pipeline.stages=2", inline=False)

@@ -31,6 +31,7 @@ ONE = "pipeline={stages: 1}"
 OF_MODEL = (ONE, "method=backpropagation", "model={from: 'python:own_blocks.%s'%s}")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("overrides", "key"),
     [
@@ -67,6 +68,7 @@ def test_the_rest_of_a_window_is_told(workshop: Workshop) -> None:
     assert not [note for note in whole.notes if "make no update" in note]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("overrides", "learns"),
     [

@@ -75,6 +75,7 @@ OF_ALL = [
 """Every layout by one method; the others share its stages, and have one of them in `make test`."""
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("kind", "partition", "schedule", "in_flight"), OF_ALL)
 def test_the_same_bits(workshop, reference_by, kind, partition, schedule, in_flight) -> None:
     run = workshop.run(
@@ -93,18 +94,21 @@ def test_the_same_bits_between_processes(workshop, reference_by, processes, kind
     same(workshop.run(*by(kind), f"pipeline.partition={partition}", inline=False), reference_by(kind))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", SOME)
 def test_the_same_bits_in_turns_on_two_stages(workshop, reference_by, kind) -> None:
     run = workshop.run(*by(kind), "pipeline.partition=[1,1,1,1]", "pipeline.virtual_stages=2")
     same(run, reference_by(kind))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", SOME)
 def test_a_resumed_run_on_other_stages(workshop, reference_by, kind) -> None:
     workshop.run(*by(kind), "pipeline.partition=[2,2]", "run.epochs=1")
     same(workshop.resume("run.epochs=3", "pipeline.partition=[1,1,2]"), reference_by(kind))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", SOME)
 def test_accuracies_and_exports_of_every_depth(workshop, one_thread, kind) -> None:
     finished = workshop.run(*by(kind), "pipeline.partition=[1,3]", "run.epochs=1")

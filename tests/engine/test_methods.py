@@ -40,6 +40,7 @@ def contrastive(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return workshop.run(SCPL, KEEP, "pipeline.schedule=sequential", "pipeline.stages=1")
 
 
+@pytest.mark.full
 def test_a_resumed_run_on_other_stages(workshop, contrastive) -> None:
     workshop.run(SCPL, KEEP, "pipeline.partition=[2,2]", "run.epochs=1")
     same(workshop.resume("run.epochs=3", "pipeline.partition=[1,1,2]"), contrastive)
@@ -72,6 +73,7 @@ def test_what_a_run_leaves_behind(workshop) -> None:
         evaluate_run(folder, depth=2, allow_code=True)
 
 
+@pytest.mark.full
 def test_digits_are_learned(tmp_path) -> None:
     spec = tmp_path / "digits.yaml"
     spec.write_text(DIGITS)

@@ -63,6 +63,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finished]:
     return {name: workshop.run(*method, "pipeline.stages=1", name=name) for name, method in METHODS.items()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", first_alone(METHODS))
 def test_two_stages_and_a_resume_on_one_give_the_same_bits(mixed, whole, processes, method) -> None:
     mixed.run(*METHODS[method], "pipeline.stages=2", "run.epochs=1", "data.workers=1", inline=False)

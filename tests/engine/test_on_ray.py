@@ -155,6 +155,7 @@ def test_killed_and_stopped(workshop, longer_reference, local_ray, victims, monk
     same(struck(workshop, victims, "[2,2]", strikes), longer_reference)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(240)
 def test_a_stage_without_a_flush_is_killed(workshop, local_ray, victims) -> None:
     """While two mini-batches are under way; the checkpoint has both versions of the weights."""
@@ -235,6 +236,7 @@ def test_a_replica_is_killed(replicated, local_ray, victims) -> None:
     assert run.summary.weights_sha256 == inline.summary.weights_sha256
 
 
+@pytest.mark.full
 @pytest.mark.timeout(180)
 def test_by_ray_train(replicated, local_ray, monkeypatch) -> None:
     """The run folder is as any other, and nothing of Ray Train is left."""

@@ -154,6 +154,7 @@ def test_backpropagation_draws_the_same_in_every_run_and_after_a_resume(drawing:
     same(drawing.resume("run.epochs=2", name="again"), whole)
 
 
+@pytest.mark.full
 def test_a_pipeline_draws_the_same_in_every_run(drawing: Workshop, processes: None) -> None:
     """Also where torch splits the backward pass in two."""
     method = ("method={kind: backpropagation}", "pipeline.schedule=zero_bubble", "pipeline.partition=[2,2]")
@@ -209,6 +210,7 @@ BP = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept")
 PIPELINES = [(*BP, f"pipeline.schedule={name}", "pipeline.partition=[2,2]") for name in ("1f1b", "zero_bubble")]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("block", "overrides", "inline"),
     [

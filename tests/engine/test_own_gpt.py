@@ -76,6 +76,7 @@ def own(tmp_path: Path) -> Workshop:
     return workshop
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", first_alone(["dgl", "al", "solo"]))
 def test_the_same_bits_on_any_stages_and_resumed(own: Workshop, method: str) -> None:
     one = own.run(*METHODS[method], name="one")
@@ -84,6 +85,7 @@ def test_the_same_bits_on_any_stages_and_resumed(own: Workshop, method: str) -> 
     same(own.resume("run.steps=20", "pipeline.stages=2", name="stopped"), one)
 
 
+@pytest.mark.full
 def test_a_pipeline_of_backpropagation_is_plain_torch_and_goes_back(own: Workshop, one_thread: None) -> None:
     own.run("pipeline.schedule=1f1b", "pipeline.stages=2", "pipeline.micro_batches=2")
     spec = load_spec(own.spec).spec
@@ -114,6 +116,7 @@ def test_a_pipeline_of_backpropagation_is_plain_torch_and_goes_back(own: Worksho
     assert generate(route, "def ", **asked).text == generate(trained, "def ", **asked).text
 
 
+@pytest.mark.full
 def test_a_layer_that_sees_later_positions_is_refused(own: Workshop) -> None:
     code = own.folder / "own_gpt.py"
     code.write_text(code.read_text().replace("is_causal=True", "is_causal=False"))
@@ -121,6 +124,7 @@ def test_a_layer_that_sees_later_positions_is_refused(own: Workshop) -> None:
         own.run("pipeline.costs=null")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

@@ -52,6 +52,7 @@ def own(workshop: Workshop) -> Workshop:
     return workshop
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", first_alone([METHOD.replace("OneHot", "Hinted"), METHOD]), ids=["Hinted", "OneHot"])
 def test_the_same_bits_on_two_stages_as_on_one_and_after_a_resume(own: Workshop, method: str) -> None:
     one = own.run(method, "pipeline.stages=1", "pipeline.schedule=sequential", name="one")

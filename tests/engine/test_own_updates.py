@@ -57,6 +57,7 @@ def own(workshop: Workshop) -> Workshop:
     return workshop
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("keys", [OWN, OF_TORCH], ids=["own", "torch"])
 def test_the_same_bits_on_two_stages_and_after_a_resume(own: Workshop, keys: tuple[str, ...]) -> None:
     length = ("run.epochs=null", "run.steps=12")

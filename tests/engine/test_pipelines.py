@@ -245,6 +245,7 @@ run: {steps: 5, evaluate_every: null}
 """
 
 
+@pytest.mark.full
 def test_gradients_of_text_take_what_the_plan_says(pipeline, processes) -> None:
     """The mask of the words goes up only."""
     (pipeline.folder / "documents.py").write_text(DOCUMENTS)
@@ -261,6 +262,7 @@ def test_gradients_of_text_take_what_the_plan_says(pipeline, processes) -> None:
     assert sent[1] - sent[0] == 5 * 4 * packed_bytes([planned["1->0"] // 4])
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["1f1b", "zero_bubble"])
 def test_states_travel_with_their_gradients(pipeline, name) -> None:
     """A recurrent component gives the next one three tensors, and takes three gradients."""
@@ -296,6 +298,7 @@ class Placed(nn.Module):
 """
 
 
+@pytest.mark.full
 def test_a_gradient_does_not_lie_in_the_buffer_of_a_message(pipeline, processes) -> None:
     (pipeline.folder / "placed.py").write_text(POSITIONS)
     made = ["optimizer={kind: sgd, lr: 0.1}", "model.components.1={block: 'python:placed.Placed', samples: 4}"]
@@ -308,6 +311,7 @@ def test_a_gradient_does_not_lie_in_the_buffer_of_a_message(pipeline, processes)
         assert run.summary.weights_sha256 == alone.summary.weights_sha256
 
 
+@pytest.mark.full
 def test_resumed_on_other_stages(pipeline, processes) -> None:
     """A run on two stages has four micro-batches, and keeps them."""
     overrides = [*OPTIMIZERS["sgd"][0], "model.components.3.dropout=0.4"]
@@ -335,6 +339,7 @@ def test_resumed_with_other_micro_batches(pipeline) -> None:
     assert any("will not be those of an unbroken run" in note for note in watching.notes)
 
 
+@pytest.mark.full
 def test_faults_are_named(pipeline, processes) -> None:
     run = pipeline.run("optimizer={kind: sgd, lr: 3e38}", *schedule("1f1b", 2), inline=False, name="infinite")
     assert isinstance(run.error, NonFiniteLoss)

@@ -86,6 +86,7 @@ def plan_of(run: Finished) -> Plan:
     return Plan.from_json(json.loads((Path(run.summary.run_dir) / "plan.json").read_text()))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("schedule", "stages"), LAYOUTS)
 def test_in_one_process(placed, one_device, schedule, stages) -> None:
     run = placed.run(*on(schedule, stages))
@@ -95,6 +96,7 @@ def test_in_one_process(placed, one_device, schedule, stages) -> None:
     assert set(run.summary.bytes_sent) == neighbours == {edge.edge for edge in plan_of(run).edges}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("schedule", "stages"), LAYOUTS)
 def test_between_processes(placed, one_device, processes, schedule, stages) -> None:
     """The stages compute what the plan draws, in this order."""
@@ -133,6 +135,7 @@ def test_fewer_micro_batches_than_the_v_is_long(placed) -> None:
     same(placed.run(*on("zb_v", 3, 2)), reference)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("content", [MINE, BACKWARDS])
 def test_another_order_of_the_sums_is_the_users_own(placed, one_device, content) -> None:
     """The list says in which order gradients are added up, so the last bits are its own, and a resume tells it."""

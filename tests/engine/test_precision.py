@@ -12,6 +12,7 @@ BF16 = "run.precision=bf16"
 PIPELINE = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept", "pipeline.micro_batches=4")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", first_alone(["vgg", "lstm", "transformer"]))
 def test_the_same_bits_on_every_partition(workshop: Workshop, family: str) -> None:
     workshop = of_family(workshop, family)
@@ -22,6 +23,7 @@ def test_the_same_bits_on_every_partition(workshop: Workshop, family: str) -> No
     assert full.summary.weights_sha256 != one.summary.weights_sha256
 
 
+@pytest.mark.full
 def test_a_pipeline_of_backpropagation_and_its_evaluation_later(workshop: Workshop, processes) -> None:
     """The pipeline in processes, its gradients added up in one process, and its checkpoint evaluated."""
     run = workshop.run(*PIPELINE, BF16, "pipeline.partition=[1,3]", "pipeline.schedule=1f1b", inline=False)

@@ -56,6 +56,7 @@ def test_inline_a_trace_holds_all_stages_and_the_bits_are_the_same(profiled, ref
     assert len(list((Path(run.summary.run_dir) / "profile").iterdir())) == 1
 
 
+@pytest.mark.full
 def test_a_pipeline_of_backpropagation_is_followed_back_for_every_micro_batch(profiled, processes) -> None:
     choice = ("method=backpropagation", "pipeline.schedule=1f1b", "pipeline.partition=[2,2]")
     cut = ("pipeline.micro_batches=2", "pipeline.micro_batch_norm=accept", "run.epochs=1")

@@ -179,6 +179,7 @@ def test_every_number_of_replicas_equals_one_process(replicated, one_process, na
         assert distance(run, one) <= SGD[1], count
 
 
+@pytest.mark.full
 def test_every_partition_gives_the_same_bits(replicated) -> None:
     reference = replicated.run(*SGD[0], *replicas(2), name="reference")
     for number, partition in enumerate(([1, 2], [2, 1], [1, 1, 1])):
@@ -187,6 +188,7 @@ def test_every_partition_gives_the_same_bits(replicated) -> None:
         assert run.summary.accuracy_per_depth == reference.summary.accuracy_per_depth
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "kind", first_alone(["{kind: powersgd, rank: 2}", "fp16", "bf16", "qsgd", "{kind: top_k, fraction: 0.2}"])
 )
@@ -317,6 +319,7 @@ def test_a_parameter_without_a_gradient_stays(replicated) -> None:
     assert distance(replicated.run(*ADAM[0], *DRAWN, *BP, *replicas(2)), one) <= ADAM[1]
 
 
+@pytest.mark.full
 def test_each_replica_draws_numbers_of_its_own(replicated) -> None:
     """The sum of what a block drew is one of its buffers: that of replica 0 is the one of a single process."""
 
@@ -367,6 +370,7 @@ def test_a_pipeline(replicated, one_process, processes) -> None:
     assert distance(run, one) <= ADAM[1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", first_alone(["gather", "associated_learning"]))
 def test_virtual_stages(replicated, processes, method) -> None:
     """Gradients, and projections, are exchanged by virtual stage; the bits are those of stages without any."""
@@ -385,6 +389,7 @@ def test_virtual_stages(replicated, processes, method) -> None:
         assert run.summary.accuracy_per_depth == blocked.summary.accuracy_per_depth
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("kind", "schedule"),
     [("added_s: [0.4, 0.4]", "streamed"), ("factor: 3.0", "streamed"), ("factor: 3.0", "sequential")],

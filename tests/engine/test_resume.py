@@ -68,6 +68,7 @@ def test_stopped_after_any_mini_batch(workshop, reference, stopping, step) -> No
     assert second.summary.steps == 21
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("schedule", ["streamed", "parallel_backward"])
 def test_to_virtual_stages_and_back(workshop, reference, stopping, processes, schedule) -> None:
     """Checkpoints are by component: those of a ring go on in a line, and the other way round."""
@@ -81,6 +82,7 @@ def test_to_virtual_stages_and_back(workshop, reference, stopping, processes, sc
     assert last.summary.partition == [1, 1, 1, 1]
 
 
+@pytest.mark.full
 def test_stopped_again_and_again(workshop, reference, stopping) -> None:
     workshop.run("pipeline.partition=[4]", asked=stopping(2))
     for step in (5, 9, 10, 16):
@@ -92,6 +94,7 @@ def test_stopped_again_and_again(workshop, reference, stopping) -> None:
     assert watching.plans[0].deadline_s == 40.0
 
 
+@pytest.mark.full
 def test_a_fused_optimizer_continues_in_the_same_bits(workshop, stopping) -> None:
     fused = "optimizer={kind: adam, fused: true, clip_norm: 1.0}"
     whole = workshop.run(fused, name="whole")
@@ -131,6 +134,7 @@ def test_a_recipe_continues_in_the_same_bits_on_other_stages(workshop, stopping,
     same(workshop.resume("pipeline.partition=[1,3]"), whole)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("schedule", "free"), [("{kind: step, every: 1 epoch}", True), ("one_cycle", False)])
 def test_only_a_schedule_that_does_not_end_with_the_run_lets_it_grow(workshop, schedule, free) -> None:
     workshop.run(f"lr_schedule={schedule}", "run.epochs=1")
@@ -153,6 +157,7 @@ def test_losses_of_a_resumed_run_are_those_of_an_unbroken_one(workshop, referenc
     assert sorted(losses(resumed)) == list(range(1, 22))
 
 
+@pytest.mark.full
 def test_more_epochs(workshop, stopping) -> None:
     whole = workshop.run("run.epochs=4", name="whole")
     workshop.run("run.epochs=2")
@@ -161,6 +166,7 @@ def test_more_epochs(workshop, stopping) -> None:
     assert longer.summary.accuracy_per_depth == whole.summary.accuracy_per_depth
 
 
+@pytest.mark.full
 def test_a_finished_run_stays_as_it_is(workshop, reference) -> None:
     """Another partition would be another plan, under which nothing was measured."""
     first = workshop.run("pipeline.stages=2", "run.epochs=20")

@@ -188,6 +188,7 @@ def test_cyclic_inline(workshop, reference_of, schedule, family, method, in_flig
     assert (run.summary.stages, run.summary.partition) == (2, [1, 1, 1, 1])
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("layout", "schedule", "family", "method", "in_flight"), DEEP_ROWS)
 def test_deep_cyclic_inline(workshop, reference_of, layout, schedule, family, method, in_flight) -> None:
     run = of_family(workshop, family).run(
@@ -196,6 +197,7 @@ def test_deep_cyclic_inline(workshop, reference_of, layout, schedule, family, me
     same(run, reference_of(family, method, layout[2]))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("nodes", [(), ("one", "other")], ids=["shared memory", "gloo"])
 @pytest.mark.parametrize("schedule", first_alone(reversed(SCHEDULES)))
 def test_cyclic_between_processes(workshop, reference, server, schedule, nodes) -> None:
@@ -213,6 +215,7 @@ def test_deep_cyclic_between_processes(workshop, reference_of, processes, layout
     same(run, reference_of("lstm", method, layout[2]))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("partition", first_alone(reversed(PARTITIONS), first=3), ids=str)
 def test_between_processes(workshop, reference, processes, partition) -> None:
     same(workshop.run(f"pipeline.partition={partition}", inline=False), reference)
@@ -223,12 +226,14 @@ def test_barriers_between_processes(workshop, reference, processes, schedule) ->
     same(workshop.run("pipeline.partition=[1,2,1]", f"pipeline.schedule={schedule}", inline=False), reference)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("family", "method"), list(itertools.product(["resnet", "lstm", "transformer"], METHODS)))
 def test_families_between_processes(workshop, reference_of, processes, family, method) -> None:
     run = of_family(workshop, family).run(*METHODS[method], "pipeline.partition=[1,2,1]", inline=False)
     same(run, reference_of(family, method))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("family", "change"),
     [
@@ -250,6 +255,7 @@ def test_workers_change_nothing(workshop, reference) -> None:
     same(workshop.run("data.workers=1", "pipeline.partition=[1,3]"), reference)
 
 
+@pytest.mark.full
 def test_a_slower_device_gets_fewer_components(workshop, reference, processes) -> None:
     """In the plan alone and in the run."""
     overrides = ["pipeline.stages=2", "resources.stage_speed=[1, 0.25]"]

@@ -14,6 +14,7 @@ from .test_replicas import ADAM, SGD, SLOW, distance, replicas, replicated
 from .test_sync_batch_norm import SHARED, normalised
 
 
+@pytest.mark.full
 def test_shares_follow_the_speed(replicated) -> None:
     """One of two replicas is slowed three times in epochs 2 to 4: it takes less meanwhile, and as much before long."""
     (replicated.folder / "slow.py").write_text(SLOW)
@@ -34,6 +35,7 @@ def test_shares_follow_the_speed(replicated) -> None:
     assert run.summary.shares == after[6]
 
 
+@pytest.mark.full
 def test_a_share_does_not_shrink_below_what_is_normalised(replicated) -> None:
     """Batch normalisation of maps of one pixel needs two samples, however slow the replica is."""
     run = replicated.run(

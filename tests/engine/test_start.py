@@ -39,6 +39,7 @@ print(status.step, [name for name in heavy if name in sys.modules], file=sys.__s
 OPTIMIZERS = ["adam", *[pytest.param(name, marks=pytest.mark.full) for name in ("muon", "lamb", "rmsprop")]]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_stage_of_local_losses_does_not_load_torchs_compiler(workshop, optimizer) -> None:
     """It would take every stage more than a second."""

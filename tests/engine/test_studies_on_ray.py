@@ -301,6 +301,7 @@ def test_stages_run_trial_after_trial_in_the_same_processes_until_one_dies(works
     assert left_behind() == []
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_a_killed_study_goes_on_to_the_same_records(
     workshop: Workshop, cluster: Any, local_ray: None, watcher: Watcher, seen: list[StudyProgress]

@@ -36,6 +36,7 @@ def normalised(tmp_path: Path) -> Workshop:
     return workshop
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("setting", first_alone([ADAM, SGD]), ids=["adam", "sgd"])
 @pytest.mark.parametrize("method", [[], BP], ids=["al", "bp"])
 def test_equal_one_process_on_the_whole_mini_batch(normalised, processes, method, setting) -> None:
@@ -47,6 +48,7 @@ def test_equal_one_process_on_the_whole_mini_batch(normalised, processes, method
         assert run.summary.accuracy == one.summary.accuracy
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "overrides",
     [

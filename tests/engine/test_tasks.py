@@ -69,6 +69,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Fin
     }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("method", METHODS)
 def test_two_stages_and_a_resume_on_one_give_the_same_bits(tasks, whole, processes, task, method) -> None:
@@ -81,6 +82,7 @@ def test_two_stages_and_a_resume_on_one_give_the_same_bits(tasks, whole, process
     assert run.summary.accuracy_per_depth == []
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     ("task", "by_scikit_learn"),
@@ -228,6 +230,7 @@ def table(tmp_path: Path) -> Workshop:
     return workshop
 
 
+@pytest.mark.full
 def test_metrics_and_predictions_are_in_the_units_of_the_targets(table) -> None:
     run = table.run("task={kind: regression, metric: mean_absolute_error}", "run.epochs=30", *METHODS["dgl"])
     assert run.summary.classes == ["height", "slope"]

@@ -70,6 +70,7 @@ def test_shortcuts_of_1x1_are_smaller(make_network):
     assert [count(network.component(index, "meta").f) for index in (1, 2)] == [147_968, 591_104 - 8 * 64 * 128]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("block", "f", "b"),
     [

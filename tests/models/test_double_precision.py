@@ -136,6 +136,7 @@ def test_what_computes_in_float32_is_found() -> None:
     assert seen.found == {"add", "_to_copy"}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "kind", [kind for kind, section in METHODS.sections.items() if "classification" in section.known_tasks()]
 )
@@ -155,6 +156,7 @@ def test_every_block(make_network: Callable[..., Network], block: str) -> None:
     require_wide(make_network("method=decoupled_greedy", components, "run.precision=float64", sample=sample), sample)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", ["associated_learning", "decoupled_greedy", "backpropagation", "solo"])
 @pytest.mark.parametrize("metric", ["bits_per_byte", "top_1"])
 def test_the_next_token_with_rotary_positions(make_network: Callable[..., Network], kind: str, metric: str) -> None:
@@ -167,6 +169,7 @@ def test_the_next_token_with_rotary_positions(make_network: Callable[..., Networ
     require_wide(network, TOKENS)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", ["associated_learning", "decoupled_greedy", "backpropagation"])
 @pytest.mark.parametrize("task", OF_TASK)
 def test_every_task(make_network: Callable[..., Network], task: str, method: str) -> None:

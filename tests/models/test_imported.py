@@ -75,6 +75,7 @@ def require_the_whole(
     assert together.keys() == whole.keys() and all(torch.equal(whole[name], together[name]) for name in whole)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("name", "natural"),
     [
@@ -100,6 +101,7 @@ def test_a_number_of_components_of_even_work_or_named_layers(one_thread: None) -
     assert places(model.cut("auto", ["layer1", "layer3.0"], IMAGE)) == ["layer1.1.relu_1", "layer3.0.relu_1", "flatten"]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("components", "cut", "key", "said"),
     [
@@ -362,6 +364,7 @@ def test_a_frozen_name_that_is_not_there_is_refused() -> None:
     assert problem.key == "model.freeze" and "layer1" in str(problem.hint)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("name", "last"),
     [("swin_t", {"features.0", "features.1", "features.7"}), ("convnext_tiny", set()), ("resnet18", set())],

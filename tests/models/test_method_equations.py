@@ -194,6 +194,7 @@ def close(components: Sequence[Component], before: torch.Tensor, plain: Sequence
     assert float((found - expected).abs().max()) <= 1e-10
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("case", CASES)
 def test_ten_mini_batches_of_the_equations(make_network, case: str) -> None:
     section, losses, build = CASES[case]
@@ -280,6 +281,7 @@ def minus_log_sigmoid(x: torch.Tensor) -> torch.Tensor:
     return torch.clamp(-x, min=0) + torch.log(1 + torch.exp(-x.abs()))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("symba", [False, True])
 @pytest.mark.parametrize("prediction", ["goodness", "activities"])
 def test_ten_mini_batches_of_forward_forward(make_network, prediction: str, symba: bool) -> None:

@@ -48,6 +48,7 @@ def told(edge: dict[str, Shape]) -> dict[str, tuple[tuple[int, ...], torch.dtype
     return {name: (tuple(shape), shape.dtype) for name, shape in edge.items()}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("kind", LOCAL)
 def test_what_travels_is_what_the_method_says(make_network: Callable[..., Any], kind: str, precision: str) -> None:
@@ -71,6 +72,7 @@ def test_what_travels_is_what_the_method_says(make_network: Callable[..., Any], 
         assert route.shape == (6, 4) and network.route_shape(0) == (4,)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", OF_CLASSES)
 def test_routes_end_where_the_method_says(make_network: Callable[..., Any], kind: str) -> None:
     network = make_network(f"method={kind}", THREE)
@@ -94,6 +96,7 @@ def test_edges_by_hand(make_network: Callable[..., Any]) -> None:
     assert [bp.route_shape(above) for above in range(3)] == [(4,)] * 3
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", LOCAL)
 def test_components_with_local_losses_are_of_one_kind(make_network: Callable[..., Any], kind: str) -> None:
     network = make_network(f"method={kind}", THREE)

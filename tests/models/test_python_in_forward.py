@@ -439,6 +439,7 @@ def trained(modules: Sequence[nn.Module], samples: torch.Tensor) -> dict[str, to
     return found | {name: each for module in modules for name, each in module.state_dict().items()}
 
 
+@pytest.mark.few
 @pytest.mark.filterwarnings("ignore:.*weight_norm")
 @pytest.mark.parametrize("within", [False, True], ids=["own", "submodule"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

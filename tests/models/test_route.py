@@ -57,6 +57,7 @@ ONE_ROUTE = ("backpropagation", "supervised_contrastive", "noprop", "auglocal")
 NO_AFFILIATES = ("backpropagation", "mono_forward", "forward_forward", "noprop")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", METHODS)
 def test_a_route_gives_the_bits_of_an_evaluation(make_network: Callable[..., Any], method: str) -> None:
     network = make_network(f"method={method}", text=CHAIN, code=OWN)
@@ -74,6 +75,7 @@ def test_a_route_gives_the_bits_of_an_evaluation(make_network: Callable[..., Any
         assert torch.equal(samples, before), "the caller's samples are left alone"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", METHODS)
 def test_the_parameters_of_a_route_are_counted_as_it_has_them(make_network: Callable[..., Any], method: str) -> None:
     network = make_network(f"method={method}", text=CHAIN, code=OWN)

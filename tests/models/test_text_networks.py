@@ -82,6 +82,7 @@ def trained(make_network):
     return train
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "method", first_alone([METHODS[0], LAST_WORD, METHODS[1]], first=2), ids=["al", "bp, last word", "bp"]
 )
@@ -100,6 +101,7 @@ def test_predictions_do_not_depend_on_what_else_is_in_the_batch(trained, chain, 
     assert together[-1].std(0).max() > 1e-4  # they do depend on the text
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("chain", CHAINS)
 def test_a_few_documents_are_learned(trained, chain):
     stage = trained(chain, METHODS[1], steps=60)

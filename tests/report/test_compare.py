@@ -395,6 +395,7 @@ def test_spread_is_of_what_was_measured() -> None:
     assert spread([1.0, None, 2.0, 3.0]) == Spread(2.0, 1.0, 3, missing=1)
 
 
+@pytest.mark.full
 def test_a_page_of_runs_with_very_many_evaluations_stays_small(add: Add) -> None:
     """The curves of two runs with 1,200 evaluations each: evenly spaced, with the last one; nothing else is lost."""
     runs = [add(name, *[(0.5, 0.001 * (number % 900)) for number in range(1200)], name=name) for name in ("a", "b")]

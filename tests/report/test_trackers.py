@@ -108,6 +108,7 @@ def test_mlflow_has_one_run_with_all_mini_batches(tracked: Path) -> None:
     assert (kept["mlflow"], kept["python:lines.Lines"]) == (run.info.run_id, "mine")
 
 
+@pytest.mark.full
 def test_a_tracker_of_ones_own_goes_on_after_a_resume(tracked: Path) -> None:
     lines = [json.loads(line) for line in (tracked / "lines.jsonl").read_text().splitlines()]
     assert [line for line in lines if line[0] != "point"] == [

@@ -39,6 +39,7 @@ def test_nine_of_ten_intervals_contain_the_true_best(trials: int, dimensions: in
     assert 0.85 <= coverage(studies, BEST) <= 0.95
 
 
+@pytest.mark.full
 def test_over_many_searches_nine_of_ten_intervals_contain_the_true_best() -> None:
     generator = np.random.default_rng(3)
     kinds = list(product((12, 20, 50), (1, 2, 3), (0.0, 0.1)))

@@ -69,6 +69,7 @@ def searched(loaded: LoadedStudy, folder: StudyFolder, fresh: Callable[[int], bo
         yield settled
 
 
+@pytest.mark.full
 def test_a_killed_search_goes_on_as_if_it_had_not_been(loaded: LoadedStudy, tmp_path: Path) -> None:
     undisturbed = list(searched(loaded, StudyFolder.make(loaded, tmp_path / "a"), lambda number: False))
     killed = list(searched(loaded, StudyFolder.make(loaded, tmp_path / "b"), lambda number: number % 3 == 0))

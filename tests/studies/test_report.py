@@ -142,6 +142,7 @@ def test_what_a_user_wrote_is_shown_and_not_run(tmp_path: Path) -> None:
     assert all(path.name == file_name(path.stem) + path.suffix for path in (tmp_path / "out/figures").iterdir())
 
 
+@pytest.mark.full
 def test_the_page_of_500_trials_is_small_and_made_in_seconds(tmp_path: Path) -> None:
     trials = trials_of_batch_sizes(8, 21)
     assert len(trials) > 500
@@ -158,6 +159,7 @@ def test_a_study_without_figures_has_a_page_without_scripts(tmp_path: Path) -> N
     assert scripts == "" and '<h2 id="points">Points</h2>' in html
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "module", ["alray.studies.study", "alray.cli.study", "alray.orchestrate", "alray.studies.trial"]
 )

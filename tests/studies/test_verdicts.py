@@ -122,6 +122,7 @@ def test_the_largest_useful_batch_sizes_of_two_series_are_compared() -> None:
     assert all(each.low <= 12_800 / min(int(each.point.split("=")[1]), 128) * 1.02 for each in fewer.compared)
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("error")
 def test_a_batch_size_that_is_useful_to_the_end_may_be_larger() -> None:
     """Two series whose largest batch size is still useful: which of them goes on for longer, the study cannot show."""

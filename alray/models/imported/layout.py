@@ -6,10 +6,11 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
+from alray.core.compat import BatchNorm, ConvNd
 from alray.models.imported.trace import Trace
 
 _LAST = (nn.Linear, nn.LayerNorm, functional.linear, functional.layer_norm)
-_FIRST = (nn.modules.conv._ConvNd, nn.modules.batchnorm._BatchNorm, nn.GroupNorm, functional.conv2d)
+_FIRST = (ConvNd, BatchNorm, nn.GroupNorm, functional.conv2d)
 _PERMUTED = {(0, 2, 3, 1): True, (0, 3, 1, 2): False}
 
 

@@ -19,6 +19,7 @@ from torch import fx, nn
 
 from alray.config.sections.section import listed, nearest
 from alray.config.user_code import FAULTS_OF_USER_CODE, own_problem
+from alray.core.compat import BatchNorm
 from alray.core.counting import counted
 from alray.core.errors import Problem, SpecError
 from alray.models.imported.ends import PartEnds
@@ -448,7 +449,7 @@ def on_meta(model: nn.Module) -> nn.Module:
         memo[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
     copied = copy.deepcopy(model, memo)
     for module in copied.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is None:
+        if isinstance(module, BatchNorm) and module.momentum is None:
             module.momentum = 0.0  # it would read the value of its counter; no shape depends on it
     return copied
 

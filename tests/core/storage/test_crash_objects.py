@@ -145,6 +145,7 @@ def with_a_failure(far: Desk, put_in_place: Callable[[WatchedStorage], None], at
     return storage.requests
 
 
+@pytest.mark.full
 def test_some_requests_that_fail(far: Desk, put_in_place: Callable[[WatchedStorage], None]) -> None:
     requests = with_a_failure(far, put_in_place, sys.maxsize, "refused")
     for turn, at in enumerate(range(2, requests, 17)):

@@ -137,6 +137,7 @@ def recordings(desk: Desk) -> list[WatchedOs]:
     return [first, second]
 
 
+@pytest.mark.full
 def test_some_states_after_a_power_cut(desk: Desk, recordings: list[WatchedOs]) -> None:
     tried = [check(desk, watched, each=1, trained=150, every=3) for watched in recordings]
     assert sum(number for number, _ in tried) >= 250 and sum(trained for _, trained in tried) >= 1

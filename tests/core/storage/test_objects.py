@@ -299,6 +299,7 @@ class _Slow(BaseHTTPRequestHandler):
         """Nothing is told."""
 
 
+@pytest.mark.full
 def test_a_slow_object_is_read_and_a_stalled_one_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every limit is 60 times shorter here."""
     monkeypatch.setattr(objects, "_PATIENCE_S", objects._PATIENCE_S / 60)
@@ -394,6 +395,7 @@ def test_a_bucket_that_does_not_exist_is_named(bucket: str) -> None:
         make_run_dir("run", location_of("s3://nowhere/run"))
 
 
+@pytest.mark.full
 def test_a_server_that_does_not_answer_is_named_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens

@@ -91,6 +91,7 @@ def alray(folder: Path, capsys: pytest.CaptureFixture[str]):
     return command
 
 
+@pytest.mark.full
 def test_a_run_as_on_a_disk(alray, bucket: str) -> None:
     url = f"{bucket}/runs/one"
     disk = alray("run", "stored.yaml", "--inline", "--output", "disk")
@@ -148,6 +149,7 @@ def test_a_kill_leaves_the_checkpoint_before(alray, bucket: str, last: str, comp
         assert [step for step, *_ in scalars(copy / "tensorboard")["lr"]] == STEPS
 
 
+@pytest.mark.full
 def test_a_resume_goes_on_from_what_another_process_has_written_meanwhile(
     alray, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

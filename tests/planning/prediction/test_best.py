@@ -79,6 +79,7 @@ def test_every_schedule_is_compared() -> None:
     assert {name for name, *_ in SHAPES} == {name for name, schedule in SCHEDULES.items() if not schedule.one_stage}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("schedule", "micro_batches", "virtual_stages", "stages"), SHAPES)
 def test_no_cut_has_a_shorter_step(
     make_costs: Make, schedule: str, micro_batches: int, virtual_stages: int, stages: int
@@ -132,6 +133,7 @@ def test_what_stages_that_share_processors_may_gain(make_costs: Make) -> None:
     assert sentence == "all stages take the same; no other cut is better by more than 10 %"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("schedule", ["streamed", "overlapped", "parallel_backward", "sequential", "1f1b"])
 def test_devices_of_different_speed(make_costs: Make, schedule: str) -> None:
     micro_batches = 4 if schedule == "1f1b" else 1

@@ -39,6 +39,7 @@ def test_the_numbers_auto_chooses_from(schedule: str, stages: int, batch_size: i
     assert SCHEDULES[schedule].possible_micro_batches(stages, batch_size) == expected
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("partition", ["auto", "uniform", [3, 1]])
 @pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble"])
 def test_the_largest_micro_batch_that_fits(make_costs: Make, schedule: str, partition: str | list[int]) -> None:

@@ -117,6 +117,7 @@ def test_no_step_is_under_the_bound(
         assert step_time_s == pytest.approx(bound)
 
 
+@pytest.mark.full
 @given(st.sampled_from(SHAPES[1:]), st.tuples(st.integers(2, 5), st.integers(2, 4)), st.data())
 @settings(max_examples=60, deadline=None)
 def test_recomputing_before_the_gradient_is_never_slower(

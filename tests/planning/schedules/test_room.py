@@ -33,6 +33,7 @@ def test_known_rooms(schedule: str, stages: int, micro_batches: int, virtual_sta
     assert most_in_use(schedule, 1, 0, *parts, down=True) == down
 
 
+@pytest.mark.full
 @settings(deadline=None)
 @given(
     st.sampled_from(PIPELINES),

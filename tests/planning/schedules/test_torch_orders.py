@@ -53,6 +53,7 @@ def torch_order(
     return found
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("schedule", "virtual_stages"),
     [

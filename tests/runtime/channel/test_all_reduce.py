@@ -34,6 +34,7 @@ def members(found: Found, case: str) -> list[Any]:
     return [by_case[case] for by_case in found if case in by_case]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("size", range(1, WORLD + 1))
 @pytest.mark.parametrize("name", names_of("all_reduces"))
 def test_sums_are_exact_on_integers_close_on_floats_and_the_same_bits_everywhere(found, name, size):

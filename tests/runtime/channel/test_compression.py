@@ -52,6 +52,7 @@ def weighted(size: int, step: int, layout: GradientLayout = LAYOUT) -> torch.Ten
     return torch.stack(parts).sum(0)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", names_of("all_reduces"))
 @pytest.mark.parametrize("kind", COMPRESSIONS.sections)
 def test_every_rank_ends_in_the_same_bits_over_every_all_reduce(on_ranks, kind, name):

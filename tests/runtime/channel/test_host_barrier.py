@@ -62,6 +62,7 @@ def ended(processes: list[ForkServerProcess]) -> None:
         assert process.exitcode == 0
 
 
+@pytest.mark.full
 def test_nobody_passes_before_all_have_come_round_after_round() -> None:
     pipes = Pipes.made(4)
     barrier = stage(pipes, leads=True)

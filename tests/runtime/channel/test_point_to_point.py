@@ -24,6 +24,7 @@ def found(tmp_path_factory: pytest.TempPathFactory, run_script: Callable[[str, P
     return {name: [side[name] for side in sides] for name in sides[0]}
 
 
+@pytest.mark.full
 def test_text_of_another_length_after_a_longer_one_shows_no_stale_rows(found):
     *texts, cut = found["lengths"][RECEIVED]
     assert texts == [[True, [2, length, 3]] for length in (5, 2, 7, 1, 0, 3)]

@@ -66,6 +66,7 @@ def test_the_compiler_too_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> N
     assert not inductor.deterministic and os.environ["TORCHINDUCTOR_DETERMINISTIC"] == "0"
 
 
+@pytest.mark.full
 def test_cublas_is_prepared_as_soon_as_alray_is_imported() -> None:
     """A matrix product of a notebook's own, before its first run, would fix another setting."""
     environment = {name: value for name, value in os.environ.items() if name != "CUBLAS_WORKSPACE_CONFIG"}

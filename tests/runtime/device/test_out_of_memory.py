@@ -43,6 +43,7 @@ def test_torchs_own_error_is_recognised() -> None:
     assert requested_bytes(caught.value) == 2**50
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("overrides", "hint"),
     [

@@ -84,6 +84,7 @@ def test_a_ray_that_does_not_answer_is_ended_and_counts_as_lost(
         assert started.rays_connection.recv(1) == b"", "Ray's threads learn that nobody is left to answer"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("what", ["well", "a short loss", "no connection", "stopped", "nobody looks"])
 def test_a_ray_without_a_network_is_ended_while_others_wait_for_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, started: _Ray, what: str
@@ -128,6 +129,7 @@ def test_what_is_left_of_a_ray_is_ended_before_it_is_shut_down(monkeypatch: pyte
     assert was_lost()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("what", ["ended soon", "ended at once", "was stopped"])
 def test_a_ray_that_ends_or_is_stopped_while_it_starts_is_one_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str

@@ -53,6 +53,7 @@ run: {epochs: 1}
 """
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("text", [None, TEXT])
 def test_encoders_are_inspected_once(
     load_small: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None

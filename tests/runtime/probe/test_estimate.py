@@ -43,12 +43,14 @@ def sizes(costs: Costs) -> list[dict[str, object]]:
     return [{key: value for key, value in asdict(entry).items() if key not in TIMES} for entry in costs.components]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", METHODS)
 def test_a_probe_finds_the_sizes_that_counting_finds(make_workload, method):
     workload = make_workload(method)
     assert sizes(probe(workload)) == sizes(estimate(workload))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", METHODS)
 def test_every_time_is_more_than_nothing(make_workload, method):
     workload = make_workload(method)
@@ -87,6 +89,7 @@ def test_optimizer_bytes_follow_the_optimizer(make_workload, optimizer):
     assert first.optimizer_bytes == (4 * first.parameters if "momentum" in optimizer else 0)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", ["rmsprop", "lamb", "muon"])
 def test_optimizer_bytes_are_those_that_updates_make(make_workload, kind):
     """Without the counts of steps, which are a few bytes for each parameter."""
@@ -104,6 +107,7 @@ def test_optimizer_bytes_are_those_that_updates_make(make_workload, kind):
     assert first.optimizer_bytes == sum(value.nbytes for value in held)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("fails", [False, True])
 def test_probing_leaves_the_process_as_it_was(make_workload, monkeypatch, threads, fails):

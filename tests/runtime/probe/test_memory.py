@@ -54,6 +54,7 @@ def test_the_prediction_is_within_15_percent(name: str, way: Way, one_thread: No
         assert predicted_bytes(plan, stage) == pytest.approx(measured, rel=0.15), f"stage {stage}"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 def test_recomputation_takes_less(schedule: str, one_thread: None) -> None:
     """On stage 0, where several micro-batches wait; by gpipe on the last stage too."""

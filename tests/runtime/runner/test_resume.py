@@ -46,6 +46,7 @@ def resumed(run_dir: Path, *overrides: str, allow_change: bool = False) -> Spec:
     return Resumed.open(run_dir, list(overrides), allow_change=allow_change).spec
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize(
     ("began", "overrides", "schedule"),
@@ -68,6 +69,7 @@ def test_another_layout_keeps_the_micro_batches(tmp_path, old, began, overrides,
     assert (after.schedule, after.micro_batches) == (schedule, before.micro_batches)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize(
     ("began", "overrides", "change", "keep"),

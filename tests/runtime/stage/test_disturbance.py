@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
+import pytest
+
 from alray.config.sections.replicas import FixedDisturbance, RandomDisturbance
 from alray.runtime.stage.disturbance import added_seconds, slowdown
 
@@ -49,6 +51,7 @@ def runs(least: int, most: int) -> set[int]:
     return lengths
 
 
+@pytest.mark.full
 def test_bad_luck_lasts_from_the_least_to_the_most_epochs() -> None:
     assert all(length % 3 == 0 for length in runs(3, 3))
     assert min(runs(2, 5)) == 2 and runs(2, 5) >= {2, 3, 4, 5}

@@ -105,6 +105,7 @@ def test_what_is_needed_to_scale(missing: str) -> None:
     assert caught.value.problems[0].key == "lr_schedule.scale_with_batch"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "schedule",
     [
@@ -185,6 +186,7 @@ def torchs(make: Any, steps: int) -> list[float]:
 CYCLE = {"kind": "one_cycle", "first_factor": 0.04, "final_factor": 4e-6, "length": None}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("schedule", "make"),
     [

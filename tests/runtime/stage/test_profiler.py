@@ -102,6 +102,7 @@ def test_backpropagation_is_followed_back_through_the_components(
     ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", ["associated_learning", "backpropagation"])
 def test_nothing_stays_behind_and_the_bits_are_the_same(
     make_stages: Callable[..., Any], clock: Clock, tmp_path: Path, method: str
