@@ -30,6 +30,7 @@ def test_every_name_is_there_and_says_what_it_does() -> None:
     assert all(getattr(alray, name).__doc__ for name in alray.__all__ if name != "__version__")
 
 
+@pytest.mark.full
 def test_names_are_loaded_without_torch_ray_and_pandas() -> None:
     program = (
         "import sys, alray\n"
@@ -51,6 +52,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         alray.fit  # noqa: B018
 
 
+@pytest.mark.full
 def test_an_import_changes_nothing_of_its_program() -> None:
     program = "import os\nbefore = dict(os.environ)\nimport alray, alray.api.runs\nprint(dict(os.environ) == before)\n"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -38,6 +38,7 @@ def test_a_dict_a_model_and_the_command_train_the_same_weights(tiny: dict[str, A
     assert Path(of_dict.summary.run_dir).parent == Path("runs").resolve()
 
 
+@pytest.mark.full
 def test_what_a_run_gives(ended: alray.Run) -> None:
     assert ended.summary.status == "finished"
     assert ended.plan.partition == (1, 2)
@@ -139,6 +140,7 @@ def test_a_run_that_fails_raises_and_names_its_folder(tiny: dict[str, Any]) -> N
     assert alray.load_run("failed").summary.status == "failed"
 
 
+@pytest.mark.full
 def test_ctrl_c_writes_a_checkpoint_and_the_run_goes_on_to_the_same_weights(
     tiny: dict[str, Any], ended: alray.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

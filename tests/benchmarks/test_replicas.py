@@ -79,6 +79,7 @@ def test_the_plain_script_trains(tmp_path: Path, one_thread: None) -> None:
     assert not any(torch.equal(old, new) for old, new in zip(before, network.parameters(), strict=True))
 
 
+@pytest.mark.full
 def test_a_run_is_told_by_epochs(run_inline: Run) -> None:
     small = ("model.components.0={block: linear, width: 4}", "run.epochs=3")
     done = run_inline(balance.SPEC, "replicas.balance=dynamic_batch_size", *small)

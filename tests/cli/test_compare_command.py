@@ -51,6 +51,7 @@ def test_compare_says_that_runs_ended_in_the_same_weights(alray: Callable[..., A
         assert "the weights at the end are the same" in " ".join(text.split())
 
 
+@pytest.mark.full
 def test_compare_as_json(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
     said = alray("compare", ended, "--json", "--output", tmp_path / "new" / "x.html").json
     (group,) = said["groups"]

@@ -180,6 +180,7 @@ GRAPHS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("which", "length", "depth"), GRAPHS)
 def test_a_graph_of_torch_gives_the_runs_scores(
     request: pytest.FixtureRequest, alray: Callable[..., Any], tmp_path: Path, which: str, length: int, depth: int
@@ -222,6 +223,7 @@ def test_a_graph_of_onnx_gives_the_runs_scores(
         torch.testing.assert_close(torch.from_numpy(scores), expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.full
 def test_a_missing_extra_is_named(
     alray: Callable[..., Any], text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ def test_it_is_what_the_plan_predicts(alray: Callable[..., Any], spec: Path, mon
     assert [stage["memory"]["total_bytes"] for stage in plan["stage_plans"]] == row["memory_bytes"]
 
 
+@pytest.mark.full
 def test_slow_links_count_as_in_the_plan(
     alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +64,7 @@ def test_speeds_of_the_stages_count_as_in_the_plan(alray: Callable[..., Any], sp
         assert plan["predicted_step_time_s"] == row["predicted_step_time_s"], row
 
 
+@pytest.mark.full
 def test_the_overrides_of_a_row_run_it(alray: Callable[..., Any], spec: Path) -> None:
     """Whatever the file says of what was searched."""
     pipeline = (
@@ -78,6 +80,7 @@ def test_the_overrides_of_a_row_run_it(alray: Callable[..., Any], spec: Path) ->
     assert "  alray run x.yaml method=backpropagation " in alray("fit", spec, *BP, "--devices", "1x1GB").out
 
 
+@pytest.mark.full
 def test_it_fits_without_data(alray: Callable[..., Any], spec: Path) -> None:
     missing = "data={source: torchvision, dataset: MNIST, root: nowhere, batch_size: 10}"
     assert "60,000 samples of shape [1, 28, 28]" in alray("fit", spec, COUNTED, missing, "--devices", "2x1GB").out
@@ -95,6 +98,7 @@ def test_smaller_devices_need_more_stages_or_micro_batches(alray: Callable[..., 
     assert not by_schedule["single"]["fits"] and by_schedule["single"]["left_bytes"][0] < 0
 
 
+@pytest.mark.full
 def test_the_table_and_its_end(alray: Callable[..., Any], spec: Path, terminal: Callable[[int], None]) -> None:
     terminal(80)
     said = alray("fit", spec, COUNTED, "--devices", "2x24GB")
@@ -137,6 +141,7 @@ def test_devices(text: str, sizes: list[int]) -> None:
     assert list(parse_devices(text)) == sizes
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -43,6 +43,7 @@ def states(answer: Any) -> dict[str, str]:
     return {Path(row["folder"]).name: row["state"] for row in answer.json["runs"]}
 
 
+@pytest.mark.full
 def test_every_run_with_its_state(alray: Callable[..., Any], folder: Path) -> None:
     answer = alray("list", "--json")
     assert answer.code == 0
@@ -108,5 +109,6 @@ def test_wrong_requests(alray: Callable[..., Any], folder: Path, words: list[str
     assert said.code == 2 and message in said.errors
 
 
+@pytest.mark.full
 def test_it_imports_neither_torch_nor_ray(python: Callable[[str], Any], folder: Path) -> None:
     assert imported(python, "torch|ray|pandas|altair", "list", "--json") == []

@@ -32,6 +32,7 @@ def imported(python: Callable[[str], Any], libraries: str, *arguments: str | Pat
     return last[1:]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("argument", ["--help", "--version"])
 def test_help_imports_nothing_heavy(python: Callable[[str], Any], argument: str) -> None:
     assert imported(python, "torch|ray|pydantic|yaml|rich|numpy|jinja2", argument) == []
@@ -92,6 +93,7 @@ execute(["run", "x.yaml"])
 """Ends with the first thing that is written on standard error."""
 
 
+@pytest.mark.full
 def test_the_first_line_of_a_run_comes_before_heavy_imports(python: Callable[[str], Any], spec: Path) -> None:
     said, modules = python(WATCHED).out.split(" | ")
     assert said.endswith(" s: reading x.yaml")
@@ -116,6 +118,7 @@ def test_every_command_has_short_help_in_plain_words(alray: Callable[..., Any]) 
             assert jargon not in shown.out, command
 
 
+@pytest.mark.full
 def test_bash_completes_commands_and_options(command: list[str], tmp_path: Path) -> None:
     """In a real bash, with the script that `--install-completion` writes."""
     (tmp_path / "alray").write_text(f"#!/bin/sh\nexec {command[0]} -X importtime {command[1]} '{command[2]}' \"$@\"\n")
@@ -177,6 +180,7 @@ def test_an_option_that_is_a_key_of_the_spec(alray: Callable[..., Any], argument
     assert "did you mean" not in alray("list", "--folder", "x").errors
 
 
+@pytest.mark.full
 def test_the_console_script_exits_with_the_code(spec: Path, command: list[str]) -> None:
     done = subprocess.run([*command, "validate", "nothing.yaml"], capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -120,6 +120,7 @@ def test_a_key_that_is_no_place(alray: Callable[..., Any], here: Path) -> None:
     assert said.errors.startswith("--data: `train` does not have the form KEY=PATH; ")
 
 
+@pytest.mark.full
 def test_a_place_is_taken_as_it_is_written(alray: Callable[..., Any], here: Path) -> None:
     """And not read as YAML, in which these are other values."""
     run(alray, "run", "run.steps=4")
@@ -151,6 +152,7 @@ def test_no_test_set_here(alray: Callable[..., Any], here: Path) -> None:
     assert [entry["test"] for entry in accuracies] == [None, None]
 
 
+@pytest.mark.full
 def test_a_run_is_reproduced_where_its_files_lie_now(alray: Callable[..., Any], here: Path) -> None:
     run(alray, "run", "run.steps=4")
     (here / "train.csv").rename(here / "moved.csv")
@@ -164,6 +166,7 @@ def test_a_run_is_reproduced_where_its_files_lie_now(alray: Callable[..., Any], 
     assert "only `pipeline.`, `resources.`, `data.workers`, `data.train`, `data.test` may change" in refused.errors
 
 
+@pytest.mark.full
 def test_a_run_of_an_older_version(alray: Callable[..., Any], here: Path) -> None:
     """Nothing tells its data from others, which is no difference."""
     run(alray, "run", "run.steps=8")
@@ -179,6 +182,7 @@ def test_a_run_of_an_older_version(alray: Callable[..., Any], here: Path) -> Non
     assert alray("resume", "run", "--inline", "run.steps=12").code == 0
 
 
+@pytest.mark.full
 def test_the_files_of_an_own_class(alray: Callable[..., Any], here: Path) -> None:
     (here / "listed.py").write_text(LISTED)
     (here / "#numbers").write_text("".join(f"{number}\n" for number in range(30)))
@@ -233,6 +237,7 @@ def test_an_exported_route_needs_no_data(alray: Callable[..., Any], here: Path) 
     )
 
 
+@pytest.mark.full
 def test_files_that_changed_are_not_the_data_of_the_run(alray: Callable[..., Any], here: Path) -> None:
     """The vocabulary is the same, so the network can read them: a resume may be forced, and says what it comes to."""
     run(alray, "run", "run.steps=8")

@@ -64,6 +64,7 @@ def test_a_rate_of_a_part_that_there_is_not(alray: Callable[..., Any], spec: Pat
     assert "`f`, `b`, `g` and `h`" in said.err
 
 
+@pytest.mark.full
 def test_a_probe_measures(alray: Callable[..., Any], spec: Path) -> None:
     said = alray("plan", spec, COUNTED, "--probe")
     assert "costs measured" in said.out

@@ -55,6 +55,7 @@ def test_lines_and_files(alray: Callable[..., Any], trained_on_text: Path, tmp_p
     assert shallow.out.startswith("the apple: fruit (")
 
 
+@pytest.mark.full
 def test_the_names_of_a_file_are_those_of_the_answer(alray: Callable[..., Any], tmp_path: Path) -> None:
     """A header, and classes by name in the second column: the summary lists them, and predictions answer with them."""
     words = {"tool": ("hammer", "saw"), "fruit": ("apple", "pear")}
@@ -69,6 +70,7 @@ def test_the_names_of_a_file_are_those_of_the_answer(alray: Callable[..., Any], 
     assert alray("predict", tmp_path / "run", "the pear").out.startswith("the pear: fruit (")
 
 
+@pytest.mark.full
 def test_a_file_that_is_not_text(alray: Callable[..., Any], trained_on_text: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xff\xfe")
     said = alray("predict", trained_on_text, tmp_path / "a.txt", "--json")
@@ -92,6 +94,7 @@ def test_the_help_says_how(alray: Callable[..., Any]) -> None:
     assert "is taken as text" in said and "ends in .txt" in said
 
 
+@pytest.mark.full
 def test_a_pipeline_that_padded_its_texts_gets_padded_ones(
     alray: Callable[..., Any], trained_on_text: Path, tmp_path: Path
 ) -> None:

@@ -109,6 +109,7 @@ def told(evaluation: Any) -> dict[str, Any]:
     return evaluation.model_dump(include={"train", "validation", "test", "per_depth"})
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -136,6 +136,7 @@ def test_progress_is_told_beside_the_answer(alray: Callable[..., Any], spec: Pat
     assert any(line.startswith("  epoch 2.00 of 2, mini-batch 18 of 18") for line in lines)
 
 
+@pytest.mark.full
 def test_json_stands_alone_on_standard_output(command: list[str], spec: Path) -> None:
     """Whatever a user's code prints, by Python or past it, in this process or another."""
     Path("loud.py").write_text(LOUD)
@@ -196,6 +197,7 @@ def test_a_backward_pass_that_raises_is_one_error_as_json(alray: Callable[..., A
     assert said.err.count("Traceback") == 0, "it is in the JSON"
 
 
+@pytest.mark.full
 def test_a_run_that_never_began_leaves_its_folder_to_another(alray: Callable[..., Any], spec: Path) -> None:
     """Unless somebody put a file of his own there."""
     sound = spec.read_text()
@@ -216,6 +218,7 @@ def test_a_run_that_never_began_leaves_its_folder_to_another(alray: Callable[...
     assert "the run folder is not empty" in alray("run", spec, "--inline", "--output", "runs/out").err
 
 
+@pytest.mark.full
 def test_what_a_kill_leaves_of_a_run_that_had_hardly_begun(
     alray: Callable[..., Any], spec: Path, ended: Path, tmp_path: Path
 ) -> None:
@@ -246,6 +249,7 @@ def test_runs_that_begin_in_the_same_second(tmp_path: Path, monkeypatch: pytest.
     assert made == [f"my_run-20261120-165026{end}" for end in ("", "_2", "_3")]
 
 
+@pytest.mark.full
 def test_a_run_that_goes_on_is_read_and_not_resumed(alray: Callable[..., Any], ended: Path) -> None:
     with held(ended, print):
         said = alray("resume", ended, "--inline", "run.epochs=2")
@@ -326,6 +330,7 @@ def test_resume_refuses_another_run(alray: Callable[..., Any], ended: Path, tmp_
     assert alray("resume", tmp_path, "--inline").code == 2
 
 
+@pytest.mark.full
 def test_a_spec_changed_by_hand_is_not_resumed(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     shutil.copytree(ended, run_dir)
@@ -349,6 +354,7 @@ def test_a_spec_changed_by_hand_is_not_resumed(alray: Callable[..., Any], ended:
     assert alray("resume", run_dir, "run.epochs=3", "--inline").code == 0
 
 
+@pytest.mark.full
 def test_report_is_made_again(
     alray: Callable[..., Any], ended: Path, tmp_path: Path, terminal: Callable[[int], None]
 ) -> None:
@@ -372,6 +378,7 @@ def test_report_is_made_again(
     assert alray("report", tmp_path / "nothing").code == 2
 
 
+@pytest.mark.full
 def test_chosen_mini_batches_are_traced(alray: Callable[..., Any], spec: Path, ended: Path) -> None:
     said = alray("run", spec, "--inline", "--output", "out", "--profile", "3,7-8", "--json")
     assert said.code == 0

@@ -205,6 +205,7 @@ def test_an_edited_base_is_refused_with_what_has_changed(
     assert f"{points}: `model.components` was a list of 3 sections and is a list of 4 sections, " in said
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", ["random", "optuna"])
 def test_a_study_grows_by_trials_that_come_after_those_it_has(study: Path, kind: str) -> None:
     space = "space: {optimizer.lr: {loguniform: [1.0e-4, 1.0]}}"
@@ -278,6 +279,7 @@ def test_a_study_of_alray_0_1_goes_on(study: Path) -> None:
         StudyFolder.open(folder.path).grown(loaded)
 
 
+@pytest.mark.full
 def test_a_target_ends_a_trial_and_divergence_is_a_result(
     alray: Callable[..., Any], study: Path, one_thread: None
 ) -> None:

@@ -54,6 +54,7 @@ def the_problem(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return problem
 
 
+@pytest.mark.full
 def test_too_little_address_space(spec: Path, command: list[str]) -> None:
     done = under(command, "-v", 1_500_000, "run", spec, "--inline", "--output", "out", "--json")
     problem = the_problem(done)

@@ -14,6 +14,7 @@ from PIL import Image
 from alray.runtime.stage.workload import Workload
 
 
+@pytest.mark.full
 def test_evaluate_measures_what_the_run_measured(alray: Callable[..., Any], ended: Path) -> None:
     said = alray("evaluate", ended, "--json").json
     recorded = json.loads((ended / "summary.json").read_text())["accuracy_per_depth"]
@@ -78,6 +79,7 @@ def test_a_checkpoint_that_the_run_deletes_meanwhile(
     assert "a file of this checkpoint is missing" in alray("evaluate", run).errors
 
 
+@pytest.mark.full
 def test_the_weights_that_were_asked_for(alray: Callable[..., Any], ended: Path, tmp_path: Path) -> None:
     """The tiny run has an evaluation and a checkpoint after each of its two epochs."""
     best = json.loads((ended / "summary.json").read_text())["best"]

@@ -85,6 +85,7 @@ def test_it_imports_neither_torch_nor_ray(python: Callable[[str], Any], ended: P
     assert imported(python, "torch|ray|pandas", "watch", ended) == []
 
 
+@pytest.mark.full
 def test_a_run_with_a_page_beside_it_ends_in_the_same_bits(alray: Callable[..., Any], spec: Path, ended: Path) -> None:
     said = alray("run", spec, "--inline", "--watch", "--json")
     assert said.code == 0
@@ -95,6 +96,7 @@ def test_a_run_with_a_page_beside_it_ends_in_the_same_bits(alray: Callable[..., 
     assert "the live page failed" not in said.err
 
 
+@pytest.mark.full
 def test_the_page_beside_a_run_that_is_killed_says_so_at_once(ended: Path, tmp_path: Path) -> None:
     run, notes = tmp_path / "run", list[str]()
     with page_process(run, True, notes.append):

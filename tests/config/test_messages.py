@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -64,6 +65,7 @@ HALF = "\udce9"
 """What YAML makes of the escape of half a character. A byte of a file name that is not UTF-8 is kept like this."""
 
 
+@pytest.mark.full
 @example([(("replicas", "all_reduce"), HALF)])
 @example([(("method", "head"), HALF)])
 @example([(("method", "kind"), f"python:a.{HALF}")])

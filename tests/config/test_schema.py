@@ -77,6 +77,7 @@ def test_an_editor_marks_a_misspelt_key() -> None:
     assert not validator.is_valid({**study, "axes": {"pipeline.stages": []}})
 
 
+@pytest.mark.full
 def test_of_a_spec_on_top_of_a_base_only_the_sections_are_checked() -> None:
     jsonschema.validate({"base": "other.yaml", "optimizer": {"lr": 1.0}}, json_schema())
     with pytest.raises(jsonschema.ValidationError):

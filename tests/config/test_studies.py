@@ -231,6 +231,7 @@ def search(space: str, rest: str = "trials: 2") -> str:
     return study(search=f"{{{rest}, space: {{{space}}}}}")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("text", "places"),
     [
@@ -359,6 +360,7 @@ def test_what_a_searcher_or_scheduler_of_ones_own_cannot_do_is_refused(
     assert [place(problem) for problem in caught.value.problems] == places
 
 
+@pytest.mark.full
 def test_thousands_of_points_are_loaded_unless_their_specs_are_too_large(
     load: Callable[..., Any], told: Callable[..., list[str]]
 ) -> None:

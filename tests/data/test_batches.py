@@ -68,6 +68,7 @@ def test_a_run_that_starts_late_gets_the_same_bits(augment: str) -> None:
         assert same(whole[start_step:], collect(data, start_step, 13))
 
 
+@pytest.mark.full
 def test_workers_do_not_change_the_bits(image_folder: Path) -> None:
     data = pictures(image_folder)
     assert data.steps_per_epoch == 2

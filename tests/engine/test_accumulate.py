@@ -46,6 +46,7 @@ def test_every_layout_gives_the_same_bits(workshop, gathered, reference, partiti
     assert run.summary.weights_sha256 != reference.summary.weights_sha256
 
 
+@pytest.mark.full
 def test_a_run_that_stops_between_two_updates_is_resumed_in_the_same_bits(workshop, gathered) -> None:
     workshop.run(THREE, "pipeline.stages=1", "run.epochs=1")
     same(workshop.resume("run.epochs=3", "pipeline.partition=[1,3]"), gathered)

@@ -83,6 +83,7 @@ def test_buffers_that_change_the_output(workshop: Workshop, block: str) -> None:
     same(workshop.run(*overrides, ON, name="again"), workshop.run(*overrides))
 
 
+@pytest.mark.full
 def test_a_gradient_over_a_skip_connection(workshop: Workshop) -> None:
     """Two and three tensors cross the cuts; in bf16."""
     (workshop.folder / "own_net.py").write_text(BENT)

@@ -58,6 +58,7 @@ def test_the_best_weights_are_kept_and_can_be_used(unbroken: Path) -> None:
         evaluate_run(unbroken, depth=None, allow_code=False, requested=RequestedWeights(step=20))
 
 
+@pytest.mark.full
 def test_the_summary_says_where_the_best_weights_are(unbroken: Path) -> None:
     from alray.report.folder import read_run
 

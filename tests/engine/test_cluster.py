@@ -38,6 +38,7 @@ def refused(error: Exception, wanted: str, there: str) -> None:
     assert "resources.per_stage: " in message and wanted in message and there in message
 
 
+@pytest.mark.full
 def test_attached(workshop, reference, cluster) -> None:
     memory = "resources.per_stage={CPU: 1, memory: 1000000}"
     same(attached(workshop, cluster.address, "pipeline.partition=[2,2]", memory), reference)

@@ -25,6 +25,7 @@ def replicated(tmp_path: Path) -> Workshop:
     return workshop
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("setting", first_alone([ADAM, SGD]), ids=["adam", "sgd"])
 def test_equals_one_process_and_goes_on(replicated, processes, setting) -> None:
     overrides, tolerance = setting

@@ -75,6 +75,7 @@ def test_a_loader_worker_that_is_killed(workshop, reference) -> None:
     same(run, reference)
 
 
+@pytest.mark.full
 def test_one_process_waits_for_a_stage_that_takes_long(workshop, reference) -> None:
     """As when it was suspended. It cannot end the stage, which would go on and draw random numbers beside the next."""
     (workshop.folder / "late.py").write_text(

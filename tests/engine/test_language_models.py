@@ -289,6 +289,7 @@ TIED = (
 )
 
 
+@pytest.mark.full
 def test_a_tied_readout_is_plain_pytorch_with_one_matrix(gpt) -> None:
     gpt.run(*TIED)
     spec = load_spec(gpt.spec, TIED).spec
@@ -387,6 +388,7 @@ def test_replicas_of_stages_copy_the_same(gpt, processes) -> None:
     same(gpt.run(*keys, "pipeline.stages=2", inline=False, name="processes"), alone)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("steps", first_alone([7, 6, 8]))
 def test_a_checkpoint_has_the_copy_that_is_under_way(gpt, processes, whole, steps) -> None:
     """A copy is made after 6 mini-batches."""
@@ -397,6 +399,7 @@ def test_a_checkpoint_has_the_copy_that_is_under_way(gpt, processes, whole, step
 # --- Metrics ---
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("metric", ["nats_per_token", "perplexity", "bits_per_byte", "top_1"])
 def test_metrics_are_those_of_all_tokens(folder, whole, metric) -> None:
     trained = TrainedNetwork(folder / "dgl", allow_code=False)

@@ -58,6 +58,7 @@ def test_a_run_without_an_update_is_refused(workshop: Workshop, overrides: tuple
     assert not (workshop.folder / "run" / "records.jsonl").exists()
 
 
+@pytest.mark.full
 def test_the_rest_of_a_window_is_told(workshop: Workshop) -> None:
     watching = Watching()
     workshop.run("run.epochs=1", "optimizer.accumulate=4", watching=watching)

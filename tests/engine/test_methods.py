@@ -46,6 +46,7 @@ def test_a_resumed_run_on_other_stages(workshop, contrastive) -> None:
     same(workshop.resume("run.epochs=3", "pipeline.partition=[1,1,2]"), contrastive)
 
 
+@pytest.mark.full
 def test_the_debiased_loss_trains_otherwise(workshop, contrastive) -> None:
     runs = [
         workshop.run(DEBIASED, KEEP, f"pipeline.partition={partition}", name=f"debiased-{number}")

@@ -131,6 +131,7 @@ def state() -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     return of_torch, tuple(numpy.random.get_state()[1].tolist()), random.getstate()[1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "method", first_alone(["'python:drawing.Mixed'", "associated_learning"]), ids=["own", "built in"]
 )
@@ -145,6 +146,7 @@ def test_the_same_bits_however_it_is_cut_and_after_a_resume(drawing: Workshop, m
     same(drawing.resume("run.epochs=2", "pipeline.partition=[3,1]", name="resumed"), whole)
 
 
+@pytest.mark.full
 def test_backpropagation_draws_the_same_in_every_run_and_after_a_resume(drawing: Workshop) -> None:
     method = ("method={kind: backpropagation}", "pipeline.schedule=single", "pipeline.stages=1")
     disturb(1)

@@ -62,6 +62,7 @@ def test_the_same_bits_on_two_stages_as_on_one_and_after_a_resume(own: Workshop,
     same(own.resume("run.epochs=3", "pipeline.partition=[1,1,2]", name="resumed"), one)
 
 
+@pytest.mark.full
 def test_what_a_run_leaves_behind(own: Workshop) -> None:
     """Its losses, an accuracy for every depth, and a copy of the code, from which it is evaluated and exported."""
     finished = own.run(METHOD, "run.epochs=1")

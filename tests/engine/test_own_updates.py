@@ -75,6 +75,7 @@ def test_the_rates_are_those_of_the_class(own: Workshop) -> None:
     assert rates[:3] == pytest.approx([rates[0] / (1 + done / 5) ** 0.5 for done in range(3)])
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("keys", "said"),
     [

@@ -325,6 +325,7 @@ def test_resumed_on_other_stages(pipeline, processes) -> None:
     assert distance(run, reference) == 0.0, "the same micro-batches, their gradients added up in the same order"
 
 
+@pytest.mark.full
 def test_resumed_with_other_micro_batches(pipeline) -> None:
     """Another number of them rounds sums otherwise, so it is refused; with --allow-change it is told."""
     overrides = [*OPTIMIZERS["sgd"][0], *schedule("1f1b", 2)]
@@ -375,6 +376,7 @@ def test_time_is_accounted_for(unbroken) -> None:
     assert 0.0 < unbroken.summary.bubble < 1.0
 
 
+@pytest.mark.full
 def test_norms_of_own_blocks(pipeline) -> None:
     normed = "model.components.3={block: 'python:plain.Normed', width: 12}"
     with pytest.raises(PlanError, match=r"block `python:plain.Normed` has batch normalisation") as caught:

@@ -211,6 +211,7 @@ def test_qsgd_sends_fewer_bytes(replicated, bits, share) -> None:
     assert share < sent < share * 1.1
 
 
+@pytest.mark.full
 def test_averaged_weights(replicated, one_process) -> None:
     """Local SGD: by one step between means, plain SGD is what averaging gradients is; by more it is not."""
     overrides = ["optimizer={kind: sgd, lr: 0.1}", "run.precision=float64"]
@@ -220,6 +221,7 @@ def test_averaged_weights(replicated, one_process) -> None:
     assert 1e-5 < distance(apart, one) < distance(alone, one) < 1e-3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", first_alone([[], BP]), ids=["al", "bp"])
 def test_gathered_gradients_are_averaged_once_an_update(replicated, one_process, method) -> None:
     """Shares that change from mini-batch to mini-batch of an update are those of the samples, too."""
@@ -240,6 +242,7 @@ def test_gathered_gradients_follow_to_another_number_of_replicas(replicated, one
     assert distance(run, one) <= ADAM[1]
 
 
+@pytest.mark.full
 def test_gathered_gradients_are_resumed_to_the_same_bits(replicated) -> None:
     overrides = [*SGD[0], *replicas(2, "replicas.compression=powersgd"), "optimizer.accumulate=3"]
     whole = replicated.run(*overrides, name="whole")
@@ -252,6 +255,7 @@ APART = [*ADAM[0], *replicas(2, "replicas.synchronise={average_every: 4 steps}")
 """Means after mini-batches 4 and 8; a checkpoint after 5, and the end after 10."""
 
 
+@pytest.mark.full
 def test_averaged_weights_are_resumed_to_the_same_bits(replicated) -> None:
     watching = Watching()
     whole = replicated.run(*APART, name="whole", watching=watching)
@@ -263,6 +267,7 @@ def test_averaged_weights_are_resumed_to_the_same_bits(replicated) -> None:
     assert again.summary.accuracy == whole.summary.accuracy
 
 
+@pytest.mark.full
 def test_cuts_between_two_means_change_nothing_and_show_the_mean(replicated) -> None:
     run = replicated.run(*APART, "run.evaluate_every=3 steps", "run.checkpoint={every: 3 steps, keep: 50}")
     plain = replicated.run(*APART, "run.evaluate_every=null", "run.checkpoint=null", name="plain")
@@ -280,6 +285,7 @@ def test_cuts_between_two_means_change_nothing_and_show_the_mean(replicated) -> 
     assert shown.accuracies == run.summary.accuracy_per_depth
 
 
+@pytest.mark.full
 def test_replicas_that_average_weights_stay_as_many(replicated) -> None:
     """With --allow-change they go on from the mean."""
     replicated.run(*APART, "run.steps=5")
@@ -339,6 +345,7 @@ def test_each_replica_draws_numbers_of_its_own(replicated) -> None:
     assert drawn(replicated.resume("run.steps=10"), 1, 2) == drawn(whole, 1, 2)
 
 
+@pytest.mark.full
 def test_stop_at_is_agreed_on(replicated, one_process) -> None:
     stop = "run={epochs: 50, evaluate_every: 3 steps, stop_at: {metric: validation_accuracy, above: 0.4}}"
     one = one_process(stop, *ADAM[0])
@@ -363,6 +370,7 @@ def test_a_grid(replicated, processes, overrides) -> None:
     assert run.summary.accuracy == inline.summary.accuracy
 
 
+@pytest.mark.full
 def test_a_pipeline(replicated, one_process, processes) -> None:
     pipeline = ["method=backpropagation", "pipeline.schedule=1f1b", "pipeline.stages=2", "pipeline.micro_batches=4"]
     one = one_process(*ADAM[0], *BP)

@@ -145,6 +145,7 @@ def test_only_a_schedule_that_does_not_end_with_the_run_lets_it_grow(workshop, s
             workshop.resume("run.epochs=2")
 
 
+@pytest.mark.full
 def test_losses_of_a_resumed_run_are_those_of_an_unbroken_one(workshop, reference, stopping) -> None:
     def losses(run):
         records = effective(read(Path(run.summary.run_dir) / "records.jsonl"))
@@ -197,6 +198,7 @@ BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=
 """The tiny network draws random numbers and normalises batches: other micro-batches would train other weights."""
 
 
+@pytest.mark.full
 def test_a_pipeline_keeps_its_micro_batches(workshop, stopping) -> None:
     whole = workshop.run(*BACKPROPAGATION, "pipeline.stages=2", name="whole")
     workshop.run(*BACKPROPAGATION, "pipeline.stages=2", asked=stopping(5))
@@ -229,12 +231,14 @@ def test_the_checkpoint_before_a_damaged_one(workshop, reference) -> None:
     same(workshop.resume("run.epochs=3"), reference)
 
 
+@pytest.mark.full
 def test_a_checkpoint_without_its_manifest_does_not_exist(workshop, reference) -> None:
     workshop.run("run.epochs=2")
     (workshop.folder / "run/checkpoints/step-00000014/manifest.json").unlink()
     same(workshop.resume("run.epochs=3"), reference)
 
 
+@pytest.mark.full
 def test_code_of_a_run_is_kept_with_it(workshop, reference, stopping) -> None:
     workshop.run(asked=stopping(3))
     (workshop.folder / "own_blocks.py").unlink()

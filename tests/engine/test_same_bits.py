@@ -207,6 +207,7 @@ def test_cyclic_between_processes(workshop, reference, server, schedule, nodes) 
         same(workshop.run(*overrides, inline=False), reference)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layout", first_alone(reversed(CYCLIC[1:])), ids=str)
 def test_deep_cyclic_between_processes(workshop, reference_of, processes, layout) -> None:
     method = "associated_learning"
@@ -221,6 +222,7 @@ def test_between_processes(workshop, reference, processes, partition) -> None:
     same(workshop.run(f"pipeline.partition={partition}", inline=False), reference)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("schedule", first_alone(["overlapped", "sequential", "parallel_backward"]))
 def test_barriers_between_processes(workshop, reference, processes, schedule) -> None:
     same(workshop.run("pipeline.partition=[1,2,1]", f"pipeline.schedule={schedule}", inline=False), reference)

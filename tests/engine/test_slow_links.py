@@ -67,6 +67,7 @@ def test_a_message_carries_its_arrival_and_waits_for_it() -> None:
     assert slow_link.time.monotonic() >= sent.arrives_s
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "keys",
     first_alone(
@@ -85,6 +86,7 @@ def test_a_slow_link_changes_no_bits(links, processes, keys) -> None:
     same(links.run(*keys, SLOW, inline=False, name="slow"), fast)
 
 
+@pytest.mark.full
 def test_backpropagation_waits_for_the_link_and_local_losses_do_not(links, processes) -> None:
     """Naive backpropagation sends up and down in each mini-batch. Local losses send up only, one after another."""
 

@@ -109,6 +109,7 @@ def test_a_users_block_in_each_of_its_forms(make_network, form):
     assert out.shape == (2, 3, 8, 8) and out.requires_grad
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", ["method.label_dim=5", "method={kind: backpropagation}"])
 @pytest.mark.parametrize("block", [own("nothing"), own("Sleeps", seconds=0.001)])
 def test_a_block_without_parameters_trains_by_both_methods(make_network, block, method):

@@ -150,6 +150,7 @@ def test_further_forms_of_methods(make_network: Callable[..., Network], loss: st
     require_wide(network, Shape((20,)))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("block", BLOCKS)
 def test_every_block(make_network: Callable[..., Network], block: str) -> None:
     components, sample = BLOCKS[block]
@@ -178,6 +179,7 @@ def test_every_task(make_network: Callable[..., Network], task: str, method: str
     require_wide(network, Shape((20,)))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_optimizer(make_network: Callable[..., Network], optimizer: str) -> None:
     section = f"optimizer={OPTIMIZERS[optimizer]}"

@@ -294,6 +294,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.T
     return weights
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("classes", [7, 1000])
 def test_named_weights_are_those_of_torchvision_but_for_another_number_of_classes(
     cached: dict[str, torch.Tensor], classes: int

@@ -27,6 +27,7 @@ def equal(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
     return len(left) == len(right) > 0 and all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("loss", "smoothing"), [("cross_entropy", 0.0), ("cross_entropy", 0.2), ("mse", 0.0)])
 def test_each_part_gets_the_gradient_of_its_own_loss_and_nothing_else(make_network, seed, loss, smoothing):

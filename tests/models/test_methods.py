@@ -148,6 +148,7 @@ def test_projectors_that_normalise_need_two_samples(
     assert network.method.normalises_batches == (component == 0)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("widths", ["[256]", "[400, 200, 300]", "[2000, 2000]"])
 def test_goodness_begins_near_half_its_threshold(make_network: Callable[..., Any], widths: str, precision: str) -> None:
@@ -182,6 +183,7 @@ def test_forward_forward_refuses_texts(make_network: Callable[..., Any]) -> None
         network.component(0, "cpu")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", OF_CLASSES)
 def test_what_is_listed_of_a_method_is_what_it_does(make_network: Callable[..., Any], kind: str) -> None:
     network, section = make_network(f"method={kind}", THREE), METHODS.sections[kind]

@@ -73,6 +73,7 @@ def busy(intervals: Intervals, start_s: float, end_s: float) -> Intervals:
     ]
 
 
+@pytest.mark.full
 def test_the_page_the_timeline_and_the_records_show_the_same_work(run_dir: Path) -> None:
     drawn, start_s, end_s = of_page(run_dir)
     exact_to = 0.001  # the page gives the window in milliseconds

@@ -169,6 +169,7 @@ def test_what_the_user_wrote_of_the_spec_is_open_and_the_rest_is_folded(given: M
     assert "name: mine" in opened and "seed: 0" not in opened and "seed: 0" in folded
 
 
+@pytest.mark.full
 def test_the_files_of_a_report_are_those_that_the_page_has(given: ModuleType, tmp_path: Path) -> None:
     plan = given.example_plan()
     folder = given.write_run(tmp_path / "run", plan, given.example_records(plan))

@@ -137,6 +137,7 @@ def test_a_report_leaves_what_a_run_wrote_and_writes_what_is_missing(given: Modu
         records.append(given.step(2, 0.2))
 
 
+@pytest.mark.full
 def test_a_run_writes_it_with_the_date_of_each_record(run_dir: Path) -> None:
     events = [record for record in read(run_dir / "records.jsonl") if isinstance(record, EventRecord)]
     started, ended = (datetime.fromisoformat(record.date or "").timestamp() for record in (events[0], events[-1]))

@@ -96,6 +96,7 @@ def _window(given: ModuleType, clock: Clock, stage: int, step: int, *, last: boo
 PIPELINES = [(0.06, 0.18), (0.18, 0.06), (0.06, 0.06, 0.06, 0.06), (0.06, 0.18, 0.06, 0.06), (0.1, 0.02, 0.02, 0.02)]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("every", [2, 5, 20])
 @pytest.mark.parametrize("stages_s", PIPELINES, ids=str)
 def test_a_pipeline_takes_its_slowest_stage_a_mini_batch_however_often_it_evaluates(

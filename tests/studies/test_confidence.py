@@ -50,6 +50,7 @@ def test_over_many_searches_nine_of_ten_intervals_contain_the_true_best() -> Non
     assert 0.86 <= coverage(studies, BEST) <= 0.94
 
 
+@pytest.mark.full
 def test_more_trials_leave_less_doubt() -> None:
     generator = np.random.default_rng(1)
     widths = []

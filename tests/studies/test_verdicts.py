@@ -106,6 +106,7 @@ def search_study(*trials: TrialRecord, kind: str = "random", **more: Any) -> Any
     )
 
 
+@pytest.mark.full
 def test_the_largest_useful_batch_sizes_of_two_series_are_compared() -> None:
     generator = np.random.default_rng(0)
     trials = [*searched("sgd", 16, generator), *searched("momentum", 128, generator)]

@@ -189,6 +189,7 @@ def test_answers_of_another_form_are_one_error(serve: Callable[..., str]) -> Non
             ask()
 
 
+@pytest.mark.full
 def test_what_is_no_dashboard_is_told_at_once(serve: Callable[..., str]) -> None:
     assert "is not the dashboard of a Ray cluster" in refusal(serve(is_other=True))
     with socket.socket() as silent:
@@ -222,6 +223,7 @@ def test_a_log_that_breaks_is_a_lost_connection(serve: Callable[..., str]) -> No
         Dashboard.open(serve()).tail("x", log.take, lambda: None)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("slow_s", [0.0, 2.0], ids=["the connection breaks", "nothing is answered"])
 def test_an_upload_that_fails_is_one_error(
     slow_s: float,

@@ -18,6 +18,7 @@ from ...report.conftest import event, example_plan, example_records
 from ...report.test_page import summary_of
 
 
+@pytest.mark.full
 def test_a_run_is_followed_through_its_store(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "_EVERY_OF_OBJECTS_S", 0.05)
     run, plan = location_of(f"{bucket}/run"), example_plan()

@@ -58,6 +58,7 @@ def test_a_run_sees_that_another_process_goes_on_with_it(bucket: str) -> None:
     require_own(run, "ours")  # where the folder is deleted, the run goes on
 
 
+@pytest.mark.full
 def test_a_storage_that_is_away_for_seconds_is_waited_for(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from moto.server import ThreadedMotoServer
 
@@ -94,6 +95,7 @@ def ctrl_c_each_second() -> Iterator[Event]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.full
 def test_ctrl_c_is_heard_while_a_storage_is_away(ctrl_c_each_second: Event, monkeypatch: pytest.MonkeyPatch) -> None:
     """obstore does not hear it, so it must not be requested to wait for long."""
     monkeypatch.setattr(objects, "_bucket", objects._bucket.__wrapped__)

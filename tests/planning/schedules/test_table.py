@@ -134,6 +134,7 @@ def test_the_drawing_in_a_files_docstring_is_what_is_simulated(schedule: Schedul
     assert ["".join(row) for row in rows] == drawn
 
 
+@pytest.mark.full
 def test_no_name_of_a_schedule_stands_in_code_outside_the_table() -> None:
     found = []
     for path in PACKAGE.rglob("*.py"):

@@ -281,6 +281,7 @@ def test_a_component_without_parameters_sends_nothing(on_ranks, kind):
     assert on_ranks(2, work) == [0, 0]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", COMPRESSIONS.sections)
 def test_steps_after_a_checkpoint_are_the_same_bits(on_ranks, kind):
     def straight(rank: int, group: Any) -> torch.Tensor:

@@ -74,6 +74,7 @@ def test_nobody_passes_before_all_have_come_round_after_round() -> None:
     ended(processes)
 
 
+@pytest.mark.full
 def test_stage_0_alone_waits_until_all_are_gathered() -> None:
     pipes = Pipes.made(4)
     barrier = stage(pipes, leads=True)

@@ -31,6 +31,7 @@ def test_text_of_another_length_after_a_longer_one_shows_no_stale_rows(found):
     assert cut == [True, 9, 5, 4, 0]
 
 
+@pytest.mark.full
 def test_bytes_sent_are_counted_with_headers_and_alignment(found):
     def up(nbytes: int) -> int:
         return -(-nbytes // 64) * 64

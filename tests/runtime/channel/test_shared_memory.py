@@ -34,6 +34,7 @@ def test_text_of_another_length_after_a_longer_one_shows_no_stale_rows(found):
     assert cut == [True, 9, 5, 4, 0]
 
 
+@pytest.mark.full
 def test_a_slot_that_autograd_holds_is_not_written_on(found):
     assert found["autograd"][RECEIVED] == [True] * 12
 
@@ -124,6 +125,7 @@ def _send(sender: SharedMemorySender, step: int) -> None:
         raise AssertionError("an edge between processes blocks")
 
 
+@pytest.mark.full
 def test_a_receiver_that_is_killed_is_told_to_the_sender_that_waits_for_it(other) -> None:
     sender = _sender(20.0)
     _send(sender, 1)

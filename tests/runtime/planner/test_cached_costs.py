@@ -29,6 +29,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+@pytest.mark.full
 def test_only_what_changes_the_costs_is_measured_again(
     make_planner: Callable[..., Planner], measured: list[int], tmp_path: Path
 ) -> None:

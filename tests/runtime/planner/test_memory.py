@@ -125,6 +125,7 @@ def need(planner: Any) -> int:
     return max(own.memory.total_bytes for own in planner.plan(planner.costs(probe=False)).stage_plans)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stages", first_alone([2, 1]))
 def test_auto_is_the_largest_micro_batch_that_fits(make_planner: Callable[..., Any], stages: int) -> None:
     needs = {

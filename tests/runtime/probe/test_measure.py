@@ -136,6 +136,7 @@ def test_the_backward_pass_of_a_compiled_component_is_not_split(make_workload, m
     assert (costs.split_backward, costs.input_gradient_share) == (1.0, 0.5)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("method", [(), BACKPROPAGATION])
 def test_only_pipelines_are_measured_as_such(make_workload, method):
     costs = probe(make_workload(*method))
