@@ -136,8 +136,12 @@ class LearningTask(ABC):
 
     def of_mixed_samples(self) -> LearningTask:
         """The task whose label in training is the share of each class of a mixed sample, [width] (`data.mix`).
-        Only classification has it."""
-        raise NotImplementedError
+        Only classification has it.
+
+        Raises:
+            SpecError: this task has no classes to mix.
+        """
+        raise SpecError("`data.mix` mixes classes, and this task has none", key="data.mix", hint="leave it out")
 
     def encoded(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
         """The labels as Associated Learning encodes them: t_0, [N, width]; of tokens their numbers."""
