@@ -31,7 +31,8 @@ Overrides = tuple[str, ...]
 def write_stand_ins(folder: Path) -> Mapping[str, Overrides]:
     """A stand-in for every data set that a spec under specs/ names; by that name, the overrides that point to it.
 
-    Each has at least one mini-batch of the spec's own size left after the validation split.
+    Each has at least one mini-batch of the spec's own size left after the validation split. Docstrings are found where
+    XDG_CACHE_HOME is the folder.
     """
     return {
         "FashionMNIST": fashion_mnist(folder / "fashion-mnist", num_train=4600, num_test=40),
@@ -42,7 +43,7 @@ def write_stand_ins(folder: Path) -> Mapping[str, Overrides]:
         "dbpedia": text_csv(folder / "dbpedia", num_classes=14, num_train=300, columns=3),
         "aclImdb": imdb(folder / "aclImdb", num_train_per_class=160),
         "dogs_vs_cats": dogs_vs_cats(folder / "dogs_vs_cats", num_train_per_class=1150),
-        "docstrings": docstrings_cache(folder / "docstrings", num_documents=1000),
+        "docstrings": docstrings_cache(folder / "alray", num_documents=1000),
     }
 
 
@@ -75,7 +76,7 @@ def docstrings_cache(folder: Path, *, num_documents: int) -> Overrides:
     texts = (" ".join(f"w{number * 30 + word}" for word in range(30)) for number in range(num_documents))
     made = [(text, number % len(libraries)) for number, text in enumerate(texts)]
     docstrings._write(folder / f"docstrings-{docstrings._key(libraries)}.json", made)
-    return (f"data.cache={folder}",)
+    return ()
 
 
 def fashion_mnist(root: Path, *, num_train: int, num_test: int) -> Overrides:
