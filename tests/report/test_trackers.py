@@ -206,5 +206,5 @@ def test_what_is_wrong_with_one_is_told_before_anything_runs(
 
 
 def test_each_is_named_once(load_small: Callable[..., Any]) -> None:
-    with pytest.raises(SpecError, match="`python:mine.Mine` is there twice"):
+    with pytest.raises(SpecError, match=r"`python:mine\.Mine` is there twice"):
         load_small("run.trackers=['python:mine.Mine', 'python:mine.Mine']")

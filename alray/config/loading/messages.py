@@ -88,6 +88,7 @@ def unknown_key(path: Path, known: list[str], locations: SourceLocations, root: 
 
 
 _PACKAGE = "it is in a package of its own: pip install ./plugins/{}, in a clone of alray"
+_OWN_RATE = f"a class of your own as {FORM} (docs/extending.md)"
 _PARTS_THAT_WENT: dict[tuple[str | None, str], str] = {
     ("alray.trackers", "mlflow"): _PACKAGE.format("mlflow"),
     ("alray.trackers", "wandb"): _PACKAGE.format("wandb"),
