@@ -94,14 +94,8 @@ _PARTS_THAT_WENT: dict[tuple[str | None, str], str] = {
     ("alray.trackers", "wandb"): _PACKAGE.format("wandb"),
     ("alray.optimizers", "rmsprop"): "write {kind: torch, name: RMSprop} with the same further keys",
     ("alray.rates", "step"): "write multi_step, and every time of a change in `at`",
-    (
-        "alray.rates",
-        "rising",
-    ): "write constant with `warmup_epochs`, or a class of your own (docs/extending.md, A rate)",
-    (
-        "alray.rates",
-        "one_cycle",
-    ): "write cosine with `warmup_epochs`, or a class of your own (docs/extending.md, A rate)",
+    ("alray.rates", "rising"): f"write constant with `warmup_epochs`, or {_OWN_RATE}",
+    ("alray.rates", "one_cycle"): f"write cosine with `warmup_epochs`, or {_OWN_RATE}",
 }
 """What to write for parts that earlier versions of alray had, by group and name."""
 _KEYS_THAT_WENT: dict[Path, str] = {
