@@ -11,7 +11,7 @@ from alray.config.loading.source_locations import COMMAND_LINE, SourceLocations
 from alray.config.loading.usual_names import key_elsewhere, key_here, value_meant
 from alray.config.loading.value_messages import Words, value_message
 from alray.config.sections.grammar import Spot, spot
-from alray.config.sections.own_code import FORM
+from alray.config.sections.own_code import FORM, PREFIX
 from alray.config.sections.paths import Path, key_text
 from alray.config.sections.section import PLAIN, Section, describe
 from alray.config.sections.spec import Spec
@@ -110,6 +110,8 @@ def unknown_word(noun: str, word: str, here: Spot) -> Words:
     of_packages = [] if group is None else [name for name in provided(group) if name not in here.members]
     if instead := _PARTS_THAT_WENT.get((group, word)):
         return f"unknown {noun} `{word}`", instead
+    if word.startswith(PREFIX) and not here.is_open:
+        return f"unknown {noun} `{word}`", f"no class of your own is possible here; known: {', '.join(here.known)}"
     meant = meant_kind(word, here) or value_meant(word, of_packages)
     hint = f"did you mean `{meant}`? " if meant is not None else ""
     own = f"your own classes as {FORM}"
