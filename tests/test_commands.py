@@ -54,9 +54,6 @@ HELD = {
     ),
     "tests/core/storage/test_runs.py::test_a_run_as_on_a_disk": r"alray (run|resume) .*s3://.*",
     "tests/cli/test_other_data.py::test_the_same_files_in_another_place": r"alray (evaluate|resume) runs/ID .*data.*",
-    "tests/cli/test_watch_command.py::test_a_run_is_watched_to_its_end": r"alray watch runs/.*",
-    "tests/cli/test_watch_command.py::test_a_run_with_a_page_beside_it_ends_in_the_same_bits": r"alray run .* --watch",
-    "tests/core/storage/test_live.py::test_a_run_is_followed_through_its_store": r"alray watch s3://.*",
     "tests/test_own_methods.py::test_the_page_s_own_tests": (r"alray (validate --deep|run) mine.yaml.*"),
     "tests/test_specs.py::test_it_is_planned_and_simulated": (
         r"alray run (examples/torchvision_digits|specs/laptop/(mlp_diabetes|digit_traits|gpt_docstrings)).yaml"
