@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from inspect import get_annotations
 from pathlib import Path
@@ -77,6 +77,7 @@ def _read(file: Path) -> Iterator[tuple[Any, type[Section]]]:
         yield _changed(base.copy(), settings), Spec
 
 
+@cache
 def users() -> dict[Key, str]:
     """Every key that is used, with the first file that uses it."""
     found: dict[Key, str] = {}
@@ -84,6 +85,16 @@ def users() -> dict[Key, str]:
         for key in _given(document, root):
             found.setdefault(key, file)
     return found
+
+
+def user_of(sections: Collection[str], key: str) -> str | None:
+    """A file that uses a key of a section, or of one of several kinds, by the names of their classes."""
+    return next((found for name in sections if (found := users().get(Key.of(_named()[name], key)))), None)
+
+
+@cache
+def _named() -> dict[str, type[Section]]:
+    return {section.__name__: section for section in _sections(Spec, Study)}
 
 
 def schedules() -> set[str]:
