@@ -136,7 +136,7 @@ class DataSection(PartSection):
     @classmethod
     def _without_cache(cls, values: Any) -> Any:
         """The specs in run folders of alray 0.2 have `cache: null` where the samples are docstrings."""
-        if isinstance(values, dict) and "cache" in values and values["cache"] is None:
+        if not issubclass(cls, OwnCode) and isinstance(values, dict) and values.get("cache", 0) is None:
             return {key: value for key, value in values.items() if key != "cache"}
         return values
 
