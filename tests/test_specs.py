@@ -101,7 +101,8 @@ def test_the_first_trial_of_a_study_is_planned(name: str, stand_ins: Mapping[str
 def test_every_size_of_a_study_asks_the_same_question() -> None:
     """A study for a laptop has the name of the one for a cluster. Sleeping components have one size, and so have the
     calibration of the searches of laptop size, the study of two small data sets, small language models, published
-    accuracies of MLPs, optimizers, pipelines and methods on two stages, and slow links, which are imitated on one machine.
+    accuracies of MLPs, optimizers, pipelines and methods on two stages, and slow links, which are imitated on one
+    machine.
     """
     laptop = {path.stem for path in (ROOT / "specs/studies/laptop").glob("*.yaml")}
     full = {path.stem for path in (ROOT / "specs/studies").glob("*.yaml")}
