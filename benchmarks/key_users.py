@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
+from inspect import get_annotations
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin
 
@@ -41,8 +42,8 @@ _CHOOSES = ("kind", "source", "block")
 
 
 class Key(NamedTuple):
-    """A key of a section. Keys of one name in several parts of one kind are one key, such as `head` of methods; the key
-    by which a kind is chosen is that of each."""
+    """A key of a section. Keys of one name in several parts of one kind are one key, such as `head` of methods, and so
+    is a key that several sections inherit. The key by which a kind is chosen is that of each."""
 
     section: str
     name: str
@@ -51,8 +52,9 @@ class Key(NamedTuple):
     def of(cls, section: type[Section], name: str) -> Key:
         if name in _CHOOSES:
             return cls(section.__name__, name)
-        bases = (kind.base for kind in KINDS if issubclass(section, kind.base))
-        return cls(next(bases, section).__name__, name)
+        bases = [kind.base for kind in KINDS if issubclass(section, kind.base)]
+        bases += [each for each in section.__mro__ if name in get_annotations(each)]
+        return cls(next(iter(bases), section).__name__, name)
 
 
 Document = tuple[str, Any, type[Section]]
