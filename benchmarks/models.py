@@ -217,7 +217,7 @@ def _size_by_name(name: str) -> tuple[int, int, str]:
 
 
 def _in_a_process(measure: Callable[[], Figures]) -> Figures:
-    """What is measured in a process of its own, so that its memory comes back and no fault ends this one."""
+    """What is measured in a separate process, so that its memory comes back and no fault ends this one."""
     fork = multiprocessing.get_context("fork")
     receiving, sending = fork.Pipe(duplex=False)
 

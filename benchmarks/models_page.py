@@ -25,7 +25,7 @@ where it is one of `forward`.
 |---|---|---|
 | computes under `torch.no_grad()`, `torch.inference_mode()` or `torch.autocast` | refused | one piece |
 | calls `torch.utils.checkpoint` (without `use_reentrant`) | the whole | the whole |
-| calls a `torch.autograd.Function` with a gradient of its own | refused | one piece |
+| calls a `torch.autograd.Function` with its own gradient | refused | one piece |
 | draws by `torch.randn(width)`, NumPy or `random` | refused | one piece |
 | drops a layer by `random.random() < p` (LayerDrop) | refused | one piece |
 | drops a layer by `torch.rand(()) < p`, which reads a value | refused | refused |

@@ -48,7 +48,7 @@ class PlainModel:
         if depth in self.readouts:
             found = getattr(self, f"_{self.method['kind']}", self._head)(samples, depth)
         else:
-            found = self.model(samples)  # backpropagation trains the model's own classifier
+            found = self.model(samples)  # backpropagation trains the model's classifier
         if "alray.targets.mean" in self.added:
             found = found * self.added["alray.targets.std"] + self.added["alray.targets.mean"]
         return found

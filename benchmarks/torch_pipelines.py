@@ -1,4 +1,4 @@
-"""The same pipelines by torch.distributed.pipelining: the control of alray's own executor.
+"""The same pipelines by torch.distributed.pipelining: the control of alray's executor.
 
 torch orders forwards, backwards and messages. The components, the optimizers, the draws and the edges of one host are
 alray's, so that two trainings differ in who executes the schedule alone.

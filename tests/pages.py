@@ -99,7 +99,7 @@ def _first(line: str) -> str:
 
 
 def parse(words: list[str]) -> None:
-    """Give a command to alray's own command line, which reads options and arguments and runs nothing.
+    """Give a command to alray's command line, which reads options and arguments and runs nothing.
 
     Raises typer.TyperException for an unknown command or option.
     """

@@ -31,7 +31,7 @@ Overrides = tuple[str, ...]
 def write_stand_ins(folder: Path) -> Mapping[str, Overrides]:
     """A stand-in for every data set that a spec under specs/ names; by that name, the overrides that point to it.
 
-    Each has at least one mini-batch of the spec's own size left after the validation split.
+    Each has at least one mini-batch of the spec's size left after the validation split.
     """
     return {
         "FashionMNIST": fashion_mnist(folder / "fashion-mnist", num_train=4600, num_test=40),

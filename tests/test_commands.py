@@ -28,7 +28,7 @@ TUTORIAL = "docs/tutorial.md"
 TWO_STAGES = "alray run mine/mine.yaml pipeline.stages=2 --output runs/two-stages"
 COMMANDS = "docs/commands.md"
 RUN = (COMMANDS, "docs/comparing.md", TUTORIAL)
-"""Pages whose commands run here one after another, each page in a folder of its own."""
+"""Pages whose commands run here one after another, each page in a separate folder."""
 
 HELD = {
     "tests/test_specs.py::test_every_point_of_a_study_is_a_spec": r"alray study specs/studies/strong_scaling.yaml.*",
@@ -80,7 +80,7 @@ LEFT = {
     r"pip install 'alray\[(storage|mlflow)\]'": "installs; `test_every_extra_is_one` holds the names",
     r"pip install ./plugins/wandb": "tests/test_plugins.py installs it, and runs its spec",
     r"(WANDB_PROJECT=digits )?alray run plugins/wandb/spec.yaml": "the same",
-    r"prometheus .*": "a server of its own; tests/engine/test_metrics.py reads what it would",
+    r"prometheus .*": "a separate server; tests/engine/test_metrics.py reads what it would",
 }
 """Commands that no test runs, and why."""
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def _wrong(kind: str, seed: int, cases: int, folder: Path) -> list[str]:
-    """What is wrong with so many cases, which run in a process of their own, so that its memory is theirs."""
+    """What is wrong with so many cases, which run in a separate process, so that its memory is theirs."""
     command = [sys.executable, "-m", f"tests.damage.{kind}", str(seed), str(cases), str(folder)]
     surroundings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=surroundings, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The page on methods of one's own: its method, its test, and what alray says of a method that breaks the contract."""
+"""The page on methods of the user: its method, its test, and what alray says of a method that breaks the contract."""
 
 from __future__ import annotations
 

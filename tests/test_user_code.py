@@ -1,4 +1,4 @@
-"""`python:` references: from the spec's own directory, from elsewhere only where that is allowed."""
+"""`python:` references: from the spec's directory, from elsewhere only where that is allowed."""
 
 from __future__ import annotations
 

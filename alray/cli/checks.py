@@ -139,7 +139,7 @@ def shared_memory() -> CheckResult:
             "shared memory",
             "warning",
             f"{_SHARED} has {size(total)}, but Ray's object store needs {size(wanted)}; it will spill to the disk",
-            f"start the container with --shm-size={wanted / 1e9:.1f}gb; alray's own tensors do not use this memory",
+            f"start the container with --shm-size={wanted / 1e9:.1f}gb; alray's tensors do not use this memory",
         )
     return CheckResult("shared memory", "ok", f"{_SHARED} has {size(total)}")
 
@@ -151,7 +151,7 @@ def gpus() -> CheckResult:
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
         return CheckResult("gpus", "ok", ", ".join(names))
-    # NVIDIA's own library still counts the GPUs whose driver is too old for this torch.
+    # NVIDIA's library still counts the GPUs whose driver is too old for this torch.
     if seen := torch.cuda.device_count():
         return CheckResult(
             "gpus",

@@ -57,7 +57,7 @@ class JobView:
         elif self._begun:
             self._display.note(line)
         else:
-            self._before.append(line)  # Ray's own, and of interest only if nothing follows
+            self._before.append(line)  # a line of Ray, and of interest only if nothing follows
 
     def tick(self) -> None:
         """Draw again. Called several times a second."""

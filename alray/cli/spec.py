@@ -36,7 +36,7 @@ def validate(
     deep: Annotated[
         bool,
         typer.Option(
-            "--deep", help="Also open the data, read samples, run your own code and build the network without weights."
+            "--deep", help="Also open the data, read samples, run your code and build the network without weights."
         ),
     ] = False,
     allow_code: AllowCode = False,
@@ -55,7 +55,7 @@ def validate(
         paths = [Path(word) for word in specs if word not in overrides]
         if not paths:
             raise RequestError(
-                "no spec is named", key="SPEC", hint="name a file next to the values that replace its own"
+                "no spec is named", key="SPEC", hint="name a file next to the values that replace those of the file"
             )
         for path in paths:
             try:

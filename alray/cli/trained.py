@@ -190,7 +190,7 @@ def export(
         typer.Option(
             metavar="safetensors|torch_export|onnx|state_dict",
             help="Weights for `alray predict`, a graph for torch.export.load, a graph for ONNX runtimes, or the "
-            "weights of a whole model under its own names.",
+            "weights of a whole model under its names.",
             autocompletion=_formats,
             show_default=False,
         ),

@@ -179,7 +179,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _docstrings(path: Path) -> Iterator[str]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # escapes in the packages' own strings
+        warnings.simplefilter("ignore", SyntaxWarning)  # escapes in the packages' strings
         try:
             tree = ast.parse(path.read_bytes())
         except (SyntaxError, ValueError):

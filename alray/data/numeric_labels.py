@@ -62,7 +62,7 @@ def numeric_cell(text: str, column: str | int, path: Path, line: int, decimal: s
 
 def require_labels(labels: Tensor, task: TaskSection, path: Path, lines: Sequence[int]) -> None:
     """Raise DataError, with the line, for the first row of labels [N, labels] that the task does not have. Those of a
-    task of one's own are checked when they are used."""
+    task of the user are checked when they are used."""
     if task.label == "own":
         return
     made = make_task(task, labels.shape[1])

@@ -1,4 +1,4 @@
-"""The class that sources of one's own may derive from."""
+"""The class that users' sources may derive from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 
 class OwnSource(ABC):
-    """A source of one's own: a set of samples, `data: {source: "python:my_data.Mine"}`.
+    """A source of the user: a set of samples, `data: {source: "python:my_data.Mine"}`.
 
     Any class with `classes` and `open` is a source; to derive from this one is a way to say so. The further keys of
     the spec's section `data` are the arguments of its constructor.

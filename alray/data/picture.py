@@ -262,7 +262,7 @@ def _raw_modes(image: Image.Image) -> list[str]:
 
 
 def _eight_bit(image: Image.Image, path: Path, content: bytes | None, reading: Reading) -> Image.Image:
-    """Scale a picture of more than 8 bits to 8 bits. Pillow's own conversion would clip it to white or black."""
+    """Scale a picture of more than 8 bits to 8 bits. Pillow's conversion would clip it to white or black."""
     if not _is_deep(image):
         return image
     colours, opacity = _colours(_values(image, path, content))

@@ -47,10 +47,10 @@ class Exported:
         parameters: number of trainable scalars.
         inputs: the shape of each input. A letter in a shape is a size that is free at run time (N samples, T words of a
             text).
-        class_alone: of a state dict, whether the model's own class gives the scores of the route by itself; None for
+        class_alone: of a state dict, whether the model's class gives the scores of the route by itself; None for
             another format.
         untrained: of a state dict, names of the parameters of the class that the route does not use.
-        readouts: of a state dict, those that the method trained in place of the model's own classifier.
+        readouts: of a state dict, those that the method trained in place of the model's classifier.
     """
 
     file: str
@@ -70,9 +70,10 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file:
     safetensors holds the weights, and in its metadata what `alray predict` needs. torch_export and onnx hold a graph,
     and the same metadata. The graph goes from prepared samples `[N, ...]`, and for text a mask `[N, T]`, to class
     scores `[N, classes]`, of a regression to predictions in the units of its targets, of a language model to
-    `[N, T, tokens]`. state_dict holds the weights of the whole model that `model.from` names, under its own names, and
-    the readouts of all depths that the method trained in place of its classifier, under names that begin with `alray.`.
-    Raises RequestError if the route cannot be traced, a library is not installed, or the file cannot be written.
+    `[N, T, tokens]`. state_dict holds the weights of the whole model that `model.from` names, under the names of that
+    model, and the readouts of all depths that the method trained in place of its classifier, under names that begin
+    with `alray.`. Raises RequestError if the route cannot be traced, a library is not installed, or the file cannot be
+    written.
     """
     depth = network.require_depth(depth)
     header = header_of(network, depth)
@@ -244,7 +245,7 @@ def _explained() -> Iterator[None]:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Hide torch's warnings about its own future changes: a user of alray cannot act on them."""
+    """Hide torch's warnings about its future changes: a user of alray cannot act on them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

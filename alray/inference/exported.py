@@ -25,7 +25,7 @@ class ExportedRoute:
     """One route, loaded from a file onto the CPU."""
 
     def __init__(self, file: Path, *, allow_code: bool) -> None:
-        """The user's own blocks are loaded from the file's folder, if that is allowed.
+        """The user's blocks are loaded from the file's folder, if that is allowed.
 
         Raises CheckpointError if alray did not export the file, or if it is damaged. Raises RequestError if the route
         has blocks of a user and `allow_code` is not set: nothing tells whose files these are.

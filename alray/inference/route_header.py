@@ -53,7 +53,7 @@ class SampleForm(_PartHeader):
     shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
     mean: tuple[float, ...] | None  # null: not normalised
     std: tuple[float, ...] | None
-    picture: PictureForm | None  # null: samples are not pictures, or the user's own code reads them
+    picture: PictureForm | None  # null: samples are not pictures, or the user's code reads them
 
     @model_validator(mode="after")
     def _each_channel_has_both(self) -> SampleForm:

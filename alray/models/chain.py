@@ -79,7 +79,7 @@ class Chain(ABC):
         return None
 
     def classifier(self) -> BuildClassifier | None:
-        """The builder of the model's own classifier after the last encoder, None if there is none."""
+        """The builder of the model's classifier after the last encoder, None if there is none."""
         return None
 
 
@@ -102,7 +102,7 @@ def chain_of(
     Args:
         encoders: facts that are known of it, (): none.
         several: whether a model from elsewhere may be cut where several tensors are needed later.
-        pooled: whether its natural units end with its own pooling of maps.
+        pooled: whether its natural units end with the model's pooling of maps.
         lowered: whether it computes in mixed precision.
     """
     if model.source is None:
@@ -268,7 +268,7 @@ class _Parts(Chain):
         places = [part.until for part in self._parts[:-1]]
         cut: dict[str, Any] = {"cut": places} if places else {"components": 1}
         if self._parts[-1].until != self._imported.places[-1]:
-            cut = {"components": "auto"}  # a cut by names ends behind the model's own pooling
+            cut = {"components": "auto"}  # a cut by names ends behind the model's pooling
         return {"from": self._source, "with": self._arguments, **cut}
 
     def build(self, index: int, input: Shape) -> nn.Module:

@@ -1,4 +1,4 @@
-"""What a method of the user's own sends up, next to what it says that it sends.
+"""What a method of the user sends up, next to what it says that it sends.
 
 The edges between stages are laid out by what the method says. One process needs no edge, so a method that sends
 something else would train there and fail on two stages.

@@ -124,7 +124,7 @@ class Encoder(nn.Module):
         if self.draws:
             seed_torch(s.device, self.seed, "draw", self.index, *purpose)
         if self.writes_input:
-            s = s.clone()  # the component below still needs this tensor for its own loss
+            s = s.clone()  # the component below still needs this tensor for its loss
         return run_block(self.body, {**incoming, "s": s})
 
     def purpose(self, *purpose: str | int) -> tuple[str | int, ...]:
@@ -160,7 +160,7 @@ class Encoder(nn.Module):
 
 
 def _alias(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values and strides, with its own node in the gradient graph."""
+    """The same values and strides, with a separate node in the gradient graph."""
     alias: torch.Tensor = torch.ops.aten.alias(tensor)
     return alias
 

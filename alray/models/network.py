@@ -307,7 +307,7 @@ class Network:
         return component.train()
 
     def _contract(self, index: int) -> Contract:
-        """What component `index` of a method of the user's own sends to the next one."""
+        """What component `index` of a method of the user sends to the next one."""
         method, facts = self.method, self.encoders[index]
         with _method_called(f"labels_out({index})", method):
             labels = method.labels_out(index)
@@ -412,7 +412,7 @@ def _learning(spec: Spec, classes: int, sample: Shape, load: Callable[[str], Any
 
 @contextmanager
 def _method_called(call: str, method: Method) -> Iterator[None]:
-    """Raise SpecError, at the line, if this call of a user's own method raises."""
+    """Raise SpecError, at the line, if this call of a user's method raises."""
     try:
         yield
     except SpecError:

@@ -327,7 +327,7 @@ def kernels(parameters: Sequence[nn.Parameter], *, fused: bool | None = None) ->
 
 
 def recipe(section: OptimizerSection, load: Load = no_user_code) -> Recipe:
-    """What makes the optimizers of components. Raises SpecError if a class of the user's is no optimizer."""
+    """What makes the optimizers of components. Raises SpecError if a class of the user is no optimizer."""
     if not isinstance(section, OwnCode):
         return Recipe(section, code_of(OPTIMIZERS, section, load))
     kind = class_of(OPTIMIZERS, section, torch.optim.Optimizer, load, key="optimizer.kind")

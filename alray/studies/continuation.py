@@ -1,4 +1,4 @@
-"""How a trial continues that its scheduler paused, from its own checkpoint or from that of another trial.
+"""How a trial continues that its scheduler paused, from its checkpoint or from that of another trial.
 
 At each evaluation, what a trial needs to continue is saved next to the run folders until the study ends: the trial
 itself may have deleted the checkpoint when another one continues from it.

@@ -45,7 +45,7 @@ class _GroupController:
 
 
 class PerGroup(FIFOScheduler):
-    """A scheduler of its own for each group of trials."""
+    """A separate scheduler for each group of trials."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class OwnPerGroup(PerGroup):
     def _made(self) -> TrialScheduler:
         scheduler = self._own.make()
         if not scheduler.set_search_properties(METRIC, MODE):
-            message = f"{self._own.what} has its own `metric` or `mode`"
+            message = f"{self._own.what} has a `metric` or `mode`"
             raise RunError(message, key=self._own.key, hint=f"leave them out: alray gives it `{METRIC}` and `{MODE}`")
         return scheduler
 

@@ -137,7 +137,7 @@ class _Entry(tarfile.TarInfo):
 def _unpack(archive: Path, target: Path) -> None:
     """Write the files of a tar file below an empty folder. Raises RunError for anything but files and folders in it.
 
-    Not tarfile's own extraction: there a chain of links has led out of the folder before (CVE-2025-4517).
+    Not tarfile's extraction: there a chain of links has led out of the folder before (CVE-2025-4517).
     """
     with tarfile.open(archive, tarinfo=_Entry) as packed:
         for entry in packed:

@@ -12,7 +12,7 @@ from alray.runtime.runner.engines import stage_bundles
 from alray.submit.dashboard import Dashboard
 
 _BEGINNING_S = 20.0
-"""So long a head may take from its first answer until it lists its own node."""
+"""So long a head may take from its first answer until it lists its node."""
 _ASK_AGAIN_S = 0.5
 
 

@@ -26,7 +26,7 @@ def test_a_finished_run_of_the_same_spec_is_not_done_again(
     assert (trial.method, twin.method) == ("associated_learning", "backpropagation")
     assert trial.run()
     words = ["run", str(twin.spec), *twin.arguments, "--inline", "--output", str(twin.run_dir)]
-    assert execute(words) == 0 and twin.is_done  # as `twin.run()` does in a process of its own
+    assert execute(words) == 0 and twin.is_done  # as `twin.run()` does in a separate process
     monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: pytest.fail("run again"))
     assert trial.run()
     assert not Trial("vgg_digits", "associated_learning", 0, tmp_path, ("run.epochs=2",)).is_done

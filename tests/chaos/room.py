@@ -136,7 +136,7 @@ class Room:
 
 
 def title_of(process: psutil.Process) -> str:
-    """The name that a process goes by: Ray's own name for it, a program, or the file that Python runs."""
+    """The name that a process goes by: Ray's name for it, a program, or the file that Python runs."""
     try:
         words = process.cmdline()
     except psutil.NoSuchProcess:

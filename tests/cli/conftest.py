@@ -67,7 +67,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def command() -> list[str]:
-    """The console script, to be run as a process of its own."""
+    """The console script, to be run as a separate process."""
     return [sys.executable, "-c", "from alray.cli.main import main; main()"]
 
 

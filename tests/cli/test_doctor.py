@@ -75,7 +75,7 @@ def test_libraries_that_are_too_old_or_missing(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_gpu_whose_driver_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NVIDIA's own library counts it, and CUDA cannot open it."""
+    """NVIDIA's library counts it, and CUDA cannot open it."""
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -110,7 +110,7 @@ def end(process: subprocess.Popen[str]) -> Ended:
 @pytest.mark.parametrize(
     ("number", "engine"),
     [
-        (signal.SIGTERM, ON_RAY),  # Ray has a handler of its own for it, which aborts
+        (signal.SIGTERM, ON_RAY),  # Ray has its own handler for it, which aborts
         pytest.param(signal.SIGTERM, INLINE, marks=pytest.mark.full),
         pytest.param(signal.SIGINT, INLINE, marks=pytest.mark.full),
     ],

@@ -1,6 +1,6 @@
 """A real cluster of two nodes with a dashboard and a token (`cluster/local.sh`): jobs are sent, followed and fetched.
 
-Every command is a process of its own, as a person runs it.
+Every command is its own process, as a person runs it.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ ODD_VALUES: tuple[Any, ...] = (
 
 
 DEEPEST = "<3,000 lists>"
-"""Stands for a value within so many lists, which Python's own JSON neither writes nor reads."""
+"""Stands for a value within so many lists, which Python's JSON neither writes nor reads."""
 
 
 def deep(levels: int, of: type = list) -> Any:

@@ -1,4 +1,4 @@
-"""What leaves is what was evaluated: of every method and format, in the model's own class and plain torch too."""
+"""What leaves is what was evaluated: of every method and format, in the model's class and plain torch too."""
 
 from __future__ import annotations
 

@@ -619,7 +619,7 @@ def test_what_does_not_fit_is_refused(gpt, key, overrides) -> None:
 
 
 def test_solo_refuses_widths_that_differ(gpt) -> None:
-    """A model of one's own may give any."""
+    """A model of the user may give any."""
     block = "{block: transformer, causal: true, dim: 8, heads: 2, feedforward: 16}"
     narrower = (f"model.components=[{block}, {{block: linear, width: 6}}]", "pipeline.costs=null")
     for keys, key in ((narrower, "model.components[0]"), (("method.heads=3",), "method.heads")):

@@ -1,4 +1,4 @@
-"""A method of one's own, as the documentation shows it, keeps the promises of local losses."""
+"""A method of the user, as the documentation shows it, keeps the promises of local losses."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ TASK = ["task={kind: quantile, metric: cost, share: 0.8}", "model.components.2={
 
 
 def overrides(named: dict[str, str]) -> list[str]:
-    """Everything of one's own, by these names."""
+    """Everything of the user, by these names."""
     return [
         f"data={{source: '{named['source']}', samples: 90, batch_size: 16, validation_fraction: 0.2}}",
         f"model.components.2={{block: '{named['block']}', width: 6}}",

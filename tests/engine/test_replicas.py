@@ -290,7 +290,7 @@ def test_replicas_that_average_weights_stay_as_many(replicated) -> None:
     """With --allow-change they go on from the mean."""
     replicated.run(*APART, "run.steps=5")
     with pytest.raises(
-        SpecError, match=r"`replicas.count` from 2 to 3 \(each replica has weights of its own; another number"
+        SpecError, match=r"`replicas.count` from 2 to 3 \(each replica has its own weights; another number"
     ):
         replicated.resume("run.steps=7", "replicas.count=3")
     run = replicated.resume("run.steps=7", "replicas.count=3", allow_change=True)

@@ -150,7 +150,7 @@ def test_every_stage_has_a_bundle_of_its_trials_own_group(
         found = json.loads(record.reason or "")
         processes = found["stages"]
         assert len(processes) == len({process["process"] for process in processes}) == stages * replicas
-        assert found["offset"] == 0  # Ray has dropped the empty bundle of the trial's own process
+        assert found["offset"] == 0  # Ray has dropped the empty bundle of the trial's process
         assert [process["node"] for process in processes] == found["nodes"]
         for place, process in enumerate(processes):
             assert set(process["bundles"]) == {found["group"], f"{place}_{found['group']}"}

@@ -1,4 +1,4 @@
-"""Trackers: MLflow really, which a run writes to; and those of one's own, which may fail or hang."""
+"""Trackers: MLflow really, which a run writes to; and those of the user, which may fail or hang."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def losses(folder: Path) -> dict[int, float]:
     return {each.step: each.losses[1]["associated"] for each in records if isinstance(each, StepRecord)}
 
 
-@pytest.mark.full  # a tracker of one's own is below
+@pytest.mark.full  # a tracker of the user is below
 def test_mlflow_has_one_run_with_all_mini_batches(tracked: Path) -> None:
     from mlflow import MlflowClient
 

@@ -22,7 +22,7 @@ def test_a_trial_asks_for_its_stages_and_for_nothing_else(load_small: Any, stage
     spec = load_small(f"model.components.0.repeat={stages}", f"pipeline.stages={stages}").spec
     factory = trial_resources(spec)
     assert factory.bundles == [{"CPU": 1.0}] * stages
-    # The one stage runs in the trial's own process, which is in the first bundle; others have none of their own.
+    # The one stage runs in the trial's process, which is in the first bundle; others have none of their own.
     assert factory.head_bundle_is_empty == (stages > 1)
 
 

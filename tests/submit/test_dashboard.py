@@ -214,7 +214,7 @@ def test_a_dashboard_that_goes_is_an_error_of_its_own(serve: Callable[..., str])
 
 def test_a_download_may_take_a_day(serve: Callable[..., str]) -> None:
     assert b"".join(Dashboard.open(serve()).file("n", "f.tar")) == b"content"
-    assert Answers.asked["timeout"] == ["86400"], "Ray's own limit is 30 s"
+    assert Answers.asked["timeout"] == ["86400"], "Ray's limit is 30 s"
 
 
 def test_a_log_that_breaks_is_a_lost_connection(serve: Callable[..., str]) -> None:

@@ -50,7 +50,7 @@ def compose(
     """Put a spec on top of its base. Sections are merged key by key, and lists are replaced.
 
     A section of another kind (`method`, `data`, `optimizer`, ...) replaces that of the base. What of the base cannot
-    hold together with the spec is set aside, as for overrides. Relative paths of the base begin in its own folder.
+    hold together with the spec is set aside, as for overrides. Relative paths of the base begin in its folder.
 
     Args:
         folder: of the spec.
@@ -89,7 +89,7 @@ def _file_of(given: Any, folder: FilePath | None, locations: SourceLocations, ab
     if not file.is_file():
         raise refuse(f"there is no file {file}", "correct the path, which begins in the folder of this spec")
     if file in above:
-        raise refuse(f"{file.name} has this spec as its own base", "remove one of the two")
+        raise refuse(f"{file.name} has this spec as its base", "remove one of the two")
     return file
 
 

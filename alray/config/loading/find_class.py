@@ -1,7 +1,7 @@
 """Looks for the class that a `python:` reference names, in the symbol table of its module. Nothing is imported or run.
 
 A name that a module imports counts as found. So does any name of a module whose text need not show all of them, because
-of a star import, `globals()`, `exec` or a `__getattr__` of its own. Then only loading the class tells.
+of a star import, `globals()`, `exec` or a `__getattr__`. Then only loading the class tells.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def no_module(reference: str, top: str, root: Path) -> Fault:
     if top == "__main__":  # a script, a notebook
         return (
             f"`{reference}`: no stage can import the script that is running",
-            f"put the class into a file of its own in {root}, and name it `{PREFIX}file.Class`",
+            f"put the class into a separate file in {root}, and name it `{PREFIX}file.Class`",
         )
     return (
         f"`{reference}`: there is no module `{top}` in {root}",

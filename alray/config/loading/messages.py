@@ -94,12 +94,12 @@ def unknown_word(noun: str, word: str, here: Spot) -> Words:
     group = here.choice.group if here.choice is not None else None
     of_packages = [] if group is None else [name for name in provided(group) if name not in here.members]
     if folder := _IN_A_PACKAGE.get((group, word)):
-        return f"unknown {noun} `{word}`", f"it is in a package of its own: pip install {folder}, in a clone of alray"
+        return f"unknown {noun} `{word}`", f"it is in a separate package: pip install {folder}, in a clone of alray"
     meant = meant_kind(word, here) or value_meant(word, of_packages)
     hint = f"did you mean `{meant}`? known: " if meant is not None else "known: "
     hint += ", ".join([*here.known, *of_packages])
     if here.is_open:
-        hint += f", and your own classes as {FORM}"
+        hint += f", and your classes as {FORM}"
     return f"unknown {noun} `{word}`", hint
 
 

@@ -43,8 +43,8 @@ _PLAIN_SCALARS: tuple[tuple[str, str, str], ...] = (
 
 _HINTS = {
     "a tab": "indent with spaces",
-    "mapping values": "put each `key: value` on a line of its own, and a text with `: ` in quotes",
-    "sequence entries": "put each `- entry` on a line of its own, below its key",
+    "mapping values": "put each `key: value` on a separate line, and a text with `: ` in quotes",
+    "sequence entries": "put each `- entry` on a separate line, below its key",
     "could not find expected ':'": "write `key: value`, and close the brackets and quotes above",
     "expected ',' or": "separate entries by commas, and close the bracket",
     "<block end>": "indent all keys of a section, and all entries of a list, alike",
@@ -195,7 +195,7 @@ def _compose(text: str, file: str, lines: Sequence[str]) -> Node | None:
     if second is not None:
         at = _location(file, lines, second.start_mark.line, second.start_mark.column)
         raise SpecError.of(
-            (at.problem("a second document starts here", "write each document to a file of its own", None),)
+            (at.problem("a second document starts here", "write each document to a separate file", None),)
         )
     return node
 

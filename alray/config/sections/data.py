@@ -134,7 +134,7 @@ class DataSection(PartSection):
 
     @classmethod
     def suits(cls, task: TaskSection) -> bool:
-        """Whether the source may have labels for a task. A task of one's own says of the labels themselves whether it
+        """Whether the source may have labels for a task. A task of the user says of the labels themselves whether it
         takes them."""
         return cls.labels != ("tokens",) if task.label == "own" else task.label in cls.labels
 
@@ -194,12 +194,12 @@ class DataSection(PartSection):
 
     @property
     def has_validation(self) -> bool:
-        """Whether there is a validation set: one of the source's own, or a part of the training set."""
+        """Whether there is a validation set: that of the source, or a part of the training set."""
         return self.own_validation or self.validation_fraction > 0
 
     @property
     def own_validation(self) -> bool:
-        """Whether the source has a validation set of its own."""
+        """Whether the source has its own validation set."""
         return False
 
     @property
@@ -214,12 +214,12 @@ class DataSection(PartSection):
 
 
 class OwnValidationSection(DataSection):
-    """The keys of a source that may have a validation set of its own."""
+    """The keys of a source that may have its own validation set."""
 
     @model_validator(mode="before")
     @classmethod
     def _no_fraction(cls, values: Any) -> Any:
-        """With a validation set of its own, a source keeps its training set whole."""
+        """A source with a validation set keeps its training set whole."""
         if isinstance(values, dict) and cls._brings_validation(values):
             return {"validation_fraction": 0.0, **values}
         return values
@@ -338,7 +338,7 @@ class TokenSection(DataSection):
                 "leave them out, or set tokens to bpe",
             )
         if self.tokenizer is not None and self.vocabulary_size is not None:
-            raise refusal("a known tokenizer has its own vocabulary", "leave out vocabulary_size")
+            raise refusal("a known tokenizer has a fixed vocabulary", "leave out vocabulary_size")
         return self
 
     @field_validator("augment", "mix", "image_size", "channels", "normalise")

@@ -44,7 +44,7 @@ class LrScheduleSection(PartSection):
 
 
 class OwnRate(OwnCode, LrScheduleSection):
-    """A schedule of one's own; the keys that are not listed here go to its constructor."""
+    """A schedule of the user; the keys that are not listed here go to its constructor."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -27,7 +27,7 @@ class MethodSection(PartSection):
     takes_shares: ClassVar[bool] = False
     """Whether a label may be a share for each class instead of one class, as that of a mixed sample is."""
     has_label_chain: ClassVar[bool] = False
-    """Whether components have label encoders, which can train at a rate of their own (`optimizer.label_lr`)."""
+    """Whether components have label encoders, which can train at a separate rate (`optimizer.label_lr`)."""
 
     takes_model_head: ClassVar[bool] = False
     """Whether the classifier of a model from elsewhere may be the head."""
@@ -61,7 +61,7 @@ class MethodSection(PartSection):
 
 
 class OwnMethod(OwnCode, MethodSection):
-    """A method of one's own, with local losses; the keys that are not listed here go to its constructor."""
+    """A method of the user, with local losses; the keys that are not listed here go to its constructor."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -30,7 +30,7 @@ def _model_name(text: str) -> str:
     if kind not in ("torchvision", "timm") or re.fullmatch(r"[A-Za-z0-9_.-]+", name) is None:
         raise refusal(
             f"{describe(text)} does not name a model",
-            f"write torchvision:resnet18, timm:NAME, or {PREFIX}my_models.Net for a class of your own",
+            f"write torchvision:resnet18, timm:NAME, or {PREFIX}my_models.Net for your class",
         )
     return text
 
@@ -86,9 +86,10 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
     operations as in torchvision's `get_graph_node_names`, such as [layer1, layer2.0]. null: by `components`."""
 
     weights: Annotated[str, BeforeValidator(_weights), _WEIGHTS] | None = None
-    """Initial weights of that whole model: a file with its own names, safetensors or a state dict that `torch.save`
-    wrote; or weights that torchvision has under a name, such as DEFAULT or IMAGENET1K_V1, and timm as DEFAULT. The last
-    layer may be for another number of classes; then it is drawn by the seed. null: all are drawn by the seed."""
+    """Initial weights of that whole model: a file with the names of that model, safetensors or a state dict that
+    `torch.save` wrote; or weights that torchvision has under a name, such as DEFAULT or IMAGENET1K_V1, and timm as
+    DEFAULT. The last layer may be for another number of classes; then it is drawn by the seed. null: all are drawn by
+    the seed."""
     freeze: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Modules and parameters of that model that are not trained, by their paths, such as [conv1, bn1, layer1]. Frozen
     modules compute as in evaluation: their batch normalisation keeps its statistics, and they drop nothing. Default:

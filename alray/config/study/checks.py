@@ -215,7 +215,7 @@ def resources_are_known(study: Study) -> Iterator[Finding]:
 
 
 def own_searchers_know_the_space(study: Study) -> Iterator[Finding]:
-    """A searcher of Ray Tune gets the space in Tune's own distributions."""
+    """A searcher of Ray Tune gets the space in Tune's distributions."""
     if isinstance(study.search, OwnSearch):
         spaces: dict[Path, Space] = {("space",): study.search.space}
         spaces |= {("variants", name): own for name, own in study.search.variants.items()}
@@ -243,7 +243,7 @@ def classes_exist(study: Study, *, allow_elsewhere: bool) -> Iterator[Finding]:
 def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
     """Yield each reason why a trial cannot run this spec: key of the spec, message, hint."""
     if spec.replicas.engine == "ray_train":
-        message = "a trial runs in a placement group of its own, where the workers of `ray_train` have no room"
+        message = "a trial runs in a separate placement group, where the workers of `ray_train` have no room"
         yield "replicas.engine", message, "set replicas.engine to graph"
     if study.early_exit is not None and spec.task.kind != DEFAULT_TASK:
         message = f"early exits ask how sure a class is, and the task {spec.task.kind} has no classes"

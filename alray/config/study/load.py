@@ -65,7 +65,7 @@ class LoadedStudy:
 
     def spec_of(self, trial: Trial) -> Spec:
         """The spec of a trial, with the values that were drawn for it."""
-        if not trial.values:  # only the seed is its own
+        if not trial.values:  # only the seed differs
             return self.specs[trial.point.number].model_copy(update={"seed": trial.seed})
         return load_composed(self._base.copy(), self.study.base, trial.overrides).spec
 

@@ -38,7 +38,7 @@ from alray.core.storage.json_file import read_json
 from alray.core.storage.location import Location, publish
 
 VERSION = 3
-"""Version of the records. In version 1 each mini-batch had a line of its own. Before version 3 records of a stage did
+"""Version of the records. In version 1 each mini-batch had its own line. Before version 3 records of a stage did
 not name the mini-batches after cuts. Both can still be read."""
 
 WARM_UP_STEPS = 10
@@ -172,7 +172,7 @@ class StepsRecord(_Record):
 
 
 class Span(_Documented):
-    """One action as the stage's own clock measured it, in seconds since the run was started."""
+    """One action as the stage's clock measured it, in seconds since the run was started."""
 
     action: str
     """The printed form of an action, such as `2F0`; or `data 0`, `send_wait`, `receive_wait`."""

@@ -36,7 +36,7 @@ _BEFORE_RECORDS = (
 
 
 class _File(BaseModel):
-    """A file of a checkpoint, which lies in the checkpoint's own folder."""
+    """A file of a checkpoint, which lies in the checkpoint's folder."""
 
     file: str = Field(pattern=r"^[^/\\\x00]+$")
     sha256: str
@@ -330,7 +330,7 @@ def manifests(run_dir: Location) -> list[dict[str, Any]]:
 
 
 def _files(run_dir: Location) -> dict[int, set[str]]:
-    """The files of each checkpoint, complete or not, by step. Any other file next to them is the user's own."""
+    """The files of each checkpoint, complete or not, by step. Any other file next to them belongs to the user."""
     found: dict[int, set[str]] = {}
     for file in (run_dir / "checkpoints").glob("step-*/*"):  # on object storage this is one request
         digits = file.parent.name.removeprefix("step-")

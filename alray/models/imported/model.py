@@ -107,7 +107,7 @@ class ImportedModel:
         return frozenset(name for name in names if name in modules)
 
     def start_from(self, weights: Path | str) -> None:
-        """Take initial weights: from a file with the model's own names, or those that torchvision or timm have under a
+        """Take initial weights: from a file with the names of the model, or those that torchvision or timm have under a
         name. The last layer keeps those that were drawn if the given ones have other shapes, as of another number of
         classes. Raises SpecError."""
         if isinstance(weights, Path):
@@ -197,7 +197,7 @@ class ImportedModel:
                 raise SpecError(
                     f"{self.title} cannot be cut: {why}",
                     key="model.from",
-                    hint="give each layer weights of its own, such as by a constructor argument in model.with",
+                    hint="give each layer its own weights, such as by a constructor argument in model.with",
                 )
             opaque = sorted(self._traces[True].opaque)
             why = f"; `{opaque[0]}` cannot be traced and stays in one piece" if opaque else ""
@@ -279,7 +279,7 @@ class ImportedModel:
             sample: the shape of one sample, for the work of the layers.
             several: whether it may be cut where several tensors are needed later, as long as there are no other places:
                 in a cut that is given, and for more components than there would be otherwise.
-            pooled: whether natural units end with the model's own pooling of maps, as its classifier wants it. A
+            pooled: whether natural units end with the model's pooling of maps, as its classifier wants it. A
                 readout pools by itself, less, and sees more.
         """
         if given is not None:

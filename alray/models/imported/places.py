@@ -91,7 +91,7 @@ def state_of(node: fx.Node, trace: Trace, model: nn.Module) -> set[int]:
 
 
 def weighted(trace: Trace, model: nn.Module) -> list[fx.Node]:
-    """The nodes with weights of their own: layers with a matrix or a kernel, and submodules that are one node."""
+    """The nodes with their own weights: layers with a matrix or a kernel, and submodules that are one node."""
     found = []
     for node in trace.nodes:
         if node.op == "call_module":

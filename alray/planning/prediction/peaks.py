@@ -36,8 +36,8 @@ class Moment:
     """A computation of virtual stage `own` of a stage, and what the whole stage holds during it.
 
     Attributes:
-        held: for each virtual stage, its micro-batches between forward and backward; a backward counts its own
-            micro-batch.
+        held: for each virtual stage, its micro-batches between forward and backward; a backward counts the micro-batch
+            that it computes.
         gradients: for each virtual stage, whether it has gradients.
     """
 

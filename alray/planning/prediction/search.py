@@ -37,7 +37,7 @@ class BestCut:
     """The best cut that a search has found.
 
     Attributes:
-        least_s: no cut has a shorter step, as long as each stage has processors of its own. None where it is not known,
+        least_s: no cut has a shorter step, as long as each stage has its own processors. None where it is not known,
             because there are too many cuts to try them all.
     """
 
@@ -73,7 +73,7 @@ def search_cut(setting: StepSetting, start: Cut) -> BestCut:
 
 
 def step_of(setting: StepSetting, cut: Cut) -> float:
-    """The simulated step of one cut, where each stage has processors of its own."""
+    """The simulated step of one cut, where each stage has its own processors."""
     return float(_SimulatedSteps(setting).of([cut])[0])
 
 

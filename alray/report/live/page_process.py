@@ -1,4 +1,4 @@
-"""A live page of a run, from a process of its own.
+"""A live page of a run, from a separate process.
 
 A thread of the command that runs would share its interpreter: with `--inline` it would slow the training itself down. A
 process does not, and yields to the stages (`os.nice`). It has nothing from the run but its folder, so it cannot change

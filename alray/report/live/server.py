@@ -1,6 +1,6 @@
 """Serves one page and its events to this machine: by GET alone, and no file.
 
-Python's own server does: there is one page, which few people open. `http.server` warns that it checks little of a
+Python's server does: there is one page, which few people open. `http.server` warns that it checks little of a
 request; so nothing of a request is used but whether it names one of the two paths below. Both begin with a key, which
 is in the address that the command prints: other users of this machine can find the port, but not the page.
 """

@@ -15,7 +15,7 @@ from alray.report.trackers.tracker import Tracker
 def make_trackers(spec: Spec, code: UserCode) -> dict[str, Tracker]:
     """The trackers of a spec by kind.
 
-    Raises SpecError if a library is not installed, or if a class of the user's own cannot be loaded or made.
+    Raises SpecError if a library is not installed, or if a class of the user cannot be loaded or made.
     """
     return {
         section.kind: _make(section, code, key=f"run.trackers[{index}]")

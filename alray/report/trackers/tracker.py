@@ -1,4 +1,4 @@
-"""The interface of trackers. Derive from `Tracker` to write one of your own."""
+"""The interface of trackers. Derive from `Tracker` to write your own."""
 
 from __future__ import annotations
 

@@ -43,10 +43,11 @@ def host_kind(one: Seat, other: Seat) -> EdgeKind:
 
 
 def sum_kind(seats: Sequence[Seat], all_reduce: str) -> EdgeKind:
-    """How the replicas of a stage sum: over NCCL if each has a GPU of its own, else over gloo.
+    """How the replicas of a stage sum: over NCCL if each has its own GPU, else over gloo.
 
     Args:
-        all_reduce: its name. Only `backend` is the group's own; the others are written for messages in host memory.
+        all_reduce: its name. Only `backend` is done by the group itself; the others are written for messages in host
+            memory.
     """
     alone = len(set(seats)) == len(seats) and all(seat.gpu is not None for seat in seats)
     return EdgeKind.NCCL if alone and all_reduce == "backend" else EdgeKind.GLOO

@@ -59,7 +59,7 @@ class Message:
 
 
 ALIGNMENT = 64
-"""Tensors start at multiples of this many bytes, as torch's own allocations do. Kernels may depend on alignment."""
+"""Tensors start at multiples of this many bytes, as torch's allocations do. Kernels may depend on alignment."""
 
 MOST_TENSORS = 8
 MOST_NAME_BYTES = 16

@@ -256,7 +256,7 @@ def _buffer(nbytes: int, device: torch.device) -> torch.Tensor:
 
 
 class GroupBarrier(Barrier):
-    """A barrier over the stages of a replica. It uses a process group of its own."""
+    """A barrier over the stages of a replica. It uses a separate process group."""
 
     def __init__(self, group: dist.ProcessGroup, timeout_s: float) -> None:
         self._group = group

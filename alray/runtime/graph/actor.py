@@ -1,4 +1,4 @@
-"""One stage in a process of its own: a thread runs the stage's loop, and this thread answers the driver's polls."""
+"""One stage in a separate process: a thread runs the stage's loop, and this thread answers the driver's polls."""
 
 from __future__ import annotations
 

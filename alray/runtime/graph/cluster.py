@@ -52,7 +52,7 @@ _ANSWERING_S = 2.0
 _UNTOLD_S = 5.0
 """Seconds without room before a run prints a note: what ran before it may still be ending."""
 _OWN_ROOM_S = 120.0
-"""Seconds that a Ray of our own may take to free what ended, and to start processes."""
+"""Seconds that a Ray that alray started may take to free what ended, and to start processes."""
 _VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 
 
@@ -133,14 +133,14 @@ def _require_listener(address: str) -> None:
         raise RequestError(
             f"`{address}` is the address of a dashboard",
             key="--address",
-            hint="send the run there with `alray submit`, or give the head's own address, host:port, from a machine of "
+            hint="send the run there with `alray submit`, or give the head's address, host:port, from a machine of "
             "the cluster",
         )
     if "://" in address:
         raise RequestError(
             f"`{address}` is an address of Ray Client, which cannot carry a run",
             key="--address",
-            hint="give the head's own address, host:port, from a machine of the cluster",
+            hint="give the head's address, host:port, from a machine of the cluster",
         )
     if not host or not port.isdigit():
         return  # a word that Ray knows, such as `auto`
@@ -195,8 +195,8 @@ def wait_for_room(
         whose: what the bundles are for, a plural for messages.
 
     Raises:
-        StageError: if nodes were lost and the rest can never hold the bundles, or if a Ray of our own, which nobody
-            else uses, has no room for long: it is then ended, so that the run starts another one.
+        StageError: if nodes were lost and the rest can never hold the bundles, or if a Ray that alray started, which
+            nobody else uses, has no room for long: it is then ended, so that the run starts another one.
     """
     tell_s, end_s = time.monotonic() + _UNTOLD_S, time.monotonic() + _OWN_ROOM_S
     while not look():

@@ -78,7 +78,7 @@ def init_ray(**arguments: Any) -> None:
 
     class SamePath(JobConfig):
         def _runtime_env_has_working_dir(self) -> bool:
-            """Ray adds neither the script's folder nor the current one to a job that brings its own."""
+            """Ray adds neither the script's folder nor the current one to a job with a working directory."""
             return True
 
     # A worker puts each of them in front.
@@ -213,7 +213,7 @@ def require_not_lost() -> None:
 
 @contextmanager
 def told_of_loss(lost: Callable[[StageError], None]) -> Iterator[None]:
-    """Call `lost` in a thread of its own if `is_lost` becomes true within the block.
+    """Call `lost` in a separate thread if `is_lost` becomes true within the block.
 
     It is for work that waits in calls to Ray, as Ray Tune does: an exception never reaches it.
     """
@@ -237,7 +237,7 @@ def _watched() -> Iterator[None]:
     The GCS and the raylet are ended after `_SILENT_S` without a connection to the GCS, or in which one of them was
     stopped: the system still accepts connections to a stopped process. Who waits for Ray and looks at it then sees that
     it `is_lost`. If nobody has looked after `_UNSEEN_S`, a thread waits in Ray's C++ code. No exception reaches it, and
-    after a minute it would end this process with words of its own. So this process ends with one error before that.
+    after a minute it would end this process with Ray's message. So this process ends with one error before that.
     """
     looked_s, silent_s = time.monotonic(), 0.0
     _seen.clear()
@@ -268,7 +268,7 @@ def _end_this_process() -> None:
 
 @contextmanager
 def _looking(look: Callable[[], bool]) -> Iterator[None]:
-    """Call `look` every second in a thread of its own, until it returns False or the block has ended."""
+    """Call `look` every second in a separate thread, until it returns False or the block has ended."""
     ended = threading.Event()
 
     def repeat() -> None:

@@ -70,7 +70,7 @@ def end_processes(folder: str) -> None:
 def processes_of(folder: str) -> list[int]:
     """The processes of this user that belong to the Ray in this folder.
 
-    Ray's own programs have the folder in their arguments. Workers and agents have replaced their arguments by a title,
+    Ray's programs have the folder in their arguments. Workers and agents have replaced their arguments by a title,
     `ray::...`, and write their logs to the folder.
     """
     found = []

@@ -153,7 +153,7 @@ def join_replicas(
 def replica_sums(store: dist.Store, assignment: Assignment, seats: Sequence[Seat], timeout_s: float) -> AllReduce:
     """Sums over the replicas of a stage, within its computations. Collective, as `replica_group`.
 
-    They have a process group of their own, because another thread uses that of the gradients at the same time.
+    They have a separate process group, because another thread uses that of the gradients at the same time.
     """
     kind = sum_kind(seats, _BACKEND)
     return all_reduce(_BACKEND)(replica_group(store, assignment, timeout_s, "norms", kind=kind), timeout_s=timeout_s)
@@ -167,7 +167,7 @@ def replica_group(
     *,
     kind: EdgeKind = EdgeKind.GLOO,
 ) -> dist.ProcessGroup:
-    """One rank for each replica of a stage. Collective: each of them calls it, in a process or a thread of its own.
+    """One rank for each replica of a stage. Collective: each of them calls it, in a process or thread for each.
 
     It is not the default group, which joins the stages of one replica.
 
@@ -278,7 +278,7 @@ def _barrier(assignment: Assignment, store: dist.Store, point: MeetingPoint, tim
 
 
 class _Ends:
-    """Opens the ends of one stage's edges, each of its own kind."""
+    """Opens the ends of one stage's edges, each of the kind of that edge."""
 
     def __init__(
         self,

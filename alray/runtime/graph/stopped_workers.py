@@ -16,7 +16,7 @@ _LOOKING_S = 3.0
 
 
 class StoppedWorkers:
-    """Ends workers of this command's own Ray that have been stopped (SIGSTOP) for a while. Ray would wait for them
+    """Ends workers of this command's Ray that have been stopped (SIGSTOP) for a while. Ray would wait for them
     without end. It starts such a worker again, or reports its end, as of any worker that ends."""
 
     def __init__(self, note: Callable[[str], None], after_s: float = STOPPED_S) -> None:
@@ -40,7 +40,7 @@ class StoppedWorkers:
 
 
 def _stopped(owner: str) -> list[psutil.Process]:
-    """The workers of the Ray of `owner` that are stopped. Ray's own services are not among them."""
+    """The workers of the Ray of `owner` that are stopped. Ray's services are not among them."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):

@@ -23,7 +23,7 @@ from alray.runtime.stage.telemetry import StageStatus
 
 _LOOKING_S = 0.2
 _ANSWERING_S = 0.05  # an answer takes a millisecond; a slower one is read at the next poll
-_ENDING_S = 20.0  # how long Ray Train may take to end its own actors
+_ENDING_S = 20.0  # how long Ray Train may take to end its actors
 _METHODS_AT_ONCE = 2  # of the trainer's actor: `fit` and one call of the driver; each worker adds one
 
 
@@ -64,7 +64,7 @@ class TrainGraph(Graph):
         first = assignments[0]
         if not isinstance(first.run_dir, Path):
             raise PlanError(
-                "Ray Train keeps files of its own in the run folder, and takes none on object storage",
+                "Ray Train keeps files in the run folder, and takes none on object storage",
                 key="replicas.engine",
                 hint="give an --output on a disk that all nodes share, or leave out `engine: ray_train`",
             )

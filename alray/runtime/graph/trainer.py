@@ -27,7 +27,7 @@ from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.telemetry import StageStatus
 
 STORAGE = "ray-train"
-"""Subfolder of the run folder that holds Ray Train's own state while it runs."""
+"""Subfolder of the run folder that holds Ray Train's state while it runs."""
 
 Instruction = Literal["continue", "stop", "end"]
 """The driver's instruction to a worker: `stop` ends after this mini-batch and a checkpoint, `end` ends at once."""
@@ -79,7 +79,7 @@ class TrainerActor:
         Args:
             bundle: resources of each worker.
             labels: labels of its node.
-            storage: folder for Ray Train's own files.
+            storage: folder for Ray Train's files.
             timeout_s: limit for one operation of the workers' process group.
         """
         self._bundle = bundle
@@ -158,7 +158,7 @@ class TrainerActor:
 
 class StoreOnOneAddress(TorchConfig):
     """Ray Train's torch backend, but the workers meet over a store that listens on one address of the first worker's
-    host, or is a file of the user if all are on it. Ray Train's own listens on every address of the host."""
+    host, or is a file of the user if all are on it. Ray Train's store listens on every address of the host."""
 
     @property
     def backend_cls(self) -> type[Any]:

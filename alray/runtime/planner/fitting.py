@@ -201,7 +201,7 @@ class _Search:
     def _schedules(self, stages: int) -> Sequence[Schedule]:
         spec = self.planner.workload.spec
         schedules = schedules_on(stages, local_losses=spec.method.local_losses)
-        if "pipeline.schedule" in self.free:  # one with late gradients trains other weights: the user's own choice
+        if "pipeline.schedule" in self.free:  # one with late gradients trains other weights: the user's choice
             return [each for each in schedules if not each.gradient_delay]
         own = SCHEDULES[spec.schedule]
         if own.only_layout is not None:

@@ -321,7 +321,7 @@ class Planner:
         return first_shares(replicas, spec.data.batch_size, given)
 
     def _cores(self, one_process: bool) -> int | None:
-        """Processors that the stages share; None if each stage has a device of its own."""
+        """Processors that the stages share; None if each stage has its own device."""
         if one_process:
             return self.workload.spec.resources.threads
         return len(os.sched_getaffinity(0)) if self.workload.spec.resources.resolved_device == "cpu" else None
@@ -461,7 +461,7 @@ def _require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
 
 
 def _require_edges(network: Network) -> None:
-    """Raise PlanError if a user's own method sends what no edge between stages carries."""
+    """Raise PlanError if a user's method sends what no edge between stages carries."""
     if not isinstance(network.spec.method, OwnCode):
         return
     for after in range(len(network) - 1):

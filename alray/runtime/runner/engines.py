@@ -190,7 +190,7 @@ class ClusterEngine(Engine):
         self._connected.result()
 
     def _begin_on_cluster(self) -> None:
-        """Called in the background as soon as a cluster of our own has started."""
+        """Called in the background as soon as a cluster that alray starts is up."""
 
     def _end_on_cluster(self) -> None:
         """Called before the connection ends: end what was begun and never used."""
@@ -332,7 +332,7 @@ class RayEngine(ClusterEngine):
         none = (0, 0)
         if isinstance(spec.resources.per_stage, dict):
             fewer += [(count, 1) for count in range(stages - 1, 0, -1)]
-        else:  # each stage asks for its own resources, so fewer stages would be another request: wait for all of them
+        else:  # each stage requests separate resources, so fewer stages would be another request: wait for all of them
             none = (stages, replicas)
         return next((each for each in fewer if has_room(stage_bundles(spec, *each), spec.resources.labels)), none)
 

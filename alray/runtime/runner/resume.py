@@ -334,7 +334,7 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
     ]
     if isinstance(before.replicas.synchronise, AverageEvery):
         count = _change("replicas.count", before.replicas.count, after.replicas.count)
-        why = "each replica has weights of its own; another number of them begins with the mean"
+        why = "each replica has its own weights; another number of them begins with the mean"
         changes = [f"{change} ({why})" if change == count else change for change in changes]
     keep = "leave them as they were"
     of_pipeline = _changes_of_pipeline(before, after)

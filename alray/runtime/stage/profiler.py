@@ -22,7 +22,7 @@ from alray.core.storage.location import Location
 from alray.models.component import Component, ProfiledPart
 from alray.runtime.stage.clock import TRAINING_ACTIONS, Clock
 
-_QUIET = "5"  # Kineto otherwise reports its own progress, and that a machine without a GPU has none
+_QUIET = "5"  # Kineto otherwise reports its progress, and that a machine without a GPU has none
 
 
 class Profiler:

@@ -1,4 +1,4 @@
-"""Ranks as threads of this process, each with a gloo group of its own, and as processes."""
+"""Ranks as threads of this process, each with its own gloo group, and as processes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _execute(program: str, arguments: tuple[str, ...], given: Connection, said: 
 
 @pytest.fixture
 def other() -> Iterator[Callable[..., Other]]:
-    """`other(program, *arguments)` starts the other end of an edge in a process of its own."""
+    """`other(program, *arguments)` starts the other end of an edge in a separate process."""
     started: list[Other] = []
 
     def start(program: str, *arguments: str) -> Other:

@@ -100,7 +100,7 @@ def test_the_gpu_of_a_stage_is_the_current_one(two_gpus: list[torch.device]) -> 
 
 @pytest.mark.usefixtures("two_gpus")
 def test_a_process_without_a_gpu_measures_on_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NVIDIA's own library, which torch counts by, still knows the GPUs whose driver is too old for CUDA."""
+    """NVIDIA's library, which torch counts by, still knows the GPUs whose driver is too old for CUDA."""
     assert devices.at_hand("cuda") == torch.device("cuda", 0) and devices.at_hand("cpu") == CPU
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert devices.at_hand("cuda") == CPU

@@ -1,4 +1,4 @@
-"""A Ray of alray's own that is still there and does not answer."""
+"""A Ray of alray's that is still there and does not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker of one's own Ray that is stopped for good is ended; all other processes are left alone."""
+"""A worker of the user Ray that is stopped for good is ended; all other processes are left alone."""
 
 from __future__ import annotations
 

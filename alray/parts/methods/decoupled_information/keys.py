@@ -30,4 +30,4 @@ class DecoupledInformation(MethodSection):
     """Weight of the cross-entropy of the classifiers, which read the projectors' output and train all below them."""
     gather: bool = False
     """Whether the losses compare the samples of all replicas, which then exchange codes in every mini-batch. false:
-    each compares the samples of its own share."""
+    each compares the samples of its share."""

@@ -32,4 +32,4 @@ class LocalErrorSignals(MethodSection):
     """The readout after every encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
     gather: bool = False
     """Whether the losses compare the samples of all replicas, which then exchange rows in every mini-batch. false: each
-    compares the samples of its own share."""
+    compares the samples of its share."""

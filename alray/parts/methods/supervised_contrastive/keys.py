@@ -49,7 +49,7 @@ class SupervisedContrastive(MethodSection):
     0.1 for ten classes of equal size. false: the plain loss (Khosla et al. 2020)."""
     gather: bool = False
     """Whether the losses compare the samples of all replicas: they exchange their projections in every mini-batch, and
-    n replicas have the loss of the whole mini-batch. false: each compares the samples of its own share."""
+    n replicas have the loss of the whole mini-batch. false: each compares the samples of its share."""
     head: HeadOrAuto = "auto"
     """The layers after the last encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
     label_smoothing: LabelSmoothing = 0.0

@@ -301,7 +301,7 @@ def _require_room(values: int, path: Path, key: str) -> None:
             f"its numbers take more than {_LARGEST_BYTES // 2**30} GiB, but they are kept in memory",
             file=str(path),
             key=key,
-            hint="choose fewer columns with data.columns, or write a source of your own",
+            hint="choose fewer columns with data.columns, or write your own source",
         )
 
 

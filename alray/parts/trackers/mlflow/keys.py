@@ -8,7 +8,7 @@ from alray.config.sections.trackers import TrackerSection
 
 
 class Mlflow(TrackerSection):
-    """MLflow. Its own environment variables, such as MLFLOW_TRACKING_URI, say where the run goes."""
+    """MLflow. Its environment variables, such as MLFLOW_TRACKING_URI, say where the run goes."""
 
     implementation = "tracker:MlflowTracker"
     library = "mlflow"
