@@ -61,11 +61,11 @@ def page(entries: Sequence[Figures], exported: Sequence[Figures]) -> str:
         exported: those of `benchmarks/exported.py`.
     """
     lines = [
-        "# Models from elsewhere",
+        "# Imported models",
         "",
         "Measured by `make models`, written by `make publish` from `benchmarks/results`. It shows what "
         "`model: {from: ...}` makes of every classification model of torchvision, and of a small "
-        "model of each family of timm. [Writing a spec](writing_a_spec.md#a-model-from-elsewhere) says how to use it.",
+        "model of each family of timm. [Writing a spec](writing_a_spec.md#an-imported-model) says how to use it.",
         "",
         "- **places**: where the model can be cut, because one tensor alone is needed later. **components**: with "
         "`components: auto`, one for each natural unit.",

@@ -63,8 +63,8 @@ def run(
         output: the run folder, new or empty, or its URL on object storage; None: runs/<name>-<time>.
         address: the Ray cluster to connect to; None: start one.
         profile: mini-batches to trace, such as "20-24,40".
-        allow_code: also load `python:` classes from outside the folder of the spec, or from a folder that came from
-            elsewhere.
+        allow_code: also load `python:` classes from outside the folder of the spec, or from a folder that was made on
+            another machine or by another user.
         progress: show it.
     """
     given = override_texts(overrides)
@@ -206,7 +206,7 @@ class Run:
             best: with the weights of the best validation accuracy.
             step: with those of the checkpoint after so many mini-batches.
             data: where files of the data lie now, such as {"train": "photos"}.
-            allow_code: also run the code of a folder that came from elsewhere.
+            allow_code: also run the code of a folder that another machine or user made.
         """
         from alray.inference.requests import evaluate_run
         from alray.inference.weights import RequestedWeights

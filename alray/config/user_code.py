@@ -61,7 +61,7 @@ def require_not_imported() -> None:
     place = f"{calls[-1].filename}:{calls[-1].lineno} calls alray" if calls else "alray is called"
     raise RequestError(
         f"{place} while {'a process that multiprocessing started' if starting else 'alray'} imports that file",
-        hint='call it below `if __name__ == "__main__":`, or put the class into its own file',
+        hint='call it below `if __name__ == "__main__":`, or put the class into a separate file',
     )
 
 
@@ -141,7 +141,7 @@ class UserCode:
         return code
 
     def __getstate__(self) -> dict[str, Any]:
-        """Another machine makes its own copy."""
+        """Another machine makes a copy."""
         return {**self.__dict__, "_copy": None, "_loaded_before": frozenset()}
 
     def __call__(self, reference: str) -> Any:
@@ -269,7 +269,7 @@ class UserCode:
             raise SpecError(message, hint=hint)
 
     def _come_first(self, top: str) -> None:
-        """Make imports find this directory's modules before modules of the same name elsewhere.
+        """Make imports find this directory's modules before modules of the same name in other folders.
 
         One process may load code from several directories, for example a spec's and the copy in a run folder. Modules
         that import each other must come from the same directory.

@@ -69,5 +69,5 @@ class Mixture:
 
 
 def _around(centre: int, half: int, size: int) -> slice:
-    """`half` places to each side of a centre, as far as they are within 0..size."""
+    """`half` indices to each side of a centre, without those outside 0..size."""
     return slice(max(0, centre - half), min(size, centre + half))

@@ -80,7 +80,7 @@ def whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> W
     model = network.workload.network.whole_model(parts)
     if model is None:
         raise RequestError(
-            "a state dict has the names of a model from elsewhere, and this network is made of alray's blocks",
+            "a state dict has the names of an imported model, and this network is made of alray's blocks",
             key="--format",
             hint="export safetensors, torch_export or onnx",
         )

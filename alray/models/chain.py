@@ -1,4 +1,4 @@
-"""The encoders of a network in order: of the blocks that a spec lists, or the parts of a model from elsewhere."""
+"""The encoders of a network in order: of the blocks that a spec lists, or the parts of an imported model."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def chain_of(
 
     Args:
         encoders: facts that are known of it, (): none.
-        several: whether a model from elsewhere may be cut where several tensors are needed later.
+        several: whether an imported model may be cut where several tensors are needed later.
         pooled: whether its natural units end with the model's pooling of maps.
         lowered: whether it computes in mixed precision.
     """
@@ -215,8 +215,8 @@ class _Parts(Chain):
             self._arguments = of_named_weights(self._source, name) | self._arguments
         if sample.words is not None:
             raise SpecError(
-                f"`{self._source}` would get documents of different lengths, and their padding, which a model from "
-                "elsewhere would not leave out",
+                f"`{self._source}` would get documents of different lengths, and their padding, which an imported "
+                "model would not leave out",
                 key="model.from",
                 hint="list alray's blocks for text in `components`; a model of tokens is for `task: next_token`",
             )

@@ -179,7 +179,7 @@ def backward_of(components: Sequence[Component]) -> Iterator[None]:
     except AlrayError:
         raise
     except FAULTS_OF_USER_CODE as fault:
-        # The pass goes from the last component to the first, so the first of several has begun last.
+        # The pass goes from the last component to the first, so the first of several started last.
         begun = [component for component in own if component.f.in_backward] or (own if len(own) == 1 else [])
         if not begun:
             raise
@@ -209,7 +209,7 @@ class Exercise(ABC):
     """
 
     output: torch.Tensor | None = None
-    """Where gradients travel between components: the end of the graph that F leaves. None elsewhere."""
+    """The end of the graph that F leaves; None where no gradients travel between components."""
 
     around_forward: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Makes what F runs within, where gradients travel between components."""

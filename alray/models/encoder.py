@@ -109,7 +109,7 @@ class Encoder(nn.Module):
         self.title = f"block `{facts.name}`"
         self.key = facts.key(index)
         self.in_backward = False
-        """Whether the backward pass of a user's block has begun and not ended."""
+        """Whether the backward pass of a user's block has started and not ended."""
 
     def run(self, incoming: Tensors, *purpose: str | int) -> Tensors:
         """Run the block on `s`, `mask` and the final state in `incoming`. Return `s` and the tensors sent with it.

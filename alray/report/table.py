@@ -112,7 +112,7 @@ class Numbers:
     """A table of values: as many in each row as there are columns.
 
     Attributes:
-        latex_columns: the names of those that the LaTeX table has, as far as they have a value; empty: all of them.
+        latex_columns: the names of those that the LaTeX table has, if they have a value; empty: all of them.
         comparable: a value for each row, which is equal for rows whose metrics can be compared; empty: all can.
     """
 

@@ -62,7 +62,7 @@ class StudyFolder:
             ) from error
         folder = cls(study_dir.resolve())
         write_json(folder.path / TRIALS, _begun(loaded).model_dump(mode="json"))
-        replace_file(folder.path / STUDY, dump_study(loaded.study))  # with it the study has begun
+        replace_file(folder.path / STUDY, dump_study(loaded.study))  # with it the study has started
         return folder
 
     def keep(self, grown: LoadedStudy) -> None:
@@ -74,7 +74,7 @@ class StudyFolder:
 
     @classmethod
     def open(cls, study_dir: Path) -> StudyFolder:
-        """The folder of a study that was begun. Raises CheckpointError if it is none, RequestError for a URL."""
+        """The folder of a study that was started. Raises CheckpointError if it is none, RequestError for a URL."""
         require_on_disk(study_dir)
         if not (study_dir / STUDY).is_file() or not (study_dir / TRIALS).is_file():
             raise CheckpointError(

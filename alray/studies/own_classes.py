@@ -39,7 +39,7 @@ class StudyClass(Generic[Kind]):
             base: what it must derive from.
             what: "the searcher", say.
             root: the folder of the user's modules.
-            allow: whether they may lie elsewhere.
+            allow: whether they may lie in another folder.
 
         Raises:
             SpecError: if there is no such class, or if it does not derive from `base`.

@@ -119,8 +119,8 @@ class Watcher:
         note: takes a line.
         progress: is called when a trial has ended.
         lost: is called in a separate thread with an error when the Ray that was started for the study has died. Tune
-            then waits for it in a call that no exception ends, and Ray ends this process after a minute with words of
-            its own.
+            then waits for it in a call that no exception ends, and Ray ends this process after a minute with a message
+            of Ray.
     """
 
     note: Callable[[str], None]

@@ -42,7 +42,7 @@ _CHUNK = 1 << 20
 
 
 class _Said(BaseModel):
-    """A line of the job that packs: that it has begun, where the packed folder is, or why there is none."""
+    """A line of the job that packs: that it has started, where the packed folder is, or why there is none."""
 
     alray: Literal["offer"]
     begun: bool | None = None
@@ -63,7 +63,7 @@ class Fetched:
 def fetch(dashboard: Dashboard, job: Job, target: Path, doing: Callable[[str], None]) -> Fetched:
     """Bring the run folder or study folder of a job to `target`, which is new or empty.
 
-    Raises RequestError if the job has not begun or `target` is not empty, and RunError if its folder is not there,
+    Raises RequestError if the job has not started or `target` is not empty, and RunError if its folder is not there,
     cannot be packed, arrives damaged, or cannot be written here. Then `target` is as empty as before.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -179,7 +179,7 @@ def _offer(dashboard: Dashboard, job: Job, doing: Callable[[str], None]) -> Iter
     """Run the job that offers the folder on the node where it lies, until the block ends."""
     folder = job.require_result()
     if job.node is None:
-        raise RequestError(f"the job `{job.id}` has not begun", key="ID", hint="fetch its folder later")
+        raise RequestError(f"the job `{job.id}` has not started", key="ID", hint="fetch its folder later")
     name = f"alray-fetch-{secrets.token_hex(6)}"
     command = shlex.join(["python", "-m", "alray.submit.offer", name, folder])
     dashboard.submit(name, command, {"alray": "fetch", "of": job.id}, runtime_env={}, node=job.node)

@@ -19,7 +19,7 @@ _ASK_AGAIN_S = 0.5
 def require_room_for(specs: Iterable[Spec], dashboard: Dashboard) -> None:
     """Raise PlanError if the nodes could not hold the stages of one of these specs, each alone on the cluster.
 
-    Raises RequestError if the cluster has no node, even after a while: a head that has just begun lists itself late.
+    Raises RequestError if the cluster has no node, even after a while: a head that has just started lists itself late.
     """
     nodes = dashboard.nodes()
     until = time.monotonic() + _BEGINNING_S

@@ -196,7 +196,7 @@ def test_the_files_of_an_own_class(alray: Callable[..., Any], here: Path) -> Non
     assert "these keys do: place" in alray("evaluate", "run", "--data", "batch_size=3").errors
     place = "data.place='#others'"
     said = alray("resume", "run", "--inline", place)
-    assert "--allow-change, which changes no weight where only the files of your class lie elsewhere" in said.errors
+    assert "--allow-change, which changes no weight where only the files of your class have moved" in said.errors
     assert alray("resume", "run", "--inline", place, "--allow-change").code == 0
 
 

@@ -86,7 +86,7 @@ METHODS = {
     "mono, last": "{kind: mono_forward, prediction: last, pool: 1}",
     "ff, activities": "{kind: forward_forward, prediction: activities}",
 }
-"""Each method that trains a model from elsewhere, then the same ones with other keys."""
+"""Each method that trains an imported model, then the same ones with other keys."""
 OF_BLOCKS = {"noprop": "{kind: noprop, hidden: 6}", "auglocal": "{kind: auglocal, depth: 1}"}
 CLASS_ALONE = {"bp", "bp, every depth", "dgl", "scpl", "predsim"}
 """Whose deepest route the class with its own weights is: a linear layer on one value of each map."""

@@ -1,4 +1,4 @@
-"""A model from elsewhere trains as blocks do: in the same bits however it is cut, and as plain torch does."""
+"""An imported model trains as blocks do: in the same bits however it is cut, and as plain torch does."""
 
 from __future__ import annotations
 

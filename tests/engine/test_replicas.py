@@ -1,4 +1,5 @@
-"""Replicas train what one process trains on the whole mini-batch; they agree on cuts, deal shares, and go on."""
+"""Replicas train what one process trains on the whole mini-batch; they agree on cuts, change their shares, and go
+on."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def class_fault(reference: str, root: Path, *, allow_elsewhere: bool) -> Fault |
 
     Args:
         root: the folder of the spec.
-        allow_elsewhere: whether modules may be elsewhere on `sys.path`.
+        allow_elsewhere: whether modules may be in other folders of `sys.path`.
 
     Raises:
         ValueError: if the text is no reference.

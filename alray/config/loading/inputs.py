@@ -23,7 +23,7 @@ def input_checks(root: Path, *, allow_elsewhere: bool) -> tuple[Check, ...]:
 
     Args:
         root: the folder of the spec, where the user's classes are.
-        allow_elsewhere: whether they may be elsewhere.
+        allow_elsewhere: whether they may be in other folders.
     """
 
     def classes_exist(spec: Spec) -> Iterator[Finding]:

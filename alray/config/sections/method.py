@@ -30,7 +30,7 @@ class MethodSection(PartSection):
     """Whether components have label encoders, which can train at a separate rate (`optimizer.label_lr`)."""
 
     takes_model_head: ClassVar[bool] = False
-    """Whether the classifier of a model from elsewhere may be the head."""
+    """Whether the classifier of an imported model may be the head."""
 
     trains: ClassVar[str] = ""
     """The losses of a component, in words."""

@@ -66,7 +66,7 @@ class DataIdentity(BaseModel):
 
         Args:
             whose: the run that had those.
-            key: what said which data these are.
+            key: the key or option that names these data.
             fields: those that count; None: all.
         """
         changes = [words for name, words in self.changes(before).items() if fields is None or name in fields]

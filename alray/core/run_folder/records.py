@@ -509,7 +509,7 @@ class Summary(_Documented):
     parameters: int
     """Number of trainable parameters of all components."""
     peak_memory_bytes: list[int | None]
-    """For each stage, the most memory that its process held, evaluations included, minus what it held before the stage
+    """For each stage, the most memory that its process used, evaluations included, minus what it used before the stage
     was built, when only the libraries were loaded. On a GPU torch's allocator counts it. On a CPU it is more than the
     stage's tensors: it includes buffers of the kernels, memory that the allocator cannot reuse, and on stage 0 the data
     set and its library. It is null where several stages share one process."""
@@ -725,7 +725,7 @@ class Git(BaseModel):
 
 
 class Environment(BaseModel):
-    """`environment.json`, as far as alray reads it: the machine, the versions, and where the run came from. Further
+    """What alray reads of `environment.json`: the machine, the versions, and where the run came from. Further
     keys stay as they are. Older versions did not write all of them."""
 
     model_config = ConfigDict(extra="allow")

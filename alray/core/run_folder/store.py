@@ -81,7 +81,7 @@ def checkpoint_folder(run_dir: Location, step: int) -> Location:
 def require_new(run_dir: Location | None) -> None:
     """Raise RequestError if no run can begin in this folder. None stands for one in `runs`.
 
-    This is asked before anything slow. `make_run_dir` asks again, for another run may have begun there meanwhile.
+    This is asked before anything slow. `make_run_dir` asks again, for another run may have started there meanwhile.
     """
     if isinstance(run_dir, ObjectPath):
         run_dir.require_folder()
@@ -260,7 +260,7 @@ def require_own(run_dir: Location, token: str) -> None:
         return
     if found != token:
         raise RunError(
-            "another process has begun to continue this run, from its last checkpoint; this one ends",
+            "another process has started to continue this run, from its last checkpoint; this one ends",
             file=str(run_dir),
             hint="let the other one continue, or stop it and `alray resume` the run",
         )

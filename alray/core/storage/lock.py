@@ -56,7 +56,7 @@ def held(folder: Location, note: Callable[[str], None], what: str = "run") -> It
     try:
         yield
     finally:
-        with suppress(OSError):  # a folder that is gone, or can no longer be written, is reported elsewhere
+        with suppress(OSError):  # a folder that is gone, or can no longer be written, is reported where it is used
             file.unlink()
         lock.release()
 

@@ -1,4 +1,4 @@
-"""A whole model from elsewhere: made, traced, cut into parts, and given its first weights."""
+"""A whole imported model: made, traced, cut into parts, and given its first weights."""
 
 from __future__ import annotations
 

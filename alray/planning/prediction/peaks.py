@@ -125,7 +125,7 @@ def pipeline_moments(
 ) -> tuple[Moment, ...]:
     """The moments of a stage of a pipeline, each of them once. The stage begins a mini-batch without gradients.
 
-    A split backward has two moments: what its forward left is held until the second half ends. A forward that is
+    A split backward has two moments: what its forward left is kept until the second half ends. A forward that is
     computed again leaves nothing the first time.
 
     Args:

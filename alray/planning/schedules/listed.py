@@ -124,8 +124,8 @@ def _row(name: str, number: int, line: str) -> Row:
 def _layout(name: str, rows: Sequence[Row]) -> tuple[Layout, int, Place]:
     """Stages and micro-batches, virtual stages on each stage, and their placement.
 
-    Raises PlanError where a virtual stage or a micro-batch is missing, and where virtual stages lie elsewhere than any
-    placement lays them.
+    Raises PlanError where a virtual stage or a micro-batch is missing, and where virtual stages lie on stages that no
+    placement gives them.
     """
     holders: dict[int, int] = {}
     for stage, row in enumerate(rows):

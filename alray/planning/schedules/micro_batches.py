@@ -1,4 +1,4 @@
-"""Micro-batches and virtual stages: how many there may be, and what is said where there cannot be so many."""
+"""Micro-batches and virtual stages: how many there may be, and the error where there cannot be so many."""
 
 from __future__ import annotations
 

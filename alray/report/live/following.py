@@ -59,12 +59,12 @@ class Following:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since it last wrote something, as far as that is known."""
+        """Seconds since it is known to have written something."""
         return time.monotonic() - self._heard_s
 
     @property
     def is_gone(self) -> bool | None:
-        """Whether the command that runs it has ended, as far as that is told."""
+        """Whether the command that runs it has ended; None where nothing tells."""
         return None if self._gone is None else self._gone.is_set()
 
     @property

@@ -127,7 +127,7 @@ def pick(device: str, *, gpu: int = 0) -> torch.device:
 def at_hand(device: str) -> torch.device:
     """Return the device of this kind if this process has one, else a CPU.
 
-    A driver of stages elsewhere measures on it: the head node of a cluster may have no GPU.
+    A driver whose stages are on other nodes measures on it: the head node of a cluster may have no GPU.
     """
     return torch.device("cpu") if device == "cuda" and not torch.cuda.is_available() else pick(device)
 

@@ -1,7 +1,7 @@
 """The processes of stages on Ray. They start before their assignments are known, and are ended even if they do not
 answer.
 
-This file does not import torch, so that a process can be begun before its driver has imported torch.
+This file does not import torch, so that a process can be started before its driver has imported torch.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class StageProcess:
         return self._stage.location()
 
     def forget(self) -> None:
-        """Stop being a stage. The process then holds what it held after `load`."""
+        """Stop being a stage. The process then has in memory what it had after `load`."""
         self._stage.close()
         del self._stage
         gc.unfreeze()

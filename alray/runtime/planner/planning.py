@@ -415,7 +415,7 @@ def _require_memory(workload: Workload) -> None:
 
 
 def require_whole_norms(spec: Spec, network: Network) -> None:
-    """Raise PlanError if batch normalisation in a user's block or a model from elsewhere would see micro-batches
+    """Raise PlanError if batch normalisation in a user's block or an imported model would see micro-batches
     instead of mini-batches.
 
     The spec's checks know the built-in blocks only.
@@ -477,5 +477,5 @@ def _require_edges(network: Network) -> None:
 
 
 def _least_of_part(spec: Spec, shares: Sequence[int], samples: int) -> int:
-    """The smallest part that a replica may get of a smaller mini-batch. Shares that are dealt anew may become any."""
+    """The smallest part that a replica may get of a smaller mini-batch. Shares that change may become any."""
     return 1 if spec.replicas.balance == "dynamic_batch_size" else min(shares_of_part(shares, samples))

@@ -43,7 +43,7 @@ class Engine(ABC):
         """End everything that still runs, and free what it took. A second call does nothing."""
 
     def wait_until_ready(self) -> None:  # noqa: B027 - an engine may be ready at once
-        """Wait until nothing that was begun in the background takes processors, so that times can be measured.
+        """Wait until nothing that was started in the background takes processors, so that times can be measured.
 
         Raises what went wrong in the background.
         """
@@ -193,10 +193,10 @@ class ClusterEngine(Engine):
         """Called in the background as soon as a cluster that alray starts is up."""
 
     def _end_on_cluster(self) -> None:
-        """Called before the connection ends: end what was begun and never used."""
+        """Called before the connection ends: end what was started and never used."""
 
     def _forget_cluster(self) -> None:
-        """Called when the cluster is lost: what was begun on it is gone."""
+        """Called when the cluster is lost: what was started on it is gone."""
 
 
 class RayEngine(ClusterEngine):
@@ -246,7 +246,8 @@ class RayEngine(ClusterEngine):
         return RayGraph(lambda: self._processes(plan), run_token=self.run_token, note=self._note)
 
     def _processes(self, plan: Plan) -> StageProcesses:
-        """A process for each stage: those that were begun with the cluster, which the first plan takes, or new ones."""
+        """A process for each stage: those that were started with the cluster, which the first plan takes, or new
+        ones."""
         begun, self._begun = self._begun, None
         return begun or self._begin(plan.stages, plan.replicas, self._run_name)
 

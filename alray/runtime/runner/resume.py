@@ -344,7 +344,7 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
     if changes:
         hint = f"{keep}, start a new run, or pass --allow-change"
         if _arguments(before) != _arguments(after):
-            hint += ", which changes no weight where only the files of your class lie elsewhere"
+            hint += ", which changes no weight where only the files of your class have moved"
         raise SpecError(f"these values would make it another run: {', '.join(changes)}", file=str(run_dir), hint=hint)
 
 

@@ -46,7 +46,7 @@ class Profiler:
         if device.type == "cuda":
             self._activities.append(ProfilerActivity.CUDA)
         self._session: profile | None = None
-        self._to_end: dict[range, int] = {}  # ranges that were begun, and how many stages have still to end them
+        self._to_end: dict[range, int] = {}  # ranges that were opened, and how many stages have still to end them
 
     @contextmanager
     def mini_batch(self, step: int, components: Sequence[Component], clock: Clock) -> Iterator[None]:

@@ -52,7 +52,7 @@ def test_a_run_sees_that_another_process_goes_on_with_it(bucket: str) -> None:
     mark(run, "ours")
     require_own(run, "ours")
     mark(run, "theirs")
-    with pytest.raises(RunError, match="another process has begun to continue this run"):
+    with pytest.raises(RunError, match="another process has started to continue this run"):
         require_own(run, "ours")
     (run / ".run").unlink(missing_ok=True)
     require_own(run, "ours")  # where the folder is deleted, the run goes on
@@ -206,7 +206,7 @@ def test_a_run_that_another_process_goes_on_with_writes_no_more_records(bucket: 
         with appending(run / "records.jsonl", lambda: require_own(run, "theirs")) as others:
             others.write("2\n")
         records.write("3\n")
-        with pytest.raises(RunError, match="another process has begun to continue this run"):
+        with pytest.raises(RunError, match="another process has started to continue this run"):
             records.flush()
         mark(run, "ours")  # so that the file can be closed
         assert Appended(run / "records.jsonl").lines() == [b"1", b"2"]

@@ -188,7 +188,7 @@ def test_an_old_list_of_the_folder_misleads_nobody(tmp_path, monkeypatch) -> Non
 
 
 def test_a_run_that_another_process_goes_on_with_ends_before_its_next_manifest(tmp_path) -> None:
-    with pytest.raises(RunError, match="another process has begun to continue this run"):
+    with pytest.raises(RunError, match="another process has started to continue this run"):
         drive(tmp_path, token="theirs")
     assert manifests(tmp_path) == []
 
