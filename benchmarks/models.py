@@ -65,7 +65,7 @@ def looked_at(source: str) -> Figures:
     torch.manual_seed(0)
     try:
         model = ImportedModel(source, arguments, load=_nothing)
-        found["places"] = len(model.places)
+        found["places"] = len(model.cut_points)
     except AlrayError as error:
         return {**found, "refused": str(error)}
     of_timm = getattr(model.whole, "pretrained_cfg", {})

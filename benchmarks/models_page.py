@@ -67,7 +67,7 @@ def page(entries: Sequence[Figures], exported: Sequence[Figures]) -> str:
         "`model: {from: ...}` makes of every classification model of torchvision, and of a small "
         "model of each family of timm. [Writing a spec](writing_a_spec.md#an-imported-model) says how to use it.",
         "",
-        "- **places**: where the model can be cut, because one tensor alone is needed later. **components**: with "
+        "- **cut points**: where the model can be cut, because one tensor alone is needed later. **components**: with "
         "`components: auto`, one for each natural unit.",
         "- **whole**: how far the chain of all components is from the whole model, on two random images in evaluation "
         "and in training, with the gradients of one backward pass. *bits*: everything is equal. Otherwise it is the "
@@ -149,7 +149,7 @@ def _section(library: str, entries: Sequence[Figures]) -> list[str]:
         ]
     family = library == "timm"
     lines += [
-        f"|{' family |' if family else ''} model | parameters, millions | image | places | components | whole | BP "
+        f"|{' family |' if family else ''} model | parameters, millions | image | cut points | components | whole | BP "
         "| AL, DGL, SCPL |",
         f"|{'---|' if family else ''}---|---|---|---|---|---|---|---|",
     ]

@@ -62,7 +62,7 @@ def test_what_is_not_there(tmp_path):
     code = UserCode(write(tmp_path, mine_b="word = 1"))
     assert complaint(code, "python:nothing_b.Block") == (
         f"`python:nothing_b.Block`: there is no module `nothing_b` in {tmp_path}; "
-        "put it next to the spec, or allow code from other places with --allow-code"
+        "put it next to the spec, or allow code from other folders with --allow-code"
     )
     assert complaint(code, "python:mine_b.Block") == (
         "`python:mine_b.Block`: module `mine_b` has no `Block`; name a class or function of that module"

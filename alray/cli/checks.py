@@ -97,7 +97,7 @@ def torchvision_fits(found: CheckResult) -> CheckResult:
             "torchvision",
             "fault",
             f"{found.message} does not fit torch {torch.__version__}: {str(error).splitlines()[0]}",
-            "install torch and torchvision together, from the same place",
+            "install torch and torchvision together, from the same index",
         )
     return CheckResult("torchvision", "ok", f"{found.message}, fits torch {torch.__version__}")
 
@@ -205,7 +205,7 @@ def network() -> CheckResult:
 
 
 def run_folder(folder: Path) -> CheckResult:
-    """Whether run folders can be written to `folder`, their default place."""
+    """Whether run folders can be written to `folder`, where they are written by default."""
     holder = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
     try:
         with tempfile.NamedTemporaryFile(dir=holder, prefix=".alray-"):

@@ -74,7 +74,7 @@ class TextForm(_PartHeader):
     tokenizer: str
     max_tokens: Annotated[int, Field(ge=1, le=100_000)]
     prepare: Preparation = "none"
-    padded: bool = False  # whether every row had `max_tokens` places in training
+    padded: bool = False  # whether every row had `max_tokens` positions in training
 
 
 class TokenForm(_PartHeader):
@@ -140,7 +140,7 @@ class RouteHeader(_PartHeader):
         """`spec` with the sections that a spec must have, and inference does not use. Raises ValueError."""
         spec = Spec.model_validate({**self.spec, "data": {"source": "digits"}, "run": {"steps": 1}})
         components = spec.model.num_components
-        # An imported model is cut in the same places as a whole; the route has the first of its parts.
+        # An imported model is cut at the same points as a whole; the route has the first of its parts.
         fits = components == self.depth if spec.model.source is None else (components or self.depth) >= self.depth
         if not fits:
             raise ValueError(f"a route of depth {self.depth} has {self.depth} components, not {components}")

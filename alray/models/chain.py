@@ -75,7 +75,7 @@ class Chain(ABC):
         return ()
 
     def ends(self, index: int) -> PartEnds | None:
-        """The places at which a part of a model begins and ends; None for a block."""
+        """The cut points at which a part of a model begins and ends; None for a block."""
         return None
 
     def classifier(self) -> BuildClassifier | None:
@@ -265,9 +265,9 @@ class _Parts(Chain):
         return f"{self._source} {sorted(self._arguments.items())} {self._model.freeze} {self._parts[index]}"
 
     def as_spec(self, depth: int) -> dict[str, Any]:
-        places = [part.until for part in self._parts[:-1]]
-        cut: dict[str, Any] = {"cut": places} if places else {"components": 1}
-        if self._parts[-1].until != self._imported.places[-1]:
+        cut_points = [part.until for part in self._parts[:-1]]
+        cut: dict[str, Any] = {"cut": cut_points} if cut_points else {"components": 1}
+        if self._parts[-1].until != self._imported.cut_points[-1]:
             cut = {"components": "auto"}  # a cut by names ends behind the model's pooling
         return {"from": self._source, "with": self._arguments, **cut}
 

@@ -49,7 +49,7 @@ class EncoderFacts:
     pooling: Pooling
     takes_along: dict[str, Shape]  # `mask`, `h` and `c`, where they come in with `s`
     gives_along: dict[str, Shape]  # the same, where they are sent on with `s`
-    ends: PartEnds | None = None  # of a part of a model: the places where it begins and ends
+    ends: PartEnds | None = None  # of a part of a model: the cut points where it begins and ends
 
     @property
     def gives(self) -> dict[str, Shape]:

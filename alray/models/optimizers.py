@@ -19,7 +19,7 @@ from alray.models.delayed_weights import DelayedWeights
 
 
 class Role(NamedTuple):
-    """The place of a parameter in its component."""
+    """The position of a parameter in its component."""
 
     part: str = ""
     """Name of the part: f, head, ..."""

@@ -143,7 +143,7 @@ def _unpack(archive: Path, target: Path) -> None:
         for entry in packed:
             parts = entry.name.split("/")
             if not {"", ".", ".."}.isdisjoint(parts) or "\0" in entry.name or len(parts) > _DEEPEST:
-                raise _not_offered(f"`{entry.name[:_SHOWN]}` is no place in it")
+                raise _not_offered(f"`{entry.name[:_SHOWN]}` is no path in it")
             path = target.joinpath(*parts)
             if entry.isdir():
                 path.mkdir(parents=True, exist_ok=True)

@@ -121,5 +121,5 @@ def no_module(reference: str, top: str, root: Path) -> Fault:
         )
     return (
         f"`{reference}`: there is no module `{top}` in {root}",
-        "put it next to the spec, or allow code from other places with --allow-code",
+        "put it next to the spec, or allow code from other folders with --allow-code",
     )

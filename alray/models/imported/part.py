@@ -16,7 +16,7 @@ from alray.models.readout import Pooling
 
 
 class Part(nn.Module):
-    """The operations of a model from one place to another: `[N, ...] -> [N, ...]`.
+    """The operations of a model from one cut point to another: `[N, ...] -> [N, ...]`.
 
     What it computes in training and in evaluation are two graphs on the same parameters.
     """
@@ -71,13 +71,13 @@ class Part(nn.Module):
 def between(
     trace: Trace, after: Sequence[fx.Node], until: Sequence[fx.Node], takes: Sequence[tuple[int, ...]] = ()
 ) -> fx.Graph:
-    """The nodes after those of one place, up to those of another as a separate graph. Parameters that they need come
-    with them.
+    """The nodes after those of one cut point, up to those of another as a separate graph. Parameters that they need
+    come with them.
 
     Several tensors travel as one: their samples as rows, one after the other, `[N, numbers of all]`.
 
     Args:
-        after: the nodes whose values come in, and `until`: those whose values go out. The last one is the place.
+        after: the nodes whose values come in, and `until`: those whose values go out. The last one is the cut point.
         takes: shapes of one sample of the values that come in, if there are several.
     """
     graph = fx.Graph()

@@ -253,7 +253,7 @@ class _Attempt:
 
 
 def with_device(arguments: Any, device: Any) -> Any:
-    """The arguments of a node with another device in the place of each that they name."""
+    """The arguments of a node with another device for each that they name."""
     replaced: Any = map_aggregate(arguments, lambda each: device if isinstance(each, torch.device) else each)
     return replaced
 

@@ -205,7 +205,7 @@ def run_peaks(costs: Costs, micro_batches: int) -> RunPeaks:
 
 
 def _before(values: Values) -> Values:
-    """[n + 1]: the sum of the values before each place."""
+    """[n + 1]: the sum of the values before each index."""
     return np.concatenate([[0.0], np.cumsum(values)])
 
 

@@ -84,7 +84,7 @@ def every_cut(size: int, parts: int) -> Iterator[Cut]:
 
 
 def _moves(cut: Cut, together: int) -> Iterator[Cut]:
-    """The cuts with so many boundaries, next to each other, in other places between those around them."""
+    """The cuts with so many boundaries, next to each other, at other positions between those around them."""
     ends = (0, *(int(end) for end in np.cumsum(cut)))
     for first in range(1, len(cut) + 1 - together):
         after = first + together

@@ -139,19 +139,21 @@ class StageActor:
             joined = join(meeting.stages, assignment, held.get("stages"), timeout_s)
         if meeting.replicas is not None:
             joined_replicas = join_replicas(
-                meeting.replicas, assignment, held.get("replicas"), meeting.replica_seats, timeout_s
+                meeting.replicas, assignment, held.get("replicas"), meeting.replica_locations, timeout_s
             )
         load_code(assignment)
         baseline = memory_baseline(device)
         if meeting.stages is not None and joined is not None:
             group, store = joined
-            self._ports = ports_of(assignment, network, device, group, store, meeting.stages, meeting.seats, timeout_s)
+            self._ports = ports_of(
+                assignment, network, device, group, store, meeting.stages, meeting.locations, timeout_s
+            )
         replicas = None
         if joined_replicas is not None:
             group, store = joined_replicas
             norms = None
             if assignment.shares_norms:
-                norms = replica_sums(store, assignment, meeting.replica_seats, timeout_s)
+                norms = replica_sums(store, assignment, meeting.replica_locations, timeout_s)
             replicas = ReplicaPeers(group, store, timeout_s, norms=norms)
         with profiling(assignment.profile, assignment.trace, stages=1, device=device) as profiler:
             self._loop = assemble_loop(

@@ -17,7 +17,7 @@ import psutil
 import ray
 from ray.exceptions import RayError
 
-from alray.runtime.channel.edge_kind import Seat
+from alray.runtime.channel.edge_kind import DeviceLocation
 from alray.runtime.graph.own_ray import end_if_silent, require_not_lost
 from alray.runtime.graph.placement import Placement
 from alray.runtime.graph.stopped_workers import StoppedWorkers
@@ -46,8 +46,8 @@ class ActorLocation:
     """The GPU of the node that it computes on, by number or name; None: a processor."""
 
     @property
-    def seat(self) -> Seat:
-        return Seat(self.node, self.gpu)
+    def device_location(self) -> DeviceLocation:
+        return DeviceLocation(self.node, self.gpu)
 
 
 class StageProcess:

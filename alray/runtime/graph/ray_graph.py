@@ -83,10 +83,10 @@ class RayGraph(Graph):
         starts = []
         for indices in by_replica.values():
             own = self._open_store(indices, "stages") if len(indices) > 1 else None
-            seats = tuple(self._locations[index].seat for index in indices)
+            locations = tuple(self._locations[index].device_location for index in indices)
             for index, column in zip(indices, zip(*by_replica.values(), strict=True), strict=True):
-                replica_seats = tuple(self._locations[each].seat for each in column)
-                starts.append(self._actors[index].start.remote(Meeting(own, everywhere, seats, replica_seats)))
+                replica_locations = tuple(self._locations[each].device_location for each in column)
+                starts.append(self._actors[index].start.remote(Meeting(own, everywhere, locations, replica_locations)))
         self._call(starts)
 
     def _open_store(self, indices: list[int], whose: str) -> MeetingPoint:

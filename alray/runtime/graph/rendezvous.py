@@ -23,7 +23,7 @@ from alray.data.worker_names import OWNER
 from alray.models.network import Network
 from alray.runtime.channel.all_reduce import AllReduce, all_reduce
 from alray.runtime.channel.edge import Barrier, Receiver, Sender
-from alray.runtime.channel.edge_kind import EdgeKind, Seat, edge_kind, host_kind, sum_kind
+from alray.runtime.channel.edge_kind import DeviceLocation, EdgeKind, edge_kind, host_kind, sum_kind
 from alray.runtime.channel.host_barrier import HostBarrier, Pipes
 from alray.runtime.channel.inbox import Inbox
 from alray.runtime.channel.nccl import HEADER_CAPACITY, NcclReceiver, NcclSender
@@ -69,14 +69,14 @@ class Meeting:
     None where there are no others.
 
     Attributes:
-        seats: where each stage of its replica computes.
-        replica_seats: where this stage of each replica computes.
+        locations: where each stage of its replica computes.
+        replica_locations: where this stage of each replica computes.
     """
 
     stages: MeetingPoint | None
     replicas: MeetingPoint | None
-    seats: tuple[Seat, ...] = ()
-    replica_seats: tuple[Seat, ...] = ()
+    locations: tuple[DeviceLocation, ...] = ()
+    replica_locations: tuple[DeviceLocation, ...] = ()
 
 
 class HostedStore:
@@ -137,25 +137,27 @@ def join_replicas(
     point: MeetingPoint,
     assignment: Assignment,
     store: dist.Store | None,
-    seats: Sequence[Seat],
+    locations: Sequence[DeviceLocation],
     timeout_s: float,
 ) -> tuple[dist.ProcessGroup, dist.Store]:
     """Meet the same stage of the other replicas. Returns the group for gradients, and the store of all replicas.
 
     Args:
-        seats: where this stage of each replica computes.
+        locations: where this stage of each replica computes.
     """
     store = enter(point, store, timeout_s)
-    kind = sum_kind(seats, assignment.spec.replicas.all_reduce)
+    kind = sum_kind(locations, assignment.spec.replicas.all_reduce)
     return replica_group(store, assignment, timeout_s, kind=kind), store
 
 
-def replica_sums(store: dist.Store, assignment: Assignment, seats: Sequence[Seat], timeout_s: float) -> AllReduce:
+def replica_sums(
+    store: dist.Store, assignment: Assignment, locations: Sequence[DeviceLocation], timeout_s: float
+) -> AllReduce:
     """Sums over the replicas of a stage, within its computations. Collective, as `replica_group`.
 
     They have a separate process group, because another thread uses that of the gradients at the same time.
     """
-    kind = sum_kind(seats, _BACKEND)
+    kind = sum_kind(locations, _BACKEND)
     return all_reduce(_BACKEND)(replica_group(store, assignment, timeout_s, "norms", kind=kind), timeout_s=timeout_s)
 
 
@@ -217,18 +219,18 @@ def ports_of(
     group: dist.ProcessGroup,
     store: dist.Store,
     point: MeetingPoint,
-    seats: Sequence[Seat],
+    locations: Sequence[DeviceLocation],
     timeout_s: float,
 ) -> Ports:
     """The ends of this stage's edges. Collective: every stage of the replica calls it.
 
     Args:
-        seats: where each stage of the replica computes.
+        locations: where each stage of the replica computes.
     """
     plan, stage = assignment.plan, assignment.stage
     sizes = MessageSizes(assignment, network)
     last = plan.stages - 1
-    ends = _Ends(assignment, device, group, store, seats, timeout_s)
+    ends = _Ends(assignment, device, group, store, locations, timeout_s)
     barrier = _barrier(assignment, store, point, timeout_s)
     senders: dict[tuple[Stream, int], Sender] = {}
     inboxes: dict[tuple[Stream, int], Inbox] = {}
@@ -286,21 +288,21 @@ class _Ends:
         device: torch.device,
         group: dist.ProcessGroup,
         store: dist.Store,
-        seats: Sequence[Seat],
+        locations: Sequence[DeviceLocation],
         timeout_s: float,
     ) -> None:
         self._assignment = assignment
         self._device = device
         self._group = group
         self._store = store
-        self._seats = seats
+        self._stage_locations = locations
         self._timeout_s = timeout_s
         self._on_gpus: dict[tuple[str, int], NcclSender | NcclReceiver] = {}
         self._slow_links: dict[int, SlowLink] = {}
 
     def kind(self, peer: int) -> EdgeKind:
         """The kind of the edges to and from stage `peer`."""
-        return edge_kind(self._seats[self._assignment.stage], self._seats[peer])
+        return edge_kind(self._stage_locations[self._assignment.stage], self._stage_locations[peer])
 
     def sender(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int, rest_bytes: int = 0) -> Sender:
         """
@@ -361,7 +363,7 @@ class _Ends:
         Args:
             device: where the sender finds tensors.
         """
-        if host_kind(self._seats[self._assignment.stage], self._seats[peer]) is EdgeKind.GLOO:
+        if host_kind(self._stage_locations[self._assignment.stage], self._stage_locations[peer]) is EdgeKind.GLOO:
             return PointToPointSender(
                 edge=edge,
                 peer=peer,
@@ -407,7 +409,7 @@ class _Ends:
         Args:
             device: where the receiver gives tensors.
         """
-        if host_kind(self._seats[self._assignment.stage], self._seats[peer]) is EdgeKind.GLOO:
+        if host_kind(self._stage_locations[self._assignment.stage], self._stage_locations[peer]) is EdgeKind.GLOO:
             return PointToPointReceiver(
                 edge=edge,
                 peer=peer,

@@ -242,7 +242,7 @@ def _meeting(actor: StageActor, context: Any, location: ActorLocation) -> Meetin
     if context.get_world_rank() == 0:
         shared = [actor.host_store(None if one_host else location.host, "replicas")]
     dist.broadcast_object_list(shared, src=0)
-    return Meeting(None, shared[0], replica_seats=(location.seat,) * context.get_world_size())
+    return Meeting(None, shared[0], replica_locations=(location.device_location,) * context.get_world_size())
 
 
 def _failure_of(error: TrainingFailedError) -> TrainerFailure:

@@ -97,7 +97,7 @@ class Resumed:
 
     @classmethod
     def again(cls, run_dir: Location, overrides: list[str]) -> Resumed:
-        """The run to be done once more from its beginning. Only the layout on devices and the places of files may
+        """The run to be done once more from its beginning. Only the layout on devices and the paths of files may
         change.
 
         Raises CheckpointError, SpecError and DataError as `open`.

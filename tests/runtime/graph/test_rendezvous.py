@@ -12,10 +12,10 @@ import psutil
 import pytest
 import torch
 
-from alray.runtime.channel.edge_kind import EdgeKind, Seat
+from alray.runtime.channel.edge_kind import DeviceLocation, EdgeKind
 from alray.runtime.graph import rendezvous
 
-SEATS = (Seat("near", "0"), Seat("far", "0"))
+LOCATIONS = (DeviceLocation("near", "0"), DeviceLocation("far", "0"))
 
 
 def test_between_nodes_as_many_headers_may_wait_as_messages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ def test_between_nodes_as_many_headers_may_wait_as_messages(monkeypatch: pytest.
     monkeypatch.setattr(rendezvous, "_nccl_group", lambda *arguments: None)
     assignment: Any = SimpleNamespace(stage=1, plan=SimpleNamespace())
     store: Any = torch.distributed.HashStore()
-    ends = rendezvous._Ends(assignment, torch.device("cpu"), None, store, SEATS, 20.0)  # type: ignore[arg-type]
+    ends = rendezvous._Ends(assignment, torch.device("cpu"), None, store, LOCATIONS, 20.0)  # type: ignore[arg-type]
     assert ends.kind(0) is EdgeKind.NCCL
     ends.receiver(0, 4, 100, waiting=7)
     assert opened == [7]

@@ -38,7 +38,7 @@ class AugLocalMethod(Method):
 
     Deviation: the authors' code gives a copy a stride of two wherever it doubles the channels, averages maps to one
     value (here by `head: {pool: 1}`), and normalises the features after a single copy. Here a copy keeps the stride of
-    its encoder. On the digits readouts of 4 x 4 places and of one are alike: 99.3 and 99.0 % after 10 epochs, three
+    its encoder. On the digits readouts of 4 x 4 positions and of one are alike: 99.3 and 99.0 % after 10 epochs, three
     paired seeds. The other two were not measured. It trains with SGD at 0.8 in mini-batches of 1,024, and a weight
     decay of 1e-4, over 400 epochs; the committed spec takes Adam.
 

@@ -33,7 +33,7 @@ class ForwardForwardMethod(Method):
         pass on stop(a_l), of all rows
         prediction by goodness                      argmax over labels of g_2 + ... + g_l, each label in a separate row
         prediction by activities                    argmax of W_2 norm(a_2) + ... + W_l norm(a_l) of a row with 1 / J in
-                                                    each place of the label; CE(W_l norm(stop(a_l)), y) trains W_l
+                                                    each value of the label; CE(W_l norm(stop(a_l)), y) trains W_l
 
     The first component does not count, as in the paper, except where it is alone. A wrong label is drawn from (seed,
     mini-batch, position), so it is the same on any partition and however replicas share the mini-batch.

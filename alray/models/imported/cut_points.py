@@ -1,4 +1,4 @@
-"""Places where a traced model can be cut: where one tensor alone is needed later, or several that backpropagation packs
+"""Cut points of a traced model: where one tensor alone is needed later, or several that backpropagation packs
 as one."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from alray.planning.prediction.partition import partition_auto
 SAMPLES = 3
 """Samples with which shapes are found: a tensor of a batch has so many rows."""
 _MOST_NAMED = 6
-"""Places that a message lists."""
+"""Cut points that a message lists."""
 
 
 def alive_behind(trace: Trace) -> dict[str, tuple[fx.Node, ...]]:
@@ -102,14 +102,14 @@ def weighted(trace: Trace, model: nn.Module) -> list[fx.Node]:
 
 
 def natural(
-    groups: Sequence[PartEnds], trace: Trace, places: Set[str], with_weights: Set[str], model: nn.Module
+    groups: Sequence[PartEnds], trace: Trace, cut_points: Set[str], with_weights: Set[str], model: nn.Module
 ) -> list[str]:
-    """Places after the natural units of a model: the members of its sequences, and its layers with weights outside of
-    them.
+    """Cut points after the natural units of a model: the members of its sequences, and its layers with weights outside
+    of them.
 
     Args:
         groups: the shortest runs with weights.
-        places: names of the nodes after which it can be cut.
+        cut_points: names of the nodes after which it can be cut.
         with_weights: those of layers with weights. A member of a `Sequential` or `ModuleList` that has submodules is
             one unit, such as a residual block.
     """
@@ -125,7 +125,7 @@ def natural(
         # A unit may begin with functions of weights, such as Swin's attention: then go back to the end of the last one.
         used_weights = False
         for name in reversed(names[: at + 1]):
-            if name in places and (unit is None or _unit_of(name, units) != unit):
+            if name in cut_points and (unit is None or _unit_of(name, units) != unit):
                 if used_weights or name == group.until:
                     chosen.append(name)
                 break
@@ -184,17 +184,17 @@ def costs(trace: Trace, model: nn.Module, sample: Shape) -> tuple[dict[fx.Node, 
 
 
 def even(groups: Sequence[PartEnds], of_group: Mapping[PartEnds, float], count: int) -> list[str]:
-    """The places that cut the model into `count` parts of about equal work."""
+    """The cut points that divide the model into `count` parts of about equal work."""
     sizes = partition_auto([of_group[group] for group in groups], count)
     ends = [sum(sizes[: index + 1]) - 1 for index in range(count - 1)]
     return [str(groups[end].until) for end in ends]
 
 
-def place_of(name: str, trace: Trace, places: Sequence[str]) -> str:
-    """The place that a user's name stands for: of a node, or of a module, after its last node.
+def cut_point_of(name: str, trace: Trace, cut_points: Sequence[str]) -> str:
+    """The cut point that a user's name stands for: of a node, or of a module, after its last node.
 
     Args:
-        places: where the model can be cut, in order.
+        cut_points: where the model can be cut, in order.
 
     Raises:
         SpecError: where it cannot be cut there.
@@ -202,17 +202,17 @@ def place_of(name: str, trace: Trace, places: Sequence[str]) -> str:
     names = list(trace.names.values())
     within = [each for each in names if each == name or each.startswith(f"{name}.")]
     if not within:
-        meant = nearest(name, {*places, *(each.rpartition(".")[0] for each in places)})
+        meant = nearest(name, {*cut_points, *(each.rpartition(".")[0] for each in cut_points)})
         raise SpecError(
             f"the model has no layer `{name}`",
             key="model.cut",
-            hint=f"did you mean `{meant}`?" if meant else f"it can be cut after {_some(places)}",
+            hint=f"did you mean `{meant}`?" if meant else f"it can be cut after {_some(cut_points)}",
         )
     last = within[-1]
-    if last not in places:
+    if last not in cut_points:
         at = names.index(last)
-        before = [each for each in places if names.index(each) < at][-1:]
-        after = [each for each in places if names.index(each) > at][:1]
+        before = [each for each in cut_points if names.index(each) < at][-1:]
+        after = [each for each in cut_points if names.index(each) > at][:1]
         raise SpecError(
             f"the model cannot be cut after `{name}`: later it needs more than one tensor, or a layer once more",
             key="model.cut",
@@ -221,8 +221,8 @@ def place_of(name: str, trace: Trace, places: Sequence[str]) -> str:
     return last
 
 
-def _some(places: Sequence[str]) -> str:
-    if len(places) <= _MOST_NAMED:
-        return listed(list(places), "and")
-    step = len(places) / _MOST_NAMED
-    return listed([places[int(index * step)] for index in range(_MOST_NAMED)], "and") + " among others"
+def _some(cut_points: Sequence[str]) -> str:
+    if len(cut_points) <= _MOST_NAMED:
+        return listed(list(cut_points), "and")
+    step = len(cut_points) / _MOST_NAMED
+    return listed([cut_points[int(index * step)] for index in range(_MOST_NAMED)], "and") + " among others"
