@@ -120,19 +120,19 @@ def execute(arguments: Sequence[str]) -> int:
         require_current_folder()
         code = command.main(args=list(arguments), prog_name="alray", standalone_mode=False)
     except typer.TyperException as error:
-        said = error.format_message()
-        if said.startswith("Usage:") and not streams.as_json:  # no command was named, and the message is the help
-            streams.err.write(f"{said}\n")
+        message = error.format_message()
+        if message.startswith("Usage:") and not streams.as_json:  # no command was named, and the message is the help
+            streams.err.write(f"{message}\n")
             return error.exit_code
         hint = "`alray --help` lists the commands, `alray COMMAND --help` the options of a command"
-        if said.startswith("No such option"):
+        if message.startswith("No such option"):
             context = getattr(error, "ctx", None)
             has_output = context is not None and any("--output" in each.opts for each in context.command.params)
             if has_output and getattr(error, "option_name", None) in _FORMER_NAMES_OF_OUTPUT:
                 hint = "did you mean `--output`?"
             elif (override := _override_meant(error, arguments)) is not None:
                 hint = f"did you mean `{override}`? That is how a value of the spec is given"
-        streams.refuse([Problem(f"{said[:1].lower()}{said[1:].rstrip('.')}", hint)])
+        streams.refuse([Problem(f"{message[:1].lower()}{message[1:].rstrip('.')}", hint)])
         return error.exit_code
     except AlrayError as error:  # of the current folder, or of a URL: a command takes it apart before its streams open
         streams.refuse(error.problems)

@@ -374,16 +374,16 @@ def _assumed(
 
 def _unlike(data: Dataset, data_spec: spec.DataSection) -> str:
     """The differences between data and what `assume` says of them; empty if there are none."""
-    said = data_spec.assume
-    if said is None:
+    assumed = data_spec.assume
+    if assumed is None:
         return ""
     words = data.words
     sizes = {
-        "shape": (said.shape and list(said.shape), list(data.sample_shape)),
-        "classes": (said.classes, data.num_classes),
-        "samples": (said.samples, data.num_samples),
-        "test_samples": (said.test_samples, len(data.test or ())),
-        "vocabulary_size": (said.vocabulary_size, None if words is None else len(words)),
+        "shape": (assumed.shape and list(assumed.shape), list(data.sample_shape)),
+        "classes": (assumed.classes, data.num_classes),
+        "samples": (assumed.samples, data.num_samples),
+        "test_samples": (assumed.test_samples, len(data.test or ())),
+        "vocabulary_size": (assumed.vocabulary_size, None if words is None else len(words)),
     }
     return ", ".join(
         f"{key} is {there}, not {wanted}" for key, (wanted, there) in sizes.items() if wanted not in (None, there)
@@ -627,15 +627,15 @@ def _target_normalisation(section: TaskSection, source: Source) -> Normalisation
 
 def _normalisation(data_spec: spec.DataSection, source: Source, shape: tuple[int, ...]) -> Normalisation | None:
     """How the samples are normalised: as the spec says, or else as the source does."""
-    said = data_spec.normalise
-    found = source.normalisation if said is None else Normalisation(said.mean, said.deviation)
-    if said is None and found is not None and data_spec.channels is not None and len(found.mean) == 1:
+    given = data_spec.normalise
+    found = source.normalisation if given is None else Normalisation(given.mean, given.deviation)
+    if given is None and found is not None and data_spec.channels is not None and len(found.mean) == 1:
         found = Normalisation(found.mean * shape[0], found.std * shape[0])
     if found is not None and not (len(found.mean) == len(found.std) and shape[:1] == (len(found.mean),)):
         raise DataError(
-            f"`{'normalisation' if said is None else 'normalise'}` has {len(found.mean)} means and {len(found.std)} "
+            f"`{'normalisation' if given is None else 'normalise'}` has {len(found.mean)} means and {len(found.std)} "
             f"standard deviations, but the samples have shape {list(shape)}",
-            key="data.source" if said is None else "data.normalise",
+            key="data.source" if given is None else "data.normalise",
             hint="give one mean and one standard deviation for each channel, the first dimension of a sample",
         )
     return found

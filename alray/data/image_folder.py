@@ -145,8 +145,8 @@ class ImagesWithTargets(Source):
             )
             lines.append(line)
         if not rows or not others:
-            said = "there is no line with a picture" if not rows else "there is no column of labels"
-            raise DataError(said, file=str(file), key=f"data.{split}", hint=layout)
+            message = "there is no line with a picture" if not rows else "there is no column of labels"
+            raise DataError(message, file=str(file), key=f"data.{split}", hint=layout)
         exact = torch.tensor(rows, dtype=torch.float64)
         if split == "train":
             self._type = torch.float64 if type_of(exact.numpy()) is numpy.float64 else torch.float32

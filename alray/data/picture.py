@@ -147,7 +147,7 @@ def told_of(pictures: PictureFiles) -> tuple[str, ...]:
                 transparent = transparent or path
                 laid: Any = _on_background(whole, reading).getextrema()  # two values for each of three channels
                 visible = visible or any(least != most for least, most in laid)
-    said = []
+    notes = []
     if deep is not None:
         if reading.pixel_range is None and 0 < used <= _DARK:
             raise DataError(
@@ -160,7 +160,7 @@ def told_of(pictures: PictureFiles) -> tuple[str, ...]:
         ends = "0 and 65,535 (0 and 1 in floating point)"
         if reading.pixel_range is not None:
             ends = " and ".join(f"{value:,g}" for value in reading.pixel_range)
-        said.append(f"{deep} has more than 8 bits for each pixel: {ends} are black and white (data.pixel_range)")
+        notes.append(f"{deep} has more than 8 bits for each pixel: {ends} are black and white (data.pixel_range)")
     if transparent is not None:
         if not visible:
             other = "black" if reading.background == "white" else "white"
@@ -171,8 +171,8 @@ def told_of(pictures: PictureFiles) -> tuple[str, ...]:
                 key="data.background",
                 hint=f"set data.background={other}",
             )
-        said.append(f"{transparent} is transparent in places: it is laid on {reading.background} (data.background)")
-    return tuple(said)
+        notes.append(f"{transparent} is transparent in places: it is laid on {reading.background} (data.background)")
+    return tuple(notes)
 
 
 def require_pictures(paths: Iterable[Path]) -> None:

@@ -71,7 +71,7 @@ def compose(
     inherited = {path: location for path, location in below.locations if _is_in(value, path)}
     locations = parsed.locations.over(inherited)
     notes = set_aside(value, frozenset(_paths(own)), locations, of="the base")
-    problems = {**{path: said for path, said in below.problems.items() if _is_in(value, path)}, **parsed.problems}
+    problems = {**{path: found for path, found in below.problems.items() if _is_in(value, path)}, **parsed.problems}
     return Composed(value, locations, problems, (*below.notes, *notes), (file, *below.bases))
 
 

@@ -52,8 +52,8 @@ def class_fault(reference: str, root: Path, *, allow_elsewhere: bool) -> Fault |
         names = _names(file) if file.is_file() else set()
     except (SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
         line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        said = error.msg if isinstance(error, SyntaxError) else str(error)
-        return f"`{reference}`: {file}{line} cannot be read as Python: {said}", "correct the module"
+        message = error.msg if isinstance(error, SyntaxError) else str(error)
+        return f"`{reference}`: {file}{line} cannot be read as Python: {message}", "correct the module"
     if names is None or parsed.name in names:
         return None
     meant = nearest(parsed.name, names)

@@ -355,8 +355,8 @@ def stop_says_when(spec: Spec) -> Iterator[Finding]:
         for key in ("above", "below"):
             bound = getattr(stop, key)
             if bound is not None and not 0 <= bound <= 1:
-                said = f"expected a number of 0 to 1, as the {metric.title} is, got {bound:g}"
-                yield ("run", "stop_at", key), said, "write a share, such as 0.95"
+                message = f"expected a number of 0 to 1, as the {metric.title} is, got {bound:g}"
+                yield ("run", "stop_at", key), message, "write a share, such as 0.95"
 
 
 def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
@@ -397,8 +397,8 @@ def pools_leave_an_image(spec: Spec) -> Iterator[Finding]:
 def one_validation_set(spec: Spec) -> Iterator[Finding]:
     """A validation set comes from the source or from its training set."""
     if spec.data.own_validation and spec.data.validation_fraction > 0:
-        said = "the source has its own validation set"
-        yield ("data", "validation_fraction"), said, "leave it out"
+        message = "the source has its own validation set"
+        yield ("data", "validation_fraction"), message, "leave it out"
 
 
 CHECKS: tuple[Check, ...] = (

@@ -146,18 +146,18 @@ class DataSection(PartSection):
     @property
     def expected(self) -> Expected:
         """The sizes that `assume` says, and for the rest those of the kind."""
-        kind, said = self.of_kind, self.assume
+        kind, assumed = self.of_kind, self.assume
         if self.channels is not None and kind.shape is not None:
             kind = replace(kind, shape=(self.channels, *kind.shape[1:]))
-        if said is None:
+        if assumed is None:
             return kind
         return Expected(
-            shape=said.shape or kind.shape,
-            classes=said.classes or kind.classes,
-            samples=said.samples or kind.samples,
-            test=kind.test if said.test_samples is None else said.test_samples,
+            shape=assumed.shape or kind.shape,
+            classes=assumed.classes or kind.classes,
+            samples=assumed.samples or kind.samples,
+            test=kind.test if assumed.test_samples is None else assumed.test_samples,
             validation=kind.validation,
-            words=kind.words and (said.vocabulary_size or kind.words),
+            words=kind.words and (assumed.vocabulary_size or kind.words),
             tokens=kind.tokens,
         )
 

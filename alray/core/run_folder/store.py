@@ -323,8 +323,9 @@ def manifests(run_dir: Location) -> list[dict[str, Any]]:
         except FileNotFoundError:
             continue
         if manifest.step != step:
-            said = f"not written by alray: this is the manifest of the checkpoint after {manifest.step:,} mini-batches"
-            raise CheckpointError(said, file=str(path), hint=hint)
+            at = f"{manifest.step:,} mini-batches"
+            message = f"not written by alray: this is the manifest of the checkpoint after {at}"
+            raise CheckpointError(message, file=str(path), hint=hint)
         found.append(manifest.model_dump(mode="json", exclude_unset=True))
     return sorted(found, key=lambda manifest: int(manifest["step"]))
 

@@ -62,12 +62,12 @@ def page_process(run_dir: Location, wanted: bool, note: Callable[[str], None]) -
 
 def _end(process: subprocess.Popen[bytes], note: Callable[[str], None]) -> None:
     try:
-        _, said = process.communicate(timeout=_ENDING_S)  # closes its standard input
+        _, output = process.communicate(timeout=_ENDING_S)  # closes its standard input
     except subprocess.TimeoutExpired:
         process.kill()
-        _, said = process.communicate()
+        _, output = process.communicate()
     if process.returncode:
-        reason = said.decode(errors="replace").strip().rpartition("\n")[2]
+        reason = output.decode(errors="replace").strip().rpartition("\n")[2]
         note(f"the live page failed: {reason or f'exit code {process.returncode}'}")
 
 

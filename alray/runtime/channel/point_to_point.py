@@ -281,6 +281,6 @@ def wait_for(work: dist.Work, timeout: timedelta, edge: str) -> None:
 def lost_neighbour(edge: str, error: RuntimeError) -> ChannelError:
     """Turn gloo's error about a lost connection into an error that names the edge."""
     # Keep what happened; drop the path in gloo's sources before it and the advice after it.
-    said = re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
-    state = "silent" if said.startswith("Timed out") else "gone"
-    return ChannelError(f"edge {edge}: the neighbour is {state} ({said})", hint="look for the error of its stage")
+    reason = re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
+    state = "silent" if reason.startswith("Timed out") else "gone"
+    return ChannelError(f"edge {edge}: the neighbour is {state} ({reason})", hint="look for the error of its stage")

@@ -74,5 +74,5 @@ class Torchvision(OwnValidationSection):
 
     def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
         if self.of_kind.shape is None:
-            said = f"the pictures of {self.dataset} differ in size"
-            yield (*at, "image_size"), said, "set data.image_size, such as 224, or [height, width]"
+            message = f"the pictures of {self.dataset} differ in size"
+            yield (*at, "image_size"), message, "set data.image_size, such as 224, or [height, width]"

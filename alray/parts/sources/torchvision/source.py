@@ -208,9 +208,9 @@ class TorchvisionSource(Source):
         except (RuntimeError, FileNotFoundError) as error:  # torchvision raises them for what is missing or damaged
             raise self._missing(" ".join(str(error).split())) from error
         except _REFUSED as error:
-            said = " ".join(str(error).split()) or type(error).__name__
+            message = " ".join(str(error).split()) or type(error).__name__
             raise DataError(
-                f"torchvision cannot read {self._dataset}: {said}",
+                f"torchvision cannot read {self._dataset}: {message}",
                 file=str(self._root),
                 key="data.options" if self._options else "data.root",
                 hint=f"correct data.options, or download the files again; see {_page(self._dataset)}",
