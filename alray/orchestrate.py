@@ -17,7 +17,7 @@ from alray.config.sections.own_code import OwnClass
 from alray.core.run_folder.records import write_json
 from alray.core.run_folder.store import make_run_dir, require_new, require_run_dir, writing_to
 from alray.core.storage.location import Location
-from alray.core.storage.lock import held
+from alray.core.storage.lock import locked
 from alray.report.live.page_process import page_process
 from alray.report.trackers.follow import watched
 from alray.report.trackers.make import make_trackers
@@ -63,7 +63,7 @@ def run_spec(
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
-        with held(run_dir, observer.note), writing_to(run_dir), page_process(run_dir, options.watch, observer.note):
+        with locked(run_dir, observer.note), writing_to(run_dir), page_process(run_dir, options.watch, observer.note):
             references = [reference for _, reference, _ in marked(planner.workload.spec, OwnClass)]
             planner.workload.code.copy_used(references, run_dir, observer.note)
             return _run(planner, trackers, run_dir, None, engine, options, observer, interrupts)
@@ -82,7 +82,7 @@ def resume_run(
     from alray.runtime.planner.planning import Planner
     from alray.runtime.runner.resume import Resumed
 
-    with held(require_run_dir(run_dir), observer.note):
+    with locked(require_run_dir(run_dir), observer.note):
         resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
         resumed.require_longer()
         code = options.code or resumed.code(allow=options.allow_code)

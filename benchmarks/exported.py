@@ -1,4 +1,4 @@
-"""What leaves is what was evaluated: imported models by every method, exported, in their own class without alray.
+"""What leaves is what was evaluated: imported models by every method, exported, in their class without alray.
 
     python -m benchmarks.exported
 

@@ -21,7 +21,7 @@ INTRODUCTION = """\
 Written by `make keys` from the grammar, as is the JSON Schema that `alray schema` prints.
 [Writing a spec](writing_a_spec.md) explains how keys work together.
 
-A key with a link is its own section. Where a section comes in kinds, its table has the keys that all kinds share,
+A key with a link is a section. Where a section comes in kinds, its table has the keys that all kinds share,
 and each kind has a table of what it adds. A section's bare kind stands for the section: `method: backpropagation`.
 """
 _ANY = "any value"

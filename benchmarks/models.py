@@ -35,7 +35,7 @@ from benchmarks.runs import MEASURED
 
 RESULT = MEASURED / "models.json"
 SIZES = (64, 96, 224, 256)
-"""Sides of the images that are tried before the model's own, pixels: the first that a model takes counts."""
+"""Sides of the images that are tried before that of the model, pixels: the first that a model takes counts."""
 LARGEST = 150_000_000
 """Parameters: models with more are traced, cut and compared, but not trained, which takes several copies of them."""
 GRADIENT_OF_ROUNDING = 1e-6

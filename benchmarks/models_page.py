@@ -25,12 +25,12 @@ where it is one of `forward`.
 |---|---|---|
 | computes under `torch.no_grad()`, `torch.inference_mode()` or `torch.autocast` | refused | one piece |
 | calls `torch.utils.checkpoint` (without `use_reentrant`) | the whole | the whole |
-| calls a `torch.autograd.Function` with its own gradient | refused | one piece |
+| calls a `torch.autograd.Function` with a special gradient | refused | one piece |
 | draws by `torch.randn(width)`, NumPy or `random` | refused | one piece |
 | drops a layer by `random.random() < p` (LayerDrop) | refused | one piece |
 | drops a layer by `torch.rand(()) < p`, which reads a value | refused | refused |
 | draws for each value of its input: `torch.rand_like(x)`, `x.new_empty(...).bernoulli_(p)` | the whole | the whole |
-| draws from a `torch.Generator` of its own | refused | refused |
+| draws from a `torch.Generator` that it made | refused | refused |
 | counts its calls in an attribute, or appends to a list | refused | refused |
 | counts its calls outside of the model | refused | refused |
 | counts its calls in a buffer, by `self.calls += 1` | refused | one piece |

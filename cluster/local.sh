@@ -10,7 +10,7 @@
 #     PORT             of the head                                                  6379
 #     DASHBOARD_PORT   of its dashboard                                             8265
 #     CPUS             processors that each node has, as Ray counts them            2
-#     RAY_TMP          where Ray keeps its own files                                /tmp/ray
+#     RAY_TMP          where Ray keeps its files                                     /tmp/ray
 set -euo pipefail
 
 here=${LOCAL_CLUSTER:-$HOME/.cache/alray/local-cluster}

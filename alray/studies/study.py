@@ -25,7 +25,7 @@ from alray.config.study.trials import Trial
 from alray.core.counting import counted
 from alray.core.errors import AlrayError, PlanError, StageError, SystemFault
 from alray.core.run_folder.store import is_marked, mark, new_token
-from alray.core.storage.lock import held
+from alray.core.storage.lock import locked
 from alray.core.system_errors import system_faults
 from alray.report.text import score, seconds
 from alray.runtime.graph.cluster import Bundle, connect, has_room, holding_nodes
@@ -171,7 +171,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     largest = max(bundles, key=lambda each: sum(bundle.get("CPU", 0.0) for bundle in each))
     with ExitStack() as stack:
         if begun is not None:
-            stack.enter_context(held(begun.path, watcher.note, "study"))
+            stack.enter_context(locked(begun.path, watcher.note, "study"))
             begun.keep(loaded)
             if known and (record := _code_of(loaded, begun)) is not None:
                 record.remember(watcher.note)
@@ -190,7 +190,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
         if begun is None and (record := _code_of(loaded, folder)) is not None:
             record.remember(watcher.note)
         if begun is None:
-            stack.enter_context(held(folder.path, watcher.note, "study"))
+            stack.enter_context(locked(folder.path, watcher.note, "study"))
         try:
             _require_shared(folder, loaded.study.base, specs)
         except PlanError:

@@ -15,7 +15,7 @@ from alray.config.loading.load import dump_spec
 from alray.config.study.load import load_study
 from alray.config.study.trials import with_values
 from alray.core.errors import RequestError
-from alray.core.storage.lock import held
+from alray.core.storage.lock import locked
 from alray.data import cache
 from alray.studies.folder import StudyFolder
 from alray.studies.trial import TrialOrder, run_trial
@@ -300,7 +300,7 @@ def test_a_target_ends_a_trial_and_divergence_is_a_result(
 
 def test_one_process_at_a_time_runs_a_study(study: Path, alray) -> None:
     folder = StudyFolder.make(load_study(study), Path("out"))
-    with held(folder.path, print, "study"):
+    with locked(folder.path, print, "study"):
         said = alray("study", "--resume", "out")
     assert (said.code, said.out) == (2, "")
     assert "out: another process works on this study: process " in said.err

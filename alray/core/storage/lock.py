@@ -22,7 +22,7 @@ _RETRY_S = 0.2
 
 
 @contextmanager
-def held(folder: Location, note: Callable[[str], None], what: str = "run") -> Iterator[None]:
+def locked(folder: Location, note: Callable[[str], None], what: str = "run") -> Iterator[None]:
     """Let no other process work on a folder until the block ends. The lock also ends if this process is killed.
 
     Object storage has no locks, so there it does nothing.
