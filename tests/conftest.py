@@ -61,7 +61,7 @@ run: {epochs: 1}
 """
 
 OWN_BLOCKS = "own_blocks.py"
-"""Where `make_job` and `make_network` put a test's own blocks: `python:own_blocks.Name`."""
+"""Where `make_job` and `make_network` put the blocks of a test: `python:own_blocks.Name`."""
 
 RAY_FIXTURES = {"cluster", "local_ray", "own_ray"}
 _GROUP_OF = {"ray": "the shared Ray", "stand_ins": "stand-ins"}
@@ -86,7 +86,7 @@ def _mark_of(file: Path) -> str:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Whole files go to a worker, and the files of a group to the same one.
 
-    pytest-xdist has groups of its own (`--dist loadgroup`), but with pytest 9.2 it no longer keeps to them.
+    pytest-xdist has groups (`--dist loadgroup`), but with pytest 9.2 it no longer keeps to them.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -211,7 +211,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def load_small(tmp_path: Path) -> Callable[..., Any]:
-    """Loads a spec's text with overrides, the text of a test's own blocks beside it."""
+    """Loads a spec's text with overrides, the text of the blocks of a test beside it."""
     from alray.config.loading.load import load_spec
 
     def load(*overrides: str, text: str = SMALL, code: str = "") -> Any:

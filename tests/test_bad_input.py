@@ -58,7 +58,7 @@ class Said(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the test's own, which is the current one."""
+    """A folder of the test, which is the current one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""Every command that README and docs show is run here, or is held by a test that is named here, or says why not."""
+"""Every command that README and docs show is run here, or is checked by a test that is named here, or says why not."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ def test_a_study_goes_on_with_the_code_it_began_with(
     monkeypatch.setattr(study_module, "_run_trials", no_trials)
     assert alray("study", "study.yaml", "--output", "begun")[0] == INTERRUPTED
     assert alray("study", "--resume", "begun")[0] == INTERRUPTED and len(began) == 2
-    # A stranger's folder that names a spec with code on this machine: the user's own, or one that came along.
+    # A stranger's folder that names a spec with code on this machine: that of the user, or one that came along.
     shutil.copytree("begun", "theirs")
     Path("theirs/study.yaml").write_text(Path("begun/study.yaml").read_text() + "# other\n", encoding="utf-8")
     Path("proj", code_file).write_text((TUNERS if tuned else BLOCK) + "# later\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`python:` references: from the spec's directory, from elsewhere only where that is allowed."""
+"""`python:` references: from the spec's directory, from other folders only where that is allowed."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_an_edited_module_is_loaded_anew_by_the_next_run(tmp_path):
     before = UserCode(tmp_path)
     assert (before("python:edited_h.word"), before("python:edited_h.width")) == ("old", 16)
     write(tmp_path, used_h="width = 24")
-    assert before("python:edited_h.width") == 16  # the run that has begun goes on with one class
+    assert before("python:edited_h.width") == 16  # the run that has started goes on with one class
     assert UserCode(tmp_path)("python:edited_h.width") == 24
 
 
@@ -161,7 +161,7 @@ def test_copy_used_takes_what_was_loaded_and_nothing_else(tmp_path):
 
 
 def test_a_run_copies_none_of_what_other_runs_in_its_process_loaded(tmp_path):
-    """Even where their folders lie below its own, or are gone. What it loads itself is copied, however it is named."""
+    """Even where their folders lie below that of the run, or are gone. What it loads is copied, however it is named."""
 
     def copied(root: Path, reference: str, run: str) -> list[str]:
         code = UserCode(root)

@@ -158,4 +158,4 @@ def test_a_prediction_that_is_off_is_told(tmp_path: Path) -> None:
     assert "the same weights, bit for bit" in page
     assert "| `gpipe` | **0.930** (0.930 to 0.930) | **0.930** (0.930 to 0.930) |" in page
     assert "nine in ten within **7.0 %**" in page
-    assert "law" not in page  # of what was not measured nothing is said
+    assert "law" not in page  # nothing is shown of what was not measured

@@ -98,7 +98,7 @@ def _go_on(process: psutil.Process) -> None:
     with suppress(psutil.NoSuchProcess):
         process.send_signal(signal.SIGCONT)
         begun_by = process.parent()
-        if begun_by is not None and begun_by.name() == "nsenter":  # which stops itself with what it has begun
+        if begun_by is not None and begun_by.name() == "nsenter":  # which stops itself with what it has started
             begun_by.send_signal(signal.SIGCONT)
 
 

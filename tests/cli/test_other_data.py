@@ -1,4 +1,4 @@
-"""The data of a run in another place, and other data in the same place."""
+"""The data of a run in another folder, and other data in the same folder."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_the_same_files_in_another_place(alray: Callable[..., Any], here: Path) 
     assert alray("export", "part", "--format", "safetensors", *places).code == 0
     overrides = ("data.train=there/train.csv", "data.test=there/test.csv", "run.steps=12")
     assert alray("resume", "part", "--inline", "--json", *overrides).json["weights_sha256"] == whole["weights_sha256"]
-    assert alray("evaluate", "part").code == 0, "the run folder has the new places now"
+    assert alray("evaluate", "part").code == 0, "the run folder has the new paths now"
 
 
 def test_a_key_that_is_no_place(alray: Callable[..., Any], here: Path) -> None:

@@ -1,4 +1,4 @@
-"""run, resume and report: answers, exit codes and the places of errors."""
+"""run, resume and report: answers, exit codes and the locations of errors."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_a_backward_pass_that_raises_is_one_error_as_json(alray: Callable[..., A
 
 @pytest.mark.full
 def test_a_run_that_never_began_leaves_its_folder_to_another(alray: Callable[..., Any], spec: Path) -> None:
-    """Unless somebody put a file of his own there."""
+    """Unless somebody put another file there."""
     sound = spec.read_text()
     Path("mine.py").write_text(BACKWARD)
     spec.write_text(sound.replace("{block: vgg, channels: [2]}", "{block: 'python:mine.Block'}", 1))

@@ -148,7 +148,7 @@ def test_validate_deep_refuses_the_samples_that_a_run_refuses(alray: Callable[..
         checked = alray("validate", "y.yaml", "--deep", "--json")
         ran = alray("run", "y.yaml", "--inline", "--json", "--output", f"run{number}")
         assert checked.code == (0 if entry == "good" else 2), entry
-        # A run that meets a sample only after it has begun has failed.
+        # A run that meets a sample only after it has started has failed.
         assert ran.code in ((0,) if entry == "good" else (1, 2)), entry
         if entry != "good":
             (of_check,) = checked.json["errors"]

@@ -73,7 +73,7 @@ def test_what_cannot_hold_beside_the_spec_is_set_aside(write: Any) -> None:
         "run.epochs of the base is set aside: run.steps says how long to train",
         "pipeline.stages of the base is set aside: backpropagation runs on one stage",
     ]
-    with pytest.raises(SpecError, match="run"):  # its own contradictions are errors
+    with pytest.raises(SpecError, match="run"):  # contradictions within it are errors
         load_spec(write("above.yaml", "base: shared/below.yaml\nrun: {steps: 5, epochs: 2}\n"))
 
 

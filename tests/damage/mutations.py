@@ -302,7 +302,7 @@ def _token(random: Random, text: str) -> str:
 
 
 def _repeated(random: Random, text: str) -> str:
-    """A line twice: a duplicate key, in most places."""
+    """A line twice: a duplicate key, mostly."""
     return _line_changed(random, text, lambda line: f"{line}\n{line}")
 
 

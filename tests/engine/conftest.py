@@ -35,7 +35,7 @@ run: {epochs: 3, evaluate_every: 4 steps, checkpoint: {every: 5 steps, keep: 50}
 """
 """Seven mini-batches an epoch; evaluations and checkpoints fall inside and across epochs.
 
-Costs are given: measuring them would take longer than the run, and is tested elsewhere.
+Costs are given: measuring them would take longer than the run, and has other tests.
 """
 
 MORE = "run.epochs=20"
@@ -189,7 +189,7 @@ def longer_reference(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """One Ray of four processors for all tests, in processes of its own; connected to by nobody."""
+    """One Ray of four processors for all tests, in separate processes; connected to by nobody."""
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
@@ -209,7 +209,7 @@ def local_ray(cluster: Cluster) -> Iterator[None]:
 
 @pytest.fixture
 def own_ray() -> None:
-    """Marks a test whose run starts a Ray of its own and ends it."""
+    """Marks a test whose run starts a Ray and ends it."""
 
 
 @pytest.fixture(scope="session")

@@ -120,7 +120,7 @@ def test_more_gpu_stages_than_gpus(workshop, local_ray) -> None:
 @pytest.mark.full  # more than a minute
 @pytest.mark.timeout(240)
 def test_a_node_that_goes(workshop, longer_reference, cluster, local_ray) -> None:
-    # Two nodes of its own: a stage takes all processors of one, and what ran before may still hold some of the others.
+    # Two separate nodes: a stage takes all processors of one, and what ran before may still hold some of the others.
     nodes = [cluster.add_node(num_cpus=4, labels={"pair": "yes"}) for _ in range(2)]
     doomed = nodes[1]
 

@@ -89,7 +89,7 @@ METHODS = {
 """Each method that trains an imported model, then the same ones with other keys."""
 OF_BLOCKS = {"noprop": "{kind: noprop, hidden: 6}", "auglocal": "{kind: auglocal, depth: 1}"}
 CLASS_ALONE = {"bp", "bp, every depth", "dgl", "scpl", "predsim"}
-"""Whose deepest route the class with its own weights is: a linear layer on one value of each map."""
+"""Whose deepest route the class with its weights alone is: a linear layer on one value of each map."""
 FROZEN = (f"{OWN[:-1]}, freeze: [conv, bn, layer1.bn1]}}",)
 MORE = {"frozen": FROZEN, "bf16": (OWN, "run.precision=bf16"), "multi_label": (OWN, "task={kind: multi_label}")}
 MLP = """\

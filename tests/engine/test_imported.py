@@ -258,7 +258,7 @@ from torch import nn
 
 
 class Net(nn.Module):
-    '''Indexes a buffer in its own forward, and draws numbers in a submodule.'''
+    '''Indexes a buffer in its forward, and draws numbers in a submodule.'''
 
     def __init__(self, classes, asks=False):
         super().__init__()

@@ -58,7 +58,7 @@ def victims(monkeypatch):
 
 @dataclass
 class Striking(Watching):
-    """Sends a signal to one stage after another, each in an attempt of its own.
+    """Sends a signal to one stage after another, each in a separate attempt.
 
     strikes: (stage, mini-batches that stage 0 must have done by then, signal), in this order.
     """

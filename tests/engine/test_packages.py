@@ -1,4 +1,4 @@
-"""Installed packages provide methods, blocks and sources under names of their own, and these do as classes next to a
+"""Installed packages provide methods, blocks and sources under their names, and these do as classes next to a
 spec."""
 
 from __future__ import annotations

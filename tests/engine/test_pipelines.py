@@ -215,7 +215,7 @@ def test_other_layouts(pipeline, one_device, processes) -> None:
 
 @pytest.mark.full
 def test_draws_and_accuracies(pipeline, processes) -> None:
-    """Random numbers are a micro-batch's own, whatever the schedule; accuracies are those of the checkpoint."""
+    """Random numbers belong to a micro-batch, whatever the schedule; accuracies are those of the checkpoint."""
     overrides = ["optimizer={kind: sgd, lr: 0.01}", "model.components.3.dropout=0.4", "pipeline.micro_batches=4"]
     reference = pipeline.run(*overrides, *schedule("gpipe", 2), name="reference")
     for name in ("1f1b", "interleaved_1f1b"):
@@ -286,7 +286,7 @@ from torch import nn
 
 
 class Placed(nn.Module):
-    \"\"\"Learned numbers of the micro-batch's own shape: their gradient may be a view of the one that came.\"\"\"
+    \"\"\"Learned numbers of the shape of the micro-batch: their gradient may be a view of the one that came.\"\"\"
 
     def __init__(self, input, samples):
         super().__init__()

@@ -216,7 +216,7 @@ def test_a_run_stops_at_an_error(tasks) -> None:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Workshop:
-    """A regression on a table of two targets in units of their own."""
+    """A regression on a table of two targets in different units."""
     workshop = workshop_in(tmp_path)
     draws = np.random.default_rng(0)
     samples = draws.normal(size=(120, 4))

@@ -88,7 +88,7 @@ class Seeded(PopulationBasedTraining):
 
 @pytest.fixture
 def study(workshop: Workshop) -> Callable[[str], Path]:
-    """Writes a study of the workshop's spec, beside classes of its own."""
+    """Writes a study of the workshop's spec, beside classes of the test."""
     (workshop.folder / "searchers.py").write_text(SEARCHER)
     (workshop.folder / "schedulers.py").write_text(SCHEDULER)
 

@@ -1,4 +1,4 @@
-"""Blocks: the built-in one, a user's in each of its forms, and what is said of those that are wrong."""
+"""Blocks: the built-in one, a user's in each of its forms, and the errors of those that are wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models from elsewhere: where they are cut, and that the chain of their parts is the whole model, bit for bit."""
+"""Imported models: where they are cut, and that the chain of their parts is the whole model, bit for bit."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_cut_that_is_not_possible_is_refused(
 
 
 class Skips(nn.Module):
-    """A skip over two layers, a loop, dropout as a function, a parameter of its own, and another argument."""
+    """A skip over two layers, a loop, dropout as a function, a separate parameter, and another argument."""
 
     def __init__(self, width: int = 6, classes: int = 5) -> None:
         super().__init__()

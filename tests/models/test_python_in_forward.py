@@ -290,7 +290,7 @@ class Checkpointed(Own):
 
 
 class Double(torch.autograd.Function):
-    """Has a gradient of its own."""
+    """Defines its gradient."""
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor) -> torch.Tensor:

@@ -40,7 +40,7 @@ def watch_quietly(following: Following, door: Door) -> None:
 
 @pytest.fixture
 def opened(browser: Browser, going: Going) -> Iterator[Page]:
-    """The live page of the run. Fails if it said anything, or asked any other machine, by the end."""
+    """The live page of the run. Fails if it printed anything, or asked any other machine, by the end."""
     said: list[str] = []
     asked: list[str] = []
     context: BrowserContext = browser.new_context(viewport={"width": 1280, "height": 900})

@@ -24,7 +24,7 @@ IN_PAGE = ("#", "data:")
 
 
 class Page(HTMLParser):
-    """Text, tags, figures and links of a page; fails on tags that do not match and on anything from elsewhere."""
+    """Text, tags, figures and links of a page; fails on tags that do not match and on anything from another host."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

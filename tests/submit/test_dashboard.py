@@ -296,7 +296,7 @@ def test_a_new_cluster_at_the_address_is_told_at_once(serve: Callable[..., str])
 
 
 def test_a_new_cluster_with_another_token_names_the_folder(serve: Callable[..., str]) -> None:
-    """The dashboard that was followed had this token; the one that answers now has its own."""
+    """The dashboard that was followed had this token; the one that answers now has another."""
     dashboard = Dashboard.open(serve())
     dashboard._headers = {"Authorization": "Bearer of-the-old-cluster"}
     with pytest.raises(RequestError, match=r"refuses this token.*`alray submit --resume /shared/j`"):

@@ -157,7 +157,7 @@ def test_a_request_whose_answer_was_lost_is_sent_again(monkeypatch: pytest.Monke
 
 
 def test_a_folder_that_is_copied_by_hand_keeps_its_records(bucket: str, tmp_path: Path) -> None:
-    """From object storage to a disk, on which the run goes on, and back to the same place."""
+    """From object storage to a disk, on which the run goes on, and back to the same folder."""
     stored, file = ObjectPath(f"{bucket}/run/records.jsonl"), tmp_path / "records.jsonl"
     with appending(stored) as writer:
         writer.write("1\n")

@@ -121,7 +121,7 @@ def test_laws_in_their_own_words(times: list[tuple[int, int, int]]) -> None:
     assert step("streamed") == max(sum(own) for own in times)
     assert step("sequential") == sum(sum(own) for own in times)
     assert step("parallel_backward") == forward + max(b + u for _, b, u in times)
-    # Equal to it where the last stage's backward is the slowest, under it elsewhere.
+    # Equal to it where the last stage's backward is the slowest, under it where it is not.
     overlapped = forward + max(b + u for _, b, u in times)
     if max(b + u for _, b, u in times) == sum(times[-1][1:]):
         assert step("overlapped") == overlapped

@@ -75,7 +75,7 @@ def test_a_tensor_on_a_gpu_is_summed_in_host_memory(on_ranks):
 
 @pytest.mark.parametrize("name", names_of("all_reduces"))
 def test_unequal_shares_give_the_gradient_of_the_whole_batch(on_ranks, name):
-    nets = [network() for _ in SHARES]  # here: seeding is not a thread's own
+    nets = [network() for _ in SHARES]  # here: seeding is not local to a thread
     s, labels = samples()
     whole = backward(network(), s, labels)
 

@@ -41,7 +41,7 @@ def test_bytes_sent_are_counted_with_headers_and_alignment(found):
 
 
 def test_a_buffer_that_autograd_holds_is_not_written_on(found):
-    """The sender runs ahead as far as it can, and values and gradients stay right to the bit."""
+    """The sender runs ahead until the buffer is full, and values and gradients stay right to the bit."""
     assert found["autograd"][RECEIVED] == [True] * 12
 
 

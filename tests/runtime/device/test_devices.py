@@ -68,7 +68,7 @@ def test_the_compiler_too_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.full
 def test_cublas_is_prepared_as_soon_as_alray_is_imported() -> None:
-    """A matrix product of a notebook's own, before its first run, would fix another setting."""
+    """A matrix product of the notebook, before its first run, would fix another setting."""
     environment = {name: value for name, value in os.environ.items() if name != "CUBLAS_WORKSPACE_CONFIG"}
     shows = "import alray.runtime.device.devices, os; print(os.environ['CUBLAS_WORKSPACE_CONFIG'])"
     said = subprocess.run([sys.executable, "-c", shows], env=environment, capture_output=True, text=True, check=True)

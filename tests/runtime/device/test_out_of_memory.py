@@ -1,4 +1,4 @@
-"""Out of memory: what is recognised, and what is said of it."""
+"""Out of memory: what is recognised, and the error for it."""
 
 from __future__ import annotations
 

@@ -285,7 +285,7 @@ def test_the_reduction_over_replicas_is_measured_and_comes_before_the_update(mak
 
 
 def test_the_gradients_of_a_measured_sum_are_not_zeros(make_workload, monkeypatch):
-    """`top_k` finds the largest of zeros in half of the time. The run's own random numbers stay as they were."""
+    """`top_k` finds the largest of zeros in half of the time. The random numbers of the run stay as they were."""
     are_full: list[bool] = []
     start = GradientReducer.start
 

@@ -251,7 +251,7 @@ def test_no_room_left_is_told(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["step-00000003.keep", "step-3", "step-best", "step-"])
 def test_a_copy_beside_the_checkpoints_is_left_alone(tmp_path, name) -> None:
-    """Under another name a folder is the user's own, even with a manifest of an earlier mini-batch in it."""
+    """Under another name a folder belongs to the user, even with a manifest of an earlier mini-batch in it."""
     drive(tmp_path, interrupt_at=4)
     copy = shutil.copytree(tmp_path / "checkpoints/step-00000003", tmp_path / "checkpoints" / name)
     outcome, _, _ = drive(tmp_path)
