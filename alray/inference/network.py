@@ -164,7 +164,7 @@ def _opened(spec: Spec, code: UserCode, elsewhere: str | None) -> Workload:
     """The data and the network.
 
     Args:
-        elsewhere: how a request says where the files of the data lie now.
+        elsewhere: how a request names where the files of the data lie now.
     """
     try:
         return Workload.open(spec, code, trained=True)

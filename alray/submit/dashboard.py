@@ -139,7 +139,7 @@ class Dashboard:
             client.submit_job(
                 submission_id=job_id,
                 # Ray starts a shell, and sends the signal of a stop to its processes. A stop that comes while the shell
-                # starts another process would be lost there: the command takes the place of the shell.
+                # starts another process would be lost there: the command replaces the shell.
                 entrypoint=f"exec {command}",
                 metadata=dict(metadata),
                 runtime_env=runtime_env,

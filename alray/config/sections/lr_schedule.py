@@ -54,7 +54,7 @@ class OwnRate(OwnCode, LrScheduleSection):
 
     @property
     def ends_with_run(self) -> bool:
-        return True  # as far as a spec can tell
+        return True  # a spec cannot tell
 
 
 RATES = Kind("rates", LrScheduleSection, OwnRate, default="constant")

@@ -66,8 +66,8 @@ class OwnMethod(OwnCode, MethodSection):
     model_config = ConfigDict(extra="allow")
 
     tasks = None  # its class says which
-    encoders_take_samples = True  # as far as a spec can tell
-    has_label_chain = True  # as far as a spec can tell: an optimizer named `label` takes the rate, if there is one
+    encoders_take_samples = True  # a spec cannot tell
+    has_label_chain = True  # a spec cannot tell: an optimizer named `label` takes the rate, if there is one
 
     kind: Annotated[Name, OfPackage("alray.methods")]
     """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives from
