@@ -29,7 +29,7 @@ from alray.core.storage.location import Location, local_folder_for, sync_below
 from alray.core.system_errors import ran_out
 
 FAULTS_OF_USER_CODE = Exception
-"""The errors that a user's code may raise: any, because it may have its own classes for them."""
+"""The errors that a user's code may raise: any, because it may define classes for them."""
 
 _ALRAY = Path(__file__).resolve().parents[1]
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
@@ -51,7 +51,7 @@ def require_not_imported() -> None:
     """Raise RequestError if alray is called while it imports a module of the user, or while a process that
     multiprocessing started imports the script.
 
-    A script that names its own class, `python:script.Mine`, is imported as that module too, on every stage. What
+    A script that names one of its classes, `python:script.Mine`, is imported as that module too, on every stage. What
     it calls without `if __name__ == "__main__"` would then be called again.
     """
     starting = getattr(multiprocessing.current_process(), "_inheriting", False)  # as multiprocessing itself tells

@@ -269,7 +269,7 @@ class Exercise(ABC):
 
 
 class LocalComponent(Component):
-    """A component that learns from its own losses: no gradient comes in, and none goes out.
+    """A component that learns from local losses: no gradient comes in, and none goes out.
 
     A subclass defines `local_losses` and `turn`, and `decoder` if its method has a label chain. Everything else is the
     same for all methods with local losses:

@@ -53,7 +53,7 @@ class Method(ABC):
     """
 
     local_losses: ClassVar[bool] = True
-    """Whether every component learns from its own losses, so that no gradient travels between components."""
+    """Whether every component learns from local losses, so that no gradient travels between components."""
     encoders_take_samples: ClassVar[bool] = False
     """Whether every encoder takes the samples themselves, not what the encoder below gives."""
     tasks: ClassVar[tuple[str, ...]] = (DEFAULT,)

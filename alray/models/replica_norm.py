@@ -31,7 +31,7 @@ def share_norms(module: nn.Module, over: ReplicaSums) -> None:
     """Replace every batch normalisation in a module by one with statistics over all replicas.
 
     Parameters and buffers stay the same tensors with the same names. Raises PlanError for a batch normalisation whose
-    class has its own forward pass.
+    class overrides `forward`.
     """
     shared: dict[nn.Module, ReplicaBatchNorm] = {}
     for parent in list(module.modules()):

@@ -19,7 +19,7 @@ class MethodSection(PartSection):
     """The keys that every method's section has."""
 
     local_losses: ClassVar[bool] = True
-    """Whether every component learns from its own losses, so that no gradient travels between components."""
+    """Whether every component learns from local losses, so that no gradient travels between components."""
     encoders_take_samples: ClassVar[bool] = False
     """Whether every encoder takes the samples themselves, not what the encoder below gives."""
     tasks: ClassVar[tuple[str, ...] | None] = (DEFAULT_TASK,)

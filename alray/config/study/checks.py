@@ -124,7 +124,7 @@ def _searched(search: Search) -> list[tuple[Path, str]]:
 
 
 def named_variants_exist(study: Study) -> Iterator[Finding]:
-    """Check that every variant with a search space or a target of its own is a variant of the study."""
+    """Check that every variant with a separate search space or target is a variant of the study."""
     variants = study.axes.get(VARIANT)
     names = list(variants) if isinstance(variants, dict) else []
     hint = f"choose one of {listed(names)}" if names else f"add the axis `{VARIANT}`"

@@ -38,7 +38,7 @@ from alray.core.storage.json_file import read_json
 from alray.core.storage.location import Location, publish
 
 VERSION = 3
-"""Version of the records. In version 1 each mini-batch had its own line. Before version 3 records of a stage did
+"""Version of the records. In version 1 each mini-batch had a separate line. Before version 3 records of a stage did
 not name the mini-batches after cuts. Both can still be read."""
 
 WARM_UP_STEPS = 10

@@ -244,7 +244,7 @@ class _Attempt:
         return line_of_change(partial(self.tracer.trace, self.around), has_changed)
 
     def _not_traced(self, error: Exception) -> SpecError:
-        """The refusal of a model whose own `forward` torch.fx cannot trace."""
+        """The refusal of a model whose `forward` itself torch.fx cannot trace."""
         hint = (
             "write a choice by the values of tensors with torch.where; move other code that cannot be traced, such as "
             "a loop over a size, into a submodule, which then stays in one piece"
@@ -485,7 +485,7 @@ def copy_of(model: nn.Module, title: str, *, own: bool) -> nn.Module:
 
 
 def _not_traced(title: str, why: str, hint: str, place: Problem | tuple[str, int] | None) -> SpecError:
-    """The refusal of a model whose own `forward` cannot be traced, with the line of the user's code if it is one."""
+    """The refusal of a model whose `forward` itself cannot be traced, with the line of the user's code if it is one."""
     if isinstance(place, Problem):
         place = (place.file, place.line) if place.file is not None and place.line is not None else None
     file, line = place or (None, None)

@@ -22,7 +22,7 @@ class TensorBoard(Tracker):
     """Writes points as events.
 
     The file is made with the first points, ten mini-batches after the start, so that importing tensorboardX does not
-    delay them. Each attempt of a run that is resumed has its own file.
+    delay them. Each attempt of a run that is resumed has a file.
     """
 
     faults = ()  # a full disk ends the run, as everywhere in its folder

@@ -385,7 +385,7 @@ def rays_folder() -> tuple[Path, Path]:
 
 @contextmanager
 def _private_folder() -> Iterator[Path]:
-    """A new folder that only this user can enter. Ray lets everybody write to its own folder, which lies in this one.
+    """A new folder that only this user can enter. Ray lets everybody write to its folder, which lies in this one.
 
     The folder is deleted when the block ends or this process is gone, and what still runs of that Ray is ended.
     """

@@ -96,7 +96,7 @@ class HostedStore:
             return
         listener = socket.create_server((host, 0))
         port = listener.getsockname()[1]
-        # A store that opens its own socket listens on every address of the host.
+        # A store that opens a socket itself listens on every address of the host.
         self.store = dist.TCPStore(
             host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
         )

@@ -382,7 +382,7 @@ class Idx(Source):
         raise _missing(
             f"{self._dataset} is missing: looked for {name} (or {name}.gz) here and in {self._dataset}/raw",
             self._root,
-            getattr(self._kind, "url", self._kind.mirrors[0]),  # EMNIST has its own address
+            getattr(self._kind, "url", self._kind.mirrors[0]),  # EMNIST has another address
         )
 
 

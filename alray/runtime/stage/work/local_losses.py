@@ -16,7 +16,7 @@ from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Work
 
 
 class LocalLosses(Work):
-    """Every component trains by its own losses; what it passes on is computed before its update."""
+    """Every component trains by local losses; what it passes on is computed before its update."""
 
     def __init__(
         self,
