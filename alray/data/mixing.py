@@ -27,7 +27,7 @@ class Mixture:
     """How the samples of one mini-batch are mixed.
 
     Attributes:
-        share: λ, the share of the sample's first label, in 0..1.
+        share: λ, the share of a sample and of its label, in 0..1.
         box: rows and columns (first, one past the last) that come from the neighbour; None: all values are mixed.
     """
 
