@@ -72,7 +72,7 @@ def _ports(network: Network, plan: Plan, stage: int) -> Ports:
 
 
 class _Giving(Inbox):
-    """What it gives lies in buffers of its edge: their bytes are not the stage's."""
+    """The tensors that it sends lie in buffers of its edge: their bytes are not the stage's."""
 
     def __init__(self, made: Callable[[], Tensors]) -> None:
         self._tensors = made()

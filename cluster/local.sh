@@ -38,7 +38,7 @@ export RAY_API_SERVER_ADDRESS=$address RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$
 END
 }
 
-# Start a node in the background. Its own process group lets `down` end it with all that it started.
+# Start a node in the background. A separate process group lets `down` end it with all that it started.
 start() {
     local name=$1
     shift

@@ -185,7 +185,7 @@ class Contrastive(nn.Module):
 
 
 class Greedy(nn.Module):
-    """Decoupled greedy learning (DGL): encoder f, and a classifier of its own.
+    """Decoupled greedy learning (DGL): encoder f, and a separate classifier.
 
         cross-entropy    of head_l(s_l) with the class     trains f_l and head_l
         passed on        stop(s_l), the class numbers

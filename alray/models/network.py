@@ -448,7 +448,7 @@ def _require_any_length(
     """Raise SpecError if a block of text does not take mini-batches of another width.
 
     Args:
-        whole: what it gave for `input`.
+        whole: its output for `input`.
     """
     shorter = input[0] - 1
     sample, mask = Shape((shorter, *input[1:]), input.dtype, input.words), Shape((shorter,), torch.bool)

@@ -19,7 +19,7 @@ class MessageKind(IntEnum):
     EVALUATE = 3  # an evaluation batch, upwards
     ROUTE = 4  # decoded labels of an evaluation batch, downwards
     COPY = 5  # a part of the last component, from the last stage to another one
-    GRADIENT = 6  # gradients of what a training message brought, downwards
+    GRADIENT = 6  # gradients of the tensors of a training message, downwards
 
 
 class CutFlag(IntEnum):

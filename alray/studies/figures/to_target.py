@@ -181,7 +181,7 @@ def search_so_far(results: Results) -> Exhibit | None:
 
 def _fewest_so_far(results: Results, row: PointRow) -> dict[int, float]:
     """The number of settings tried -> the fewest mini-batches that one of them takes, as a mean over its seeds; from
-    the first one on that every seed brought to the target."""
+    the first one on with which every seed reached the target."""
     by_settings: dict[int, list[TrialRecord]] = {}
     for record in results.records:
         if label_of(record.point) == label_of(row.point):

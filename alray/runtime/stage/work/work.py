@@ -41,7 +41,7 @@ class MicroBatch:
     to_below: Tensors = field(default_factory=dict)
     """The gradients of `incoming`, by name, where gradients travel."""
     message: Message | None = None
-    """The message that brought `incoming`; None where it came from the data."""
+    """The message with `incoming`; None where it came from the data."""
 
 
 class Work(ABC):
