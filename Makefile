@@ -59,7 +59,7 @@ crash-states: $(INSTALLED)
 
 # Pages in Chromium, which the distribution has: apt-get install chromium. Without it the tests are skipped.
 page-test: $(INSTALLED)
-	$(BIN)/python -m pytest -q -m full tests/report/test_in_browser.py tests/report/test_live_in_browser.py
+	$(BIN)/python -m pytest -q -m full tests/report/test_in_browser.py
 
 # The pictures of pages in docs/pages.
 screenshots: $(INSTALLED)

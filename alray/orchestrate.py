@@ -18,7 +18,6 @@ from alray.core.run_folder.records import write_json
 from alray.core.run_folder.store import make_run_dir, require_new, require_run_dir, writing_to
 from alray.core.storage.location import Location
 from alray.core.storage.lock import locked
-from alray.report.live.page_process import page_process
 from alray.report.trackers.follow import watched
 from alray.report.trackers.make import make_trackers
 from alray.runtime.options import Finished, Options
@@ -63,7 +62,7 @@ def run_spec(
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
-        with locked(run_dir, observer.note), writing_to(run_dir), page_process(run_dir, options.watch, observer.note):
+        with locked(run_dir, observer.note), writing_to(run_dir):
             references = [reference for _, reference, _ in marked(planner.workload.spec, OwnClass)]
             planner.workload.code.copy_used(references, run_dir, observer.note)
             return _run(planner, trackers, run_dir, None, engine, options, observer, interrupts)
@@ -99,7 +98,7 @@ def resume_run(
                 return Finished(summary, None)
             resumed.require_whole_checkpoint()
             trackers = make_trackers(resumed.spec, code)
-            with writing_to(resumed.run_dir), page_process(resumed.run_dir, options.watch, observer.note):
+            with writing_to(resumed.run_dir):
                 return _run(planner, trackers, resumed.run_dir, resumed, engine, options, observer, interrupts)
 
 

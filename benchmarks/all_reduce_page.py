@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
+from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.core.parts import names_of
-from alray.planning.prediction.all_reduce import LinkCost, cost_of
+from alray.planning.prediction.all_reduce import LinkCost
+from alray.runtime.channel.all_reduce import all_reduce_class
 
 
 def page(result: dict[str, Any]) -> str:
@@ -96,7 +98,7 @@ def _times(result: dict[str, Any]) -> list[str]:
             figures = []
             for n in ranks:
                 measured = _cell(result, n, name, "none", nbytes)["seconds"]
-                predicted = cost_of(name)(n, nbytes, _link(result, n))
+                predicted = all_reduce_class(ALL_REDUCES.section(name)).seconds(n, nbytes, _link(result, n))
                 ratios[name].append(predicted / measured)
                 figures.append(f"{_ms(measured)} ({_ms(predicted)})")
             lines.append(_row(f"`{name}`", figures))

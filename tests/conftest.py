@@ -122,17 +122,25 @@ def nothing_waits_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def stand_in_files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Overrides]:
-    """Written once; a test takes `stand_ins`."""
-    return write_stand_ins(tmp_path_factory.mktemp("stand_ins"))
+def stand_in_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, Overrides]]:
+    """Their folder, and how they are opened. Written once; a test takes `stand_ins`."""
+    folder = tmp_path_factory.mktemp("stand_ins")
+    return folder, write_stand_ins(folder)
 
 
 @pytest.fixture
-def stand_ins(stand_in_files: Mapping[str, Overrides], monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Overrides]:
+def stand_ins(
+    stand_in_files: tuple[Path, Mapping[str, Overrides]], monkeypatch: pytest.MonkeyPatch
+) -> Mapping[str, Overrides]:
     """What `on_stand_in` opens a committed spec with."""
+    folder, overrides = stand_in_files
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    if "datasets" in sys.modules:  # it reads the variable when it is imported
+        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", folder / "hf_cache")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(folder / "hf_cache"))
     # torchvision reads no file of CIFAR that has another MD5 than the real one.
     monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda path, md5=None: Path(path).is_file())
-    return stand_in_files
+    return overrides
 
 
 _counted: dict[str, Costs] = {}

@@ -31,6 +31,11 @@ REPEATED = (
         for name in ("resnet_digits", "resnet_fashion_mnist", "vgg_digits", "vgg_fashion_mnist")
     ),
     "specs/language/gpt_340m.yaml",
+    "specs/al/transformer_sst2.yaml",
+    "specs/al/resnet_beans.yaml",
+    "specs/laptop/gpt1_docstrings.yaml",
+    "specs/laptop/symba_digits.yaml",
+    *(f"examples/files/{name}.yaml" for name in ("digit_rows", "stickers", "texts", "texts_json")),
     "benchmarks/balance.yaml",
     "benchmarks/eight.yaml",
     "benchmarks/uneven.yaml",
@@ -95,7 +100,8 @@ def test_the_first_trial_of_a_study_is_planned(name: str, stand_ins: Mapping[str
 def test_every_size_of_a_study_asks_the_same_question() -> None:
     """A study for a laptop has the name of the one for a cluster. Sleeping components have one size, and so have the
     calibration of the searches of laptop size, the study of two small data sets, small language models, published
-    accuracies of MLPs, times of methods on two stages, and slow links, which are imitated on one machine."""
+    accuracies of MLPs, optimizers, times of methods on two stages, and slow links, which are imitated on one machine.
+    """
     laptop = {path.stem for path in (ROOT / "specs/studies/laptop").glob("*.yaml")}
     full = {path.stem for path in (ROOT / "specs/studies").glob("*.yaml")}
     assert full < laptop
@@ -111,6 +117,7 @@ def test_every_size_of_a_study_asks_the_same_question() -> None:
         "language_sleeping",
         "published_accuracies",
         "methods_on_stages",
+        "optimizers",
     }
 
 

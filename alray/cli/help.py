@@ -30,7 +30,6 @@ GROUPS = {
     "Train": {
         "run": "alray run mine.yaml optimizer.lr=3e-4 --output runs/mine",
         "resume": "alray resume runs/mine run.epochs=20",
-        "watch": "alray watch runs/mine",
         "reproduce": "alray reproduce runs/mine",
         "study": "alray study rates.yaml --output studies/rates",
     },

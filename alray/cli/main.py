@@ -30,13 +30,15 @@ from alray.cli.study import study
 from alray.cli.submit import submit
 from alray.cli.terminal import Terminal
 from alray.cli.trained import evaluate, export, predict
-from alray.cli.watch import watch
 from alray.core.errors import AlrayError, Problem
 from alray.core.system_errors import require_current_folder
 
 _OBJECTS = 100_000
 """New objects between two searches for garbage."""
 _FORMER_NAMES_OF_OUTPUT = ("--run-dir", "--study-dir", "--folder", "--to")
+_IN_PLACE_OF_WATCH = (
+    "`alray report RUN` makes the page of a run that is still running, and TensorBoard shows its curves"
+)
 _PATIENCE_S = 2.0
 """Seconds that a busy thread may take to end by itself."""
 
@@ -54,7 +56,6 @@ app = typer.Typer(
 )
 for _command in (
     run,
-    watch,
     plan,
     fit,
     study,
@@ -132,6 +133,10 @@ def execute(arguments: Sequence[str]) -> int:
                 hint = "did you mean `--output`?"
             elif (override := _override_meant(error, arguments)) is not None:
                 hint = f"did you mean `{override}`? That is how a value of the spec is given"
+            elif getattr(error, "option_name", None) == "--watch":
+                hint = _IN_PLACE_OF_WATCH
+        elif message.startswith("No such command 'watch'"):
+            hint = _IN_PLACE_OF_WATCH
         streams.refuse([Problem(f"{message[:1].lower()}{message[1:].rstrip('.')}", hint)])
         return error.exit_code
     except AlrayError as error:  # of the current folder, or of a URL: a command takes it apart before its streams open

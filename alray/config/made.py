@@ -25,7 +25,7 @@ def code_of(kind: Kind[Any], section: PartSection, load: Load) -> Any:
     """The code of a part: what `implementation` names, or the class of the user or of a package. Raises as `load`."""
     name = getattr(section, kind.key)
     if isinstance(section, OwnCode):
-        return load(reference_to(name, kind.group or ""))
+        return load(reference_to(name, kind.group))
     file, attribute = section.implementation.split(":")
     return getattr(module_of(kind.name, name, file), attribute)
 

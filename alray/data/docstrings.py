@@ -36,7 +36,7 @@ class DocstringSource(TextSource):
     of 0.409. TF-IDF (1 + log of counts) with logistic regression (C = 10) has a test accuracy of 0.913.
     """
 
-    def __init__(self, *, cache: Path | None, libraries: Sequence[Library] | None = None) -> None:
+    def __init__(self, *, cache: Path | None = None, libraries: Sequence[Library] | None = None) -> None:
         """
         Args:
             cache: folder of the cache; None is `alray` in the user's cache folder.
@@ -107,8 +107,8 @@ def _write(path: Path, made: list[tuple[str, int]]) -> None:
         raise DataError(
             f"the cache cannot be written: {error.strerror}",
             file=str(path),
-            key="data.cache",
-            hint="set data.cache to a writable folder",
+            key="data.source",
+            hint="set the environment variable XDG_CACHE_HOME to a writable folder",
         ) from error
 
 

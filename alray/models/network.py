@@ -76,6 +76,7 @@ class Network:
         """
         self._trained = trained
         self.spec = spec
+        self.load = load
         self.classes = classes
         self._chain = chain_of(
             spec.model,

@@ -59,8 +59,8 @@ def test_an_import_changes_nothing_of_its_program() -> None:
     assert done.stdout == "True\n"
 
 
-_OF_A_TERMINAL = {"json", "events", "watch", "svg", "compare", "dry_run", "resume"}
-"""How a command shows what it did, and what is its own function in Python."""
+_OF_A_TERMINAL = {"json", "events", "svg", "compare", "dry_run", "resume"}
+"""How a command shows what it did, and what is a function of its own in Python."""
 _OF_GENERATION = {"prompt", "tokens", "temperature", "seed", "threshold"}
 """Options of `alray predict` that `Run.generate` has."""
 _OF_PYTHON = {"self", "progress"}

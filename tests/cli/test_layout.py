@@ -92,7 +92,7 @@ def joined(*parts: str) -> str:
 @pytest.fixture
 def help_(said: Callable[..., str]) -> Show:
     listed = "run plan fit study validate schema init resume reproduce evaluate predict export report compare doctor"
-    names = [*listed.split(), "submit", "list", "watch"]
+    names = [*listed.split(), "submit", "list"]
     several = [[], *([name] for name in names), ["jobs"], *(["jobs", name] for name in ("status", "logs", "fetch"))]
     return lambda width: joined(*(said(width, *words, "--help") for words in several))
 

@@ -96,7 +96,7 @@ def refused(url: str) -> int:
 @pytest.mark.full
 def test_others_are_refused_and_a_killed_command_leaves_nothing(workshop: Workshop, own_ray: None) -> None:
     words = ["run", str(workshop.spec), *LONG, "pipeline.stages=1", "replicas.count=2", "data.workers=1"]
-    words += ["--watch", "--output", "run"]
+    words += ["--output", "run"]
     records = workshop.folder / "run" / "records.jsonl"
     with going_on(workshop.folder, *words) as run:
         until(lambda: records.is_file() and '"kind":"steps"' in records.read_text())
@@ -134,7 +134,7 @@ def test_others_are_refused_and_a_killed_command_leaves_nothing(workshop: Worksh
     [
         ("study", "two.yaml", "--output", "study"),
         ("plan", "tiny.yaml", "--probe", "pipeline.stages=2", "replicas.count=2", "pipeline.costs=null"),
-        ("run", "tiny.yaml", "--inline", "--watch", "pipeline.stages=2", "replicas.count=2"),
+        ("run", "tiny.yaml", "--inline", "pipeline.stages=2", "replicas.count=2"),
         ("run", "tiny.yaml", "method=backpropagation", "replicas={count: 2, engine: ray_train}", "run.epochs=2"),
         ("doctor",),
     ],

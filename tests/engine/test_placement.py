@@ -202,7 +202,7 @@ def test_a_comparison_has_the_file_on_its_own_stages(placed) -> None:
         stages=(1, 2, 3),
         in_flight=4,
         micro_batches=6,
-        listed=plan.schedule,
+        besides=plan.schedule,
     )
     (row,) = (row for row in rows if row.schedule == "mine.csv")
     assert (row.stages, row.virtual_stages, row.refused) == (2, 2, None)

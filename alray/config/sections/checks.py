@@ -244,17 +244,6 @@ def scaled_rates_have_a_reference(spec: Spec) -> Iterator[Finding]:
         )
 
 
-def rates_rise_once(spec: Spec) -> Iterator[Finding]:
-    """A warm-up before a schedule that starts low would rise, fall at once and rise again."""
-    schedule = spec.lr_schedule
-    if schedule.starts_low and schedule.warmup_epochs:
-        yield (
-            ("lr_schedule", "warmup_epochs"),
-            f"`{schedule.kind}` starts at a low rate by itself",
-            "leave it out, or set lr_schedule.first_factor",
-        )
-
-
 def one_cost_per_component(spec: Spec) -> Iterator[Finding]:
     """Given costs are those of the components, `repeat` counted."""
     costs, components = spec.pipeline.costs, spec.model.num_components
@@ -418,7 +407,6 @@ CHECKS: tuple[Check, ...] = (
     source_has_labels_of_task,
     look_ahead_is_for_late_gradients,
     scaled_rates_have_a_reference,
-    rates_rise_once,
     one_cost_per_component,
     one_bundle_per_stage,
     one_speed_per_stage,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -15,9 +15,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 class LrScheduleSection(PartSection):
     """The keys of every schedule of the learning rate."""
-
-    starts_low: ClassVar[bool] = False
-    """Whether the rate rises at the start by itself, so that a warm-up would come before a rise."""
 
     chosen_by = ("kind", "warmup_epochs", "warmup_from", "scale_with_batch", "reference_batch_size")
 

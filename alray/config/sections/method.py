@@ -57,7 +57,15 @@ class MethodSection(PartSection):
     @classmethod
     def compares_samples(cls) -> bool:
         """Whether losses compare the samples of a mini-batch, so that replicas may gather them."""
-        return "gather" in cls.model_fields
+        return issubclass(cls, ComparingSection)
+
+
+class ComparingSection(MethodSection):
+    """The keys of methods whose losses compare the samples of a mini-batch with each other."""
+
+    gather: bool = False
+    """Whether the losses compare the samples of all replicas, which then exchange what is compared in every mini-batch.
+    false: each compares the samples of its own share."""
 
 
 class OwnMethod(OwnCode, MethodSection):

@@ -63,6 +63,25 @@ class DecayingSection(OptimizerSection):
         return self.decay == "all" or dimensions >= 2
 
 
+class AdamSection(OptimizerSection):
+    """The keys of Adam, and of the optimizers that use it."""
+
+    lr: PositiveFloat = 1e-3
+    """Learning rate. Default: 0.001."""
+    betas: Annotated[tuple[Decay, Decay], Field(strict=False)] = (0.9, 0.999)
+    """Decay rates of Adam's running means of the gradient and its square. Default: [0.9, 0.999]."""
+    eps: PositiveFloat = 1e-8
+    """Constant that Adam adds to the denominator. Default: 1e-8."""
+
+
+class FusedSection(DecayingSection):
+    """The keys of optimizers of which torch has a fused form."""
+
+    fused: bool = False
+    """Whether one kernel updates all parameters of a component. It rounds differently, so it changes the bits. Default:
+    false."""
+
+
 class OwnOptimizer(OwnCode, DecayingSection):
     """An optimizer of the user; the keys that are not listed here go to its constructor."""
 

@@ -145,7 +145,7 @@ def ray_train_is_a_plain_baseline(spec: Spec) -> Iterator[Finding]:
         (not spec.is_pipeline, "pipeline.schedule", _ONE_DEVICE),
         (replicas.synchronise == "every_step", "replicas.synchronise", "every_step"),
         (replicas.balance == "fixed", "replicas.balance", "fixed"),
-        (replicas.all_reduce == "backend", "replicas.all_reduce", "backend"),
+        (replicas.all_reduce.kind == "backend", "replicas.all_reduce", "backend"),
         (replicas.compression.kind in _SHARED_BY_DDP, "replicas.compression", listed(_SHARED_BY_DDP).replace("`", "")),
         (replicas.disturbance is None, "replicas.disturbance", "null"),
         (spec.optimizer.accumulate == 1, "optimizer.accumulate", "1"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field
 
@@ -13,9 +13,6 @@ from alray.config.sections.section import refusal
 
 class TrackerSection(PartSection):
     """The keys that every tracker's section has."""
-
-    library: ClassVar[str | None] = None
-    """The module that must be installed, which is also the name of alray's extra."""
 
     kind: str
     """Which tracker."""

@@ -92,19 +92,17 @@ def load_study(
     overrides: Sequence[str] = (),
     *,
     also: AlsoCheck = lambda base: (),
-    also_of_study: Sequence[StudyCheck] = (),
 ) -> LoadedStudy:
     """Read a study, apply `key=value` overrides of its keys, and check every point as a spec.
 
     Args:
         also: gives further checks of a spec in this folder.
-        also_of_study: further checks of the study itself.
 
     Raises:
         SpecError: with all problems of the study itself, or else with all of its points, each with file, line, key and
             hint.
     """
-    study, locations = _read(source, overrides, (*CHECKS, *also_of_study))
+    study, locations = _read(source, overrides, CHECKS)
     loader = _PointLoader(study, locations, also)
     loader.load()
     if loader.problems:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from alray.config.sections.choice import OPEN_TAG, Choice
-from alray.config.sections.own_code import FreeValue, OwnCode, Reference
+from alray.config.sections.choice import Choice
+from alray.config.sections.own_code import FreeValue
 from alray.config.sections.section import PositiveInt, Section, SpecPath, listed, refusal
 from alray.config.sections.spec import FolderName
 from alray.config.study.space import Distribution
@@ -68,20 +68,8 @@ class OptunaSearch(Search):
     """`optuna`."""
 
 
-class OwnSearch(OwnCode, Search):
-    """Settings that a searcher of Ray Tune or of the user proposes; the keys that are not listed here go to its
-    constructor."""
-
-    model_config = ConfigDict(extra="allow")
-
-    kind: Reference
-    """The class, as `python:package.module.Class`. It derives from `ray.tune.search.Searcher`."""
-
-
 AnySearch = Annotated[
-    Annotated[RandomSearch, Tag("random")]
-    | Annotated[OptunaSearch, Tag("optuna")]
-    | Annotated[OwnSearch, Tag(OPEN_TAG)],
+    Annotated[RandomSearch, Tag("random")] | Annotated[OptunaSearch, Tag("optuna")],
     Discriminator(Choice("kind", default="random")),
 ]
 
@@ -242,20 +230,8 @@ class Asha(Section):
     """One in this many trials continues at each comparison; the next is after so many times the samples. Default: 4."""
 
 
-class OwnScheduler(OwnCode):
-    """A trial scheduler of Ray Tune or of the user; the further keys go to its constructor.
-
-    Every point and seed has one. It may stop, pause and change the trials that it hears of.
-    """
-
-    model_config = ConfigDict(extra="allow")
-
-    kind: Reference
-    """The class, as `python:package.module.Class`. It derives from `ray.tune.schedulers.TrialScheduler`."""
-
-
 TrialScheduler = Annotated[
-    Annotated[Fifo, Tag("fifo")] | Annotated[Asha, Tag("asha")] | Annotated[OwnScheduler, Tag(OPEN_TAG)],
+    Annotated[Fifo, Tag("fifo")] | Annotated[Asha, Tag("asha")],
     Discriminator(Choice("kind", default="fifo")),
 ]
 

@@ -73,11 +73,6 @@ def sync_below(folder: Location) -> None:
         disk.sync_below(folder)
 
 
-def modified_s(file: Location) -> float:
-    """When a file was last written, as `time.time()` counts, to a second on object storage."""
-    return file.modified_s() if isinstance(file, ObjectPath) else file.stat().st_mtime
-
-
 def remove_file(file: Location) -> None:
     """Delete a file, if it is there."""
     if isinstance(file, ObjectPath):

@@ -19,9 +19,10 @@ import psutil
 import torch
 import torch.distributed as dist
 
+from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.data.worker_names import OWNER
 from alray.models.network import Network
-from alray.runtime.channel.all_reduce import AllReduce, all_reduce
+from alray.runtime.channel.all_reduce import AllReduce, make_all_reduce
 from alray.runtime.channel.edge import Barrier, Receiver, Sender
 from alray.runtime.channel.edge_kind import DeviceLocation, EdgeKind, edge_kind, host_kind, sum_kind
 from alray.runtime.channel.host_barrier import HostBarrier, Pipes
@@ -39,7 +40,7 @@ _UP = 1
 _DOWN = 2
 _COPY = 3
 
-_BACKEND = "backend"
+_BACKEND = ALL_REDUCES.section("backend")
 """The all-reduce of gloo or NCCL, which sums over replicas whatever algorithm the spec chooses for gradients."""
 
 
@@ -146,7 +147,7 @@ def join_replicas(
         locations: where this stage of each replica computes.
     """
     store = enter(point, store, timeout_s)
-    kind = sum_kind(locations, assignment.spec.replicas.all_reduce)
+    kind = sum_kind(seats, assignment.spec.replicas.all_reduce.kind)
     return replica_group(store, assignment, timeout_s, kind=kind), store
 
 
@@ -157,8 +158,9 @@ def replica_sums(
 
     They have a separate process group, because another thread uses that of the gradients at the same time.
     """
-    kind = sum_kind(locations, _BACKEND)
-    return all_reduce(_BACKEND)(replica_group(store, assignment, timeout_s, "norms", kind=kind), timeout_s=timeout_s)
+    kind = sum_kind(seats, _BACKEND.kind)
+    group = replica_group(store, assignment, timeout_s, "norms", kind=kind)
+    return make_all_reduce(_BACKEND, group, timeout_s=timeout_s)
 
 
 def replica_group(
@@ -181,7 +183,7 @@ def replica_group(
     if kind is EdgeKind.NCCL:
         joined = _nccl_group(own, rank, size, timeout_s)
         # NCCL connects with the first operation. That would otherwise be part of the first mini-batch.
-        all_reduce(_BACKEND)(joined, timeout_s=timeout_s).sum(torch.zeros(1, device="cuda"))
+        make_all_reduce(_BACKEND, joined, timeout_s=timeout_s).sum(torch.zeros(1, device="cuda"))
         return joined
     group = dist.ProcessGroupGloo(own, rank, size, timedelta(seconds=timeout_s))
     return cast(dist.ProcessGroup, group)  # it has all of a group's operations

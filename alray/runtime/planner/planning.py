@@ -28,6 +28,8 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.shares import first_shares, shares_of_part
 from alray.planning.schedules.micro_batches import micro_batch_norm_fault
 from alray.planning.schedules.table import SCHEDULES
+from alray.runtime.channel.all_reduce import all_reduce_class
+from alray.runtime.channel.compression import compression_class
 from alray.runtime.channel.message import packed_layout
 from alray.runtime.device import devices
 from alray.runtime.options import Options
@@ -102,6 +104,8 @@ class Planner:
         require_an_update(workload)
         _require_edges(workload.network)
         workload.network.require_parts(spec.optimizer.rate_factors)
+        all_reduce_class(spec.replicas.all_reduce, code)
+        compression_class(spec.replicas.compression, code)
         for line in workload.notes:
             note(line)
         if rest := rest_note(workload):
@@ -272,6 +276,21 @@ class Planner:
             stage=0,
         )
 
+    def _averaged(self, costs: Costs, replicas: int, link: Link | None) -> Costs:
+        """The costs with averages of gradients over the network between replicas, where it is known what is sent."""
+        spec = self.workload.spec
+        sent_share = spec.replicas.compression.sent_share
+        if link is None or replicas == 1 or sent_share is None:
+            return costs
+        return averaged_over(
+            costs,
+            LinkCost(link.latency_s, max(link.up_s_per_byte, link.down_s_per_byte)),
+            ranks=replicas,
+            seconds=all_reduce_class(spec.replicas.all_reduce, self.workload.code).seconds,
+            sent_share=sent_share,
+            interval=spec.replicas.average_interval(spec.optimizer.accumulate),
+        )
+
     def _plan(
         self,
         costs: Costs,
@@ -283,7 +302,7 @@ class Planner:
         found: StageDevices | None = None,
     ) -> Plan:
         spec, found = self.workload.spec, found or StageDevices()
-        costs = _averaged(costs, spec, replicas, found.replica_link)
+        costs = self._averaged(costs, replicas, found.replica_link)
         limits = stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process)
         setting = StepSetting(
             schedule=spec.schedule,
@@ -352,21 +371,6 @@ def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]
             if one_process
             else f"messages between stages are delayed as over links of {links}"
         )
-
-
-def _averaged(costs: Costs, spec: Spec, replicas: int, link: Link | None) -> Costs:
-    """The costs with averages of gradients over the network between replicas, where it is known what is sent."""
-    sent_share = spec.replicas.compression.sent_share
-    if link is None or replicas == 1 or sent_share is None:
-        return costs
-    return averaged_over(
-        costs,
-        LinkCost(link.latency_s, max(link.up_s_per_byte, link.down_s_per_byte)),
-        ranks=replicas,
-        all_reduce=spec.replicas.all_reduce,
-        sent_share=sent_share,
-        interval=spec.replicas.average_interval(spec.optimizer.accumulate),
-    )
 
 
 def stage_links(spec: Spec, stages: int, found: StageDevices) -> tuple[Link | None, ...]:

@@ -204,6 +204,7 @@ def _replication(assignment: Assignment, components: list[Component], replicas: 
         store=replicas.store,
         in_turns=replicas.in_turns,
         timeout_s=replicas.timeout_s,
+        load=assignment.code,
     )
 
 

@@ -38,11 +38,8 @@ class Moment:
     accumulate: int
     kind: str
 
-    def length(self, given: Duration | None = None) -> int:
-        """The length of a schedule in mini-batches: the given one, or that of the run. Raises PlanError if the run has
-        no known end."""
-        if given is not None:
-            return self.mini_batches(given)
+    def length(self) -> int:
+        """The mini-batches of the run. Raises PlanError if it has no known end."""
         if self.total_steps is None:
             raise PlanError(
                 f"lr_schedule `{self.kind}` needs to know where the run ends",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
+from alray.planning.prediction.all_reduce import LinkCost
 from alray.runtime.channel.all_reduce import AllReduce
 from alray.runtime.channel.point_to_point import lost_neighbour, wait_for
 
@@ -18,6 +19,10 @@ class Backend(AllReduce):
     """
 
     name = "backend"
+
+    @staticmethod
+    def seconds(n: int, m: float, link: LinkCost) -> float:
+        return 2 * (n - 1) * link.latency_s + 2 * m * link.s_per_byte * (n - 1) / n  # gloo's algorithm is a ring
 
     def _sum(self, tensor: torch.Tensor) -> None:
         edge = self._all_ranks()
