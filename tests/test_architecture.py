@@ -61,7 +61,7 @@ def test_the_package_itself_imports_only_the_standard_library() -> None:
 def test_what_starts_ray_imports_no_torch() -> None:
     """Otherwise Ray, and the stages' processes on it, would start only after that."""
     assert "torch" not in modules_after(
-        "import alray.orchestrate, alray.runtime.graph.cluster, alray.runtime.graph.processes"
+        "import alray.orchestrate, alray.runtime.cluster.connect, alray.runtime.graph.processes"
     )
 
 

@@ -15,11 +15,12 @@ from ray.util.placement_group import placement_group
 
 from alray.core.errors import DataError, PlanError, RequestError, StageError
 from alray.orchestrate import Options, run_spec
-from alray.runtime.graph import links
-from alray.runtime.graph.cluster import living_nodes, require_room
-from alray.runtime.graph.placement import Placement
+from alray.runtime.cluster import links
+from alray.runtime.cluster.nodes import living_nodes, on_node
+from alray.runtime.cluster.placement import Placement
+from alray.runtime.cluster.room import require_room
+from alray.runtime.cluster.survey import NodeFacts, survey
 from alray.runtime.graph.ray_graph import RayGraph
-from alray.runtime.graph.survey import NodeFacts, survey
 from alray.runtime.runner.engines import RayEngine
 
 from .conftest import LONG, Asked, Watching
@@ -181,7 +182,7 @@ def test_a_node_that_goes_before_it_is_asked(cluster, local_ray, monkeypatch, tm
 
     graph = RayGraph(lambda: None, run_token="", note=print)
     with pytest.raises(StageError, match="the stages could not be started: The actor is not schedulable"):
-        graph._call([ray.remote(links.Listener).options(**links.on_node(gone)).remote().port.remote()])
+        graph._call([ray.remote(links.Listener).options(**on_node(gone)).remote().port.remote()])
 
 
 def test_a_stage_that_ray_ends_where_memory_runs_out(monkeypatch) -> None:

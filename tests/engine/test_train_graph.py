@@ -9,8 +9,8 @@ import pytest
 
 from alray.core.errors import ChannelError, NonFiniteLoss, StageError
 from alray.runtime.graph.actor import ActorLocation
-from alray.runtime.graph.train_graph import TrainGraph, as_waiting
-from alray.runtime.graph.trainer import TrainerActor, TrainerFailure, WorkerReports, backend_of
+from alray.runtime.ray_train.graph import TrainGraph, as_waiting
+from alray.runtime.ray_train.trainer import TrainerActor, TrainerFailure, WorkerReports, backend_of
 from alray.runtime.runner.policy import judge
 from alray.runtime.stage.telemetry import Losses, StageStatus
 

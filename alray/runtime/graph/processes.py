@@ -18,14 +18,14 @@ import ray
 from ray.exceptions import RayError
 
 from alray.runtime.channel.edge_kind import Seat
-from alray.runtime.graph.own_ray import end_if_silent, require_not_lost
-from alray.runtime.graph.placement import Placement
-from alray.runtime.graph.stopped_workers import StoppedWorkers
+from alray.runtime.cluster.placement import Placement
+from alray.runtime.local_ray.stopped_workers import StoppedWorkers
+from alray.runtime.local_ray.watch import end_if_silent, require_not_lost
 
 if TYPE_CHECKING:
+    from alray.runtime.cluster.nodes import Bundle
     from alray.runtime.graph.actor import StageActor
-    from alray.runtime.graph.cluster import Bundle
-    from alray.runtime.graph.rendezvous import Meeting, MeetingPoint
+    from alray.runtime.rendezvous.store import Meeting, MeetingPoint
     from alray.runtime.stage.assignment import Assignment
     from alray.runtime.stage.telemetry import StageStatus
 

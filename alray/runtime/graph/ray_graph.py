@@ -13,14 +13,14 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryError, RayError
 
 from alray.core.errors import StageError
+from alray.runtime.cluster.nodes import reason_of
 from alray.runtime.device.out_of_memory import hint_for
 from alray.runtime.graph.actor import require_run_dir
-from alray.runtime.graph.cluster import reason_of
 from alray.runtime.graph.graph import Graph
-from alray.runtime.graph.own_ray import end_if_silent, is_lost, require_not_lost
 from alray.runtime.graph.processes import ActorLocation, StageProcesses, end_processes
-from alray.runtime.graph.rendezvous import Meeting, MeetingPoint
-from alray.runtime.graph.stopped_workers import StoppedWorkers
+from alray.runtime.local_ray.stopped_workers import StoppedWorkers
+from alray.runtime.local_ray.watch import end_if_silent, require_not_lost
+from alray.runtime.rendezvous.store import Meeting, MeetingPoint
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.telemetry import StageStatus
 
@@ -214,8 +214,7 @@ class RayGraph(Graph):
         return True
 
     def close(self) -> None:
-        end_if_silent()
-        if not is_lost() and not self._hand_over_processes():
+        if not end_if_silent() and not self._hand_over_processes():
             self._end()
         self._actors = []
         self._locations = []

@@ -30,10 +30,11 @@ from alray.planning.schedules.micro_batches import micro_batch_norm_fault
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.channel.message import packed_layout
 from alray.runtime.device import devices
+from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.options import Options
 from alray.runtime.planner.action_overhead import time_action_overhead
 from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
-from alray.runtime.planner.memory import machine_memory_bytes, require_memory, stage_memories, stage_memory_limits
+from alray.runtime.planner.memory import require_memory, stage_memories, stage_memory_limits
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.stage_devices import FindsDevices, StageDevices
 from alray.runtime.planner.updates import require_an_update, rest_note

@@ -21,14 +21,14 @@ from alray.core.run_folder.store import mark, new_token, run_name
 from alray.core.storage.location import Location
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.plan import Plan
+from alray.runtime.local_ray.requirements import require_ray_can_start
 from alray.runtime.planner.stage_devices import StageDevices, rounded_speeds
-from alray.runtime.runner.ray_start import require_ray_can_start
 
 if TYPE_CHECKING:
-    from alray.runtime.graph.cluster import Bundle
+    from alray.runtime.cluster.nodes import Bundle
+    from alray.runtime.cluster.placement import Placement
     from alray.runtime.graph.graph import Graph
     from alray.runtime.graph.metrics import RunMetrics
-    from alray.runtime.graph.placement import Placement
     from alray.runtime.graph.processes import StageProcesses
     from alray.runtime.probe.device_speed import SpeedTest
 
@@ -123,8 +123,8 @@ class ClusterEngine(Engine):
         Args:
             note: is called in the background with lines for the user.
         """
-        from alray.runtime.graph.own_ray import import_ray
-        from alray.runtime.graph.sigterm import sigterm_as_sigint
+        from alray.runtime.local_ray.ray_init import import_ray
+        from alray.runtime.local_ray.sigterm import sigterm_as_sigint
 
         import_ray()  # here, because two threads that import at once may wait for each other
         import ray
@@ -136,7 +136,7 @@ class ClusterEngine(Engine):
         self._connected = self._thread.submit(self._connect)
 
     def _connect(self) -> None:
-        from alray.runtime.graph.cluster import connect
+        from alray.runtime.cluster.connect import connect
 
         bundles = stage_bundles(self._spec, self._spec.pipeline.stages, self._spec.replicas.count)
         connection = self._cluster.enter_context(connect(self._address, bundles, self._spec.resources.labels))
@@ -175,7 +175,7 @@ class ClusterEngine(Engine):
         self._connected.result()
 
     def _is_lost(self) -> bool:
-        from alray.runtime.graph.own_ray import is_lost
+        from alray.runtime.local_ray.watch import is_lost
 
         return is_lost()
 
@@ -274,7 +274,7 @@ class RayEngine(ClusterEngine):
 
     def _placement(self, bundles: list[Bundle], stages: int) -> Placement:
         """Room for replicas of so many stages: the placement that was kept if it fits, else a new one."""
-        from alray.runtime.graph.placement import Placement
+        from alray.runtime.cluster.placement import Placement
 
         reserved, self._reserved = self._reserved, None
         if reserved is not None and reserved.bundles == tuple(bundles) and reserved.is_whole:
@@ -285,10 +285,10 @@ class RayEngine(ClusterEngine):
 
     def _devices_are_like_here(self) -> bool:
         """Whether there is nothing to measure on other devices: one node, and the same request by every stage."""
-        from alray.runtime.graph.cluster import num_nodes
+        from alray.runtime.cluster.nodes import living_nodes
 
         resources = self._spec.resources
-        return num_nodes(resources.labels) == 1 and isinstance(resources.per_stage, dict)
+        return len(living_nodes(resources.labels)) == 1 and isinstance(resources.per_stage, dict)
 
     def find_devices(
         self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]
@@ -299,7 +299,7 @@ class RayEngine(ClusterEngine):
         alike = measured_on == self._spec.resources.resolved_device or self._begun is not None
         if alike and self._devices_are_like_here():
             return None
-        from alray.runtime.graph.links import links_of
+        from alray.runtime.cluster.links import links_of
         from alray.runtime.probe.device_speed import train_seconds
 
         spec, resources = self._spec, self._spec.resources
@@ -324,7 +324,7 @@ class RayEngine(ClusterEngine):
         return replace(found, stage_speed=rounded_speeds(slowest))
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
-        from alray.runtime.graph.cluster import has_room
+        from alray.runtime.cluster.room import has_room
 
         self._connect_again()
         spec = self._spec
@@ -365,7 +365,7 @@ class TrialEngine(RayEngine):
         return idle or self._begin_in(self._placement(bundles, stages), stages, run, again=True)
 
     def _placement(self, bundles: list[Bundle], stages: int) -> Placement:
-        from alray.runtime.graph.placement import Placement
+        from alray.runtime.cluster.placement import Placement
 
         return Placement.of_trial(bundles)
 
@@ -380,7 +380,7 @@ class TrainEngine(ClusterEngine):
     """Runs the replicas of one stage as Ray Train's workers on a connected cluster. DDP wants equal shares."""
 
     def graph(self, plan: Plan) -> Graph:
-        from alray.runtime.graph.train_graph import TrainGraph
+        from alray.runtime.ray_train.graph import TrainGraph
 
         return TrainGraph(
             stage_bundles(self._spec, plan.stages, plan.replicas),
@@ -390,7 +390,7 @@ class TrainEngine(ClusterEngine):
         )
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
-        from alray.runtime.graph.cluster import has_room
+        from alray.runtime.cluster.room import has_room
 
         self._connect_again()
         spec = self._spec

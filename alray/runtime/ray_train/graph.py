@@ -13,11 +13,12 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from alray.core.errors import PlanError, StageError
-from alray.runtime.graph.cluster import Bundle, reason_of, wait_for_room
+from alray.runtime.cluster.nodes import Bundle, reason_of
+from alray.runtime.cluster.room import wait_for_room
 from alray.runtime.graph.graph import Graph
-from alray.runtime.graph.own_ray import end_if_silent, is_lost, require_not_lost
 from alray.runtime.graph.processes import end_processes
-from alray.runtime.graph.trainer import STORAGE, TrainerActor, TrainerFailure, WorkerReports
+from alray.runtime.local_ray.watch import end_if_silent, require_not_lost
+from alray.runtime.ray_train.trainer import STORAGE, TrainerActor, TrainerFailure, WorkerReports
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.telemetry import StageStatus
 
@@ -158,8 +159,7 @@ class TrainGraph(Graph):
         """End the workers first, so that Ray Train ends by itself and frees their resources; then end its trainer."""
         if self._trainer is None:
             return
-        end_if_silent()
-        if is_lost():
+        if end_if_silent():
             self._forget()
             return
         if self._latest.locations:

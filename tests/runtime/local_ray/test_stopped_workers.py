@@ -13,7 +13,7 @@ import pytest
 
 from alray.data.worker_names import OWNER
 from alray.runtime.graph.processes import StageProcesses
-from alray.runtime.graph.stopped_workers import StoppedWorkers
+from alray.runtime.local_ray.stopped_workers import StoppedWorkers
 
 
 def sleeping(name: str, owner: str) -> subprocess.Popen[bytes]:
@@ -66,7 +66,7 @@ def test_a_stage_that_is_stopped_while_it_loads_is_not_waited_for(
         return (references, []) if stage.poll() is not None else ([], references)
 
     monkeypatch.setattr("alray.runtime.graph.processes.ray.wait", wait)
-    monkeypatch.setattr("alray.runtime.graph.stopped_workers.StoppedWorkers.__init__.__defaults__", (0.4,))
+    monkeypatch.setattr("alray.runtime.local_ray.stopped_workers.StoppedWorkers.__init__.__defaults__", (0.4,))
     StageProcesses(None, (), ("loaded",)).wait_until_loaded(notes.append)  # type: ignore[arg-type]
     assert stage.poll() is not None and len(notes) == 1
 
