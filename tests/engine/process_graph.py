@@ -25,6 +25,7 @@ from alray.planning.prediction.plan import Plan
 from alray.runtime.graph.actor import ActorLocation
 from alray.runtime.graph.graph import Graph
 from alray.runtime.graph.ray_graph import RayGraph
+from alray.runtime.options import Options
 from alray.runtime.runner import engines
 from alray.runtime.runner.engines import Engine
 from alray.runtime.stage.assignment import Assignment
@@ -105,6 +106,8 @@ class ProcessGraph(RayGraph):
 class ProcessEngine(Engine):
     """There is always room."""
 
+    name = "ray"
+
     def __init__(self, server: str, nodes: Sequence[str] = ()) -> None:
         super().__init__()
         self._server, self._nodes = server, nodes
@@ -137,8 +140,8 @@ def in_processes(server: str, nodes: Sequence[str] = ()) -> Iterator[None]:
     """Runs with `inline=False` are run in processes, not on Ray; others stay in this process. nodes: see
     `ProcessGraph`."""
 
-    def begin_engine(spec: Any, inline: bool, *options: Any) -> Engine:
-        return engines.begin_engine(spec, True, *options) if inline else ProcessEngine(server, nodes)
+    def begin_engine(spec: Any, options: Options, note: Any) -> Engine:
+        return engines.begin_engine(spec, options, note) if options.inline else ProcessEngine(server, nodes)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("alray.orchestrate.begin_engine", begin_engine)
