@@ -27,6 +27,7 @@ from alray.runtime.cluster.room import has_room
 from alray.runtime.local_ray.ray_init import import_ray
 from alray.runtime.local_ray.requirements import require_ray_can_start
 from alray.runtime.local_ray.sigterm import sigterm_as_sigint
+from alray.runtime.local_ray.stopped_workers import StoppedWorkers
 from alray.runtime.local_ray.watch import is_lost
 from alray.runtime.options import Options
 from alray.runtime.planner.stage_devices import StageDevices, rounded_speeds
@@ -34,9 +35,9 @@ from alray.runtime.planner.stage_devices import StageDevices, rounded_speeds
 if TYPE_CHECKING:
     from alray.runtime.cluster.placement import Placement
     from alray.runtime.graph.graph import Graph
-    from alray.runtime.graph.metrics import RunMetrics
     from alray.runtime.graph.processes import StageProcesses
     from alray.runtime.probe.device_speed import SpeedTest
+    from alray.runtime.runner.ray_metrics import RunMetrics
 
 
 class Engine(ABC):
@@ -152,7 +153,7 @@ class ClusterEngine(Engine):
     def record(self, record: Record) -> None:
         """Set Ray's metrics of the run."""
         if self._metrics is None:
-            from alray.runtime.graph.metrics import RunMetrics
+            from alray.runtime.runner.ray_metrics import RunMetrics
 
             self._metrics = RunMetrics(self._run_name)
         self._metrics.take(record)
@@ -225,7 +226,7 @@ class RayEngine(ClusterEngine):
     def wait_until_ready(self) -> None:
         super().wait_until_ready()
         if self._begun is not None:
-            self._begun.wait_until_loaded(self._note)
+            self._begun.wait_until_loaded(StoppedWorkers(self._note))
 
     def mark_run_dir(self, run_dir: Location) -> None:
         """It takes the room for the stages, so that only their nodes have to see the folder."""
