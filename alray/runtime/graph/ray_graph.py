@@ -136,7 +136,7 @@ class RayGraph(Graph):
         except ActorUnavailableError:
             return
         except (ActorDiedError, OutOfMemoryError) as error:
-            death = _death(self._assignments[index], self._locations[index], error)
+            death = death_of(self._assignments[index], self._locations[index], error)
             self._answers.take_death(index, death, str(error))
 
     def _wait_for_exits(self, here: str) -> None:
@@ -187,7 +187,7 @@ class RayGraph(Graph):
             self._processes.placement.release()
 
 
-def _death(assignment: Assignment, location: ActorLocation, error: RayError) -> StageError:
+def death_of(assignment: Assignment, location: ActorLocation, error: RayError) -> StageError:
     """Return the error for a stage whose process has died."""
     process = f"process {location.pid} on {location.host}"
     if isinstance(error, OutOfMemoryError):

@@ -47,7 +47,7 @@ def ports_of(
     plan, stage = assignment.plan, assignment.stage
     sizes = MessageSizes(assignment, network)
     last = plan.stages - 1
-    ends = _Ends(assignment, device, group, store, seats, timeout_s)
+    ends = EdgeEnds(assignment, device, group, store, seats, timeout_s)
     barrier = _barrier(assignment, store, point, timeout_s)
     senders: dict[tuple[Stream, int], Sender] = {}
     inboxes: dict[tuple[Stream, int], Inbox] = {}
@@ -96,7 +96,7 @@ def _barrier(assignment: Assignment, store: dist.Store, point: MeetingPoint, tim
     return HostBarrier(pipes, leads=leads, timeout_s=timeout_s)
 
 
-class _Ends:
+class EdgeEnds:
     """Opens the ends of one stage's edges, each of its own kind."""
 
     def __init__(

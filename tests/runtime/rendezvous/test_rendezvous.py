@@ -30,7 +30,7 @@ def test_between_nodes_as_many_headers_may_wait_as_messages(monkeypatch: pytest.
     monkeypatch.setattr(edges, "nccl_group", lambda *arguments: None)
     assignment: Any = SimpleNamespace(stage=1, plan=SimpleNamespace())
     store: Any = torch.distributed.HashStore()
-    ends = edges._Ends(assignment, torch.device("cpu"), None, store, SEATS, 20.0)  # type: ignore[arg-type]
+    ends = edges.EdgeEnds(assignment, torch.device("cpu"), None, store, SEATS, 20.0)  # type: ignore[arg-type]
     assert ends.kind(0) is EdgeKind.NCCL
     ends.receiver(0, 4, 100, waiting=7)
     assert opened == [7]
