@@ -30,7 +30,7 @@ from alray.runtime.local_ray.sigterm import sigterm_as_sigint
 from alray.runtime.local_ray.stopped_workers import StoppedWorkers
 from alray.runtime.local_ray.watch import is_lost
 from alray.runtime.options import Options
-from alray.runtime.planner.stage_devices import StageDevices, rounded_speeds
+from alray.runtime.planner.stage_devices import FindsDevices, StageDevices, rounded_speeds
 
 if TYPE_CHECKING:
     from alray.runtime.cluster.placement import Placement
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from alray.runtime.runner.ray_metrics import RunMetrics
 
 
-class Engine(ABC):
+class Engine(FindsDevices, ABC):
     """Makes graphs for plans, and knows how many stages there is room for."""
 
     name: ClassVar[EngineName]
@@ -72,21 +72,12 @@ class Engine(ABC):
     def find_devices(
         self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]
     ) -> StageDevices | None:
-        """The devices that the next graph of this plan will run on; None if they are like this machine's.
-
-        Args:
-            costs: as measured on this machine.
-            speed_test: makes the measurement to run on other devices.
-            note: is called with a line about each device that could not be measured.
-        """
+        """See `FindsDevices`."""
         return None
 
     @abstractmethod
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
-        """The largest (stages, replicas), up to those given, that the nodes alive now could hold if they were empty.
-
-        Replicas are given up before stages, because a network may need all its stages. (0, 0) if nothing fits.
-        """
+        """See `FindsDevices`."""
 
 
 class InlineEngine(Engine):
