@@ -22,7 +22,7 @@ from alray.report.trackers.follow import watched
 from alray.report.trackers.make import make_trackers
 from alray.runtime.options import Finished, Options
 from alray.runtime.planner.opening import open_planner
-from alray.runtime.runner.engines import Engine, begin_engine, engine_name
+from alray.runtime.runner.engines import Engine, begin_engine
 
 if TYPE_CHECKING:
     from alray.planning.prediction.plan import Plan
@@ -56,7 +56,7 @@ def run_spec(
     require_new(options.run_dir)
     with (
         loaded.locations.locating(),
-        closing(begin_engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as engine,
+        closing(begin_engine(loaded.spec, options, observer.note)) as engine,
     ):
         planner = open_planner(loaded, options, observer)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
@@ -87,9 +87,7 @@ def resume_run(
         code = options.code or resumed.code(allow=options.allow_code)
         with (
             resumed.locations.locating(),
-            closing(
-                begin_engine(resumed.spec, options.inline, options.address, observer.note, options.study)
-            ) as engine,
+            closing(begin_engine(resumed.spec, options, observer.note)) as engine,
         ):
             observer.doing("opening the data")
             planner = Planner.open(resumed.spec, code, options, note=observer.note, trained=resumed.trained)
@@ -124,7 +122,7 @@ def _run(
     spec = planner.workload.spec
     surroundings = {
         **environment(workload.device),
-        "engine": engine_name(spec, inline=inline),
+        "engine": engine.name,
         "brought_by": packages_of(spec),
     }
     describe_run(run_dir, workload, surroundings, options.command)
@@ -166,6 +164,7 @@ def _run(
     duration_s = time.time() - begun_s
     status = outcome.status
     step = outcome.step
-    name = surroundings["engine"]
-    summary = conclude(run_dir, workload, driver.plan, name, status, step, duration_s=duration_s, pages=options.pages)
+    summary = conclude(
+        run_dir, workload, driver.plan, engine.name, status, step, duration_s=duration_s, pages=options.pages
+    )
     return Finished(summary, outcome.error, outcome.lost)

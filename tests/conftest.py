@@ -206,6 +206,18 @@ def counted_once() -> Iterator[None]:
 
 
 @pytest.fixture
+def nothing_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs are counted where they would be measured, which takes longer than a short run."""
+    from alray.runtime.planner import planning
+
+    def count(network: Network, batch: Any, around: Any, **named: Any) -> Costs:
+        size = len(batch.labels)
+        return planning.estimate_costs(network, batch_size=size, device=around.device, threads=around.threads)
+
+    monkeypatch.setattr(planning, "probe_costs", count)
+
+
+@pytest.fixture
 def one_thread() -> Iterator[None]:
     """One thread, as in a run, and a search path for modules that is put back."""
     import torch

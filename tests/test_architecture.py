@@ -7,6 +7,7 @@ import importlib
 import json
 import pickle
 import pkgutil
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,8 +62,26 @@ def test_the_package_itself_imports_only_the_standard_library() -> None:
 def test_what_starts_ray_imports_no_torch() -> None:
     """Otherwise Ray, and the stages' processes on it, would start only after that."""
     assert "torch" not in modules_after(
-        "import alray.orchestrate, alray.runtime.graph.cluster, alray.runtime.graph.processes"
+        "import alray.orchestrate, alray.runtime.cluster.connect, alray.runtime.graph.processes"
     )
+
+
+NAMED = re.findall(
+    r"`((?:\w+/)+\w+\.\w+)`(?:\s\(`([\w.]+)`\))?", (PACKAGE / "README.md").read_text(encoding="utf-8")
+)
+
+
+def test_the_page_of_the_architecture_names_what_is_there() -> None:
+    """`file.py` (`function`), from the package's folder or from that of the repository."""
+    assert len(NAMED) > 100 and sum(name != "" for _, name in NAMED) > 10
+    texts = {
+        name: next((each.read_text(encoding="utf-8") for each in (PACKAGE / name, ROOT / name) if each.is_file()), None)
+        for name, _ in NAMED
+    }
+    assert [name for name, text in texts.items() if text is None] == []
+    for name, function in NAMED:
+        for part in filter(None, function.split(".")):
+            assert re.search(rf"\b(?:def|class) {part}\b", texts[name] or ""), f"{name} ({function})"
 
 
 def test_the_committed_schema_of_records_is_in_step() -> None:

@@ -169,11 +169,12 @@ axes: {optimizer.lr: [1.0e-3]}
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None, counted_once: None) -> Path:
+def sandbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None, counted_once: None, nothing_measured: None
+) -> Path:
     """An empty current folder with `specs/`, in which nothing is measured: that takes longer than a short run."""
     (tmp_path / "specs").symlink_to(ROOT / "specs")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("alray.runtime.planner.planning.Planner._measure", lambda self, *around: self._estimate())
     return tmp_path
 
 

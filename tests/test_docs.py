@@ -138,12 +138,14 @@ def test_the_way_to_the_hash_is_the_one_that_is_taken(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_the_python_of_the_page_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    one_thread: None,
+    nothing_measured: None,
 ) -> None:
     (tmp_path / "specs").symlink_to(DOCS.parent / "specs")
     monkeypatch.chdir(tmp_path)
-    # To measure components takes longer than to train them.
-    monkeypatch.setattr("alray.runtime.planner.planning.Planner._measure", lambda self, *around: self._estimate())
     scope: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", page("python.md"), re.DOTALL):
         exec(block, scope)

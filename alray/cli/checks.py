@@ -20,8 +20,8 @@ import psutil
 from alray.cli.check_result import CheckResult
 from alray.cli.node_checks import authentication, clock, ports, rays_disk
 from alray.report.text import size
-from alray.runtime.planner.memory import machine_memory_bytes
-from alray.runtime.runner.ray_start import RAYS_SHARE
+from alray.runtime.device.machine_memory import machine_memory_bytes
+from alray.runtime.local_ray.requirements import RAYS_SHARE
 
 _OLDEST = {"torch": (2, 13), "torchvision": (0, 28), "ray": (2, 60)}
 _OLDEST_PYTHON = (3, 11)

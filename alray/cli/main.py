@@ -190,8 +190,8 @@ def _leave(code: int) -> None:
             thread.join(max(0.0, until_s - time.monotonic()))
             if thread.is_alive():
                 os._exit(code)
-    own_ray = sys.modules.get("alray.runtime.graph.own_ray")
-    if own_ray is not None and own_ray.was_lost():
+    start = sys.modules.get("alray.runtime.local_ray.start")
+    if start is not None and start.was_lost():
         # Threads of a Ray that was lost may still run, and crash while Python ends: the exit code would be -11.
         atexit._run_exitfuncs()
         os._exit(code)

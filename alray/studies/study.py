@@ -26,9 +26,11 @@ from alray.core.run_folder.store import is_marked, mark, new_token
 from alray.core.storage.lock import locked
 from alray.core.system_errors import system_faults
 from alray.report.text import score, seconds
-from alray.runtime.graph.cluster import Bundle, connect, has_room, holding_nodes
-from alray.runtime.graph.own_ray import told_of_loss
-from alray.runtime.graph.sigterm import sigterm_as_sigint
+from alray.runtime.cluster.connect import connect
+from alray.runtime.cluster.nodes import Bundle
+from alray.runtime.cluster.room import has_room, holding_nodes
+from alray.runtime.local_ray.sigterm import sigterm_as_sigint
+from alray.runtime.local_ray.watch import told_of_loss
 from alray.runtime.runner.engines import stage_bundles
 from alray.studies.busy import StudyMachine, is_disturbed, taken_from
 from alray.studies.folder import STUDY, StudyFolder, require_on_disk
@@ -230,7 +232,7 @@ def _is_known(loaded: LoadedStudy, folder: StudyFolder, *, allowed: bool) -> boo
 
 def _require_shared(folder: StudyFolder, base: Path, specs: Sequence[Spec]) -> None:
     """Raise PlanError if a trial may come to a node that does not see the study folder or the spec of the trials."""
-    from alray.runtime.graph.placement import nodes_without
+    from alray.runtime.cluster.placement import nodes_without
 
     bundles: dict[tuple[tuple[str, str], ...], list[Bundle]] = {}
     for spec in specs:

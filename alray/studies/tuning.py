@@ -34,10 +34,10 @@ from alray.core.errors import AlrayError, DiskFault, RunError, StageError
 from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import EvaluationRecord
 from alray.core.system_errors import system_faults
-from alray.runtime.graph.cluster import Bundle
-from alray.runtime.graph.own_ray import end_if_silent
-from alray.runtime.graph.placement import ray_bundle
-from alray.runtime.graph.stopped_workers import StoppedWorkers
+from alray.runtime.cluster.nodes import Bundle
+from alray.runtime.cluster.placement import ray_bundle
+from alray.runtime.local_ray.stopped_workers import StoppedWorkers
+from alray.runtime.local_ray.watch import end_if_silent
 from alray.runtime.runner.engines import stage_bundles
 from alray.studies.records import TrialRecord, TrialStatus
 from alray.studies.schedulers import METRIC, NUMBER, RECORD, asha_per_point, number_of

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from alray.config.sections.spec import Spec
 from alray.core.errors import RequestError
-from alray.runtime.graph.cluster import require_room
+from alray.runtime.cluster.room import require_room
 from alray.runtime.runner.engines import stage_bundles
 from alray.submit.dashboard import Dashboard
 

@@ -25,7 +25,7 @@ _TITLES = {
     "raylet": ("raylet",),
     "GCS": ("gcs_server",),
     "agent": ("ray::DashboardAgent", "ray::RuntimeEnvAgent", "dashboard/agent.py", "runtime_env/agent/main.py"),
-    "reaper": ("runtime/graph/reaper.py",),
+    "reaper": ("runtime/local_ray/reaper.py",),
     "Ray's dashboard, monitor or log monitor": (
         *("dashboard/dashboard.py", "ray::DashboardHead", "_private/log_monitor.py", "_private/monitor.py"),
         "ray::DashboardSubprocess",

@@ -15,7 +15,7 @@ import pytest
 from alray.cli import checks, node_checks
 from alray.cli.check_result import CheckResult
 from alray.cli.cluster_checks import access_to, of_node
-from alray.runtime.graph.survey import NodeFacts
+from alray.runtime.cluster.survey import NodeFacts
 
 
 class Disk(NamedTuple):

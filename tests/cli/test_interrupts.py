@@ -172,7 +172,7 @@ def test_a_closed_terminal_ends_a_run_with_a_checkpoint(spec: Path, command: lis
     assert len(list(Path("out/checkpoints").glob("*/manifest.json"))) == 1
 
 
-@pytest.mark.full  # tests/runtime/graph/test_sigterm.py has the signal, the test above a run that is ended by it
+@pytest.mark.full  # tests/runtime/local_ray/test_sigterm.py has the signal, the test above a run that is ended by it
 @pytest.mark.parametrize("after_s", [tenths / 10 for tenths in range(15)])
 def test_sigterm_while_ray_starts(spec: Path, command: list[str], after_s: float) -> None:
     """after_s: seconds after the first sight of the raylet."""

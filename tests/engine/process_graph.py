@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,10 @@ import pytest
 
 from alray.planning.prediction.plan import Plan
 from alray.runtime.graph.actor import ActorLocation
+from alray.runtime.graph.answers import Answers
 from alray.runtime.graph.graph import Graph
 from alray.runtime.graph.ray_graph import RayGraph
+from alray.runtime.options import Options
 from alray.runtime.runner import engines
 from alray.runtime.runner.engines import Engine
 from alray.runtime.stage.assignment import Assignment
@@ -68,7 +70,7 @@ class ProcessGraph(RayGraph):
         self._server, self._nodes = server, nodes
 
     def start(self, assignments: Sequence[Assignment]) -> None:
-        self._assignments = assignments
+        self._assignments, self._answers = assignments, Answers(assignments)
         self._actors = [Stage(self._server, assignment) for assignment in assignments]
         nodes = [self._nodes[assignment.stage] if self._nodes else "here" for assignment in assignments]
         self._locations = [
@@ -82,12 +84,10 @@ class ProcessGraph(RayGraph):
 
     def poll(self, timeout_s: float) -> list[StageStatus]:
         time.sleep(min(timeout_s, POLL_S))
-        statuses = [
-            self._latest[index] if self._is_finished(index) else self._call([stage.poll.remote()])[0]
-            for index, stage in enumerate(self._actors)
-        ]
-        self._latest = {index: replace(status, reports=()) for index, status in enumerate(statuses)}
-        return statuses
+        for index, stage in enumerate(self._actors):
+            if not self._answers.has_finished(index):
+                self._answers.take(index, self._call([stage.poll.remote()])[0])
+        return self._answers.statuses(time.monotonic())
 
     def request_stop(self) -> None:
         self._call([self._actors[0].request_stop.remote()])
@@ -104,6 +104,8 @@ class ProcessGraph(RayGraph):
 
 class ProcessEngine(Engine):
     """There is always room."""
+
+    name = "ray"
 
     def __init__(self, server: str, nodes: Sequence[str] = ()) -> None:
         super().__init__()
@@ -137,8 +139,8 @@ def in_processes(server: str, nodes: Sequence[str] = ()) -> Iterator[None]:
     """Runs with `inline=False` are run in processes, not on Ray; others stay in this process. nodes: see
     `ProcessGraph`."""
 
-    def begin_engine(spec: Any, inline: bool, *options: Any) -> Engine:
-        return engines.begin_engine(spec, True, *options) if inline else ProcessEngine(server, nodes)
+    def begin_engine(spec: Any, options: Options, note: Any) -> Engine:
+        return engines.begin_engine(spec, options, note) if options.inline else ProcessEngine(server, nodes)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("alray.orchestrate.begin_engine", begin_engine)

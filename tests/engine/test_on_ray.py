@@ -21,8 +21,8 @@ from alray.core.run_folder.records import read
 from alray.orchestrate import Finished
 from alray.report.make import make_report
 from alray.runtime.graph.ray_graph import RayGraph
-from alray.runtime.graph.train_graph import TrainGraph
-from alray.runtime.graph.trainer import STORAGE
+from alray.runtime.ray_train.graph import TrainGraph
+from alray.runtime.ray_train.trainer import STORAGE
 from alray.runtime.stage.telemetry import StageStatus
 
 from .conftest import LONG, Watching, Workshop

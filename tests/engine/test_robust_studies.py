@@ -115,7 +115,7 @@ def test_every_stage_has_a_bundle_of_its_trials_own_group(
         """In place of a run: begin a process for each stage, and write down where Ray has put it."""
         import ray
 
-        from alray.runtime.graph.placement import Placement
+        from alray.runtime.cluster.placement import Placement
         from alray.runtime.runner.engines import stage_bundles
         from alray.studies.trial import record_of
 

@@ -250,7 +250,7 @@ def test_two_trials_that_meet_a_full_disk_at_once_end_the_study_in_one_error(
     assert printed == []
 
 
-@pytest.mark.full  # tests/runtime/graph/test_placement.py waits for room
+@pytest.mark.full  # tests/runtime/cluster/test_placement.py waits for room
 @pytest.mark.timeout(120)
 def test_a_full_cluster_is_waited_for(
     workshop: Workshop, local_ray: None, seen: list[StudyProgress], monkeypatch: pytest.MonkeyPatch

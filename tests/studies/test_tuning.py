@@ -57,8 +57,8 @@ def test_a_trial_goes_on_in_the_group_it_was_given_or_not_at_all(load_small: Any
         given.append(len(bundles))
         return SimpleNamespace(is_whole=whole)
 
-    monkeypatch.setattr("alray.runtime.graph.placement.Placement.of_trial", placement)
-    engine = TrialEngine(load_small("pipeline.stages=2").spec, study=Path("studies/mine"))
+    monkeypatch.setattr("alray.runtime.cluster.placement.Placement.of_trial", placement)
+    engine = TrialEngine(load_small("pipeline.stages=2").spec, print, Path("studies/mine"))
     assert engine.room(2, 1) == (2, 1)
     whole = False  # a node was lost
     assert engine.room(2, 1) == (0, 0)

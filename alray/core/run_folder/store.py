@@ -176,7 +176,7 @@ def _making(run_dir: Path) -> Iterator[None]:
         ) from error
 
 
-def run_name(run_dir: Location, study: Path | None) -> str:
+def run_name(run_dir: Location, study: Path | None = None) -> str:
     """The name of a run wherever it is shown next to others: that of its folder.
 
     Args:

@@ -17,21 +17,14 @@ import torch.distributed as dist
 
 from alray.core.run_folder.store import is_marked
 from alray.core.storage.appended import opened_log
+from alray.runtime.cluster.nodes import not_shared
 from alray.runtime.device import devices
 from alray.runtime.device.memory_used import memory_baseline
-from alray.runtime.graph.cluster import not_shared
 from alray.runtime.graph.graph import Outbox, status_of
 from alray.runtime.graph.processes import ActorLocation
-from alray.runtime.graph.rendezvous import (
-    HostedStore,
-    Meeting,
-    MeetingPoint,
-    choose_interface,
-    join,
-    join_replicas,
-    ports_of,
-    replica_sums,
-)
+from alray.runtime.rendezvous.edges import ports_of
+from alray.runtime.rendezvous.groups import join, join_replicas, replica_sums
+from alray.runtime.rendezvous.store import HostedStore, Meeting, MeetingPoint, choose_interface
 from alray.runtime.stage.assemble import ReplicaPeers, assemble_loop, clock_for, load_code, network_for
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.leader import Control

@@ -20,8 +20,9 @@ from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
 from alray.runtime.planner.memory import stage_memories
+from alray.runtime.planner.normalisation import require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
-from alray.runtime.planner.stage_devices import StageDevices
+from alray.runtime.planner.stage_devices import StageDevices, stage_links, stage_speeds
 
 if TYPE_CHECKING:
     from alray.runtime.planner.planning import Planner
@@ -229,8 +230,6 @@ class _Search:
             yield from possible if possible else (None,)
 
     def _setting(self, schedule: Schedule, stages: int, micro_batches: int | None) -> StepSetting:
-        from alray.runtime.planner.planning import require_whole_norms, stage_links, stage_speeds  # with it comes torch
-
         layout = {
             **_FREE,
             "pipeline.schedule": schedule.name,

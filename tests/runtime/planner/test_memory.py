@@ -11,7 +11,8 @@ import torch
 
 from alray.core.errors import PlanError, SpecError
 from alray.planning.prediction.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GPU, ON_SHARED_GPU, StageMemory
-from alray.runtime.planner.memory import machine_memory_bytes, stage_memories, stage_memory_limits
+from alray.runtime.device.machine_memory import machine_memory_bytes
+from alray.runtime.planner.memory import stage_memories, stage_memory_limits
 
 from ...pairwise import first_alone
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alray.runtime.graph.arrange import arrange
+from alray.runtime.cluster.arrange import arrange
 
 ONE = {"CPU": 1.0}
 

@@ -9,8 +9,8 @@ import pytest
 
 from alray.core.errors import ChannelError, NonFiniteLoss, StageError
 from alray.runtime.graph.actor import ActorLocation
-from alray.runtime.graph.train_graph import TrainGraph, as_waiting
-from alray.runtime.graph.trainer import TrainerActor, TrainerFailure, WorkerReports, backend_of
+from alray.runtime.ray_train.graph import as_waiting, ended_early, statuses_of
+from alray.runtime.ray_train.trainer import TrainerActor, TrainerFailure, WorkerReports, backend_of
 from alray.runtime.runner.policy import judge
 from alray.runtime.stage.telemetry import Losses, StageStatus
 
@@ -31,10 +31,8 @@ def reports_of(*statuses: StageStatus, **values) -> WorkerReports:
 
 
 def polled(said: WorkerReports) -> list[StageStatus]:
-    graph = TrainGraph([{"CPU": 1.0}] * 2, lambda line: None, run_token="token")
-    graph._assignments = [SimpleNamespace(replica=replica, title=f"stage 0 of replica {replica}") for replica in (0, 1)]
-    graph._read_reports = lambda: setattr(graph, "_latest", said)
-    return graph.poll(0.0)
+    assignments = [SimpleNamespace(replica=replica, title=f"stage 0 of replica {replica}") for replica in (0, 1)]
+    return statuses_of(said, assignments, lambda: ended_early(said.failure.message))
 
 
 def verdict(said: WorkerReports):

@@ -1,4 +1,4 @@
-"""A Ray of alray's that is still there and does not answer."""
+"""A Ray that a command started, and that ends or does not answer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ import pytest
 import ray
 from ray.exceptions import RpcError
 
-from alray.core.errors import RunError
-from alray.runtime.graph import own_ray
-from alray.runtime.graph.own_ray import end_if_silent, is_lost, was_lost
+from alray.core.errors import RunError, StageError
+from alray.runtime.local_ray import start
+from alray.runtime.local_ray.start import local_ray, was_lost
+from alray.runtime.local_ray.watch import end_if_silent, is_lost, require_not_lost, watched
 
 
 class _Ray:
@@ -76,9 +77,8 @@ def test_a_ray_that_does_not_answer_is_ended_and_counts_as_lost(
         started.leading[1].send_signal(signal.SIGSTOP)
         while psutil.Process(started.leading[1].pid).status() != psutil.STATUS_STOPPED:
             time.sleep(0.01)
-    end_if_silent()
     alive = what == "well"
-    assert is_lost() is not alive
+    assert end_if_silent() is is_lost() is not alive
     assert started.alive() == [alive, alive]
     if not alive:
         assert started.rays_connection.recv(1) == b"", "Ray's threads learn that nobody is left to answer"
@@ -86,21 +86,11 @@ def test_a_ray_that_does_not_answer_is_ended_and_counts_as_lost(
 
 @pytest.mark.few
 @pytest.mark.parametrize("what", ["well", "a short loss", "no connection", "stopped", "nobody looks"])
-def test_a_ray_without_a_network_is_ended_while_others_wait_for_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, started: _Ray, what: str
-) -> None:
-    """Whoever waits for Ray then sees that it is lost. A call to Ray may not return: then nobody looks. A loss that is
-    over in time does no harm."""
+def test_a_ray_without_a_network_is_ended_while_others_wait_for_it(started: _Ray, what: str) -> None:
+    """Whoever waits for Ray then learns that it is lost. A call to Ray may not return: then nobody learns it, and this
+    process ends. A loss that is over in time does no harm."""
     ended = threading.Event()
-    monkeypatch.setattr(own_ray, "_end_this_process", ended.set)
-    monkeypatch.setattr(own_ray, "_LOOKING_S", 0.05)
-    monkeypatch.setattr(own_ray, "_SILENT_S", 1.0)
-    monkeypatch.setattr(own_ray, "_UNSEEN_S", 3.0)
-    monkeypatch.setattr(own_ray, "_start", lambda processors, folder: None)
-    monkeypatch.setattr(own_ray, "_lost", [])
-    monkeypatch.setattr(own_ray, "end_if_silent", lambda: None)
-    monkeypatch.setattr(ray, "shutdown", lambda: None)
-    with own_ray.own_ray([]):
+    with watched(ended.set, every_s=0.05, silent_s=1.0, stuck_s=3.0):
         address = started.gcs_socket.getsockname()
         if what == "stopped":  # its socket still accepts connections
             started.leading[0].send_signal(signal.SIGSTOP)
@@ -109,19 +99,23 @@ def test_a_ray_without_a_network_is_ended_while_others_wait_for_it(
         if what == "a short loss":
             time.sleep(0.3)
             started.gcs_socket = socket.create_server(address)
-        time.sleep(4.0 if what == "nobody looks" else 2.0)
+        time.sleep(1.7)
+        lost = what in ("no connection", "stopped", "nobody looks")
+        assert is_lost() is lost
+        if lost and what != "nobody looks":
+            with pytest.raises(StageError, match="ended: gcs_server"):
+                require_not_lost()
+        time.sleep(2.0)
         assert ended.is_set() is (what == "nobody looks")
-        assert is_lost() is (what in ("no connection", "stopped", "nobody looks"))
-    assert was_lost() is is_lost()
 
 
 def test_what_is_left_of_a_ray_is_ended_before_it_is_shut_down(monkeypatch: pytest.MonkeyPatch, started: _Ray) -> None:
     """Its raylet was killed. Without a network, `shutdown` would wait two minutes for the GCS."""
-    monkeypatch.setattr(own_ray, "_start", lambda processors, folder: None)
-    monkeypatch.setattr(own_ray, "_lost", [])
+    monkeypatch.setattr(ray, "init", lambda **arguments: None)
+    monkeypatch.setattr(start, "_was_lost", threading.Event())
     monkeypatch.setattr(ray, "shutdown", lambda: shut_down.append(started.rays_connection.recv(1)))
     shut_down: list[bytes] = []
-    with own_ray.own_ray([]):
+    with local_ray([]):
         started.leading[1].kill()
         started.leading[1].wait()
     assert shut_down == [b""], "Ray's threads learn that nobody is left to answer"
@@ -148,11 +142,11 @@ def test_a_ray_that_ends_or_is_stopped_while_it_starts_is_one_error(
         process.wait()
 
     monkeypatch.setattr(ray, "init", init)
-    monkeypatch.setattr(own_ray, "_lost", [])
-    monkeypatch.setattr(own_ray, "_SILENT_S", 2.0)
+    monkeypatch.setattr(start, "_was_lost", threading.Event())
+    monkeypatch.setattr(start, "_STOPPED_S", 2.0)
     said = " ".join(what.split()[:2]) if what == "was stopped" else "ended"
     try:
-        with pytest.raises(RunError, match=f"its gcs_server {said}"), own_ray.own_ray([]):
+        with pytest.raises(RunError, match=f"its gcs_server {said}"), local_ray([]):
             pass
         assert was_lost()
     finally:

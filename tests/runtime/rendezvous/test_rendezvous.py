@@ -12,8 +12,9 @@ import psutil
 import pytest
 import torch
 
-from alray.runtime.channel.edge_kind import DeviceLocation, EdgeKind
-from alray.runtime.graph import rendezvous
+from alray.runtime.channel.edge_kind import EdgeKind, DeviceLocation
+from alray.runtime.rendezvous import edges, groups
+from alray.runtime.rendezvous.store import HostedStore, enter
 
 LOCATIONS = (DeviceLocation("near", "0"), DeviceLocation("far", "0"))
 
@@ -25,11 +26,11 @@ def test_between_nodes_as_many_headers_may_wait_as_messages(monkeypatch: pytest.
     def receiver(**named: Any) -> None:
         opened.append(named["in_flight"])
 
-    monkeypatch.setattr(rendezvous, "PointToPointReceiver", receiver)
-    monkeypatch.setattr(rendezvous, "_nccl_group", lambda *arguments: None)
+    monkeypatch.setattr(edges, "PointToPointReceiver", receiver)
+    monkeypatch.setattr(edges, "nccl_group", lambda *arguments: None)
     assignment: Any = SimpleNamespace(stage=1, plan=SimpleNamespace())
     store: Any = torch.distributed.HashStore()
-    ends = rendezvous._Ends(assignment, torch.device("cpu"), None, store, LOCATIONS, 20.0)  # type: ignore[arg-type]
+    ends = edges.EdgeEnds(assignment, torch.device("cpu"), None, store, LOCATIONS, 20.0)  # type: ignore[arg-type]
     assert ends.kind(0) is EdgeKind.NCCL
     ends.receiver(0, 4, 100, waiting=7)
     assert opened == [7]
@@ -45,11 +46,11 @@ def test_replicas_on_gpus_are_connected_before_the_first_mini_batch(monkeypatch:
         def sum(self, tensor: Any) -> None:
             summed.append(tensor)
 
-    monkeypatch.setattr(rendezvous, "_nccl_group", lambda *arguments: "group")
-    monkeypatch.setattr(rendezvous, "all_reduce", lambda name: Connected)
-    monkeypatch.setattr(rendezvous.torch, "zeros", lambda size, *, device: torch.device(device))
+    monkeypatch.setattr(groups, "nccl_group", lambda *arguments: "group")
+    monkeypatch.setattr(groups, "all_reduce", lambda name: Connected)
+    monkeypatch.setattr(groups.torch, "zeros", lambda size, *, device: torch.device(device))
     assignment: Any = SimpleNamespace(stage=0, replica=1, plan=SimpleNamespace(replicas=2))
-    group: Any = rendezvous.replica_group(torch.distributed.HashStore(), assignment, 20.0, kind=EdgeKind.NCCL)
+    group: Any = groups.replica_group(torch.distributed.HashStore(), assignment, 20.0, kind=EdgeKind.NCCL)
     assert (group, summed) == ("group", [torch.device("cuda")])
 
 
@@ -60,11 +61,11 @@ def test_nobody_else_can_use_the_store_of_one_machine() -> None:
         return [each for each in psutil.Process().net_connections() if each.status == psutil.CONN_LISTEN]
 
     before = listening()
-    hosted = rendezvous.HostedStore(None)
+    hosted = HostedStore(None)
     folder = Path(hosted.point.place).parent
     assert listening() == before and hosted.point.one_host
     assert folder.stat().st_mode & 0o777 == 0o700 and folder.stat().st_uid == os.getuid()
-    other = rendezvous.enter(hosted.point, None, 20.0)
+    other = enter(hosted.point, None, 20.0)
     hosted.store.set("a", "1")
     assert other.get("a") == b"1" and other.timeout == timedelta(seconds=20)
     del hosted
@@ -72,7 +73,7 @@ def test_nobody_else_can_use_the_store_of_one_machine() -> None:
 
 
 def test_the_store_of_several_machines_listens_on_one_address() -> None:
-    hosted = rendezvous.HostedStore("127.0.0.1")
-    other = rendezvous.enter(hosted.point, None, 20.0)
+    hosted = HostedStore("127.0.0.1")
+    other = enter(hosted.point, None, 20.0)
     hosted.store.set("a", "1")
     assert other.get("a") == b"1" and hosted.point.host == "127.0.0.1" and not hosted.point.one_host

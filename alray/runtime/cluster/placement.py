@@ -25,10 +25,10 @@ from alray.core.compat import available_resources_per_node
 from alray.core.errors import StageError
 from alray.core.run_folder.store import is_marked
 from alray.core.storage.location import Location
-from alray.runtime.graph.arrange import arrange
-from alray.runtime.graph.cluster import Bundle, living_nodes, not_shared, reason_of, wait_for_room
-from alray.runtime.graph.links import on_node
-from alray.runtime.graph.own_ray import is_lost
+from alray.runtime.cluster.arrange import arrange
+from alray.runtime.cluster.nodes import Bundle, living_nodes, not_shared, on_node, reason_of
+from alray.runtime.cluster.room import wait_for_room
+from alray.runtime.local_ray.watch import is_lost
 
 if TYPE_CHECKING:
     from alray.runtime.probe.device_speed import SpeedTest

@@ -8,10 +8,9 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from alray.planning.prediction.costs import Link
-from alray.runtime.graph.cluster import ClusterNode, living_nodes, reason_of
+from alray.runtime.cluster.nodes import ClusterNode, living_nodes, on_node, reason_of
 from alray.runtime.probe.link import answer, ask, listen
 
 _LINK_S = 60.0
@@ -100,11 +99,6 @@ def measure_links(pairs: Iterable[Ends], note: Callable[[str], None]) -> dict[En
                 links[low, high], links[high, low] = Link(latency_s, up, down, held), Link(latency_s, down, up, held)
             ray.kill(listener)
     return links
-
-
-def on_node(node: str) -> dict[str, Any]:
-    """Return Ray's options for a short task or an actor on this node, in addition to whatever runs there."""
-    return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
 
 
 def _begin(low: str, high: str, known: dict[str, ClusterNode]) -> tuple[Any, Any, Any]:

@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """\
 import os, signal, subprocess, threading, time
-from alray.runtime.graph.sigterm import sigterm_as_sigint
+from alray.runtime.local_ray.sigterm import sigterm_as_sigint
 
 def heard(number, frame):
     raise RuntimeError(signal.strsignal(number))

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from alray.core.errors import RequestError, printable
-from alray.runtime.planner.memory import machine_memory_bytes
+from alray.runtime.device.machine_memory import machine_memory_bytes
 
 _DESCRIPTORS = 128
 """File descriptors of one process. With 40 Ray's first process ends while it starts; 80 were enough for two stages."""

@@ -13,11 +13,12 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 
 from alray.core.errors import PlanError, StageError
-from alray.runtime.graph.cluster import Bundle, reason_of, wait_for_room
+from alray.runtime.cluster.nodes import Bundle, reason_of
+from alray.runtime.cluster.room import wait_for_room
 from alray.runtime.graph.graph import Graph
-from alray.runtime.graph.own_ray import end_if_silent, is_lost, require_not_lost
 from alray.runtime.graph.processes import end_processes
-from alray.runtime.graph.trainer import STORAGE, TrainerActor, TrainerFailure, WorkerReports
+from alray.runtime.local_ray.watch import end_if_silent, require_not_lost
+from alray.runtime.ray_train.trainer import STORAGE, TrainerActor, TrainerFailure, WorkerReports
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.telemetry import StageStatus
 
@@ -102,24 +103,9 @@ class TrainGraph(Graph):
         require_not_lost()
         time.sleep(max(0.0, timeout_s - _ANSWERING_S))
         self._read_reports()
-        latest = self._latest
-        dead = latest.failure.dead if latest.failure is not None else {}
-        statuses = []
-        for assignment in self._assignments:
-            replica = assignment.replica
-            status = self._taken.pop(replica, None) or replace(latest.statuses[replica], reports=())
-            if replica in dead and not status.finished:
-                where = latest.locations[replica]
-                error = StageError(f"{assignment.title} died (process {where.pid} on {where.host})")
-                status = replace(status, finished=True, dead=True, error=error, detail=dead[replica])
-            elif not status.finished:
-                status = replace(status, silent_s=latest.silent_s[replica])
-            statuses.append(status)
-        unfinished = [index for index, status in enumerate(statuses) if not status.finished]
-        if latest.ended and unfinished and not any(status.error for status in statuses):
-            index = unfinished[0]
-            statuses[index] = replace(statuses[index], finished=True, dead=True, error=self._ended())
-        return as_waiting(statuses)
+        taken, self._taken = self._taken, {}
+        unread = {replica: replace(status, reports=()) for replica, status in self._latest.statuses.items()}
+        return statuses_of(replace(self._latest, statuses=unread | taken), self._assignments, self._ended)
 
     def _read_reports(self) -> None:
         """Ask the trainer what the workers reported, unless an earlier request is still open."""
@@ -141,15 +127,15 @@ class TrainGraph(Graph):
             self._taken[replica] = replace(status, reports=reports)
 
     def _ended(self) -> StageError:
-        reason = "no message"
+        message: RayError | str = "no message"
         if self._latest.failure is not None:
-            reason = reason_of(self._latest.failure.message)
+            message = self._latest.failure.message
         else:
             try:
                 ray.get(self._fitting)
             except RayError as error:
-                reason = reason_of(error)
-        return StageError(f"Ray Train ended before its workers did: {reason}", hint="see the logs of Ray on the node")
+                message = error
+        return ended_early(message)
 
     def request_stop(self) -> None:
         self._trainer.instruct.remote("stop")
@@ -158,8 +144,7 @@ class TrainGraph(Graph):
         """End the workers first, so that Ray Train ends by itself and frees their resources; then end its trainer."""
         if self._trainer is None:
             return
-        end_if_silent()
-        if is_lost():
+        if end_if_silent():
             self._forget()
             return
         if self._latest.locations:
@@ -174,6 +159,40 @@ class TrainGraph(Graph):
     def _forget(self) -> None:
         self._trainer = None
         shutil.rmtree(self._storage, ignore_errors=True)
+
+
+def ended_early(message: RayError | str) -> StageError:
+    """The error for a trainer that ended before its workers did, with what it said."""
+    return StageError(
+        f"Ray Train ended before its workers did: {reason_of(message)}", hint="see the logs of Ray on the node"
+    )
+
+
+def statuses_of(
+    said: WorkerReports, assignments: Sequence[Assignment], ended: Callable[[], StageError]
+) -> list[StageStatus]:
+    """The status of each replica, as the driver reads it from what the workers and the trainer said.
+
+    Args:
+        ended: the error of the trainer, asked for where it ended and no worker is at fault.
+    """
+    dead = said.failure.dead if said.failure is not None else {}
+    statuses = []
+    for assignment in assignments:
+        replica = assignment.replica
+        status = said.statuses[replica]
+        if replica in dead and not status.finished:
+            where = said.locations[replica]
+            error = StageError(f"{assignment.title} died (process {where.pid} on {where.host})")
+            status = replace(status, finished=True, dead=True, error=error, detail=dead[replica])
+        elif not status.finished:
+            status = replace(status, silent_s=said.silent_s[replica])
+        statuses.append(status)
+    unfinished = [index for index, status in enumerate(statuses) if not status.finished]
+    if said.ended and unfinished and not any(status.error for status in statuses):
+        index = unfinished[0]
+        statuses[index] = replace(statuses[index], finished=True, dead=True, error=ended())
+    return as_waiting(statuses)
 
 
 def as_waiting(statuses: Sequence[StageStatus]) -> list[StageStatus]:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from alray.core.errors import StageError
-from alray.runtime.graph import cluster, placement
-from alray.runtime.graph.cluster import wait_for_room
-from alray.runtime.graph.placement import Placement
+from alray.runtime.cluster import placement, room
+from alray.runtime.cluster.placement import Placement
+from alray.runtime.cluster.room import wait_for_room
 from alray.runtime.probe.device_speed import SpeedTest
 
 
@@ -26,11 +26,11 @@ def test_a_full_cluster_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         clock_s += 60
         return clock_s > 7200
 
-    monkeypatch.setattr(cluster, "time", SimpleNamespace(monotonic=lambda: clock_s))
-    monkeypatch.setattr(cluster, "has_room", lambda bundles, labels: True)
+    monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=lambda: clock_s))
+    monkeypatch.setattr(room, "has_room", lambda bundles, labels: True)
     wait_for_room(look, [{"CPU": 1.0}] * 2, None, notes.append, whose="stages")
     assert len(notes) == 1 and "2 stages" in notes[0]
-    monkeypatch.setattr(cluster, "has_room", lambda bundles, labels: False)
+    monkeypatch.setattr(room, "has_room", lambda bundles, labels: False)
     with pytest.raises(StageError, match="the cluster has lost nodes: 1 stages have no room on it"):
         wait_for_room(lambda: False, [{"CPU": 1.0}], None, notes.append, whose="stages")
 
@@ -44,9 +44,9 @@ def test_a_ray_of_our_own_without_room_is_ended(monkeypatch: pytest.MonkeyPatch)
         clock_s += 60
         return False
 
-    monkeypatch.setattr(cluster, "time", SimpleNamespace(monotonic=lambda: clock_s))
-    monkeypatch.setattr(cluster, "has_room", lambda bundles, labels: True)
-    monkeypatch.setattr(cluster, "end_own_ray", lambda: ended.append(clock_s) or True)
+    monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=lambda: clock_s))
+    monkeypatch.setattr(room, "has_room", lambda bundles, labels: True)
+    monkeypatch.setattr(room, "end_leading_processes", lambda: ended.append(clock_s) or True)
     with pytest.raises(StageError, match="nobody else uses it"):
         wait_for_room(look, [{"CPU": 1.0}], None, lambda line: None, whose="replicas")
     assert ended == [180.0]

@@ -1,36 +1,24 @@
-"""How stages find one another: over stores that stages 0 hold, and process groups of gloo.
-
-The stages of a replica meet over one store, to open their edges. The replicas of a stage meet over another store, which
-all replicas share.
-"""
+"""Opens the edges of a stage, each of the kind that `alray.runtime.channel.edge_kind` says, and the barrier."""
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import cast
 
-import psutil
 import torch
 import torch.distributed as dist
 
-from alray.config.sections.all_reduce import ALL_REDUCES
-from alray.data.worker_names import OWNER
 from alray.models.network import Network
-from alray.runtime.channel.all_reduce import AllReduce, make_all_reduce
 from alray.runtime.channel.edge import Barrier, Receiver, Sender
-from alray.runtime.channel.edge_kind import DeviceLocation, EdgeKind, edge_kind, host_kind, sum_kind
+from alray.runtime.channel.edge_kind import EdgeKind, DeviceLocation, edge_kind, host_kind
 from alray.runtime.channel.host_barrier import HostBarrier, Pipes
 from alray.runtime.channel.inbox import Inbox
 from alray.runtime.channel.nccl import HEADER_CAPACITY, NcclReceiver, NcclSender
 from alray.runtime.channel.point_to_point import GroupBarrier, PointToPointReceiver, PointToPointSender
 from alray.runtime.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender, SlotRing
 from alray.runtime.channel.slow_link import SlowLink
+from alray.runtime.rendezvous.groups import nccl_group
+from alray.runtime.rendezvous.store import MeetingPoint
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.ports import WAITING_COPIES, MessageSizes, Ports, Stream
 
@@ -39,179 +27,6 @@ _HOST = torch.device("cpu")
 _UP = 1
 _DOWN = 2
 _COPY = 3
-
-_BACKEND = ALL_REDUCES.section("backend")
-"""The all-reduce of gloo or NCCL, which sums over replicas whatever algorithm the spec chooses for gradients."""
-
-
-@dataclass(frozen=True)
-class MeetingPoint:
-    """The store where some stages meet.
-
-    Attributes:
-        place: `host:port` where it listens; where all of them are on one machine, its file, which only the user can
-            open. Other users of the machine could read and change what lies in a store that listens, on 127.0.0.1 too.
-        one_host: whether all of them are on one machine.
-    """
-
-    place: str
-    one_host: bool
-
-    @property
-    def host(self) -> str:
-        """The address at which a store listens."""
-        return self.place.rpartition(":")[0]
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """Where a stage meets the other stages of its replica, and the same stage of other replicas.
-
-    None where there are no others.
-
-    Attributes:
-        locations: where each stage of its replica computes.
-        replica_locations: where this stage of each replica computes.
-    """
-
-    stages: MeetingPoint | None
-    replicas: MeetingPoint | None
-    locations: tuple[DeviceLocation, ...] = ()
-    replica_locations: tuple[DeviceLocation, ...] = ()
-
-
-class HostedStore:
-    """A store that this process holds for others. It lives as long as this object."""
-
-    def __init__(self, host: str | None) -> None:
-        """
-        Args:
-            host: an address of this host; None where all who meet are on it.
-        """
-        self.store: dist.Store
-        if host is None:
-            self._folder = TemporaryDirectory(prefix="alray-", dir=os.environ.get(OWNER), ignore_cleanup_errors=True)
-            file = str(Path(self._folder.name, "store"))
-            self.store = dist.FileStore(file)
-            self.point = MeetingPoint(file, one_host=True)
-            return
-        listener = socket.create_server((host, 0))
-        port = listener.getsockname()[1]
-        # A store that opens a socket itself listens on every address of the host.
-        self.store = dist.TCPStore(
-            host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
-        )
-        self.point = MeetingPoint(f"{host}:{port}", one_host=False)
-
-
-def choose_interface(meeting: Meeting) -> None:
-    """Let NCCL connect over the loopback interface where all stages and replicas are on one host, and otherwise over
-    the interface that leads to the other hosts. NCCL reads this once in a process. What the user has set stays."""
-    points = [point for point in (meeting.stages, meeting.replicas) if point is not None]
-    elsewhere = next((point for point in points if not point.one_host), None)
-    interface = "lo" if elsewhere is None else _interface_of(_own_address(elsewhere.host))
-    os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
-
-
-def join(
-    point: MeetingPoint, assignment: Assignment, store: dist.Store | None, timeout_s: float
-) -> tuple[dist.ProcessGroup, dist.Store]:
-    """Meet the other stages of the replica. Returns the group that their edges run over, and the store.
-
-    Args:
-        store: on the stage that holds it, otherwise None.
-    """
-    store = enter(point, store, timeout_s)
-    dist.init_process_group(
-        "gloo",
-        store=store,
-        rank=assignment.stage,
-        world_size=assignment.plan.stages,
-        timeout=timedelta(seconds=timeout_s),
-    )
-    group = dist.group.WORLD
-    assert group is not None
-    return group, store
-
-
-def join_replicas(
-    point: MeetingPoint,
-    assignment: Assignment,
-    store: dist.Store | None,
-    locations: Sequence[DeviceLocation],
-    timeout_s: float,
-) -> tuple[dist.ProcessGroup, dist.Store]:
-    """Meet the same stage of the other replicas. Returns the group for gradients, and the store of all replicas.
-
-    Args:
-        locations: where this stage of each replica computes.
-    """
-    store = enter(point, store, timeout_s)
-    kind = sum_kind(seats, assignment.spec.replicas.all_reduce.kind)
-    return replica_group(store, assignment, timeout_s, kind=kind), store
-
-
-def replica_sums(
-    store: dist.Store, assignment: Assignment, locations: Sequence[DeviceLocation], timeout_s: float
-) -> AllReduce:
-    """Sums over the replicas of a stage, within its computations. Collective, as `replica_group`.
-
-    They have a separate process group, because another thread uses that of the gradients at the same time.
-    """
-    kind = sum_kind(seats, _BACKEND.kind)
-    group = replica_group(store, assignment, timeout_s, "norms", kind=kind)
-    return make_all_reduce(_BACKEND, group, timeout_s=timeout_s)
-
-
-def replica_group(
-    store: dist.Store,
-    assignment: Assignment,
-    timeout_s: float,
-    purpose: str = "gradients",
-    *,
-    kind: EdgeKind = EdgeKind.GLOO,
-) -> dist.ProcessGroup:
-    """One rank for each replica of a stage. Collective: each of them calls it, in a process or thread for each.
-
-    It is not the default group, which joins the stages of one replica.
-
-    Args:
-        purpose: names the group.
-    """
-    own = dist.PrefixStore(f"{purpose} of stage {assignment.stage}", store)
-    rank, size = assignment.replica, assignment.plan.replicas
-    if kind is EdgeKind.NCCL:
-        joined = _nccl_group(own, rank, size, timeout_s)
-        # NCCL connects with the first operation. That would otherwise be part of the first mini-batch.
-        make_all_reduce(_BACKEND, joined, timeout_s=timeout_s).sum(torch.zeros(1, device="cuda"))
-        return joined
-    group = dist.ProcessGroupGloo(own, rank, size, timedelta(seconds=timeout_s))
-    return cast(dist.ProcessGroup, group)  # it has all of a group's operations
-
-
-def _nccl_group(store: dist.Store, rank: int, size: int, timeout_s: float) -> dist.ProcessGroup:
-    from alray.core.compat import ProcessGroupNCCL
-
-    options = ProcessGroupNCCL.Options()
-    options._timeout = timedelta(seconds=timeout_s)
-    return cast(dist.ProcessGroup, ProcessGroupNCCL(store, rank, size, options))
-
-
-def enter(point: MeetingPoint, store: dist.Store | None, timeout_s: float) -> dist.Store:
-    """The store of this meeting, and gloo led over the interface on which the others are.
-
-    Args:
-        store: in the process that holds it, otherwise None.
-    """
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo" if point.one_host else _interface_of(_own_address(point.host))
-    timeout = timedelta(seconds=timeout_s)
-    if store is None and point.one_host:
-        store = dist.FileStore(point.place)
-    elif store is None:
-        port = int(point.place.rpartition(":")[2])
-        store = dist.TCPStore(point.host, port, is_master=False, timeout=timeout)
-    store.set_timeout(timeout)
-    return store
 
 
 def ports_of(
@@ -232,7 +47,7 @@ def ports_of(
     plan, stage = assignment.plan, assignment.stage
     sizes = MessageSizes(assignment, network)
     last = plan.stages - 1
-    ends = _Ends(assignment, device, group, store, locations, timeout_s)
+    ends = EdgeEnds(assignment, device, group, store, locations, timeout_s)
     barrier = _barrier(assignment, store, point, timeout_s)
     senders: dict[tuple[Stream, int], Sender] = {}
     inboxes: dict[tuple[Stream, int], Inbox] = {}
@@ -281,8 +96,8 @@ def _barrier(assignment: Assignment, store: dist.Store, point: MeetingPoint, tim
     return HostBarrier(pipes, leads=leads, timeout_s=timeout_s)
 
 
-class _Ends:
-    """Opens the ends of one stage's edges, each of the kind of that edge."""
+class EdgeEnds:
+    """Opens the ends of one stage's edges, each of its own kind."""
 
     def __init__(
         self,
@@ -349,7 +164,7 @@ class _Ends:
 
     def _pair(self, edge: str, tag: int, rank: int) -> dist.ProcessGroup:
         """The two stages of an edge, for NCCL."""
-        return _nccl_group(dist.PrefixStore(f"nccl {tag} {edge}", self._store), rank, 2, self._timeout_s)
+        return nccl_group(dist.PrefixStore(f"nccl {tag} {edge}", self._store), rank, 2, self._timeout_s)
 
     def _host_sender(
         self,
@@ -429,18 +244,3 @@ class _Ends:
             device=device,
             timeout_s=self._timeout_s,
         )
-
-
-def _own_address(peer: str) -> str:
-    """The address of this host on its route to a peer."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((peer, 9))  # no packet is sent: a datagram socket only picks its route
-        address: str = probe.getsockname()[0]
-    return address
-
-
-def _interface_of(address: str) -> str:
-    for name, entries in psutil.net_if_addrs().items():
-        if any(entry.address == address for entry in entries):
-            return name
-    return "lo"

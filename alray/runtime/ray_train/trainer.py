@@ -22,7 +22,7 @@ from alray.core.compat import TorchBackend, set_torch_distributed_env_vars
 from alray.core.errors import ChannelError, RunError
 from alray.runtime.graph.actor import StageActor, own_device, require_run_dir
 from alray.runtime.graph.processes import ActorLocation
-from alray.runtime.graph.rendezvous import HostedStore, Meeting, MeetingPoint, enter
+from alray.runtime.rendezvous.store import HostedStore, Meeting, MeetingPoint, enter
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.telemetry import StageStatus
 

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import ray
 
 from alray.data.worker_names import OWNER
 from alray.runtime.graph.processes import StageProcesses
-from alray.runtime.graph.stopped_workers import StoppedWorkers
+from alray.runtime.local_ray.stopped_workers import StoppedWorkers
 
 
 def sleeping(name: str, owner: str) -> subprocess.Popen[bytes]:
@@ -65,9 +66,9 @@ def test_a_stage_that_is_stopped_while_it_loads_is_not_waited_for(
         time.sleep(0.05)
         return (references, []) if stage.poll() is not None else ([], references)
 
-    monkeypatch.setattr("alray.runtime.graph.processes.ray.wait", wait)
-    monkeypatch.setattr("alray.runtime.graph.stopped_workers.StoppedWorkers.__init__.__defaults__", (0.4,))
-    StageProcesses(None, (), ("loaded",)).wait_until_loaded(notes.append)  # type: ignore[arg-type]
+    monkeypatch.setattr(ray, "wait", wait)
+    processes_of_stages = StageProcesses(None, (), ("loaded",))  # type: ignore[arg-type]
+    processes_of_stages.wait_until_loaded(StoppedWorkers(notes.append, after_s=0.4))
     assert stage.poll() is not None and len(notes) == 1
 
 

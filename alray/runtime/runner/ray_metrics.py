@@ -16,16 +16,16 @@ class RunMetrics:
     The driver sets them, because it hears all stages: so they come from the node on which the command runs.
     """
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, gauge: type[Gauge] = Gauge) -> None:
         self._run = {"run": run}
-        self._busy_share = Gauge(
+        self._busy_share = gauge(
             "alray_stage_busy_share", "Share of the step time in which the stage computes, in 0..1.", _OF_STAGE
         )
         self._utilisation = Utilisation()
-        self._queued = Gauge(
+        self._queued = gauge(
             "alray_stage_queued_messages", "Messages from the stage below that have arrived and wait.", _OF_STAGE
         )
-        self._speed = Gauge(
+        self._speed = gauge(
             "alray_samples_per_second", "Samples of a mini-batch, divided by the median step time.", ("run",)
         )
         self._stages: set[tuple[int, int]] = set()

@@ -7,24 +7,7 @@ from typing import Any
 import pytest
 
 from alray.core.run_folder.records import StageRecord
-from alray.runtime.graph.metrics import RunMetrics
-
-
-@pytest.fixture
-def gauges(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, ...], float]:
-    """The latest value of every gauge, by its name and tags."""
-    found: dict[tuple[str, ...], float] = {}
-
-    class Gauge:
-        def __init__(self, name: str, description: str, tag_keys: tuple[str, ...]) -> None:
-            self.name, self.keys = name, tag_keys
-
-        def set(self, value: float, tags: dict[str, str]) -> None:
-            assert tuple(tags) == self.keys
-            found[self.name, *tags.values()] = value
-
-    monkeypatch.setattr("alray.runtime.graph.metrics.Gauge", Gauge)
-    return found
+from alray.runtime.runner.ray_metrics import RunMetrics
 
 
 def staged(stage: int, **more: Any) -> StageRecord:
@@ -35,8 +18,18 @@ def staged(stage: int, **more: Any) -> StageRecord:
     return StageRecord(**{**place, **times, **waits, **rest, **more})
 
 
-def test_they_are_those_of_the_latest_records_and_nothing_after_the_end(gauges: dict[tuple[str, ...], float]) -> None:
-    metrics = RunMetrics("mine")
+def test_they_are_those_of_the_latest_records_and_nothing_after_the_end() -> None:
+    gauges: dict[tuple[str, ...], float] = {}  # the latest value of each, by its name and tags
+
+    class Gauge:
+        def __init__(self, name: str, description: str, tag_keys: tuple[str, ...]) -> None:
+            self.name, self.keys = name, tag_keys
+
+        def set(self, value: float, tags: dict[str, str]) -> None:
+            assert tuple(tags) == self.keys
+            gauges[self.name, *tags.values()] = value
+
+    metrics = RunMetrics("mine", Gauge)  # type: ignore[arg-type]
     metrics.take(staged(0, warm_up=True))
     assert gauges == {}
     metrics.take(staged(0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alray.runtime.runner.engines import rounded_speeds
+from alray.runtime.planner.stage_devices import rounded_speeds
 
 
 @pytest.mark.parametrize(

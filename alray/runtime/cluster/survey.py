@@ -19,9 +19,8 @@ import ray
 from ray.exceptions import RayError
 
 from alray.core.compat import is_token_auth_enabled
-from alray.runtime.graph.cluster import ClusterNode, reason_of
-from alray.runtime.graph.links import on_node
-from alray.runtime.graph.own_ray import rays_folder
+from alray.runtime.cluster.nodes import ClusterNode, on_node, reason_of
+from alray.runtime.local_ray.private import rays_folder
 
 _SURVEY_S = 60.0
 _CLOCK_READINGS = 5
