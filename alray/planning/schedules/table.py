@@ -33,7 +33,7 @@ GROUP = "alray.schedules"
 """The group of entry points; each is a `Schedule`."""
 
 
-class Table(dict[str, Schedule]):
+class ScheduleTable(dict[str, Schedule]):
     """Schedules by name. The schedule of a file is no entry, and is found by the text that stands for the file."""
 
     def __missing__(self, name: str) -> Schedule:
@@ -51,7 +51,7 @@ def _order(schedule: Schedule) -> tuple[bool, bool, str]:
     return not schedule.local_losses, not schedule.default_on, schedule.name
 
 
-SCHEDULES = Table(table(*sorted((module_of("schedules", name).SCHEDULE for name in names_of("schedules")), key=_order)))
+SCHEDULES = ScheduleTable(table(*sorted((module_of("schedules", name).SCHEDULE for name in names_of("schedules")), key=_order)))
 """Every schedule by its name, and those of files by their text."""
 
 

@@ -18,7 +18,8 @@ from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core.errors import MessageError, NodesLost, PlanError
 from alray.data.batches import EvaluationBatches, TrainBatches
-from alray.data.dataset import Dataset, check_pictures
+from alray.data.dataset import Dataset
+from alray.data.opening import check_pictures
 from alray.models.network import Network
 from alray.planning.prediction.all_reduce import LinkCost, averaged_over
 from alray.planning.prediction.costs import Costs, Link
@@ -435,7 +436,7 @@ def _require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
         return
     data, batch_size = workload.data, spec.data.batch_size
     shares = first_shares(spec.replicas.count, batch_size, spec.replicas.shares)
-    rest = data.num_train % batch_size if data.last_batch == "keep" else 0
+    rest = len(data.train) % batch_size if spec.data.last_batch == "keep" else 0
     if min(shares) // spec.micro_batches == 1:
         which, key, hint = (
             "a mini-batch" if batch_size == 1 else "a part of a mini-batch",
