@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from alray.planning.prediction.plan import Plan
     from alray.report.trackers.tracker import Tracker
     from alray.runtime.planner.planning import Planner
-    from alray.runtime.runner.driver import Interrupts, Observer
+    from alray.runtime.runner.driver import StopRequests, Observer
     from alray.runtime.runner.resume import Resumed
     from alray.runtime.stage.workload import Workload
 
@@ -48,7 +48,7 @@ def plan_spec(
 
 
 def run_spec(
-    source: SpecSource, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
+    source: SpecSource, overrides: list[str], options: Options, observer: Observer, interrupts: StopRequests
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
     code = options.code.root if options.code is not None else None
@@ -73,7 +73,7 @@ def resume_run(
     overrides: list[str],
     options: Options,
     observer: Observer,
-    interrupts: Interrupts,
+    interrupts: StopRequests,
     *,
     allow_change: bool,
 ) -> Finished:
@@ -108,7 +108,7 @@ def _run(
     engine: Engine,
     options: Options,
     observer: Observer,
-    interrupts: Interrupts,
+    interrupts: StopRequests,
 ) -> Finished:
     from alray.report.make import conclude
     from alray.runtime.device.devices import environment

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from alray.core.randomness.seeds import derive_seed
 from alray.data.batches import TrainBatches
-from alray.data.dataset import open_data
+from alray.data.opening import open_data
 from alray.parts.sources.digits.keys import Digits
 
 # --- The values of specs/quickstart.yaml ---

@@ -11,7 +11,7 @@ from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.core.errors import DataError, Problem, SpecError
 from alray.data.batches import EvaluationBatches, TrainBatches
-from alray.data.dataset import open_data
+from alray.data.opening import open_data
 
 from .config.bad_specs import BAD_SPECS, BadSpec
 from .data.bad_data import BAD_DATA, BadData

@@ -23,7 +23,7 @@ from alray.cli.main import execute
 from alray.cli.terminal import INTERRUPTED
 from alray.core.errors import SpecError
 from alray.data.batches import TrainBatches
-from alray.data.dataset import open_data
+from alray.data.opening import open_data
 from alray.inference.generation import Generated
 from alray.models.imported.sources import made
 from alray.parts.sources.synthetic.keys import Synthetic

@@ -238,7 +238,7 @@ def _plan(loaded: LoadedSpec, streams: Terminal, allow_code: bool, read: set[str
             read.add(section)
         if spec.run.compile:
             require_compiler()
-        return workload.data.num_train
+        return len(workload.data.train)
 
 
 def _described(result: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from alray.core.errors import DataError, DataMissing
-from alray.data.class_labels import plain
+from alray.data.columns import plain
 from alray.data.picture import BY_DEFAULT, Picture, PictureFiles, Reading, read_image
 from alray.data.source import Normalisation, Source, SplitName, TextSet, TextSource
 from alray.data.text_file import equal_line_ends

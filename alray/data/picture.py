@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from alray.config.sections.data import PictureSection
 from alray.core.errors import DataError, Problem
+from alray.models.task import Label
 
 
 def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
@@ -111,9 +112,14 @@ def read_image(
 
 
 class PictureFiles(ABC):
-    """A set of pictures that are decoded when they are read."""
+    """A set of pictures that are decoded when they are read.
+
+    Attributes:
+        labels: class numbers, or [N, labels] floating point.
+    """
 
     reading: Reading
+    labels: tuple[int, ...] | Tensor
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -121,6 +127,38 @@ class PictureFiles(ABC):
     @abstractmethod
     def encoded(self, index: int) -> tuple[Path, bytes | None]:
         """A picture's path and, where it is not on a disk, its content, as for `read_image`."""
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        """The folder and the name of each file; empty where pictures do not lie on a disk."""
+        return []
+
+
+@dataclass(frozen=True)
+class PictureSet(PictureFiles):
+    """Pictures that are decoded when they are read. An entry is uint8 [3, *size] and a label.
+
+    Attributes:
+        size: height and width, pixels.
+    """
+
+    paths: tuple[Path, ...]
+    labels: tuple[int, ...] | Tensor
+    size: tuple[int, int]
+    reading: Reading = BY_DEFAULT
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Label]:
+        return read_image(self.paths[index], (3, *self.size), reading=self.reading), self.labels[index]
+
+    def encoded(self, index: int) -> tuple[Path, None]:
+        return self.paths[index], None
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        return [(path.parent.name, path.name) for path in self.paths]
 
 
 def told_of(pictures: PictureFiles) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
@@ -181,6 +181,11 @@ class TextSet:
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def at(self, indices: Iterable[int]) -> TextSet:
+        """The documents with these indices, in this order."""
+        chosen = list(indices)
+        return TextSet([self.texts[index] for index in chosen], [self.labels[index] for index in chosen])
 
 
 class TextSource(ABC):

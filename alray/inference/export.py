@@ -19,7 +19,7 @@ from torch.export import Dim, ExportedProgram
 from alray.config.user_code import FAULTS_OF_USER_CODE
 from alray.core.errors import RequestError
 from alray.core.storage import disk
-from alray.data.numeric_labels import fits_float32
+from alray.data.standardisation import fits_float32
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import HEADER, RouteHeader, TargetForm, header_of
 from alray.inference.whole_model import TrainedReadout, WholeModel, whole_model

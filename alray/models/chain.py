@@ -107,7 +107,7 @@ def chain_of(
     """
     if model.source is None:
         return _Blocks(model, load, trained=trained)
-    return _Parts(
+    return _ImportedParts(
         model,
         load,
         seed=seed,
@@ -182,7 +182,7 @@ class _Blocks(Chain):
         return result
 
 
-class _Parts(Chain):
+class _ImportedParts(Chain):
     """The whole model is made once in this process, with weights drawn from (seed, "model")."""
 
     def __init__(

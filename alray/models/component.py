@@ -28,7 +28,7 @@ __all__ = [
     "LocalComponent",
     "Passage",
     "ProfiledPart",
-    "Span",
+    "SampleSpan",
     "Tensors",
 ]
 
@@ -150,7 +150,7 @@ class Passage(nn.Module, ABC):
 
 
 @dataclass(frozen=True)
-class Span:
+class SampleSpan:
     """Which samples of a mini-batch a component gets."""
 
     first: int  # the position of the first one
@@ -289,7 +289,7 @@ class LocalComponent(Component):
         self._encoded: Tensors | None = None
         self._losses: Tensors | None = None
         self._step, self._device = 0, torch.device("cpu")  # of the mini-batch under way
-        self._samples, self._span = 0, Span(0, 0)
+        self._samples, self._span = 0, SampleSpan(0, 0)
 
     @abstractmethod
     def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
@@ -335,7 +335,7 @@ class LocalComponent(Component):
         """A generator of the CPU for the mini-batch under way, from (seed, purpose, step): the same on all replicas."""
         return torch.Generator().manual_seed(derive_seed(self.f.seed, *purpose, self._step))
 
-    def encoder_step(self, incoming: Tensors, step: int, span: Span | None = None) -> Tensors:
+    def encoder_step(self, incoming: Tensors, step: int, span: SampleSpan | None = None) -> Tensors:
         """F: `s` for the next component, with what goes along with it.
 
         Args:
@@ -345,7 +345,7 @@ class LocalComponent(Component):
         self._step = step
         self._device = incoming["s"].device
         self._samples = len(incoming["s"])
-        self._span = span or Span(0, self._samples)
+        self._span = span or SampleSpan(0, self._samples)
         self._encoded = self.f.run(self.prepared(incoming), step)
         outgoing = self.passed_up(incoming, stopped(self._encoded))
         if self.contract is not None:

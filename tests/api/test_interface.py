@@ -27,6 +27,7 @@ def test_the_stub_has_the_types_of_every_name() -> None:
 
 def test_every_name_is_there_and_says_what_it_does() -> None:
     assert set(alray.__all__) <= set(dir(alray))
+    assert {"Block", "LocalComponent", "Method", "Source", "Task", "Tracker"} <= set(alray.__all__)
     assert all(getattr(alray, name).__doc__ for name in alray.__all__ if name != "__version__")
 
 

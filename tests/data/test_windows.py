@@ -9,7 +9,8 @@ import torch
 
 from alray.core.errors import DataError, DataMissing
 from alray.data.batches import TrainBatches
-from alray.data.dataset import Dataset, open_data
+from alray.data.dataset import Dataset
+from alray.data.opening import open_data
 from alray.data.tokens import Bytes, Characters, make_tokens
 from alray.parts.sources.text.keys import TokenText
 from alray.parts.tasks.next_token.keys import NextToken
@@ -34,10 +35,9 @@ def opened(seed: int = 0, **keys: object) -> Dataset:
 
 
 def stream(data: Dataset, split: str) -> str:
-    assert data.tokens is not None
     chosen = data.splits[split]
     assert chosen is not None
-    return data.tokens.text(chosen._stream.tolist())
+    return data.inputs.tokens.text(chosen._stream.tolist())
 
 
 def test_documents_are_divided_as_wholes(folder) -> None:
@@ -128,3 +128,5 @@ def test_what_is_missing_or_too_small_is_said(tmp_path, folder) -> None:
             task=NextToken(kind="next_token"),
         )
     assert error.value.problems[0].key == "data.context"
+    with pytest.raises(DataError, match="leave 0 of 16 training samples"):
+        opened(folder=folder, train_fraction=0.01)

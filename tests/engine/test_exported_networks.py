@@ -193,7 +193,7 @@ def require_its_class(network: TrainedNetwork, workshop: Workshop, model: nn.Mod
     """The state dict in the model's class: alone it is the deepest route, or it is not and the export says so."""
     file = workshop.folder / "route.pt"
     exported = export_route(network, None, "state_dict", file)
-    plain = PlainModel(model, file, by_position=network.workload.data.tokens is not None)
+    plain = PlainModel(model, file, by_position=network.workload.data.sample_shape.tokens is not None)
     samples, _ = samples_of(network)
     with torch.no_grad():
         scores, route = model(samples.clone()), network.route(network.depths[-1])(samples.clone())

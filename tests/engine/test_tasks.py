@@ -259,7 +259,7 @@ def test_metrics_and_predictions_are_in_the_units_of_the_targets(table) -> None:
 def test_targets_may_stay_as_they_are(table) -> None:
     run = table.run("task={kind: regression, standardise: false}", "run.epochs=1")
     data = TrainedNetwork(table.folder / "run", allow_code=False).workload.data
-    assert data.target_normalisation is None and run.error is None
+    assert data.train.target_normalisation is None and run.error is None
 
 
 # --- What is refused ---

@@ -8,7 +8,7 @@ from math import ceil
 import numpy as np
 
 from alray.planning.prediction.partition import Matrix, interval_sums
-from alray.planning.prediction.peaks import Moment, local_moments, pipeline_moments, price, run_peaks, turn_moments
+from alray.planning.prediction.peaks import MemoryMoment, local_moments, pipeline_moments, price, run_peaks, turn_moments
 from alray.planning.prediction.plan import Memory
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.room import most_in_use
@@ -70,7 +70,7 @@ def memory_matrix(setting: StepSetting, stage: int) -> Matrix:
     return total
 
 
-def _moments(setting: StepSetting, stage: int) -> tuple[Moment, ...]:
+def _moments(setting: StepSetting, stage: int) -> tuple[MemoryMoment, ...]:
     if SCHEDULES[setting.schedule].local_losses:
         # On one stage virtual stages are run as one.
         return local_moments(

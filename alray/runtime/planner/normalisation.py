@@ -37,7 +37,7 @@ def require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
         return
     data, batch_size = workload.data, spec.data.batch_size
     shares = first_shares(spec.replicas.count, batch_size, spec.replicas.shares)
-    rest = data.num_train % batch_size if data.last_batch == "keep" else 0
+    rest = len(data.train) % batch_size if spec.data.last_batch == "keep" else 0
     if min(shares) // spec.micro_batches == 1:
         which, key, hint = (
             "a mini-batch" if batch_size == 1 else "a part of a mini-batch",

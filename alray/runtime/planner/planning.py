@@ -18,7 +18,8 @@ from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core.errors import MessageError, NodesLost, PlanError
 from alray.data.batches import EvaluationBatches, TrainBatches
-from alray.data.dataset import Dataset, check_pictures
+from alray.data.dataset import Dataset
+from alray.data.opening import check_pictures
 from alray.models.network import Network
 from alray.planning.prediction.all_reduce import LinkCost, averaged_over
 from alray.planning.prediction.costs import Costs, Link

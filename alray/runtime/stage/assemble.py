@@ -39,7 +39,7 @@ from alray.runtime.stage.replica_state import load_replica_state
 from alray.runtime.stage.replication import Alone, Replication
 from alray.runtime.stage.stage import Stage
 from alray.runtime.stage.telemetry import Telemetry
-from alray.runtime.stage.work.backpropagation import WHOLE, Backpropagation, MicroBatching
+from alray.runtime.stage.work.backpropagation import WHOLE, BackpropagationWork, MicroBatching
 from alray.runtime.stage.work.local_losses import LocalLosses
 from alray.runtime.stage.workload import network_of, open_training_data
 
@@ -273,7 +273,7 @@ def work_of(
     runs: Sequence[int] = (),
     averages_early: bool = True,
     cut: MicroBatching = WHOLE,
-) -> LocalLosses | Backpropagation:
+) -> LocalLosses | BackpropagationWork:
     """What computes with these components.
 
     Args:
@@ -283,7 +283,7 @@ def work_of(
     local = [component for component in components if isinstance(component, LocalComponent)]
     if len(local) == len(components):
         return LocalLosses(local, replication, runs=runs, averages_early=averages_early)
-    return Backpropagation(chain_of(components), replication, runs=runs, averages_early=averages_early, cut=cut)
+    return BackpropagationWork(chain_of(components), replication, runs=runs, averages_early=averages_early, cut=cut)
 
 
 def chain_of(components: Sequence[Component]) -> list[BackpropagationComponent]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from alray.planning.prediction.costs import ComponentCosts, Costs
-from alray.planning.prediction.peaks import Moment, local_moments, pipeline_moments, price, run_peaks, turn_moments
+from alray.planning.prediction.peaks import MemoryMoment, local_moments, pipeline_moments, price, run_peaks, turn_moments
 from alray.planning.schedules.table import SCHEDULES
 
 SIZE = 6
@@ -45,7 +45,7 @@ def runs() -> list[range]:
     return [range(first, end) for first in range(SIZE) for end in range(first + 1, SIZE + 1)]
 
 
-def most(moments: tuple[Moment, ...], costs: Costs, parts: int, *own: range) -> float:
+def most(moments: tuple[MemoryMoment, ...], costs: Costs, parts: int, *own: range) -> float:
     peaks = run_peaks(costs, parts)
     return max(float(price(moment, [peaks.at(one) for one in own]).total) for moment in moments)
 

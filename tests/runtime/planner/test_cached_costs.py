@@ -73,7 +73,7 @@ def test_encoders_are_inspected_once(
     precise = opened("run.precision=float64").workload.network.encoders
     again = opened("seed=6", "optimizer.lr=0.5").workload
     assert again.network.encoders[1:] == first.encoders[1:]
-    assert again.network.encoders[0].input.words == again.data.words
+    assert again.network.encoders[0].input.words == again.data.sample_shape.words
     for one, other in zip(first.encoders, again.network.encoders, strict=True):
         assert [one.input.dtype, one.output.dtype] == [other.input.dtype, other.output.dtype]
         assert one.gives == other.gives and one.takes_along == other.takes_along

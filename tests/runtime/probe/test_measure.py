@@ -28,7 +28,7 @@ from alray.runtime.probe.measure import Surroundings, probe_costs
 from alray.runtime.probe.micro_batch import HalvedBackward, time_micro_batches
 from alray.runtime.probe.neighbours import Neighbours, divide
 from alray.runtime.probe.other_programs import OtherPrograms
-from alray.runtime.probe.timing import MOST_REPEATS, WARM_UPS, Timed, TimedAction, Timing, time_actions
+from alray.runtime.probe.timing import MOST_REPEATS, WARM_UPS, ComponentTimings, ProbedAction, Timing, time_actions
 
 CPU = torch.device("cpu")
 BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept")
@@ -65,7 +65,7 @@ def rounds_of(monkeypatch: pytest.MonkeyPatch, seconds: Iterator[float]) -> int:
 
     monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 1e9)
     monkeypatch.setattr("alray.runtime.probe.timing.time.perf_counter", lambda: clock[0])
-    time_actions([TimedAction(0, "forward_s", part)], Timing())
+    time_actions([ProbedAction(0, "forward_s", part)], Timing())
     return rounds[0]
 
 
@@ -108,7 +108,7 @@ def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch)
     whole = {"forward_s": 0.8, "label_s": 0.4, "backward_s": 0.8, "update_s": 0.1, "infer_s": 0.1}
     part = MicroBatchTimes(0.5, 0.75, 0.25, 0.75)
     monkeypatch.setattr(
-        "alray.runtime.probe.measure.time_actions", lambda *_: dict.fromkeys((0, 1), Timed(whole, 1.0, 1.0))
+        "alray.runtime.probe.measure.time_actions", lambda *_: dict.fromkeys((0, 1), ComponentTimings(whole, 1.0, 1.0))
     )
     monkeypatch.setattr(
         "alray.runtime.probe.measure.time_micro_batches", lambda *_, **named: dict.fromkeys((0, 1), part)

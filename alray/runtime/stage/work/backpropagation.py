@@ -32,7 +32,7 @@ Buffers = list[tuple[torch.Tensor, torch.Tensor]]
 """Buffers with values that they had."""
 
 
-class Chain(Work):
+class ChainWork(Work):
     """Components on one device that are trained by the gradient of one loss."""
 
     def __init__(
@@ -104,7 +104,7 @@ WHOLE = MicroBatching()
 """They are not cut."""
 
 
-class Backpropagation(Chain):
+class BackpropagationWork(ChainWork):
     """Forward, backward, and a backward in two parts, of one micro-batch in one virtual stage."""
 
     def __init__(

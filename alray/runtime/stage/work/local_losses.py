@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from alray.models.component import ComparingComponent, LocalComponent, Span
+from alray.models.component import ComparingComponent, LocalComponent, SampleSpan
 from alray.models.encoder import Tensors
 from alray.runtime.channel.edge import Waiting
 from alray.runtime.stage.clock import Clock
@@ -31,7 +31,7 @@ class LocalLosses(Work):
 
     def forward(self, batch: MicroBatch) -> None:
         tensors = batch.incoming
-        span = Span(self.replication.first_sample(batch.samples), batch.samples)
+        span = SampleSpan(self.replication.first_sample(batch.samples), batch.samples)
         for component in self._local[batch.own]:
             tensors = component.encoder_step(tensors, batch.step, span)
         batch.outgoing.update(tensors)
