@@ -17,7 +17,7 @@ SPEC = {
 folder = alray.run(SPEC, inline=True).folder  # a new one in runs/
 
 run = alray.load_run(folder)  # in another program, on another day
-for accuracy in run.evaluate().accuracies:
+for accuracy in run.evaluate().scores:
     print(f"depth {accuracy.depth}: test accuracy {accuracy.test:.4f}")
 print(f"weights for `alray predict`: {run.export('safetensors').file}")
 

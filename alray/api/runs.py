@@ -366,8 +366,8 @@ class Run:
         if found is None:
             return f"<alray run {self.folder}: not ended>"
         parts = [found.status, counted(found.steps, "mini-batch")]
-        if found.measured.test is not None:
-            parts.append(f"test {found.measures.title} {score(found.measured.test)}")
+        if found.scores.test is not None:
+            parts.append(f"test {found.measures.title} {score(found.scores.test)}")
         return f"<alray run {self.folder}: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str | None:

@@ -60,7 +60,7 @@ def evaluate(
                     "step": weights.step,
                     "weights": weights.as_json(),
                     "metric": found.metric.name,
-                    "accuracy_per_depth" if found.metric == ACCURACY else "scores_per_depth": per_depth,
+                    f"{found.metric.name}_per_depth": per_depth,
                     "routes": routes,
                 }
             )

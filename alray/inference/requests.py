@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from alray.core.errors import RequestError
-from alray.core.metric import ACCURACY, Metric
+from alray.core.metric import Metric
 from alray.core.run_folder.records import DepthScores
 from alray.core.storage.location import Location, require_no_links
 from alray.inference.data_locations import OPTION
@@ -28,11 +28,6 @@ class Evaluated:
     metric: Metric
     scores: list[DepthScores]
     costs: list[RouteCost]
-
-    @property
-    def accuracies(self) -> list[DepthScores]:
-        """The accuracies of a classification; none of another task."""
-        return self.scores if self.metric == ACCURACY else []
 
 
 def evaluate_run(

@@ -162,8 +162,7 @@ class ComparedRun:
             "best": None if self.figures.best is None else self.figures.best.model_dump(include=_BEST),
             "best_kept": self.keeps_best,
             "metric": self.figures.metric,
-            "accuracy": self.figures.accuracy and self.figures.accuracy.model_dump(mode="json"),
-            "scores": self.figures.scores and self.figures.scores.model_dump(mode="json"),
+            self.figures.metric: self.figures.scores.model_dump(mode="json"),
             "duration_s": self.duration_s,
         }
 

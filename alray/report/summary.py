@@ -84,10 +84,8 @@ class Figures:
     predicted_bubble: float | None
     doubts: list[str]
     metric: str
-    accuracy: Scores | None
-    scores: Scores | None
+    scores: Scores
     best: Best | None
-    accuracy_per_depth: list[DepthScores]
     scores_per_depth: list[DepthScores]
     peak_memory_bytes: list[int | None]
     predicted_memory_bytes: list[int]
@@ -101,11 +99,6 @@ class Figures:
     def measures(self) -> Metric:
         """The task's metric."""
         return METRICS[self.metric]
-
-    @property
-    def measured(self) -> Scores:
-        """The metric of the final weights, whatever the task."""
-        return self.scores or self.accuracy or Scores()
 
 
 def summarise(records: Sequence[Record], plan: Plan, metric: Metric = ACCURACY, **facts: Unpack[Facts]) -> Summary:
@@ -185,9 +178,6 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
     batch_size = samples / steps if steps else 0.0  # the mean: the last mini-batch of an epoch may be smaller
     evaluations = [record for record in effective_records if isinstance(record, EvaluationRecord)]
     final = evaluations[-1] if evaluations and evaluations[-1].step == steps else None
-    metric = evaluations[-1].metric if evaluations else task_metric.name
-    of_classes = metric == ACCURACY.name
-    scores, per_depth = _scores(final), list(final.per_depth) if final else []
     return Figures(
         method=plan.method,
         schedule=plan.schedule_name,
@@ -205,12 +195,10 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
         bubble=_bubble(timed, measured),
         predicted_bubble=measured.predicted_bubble,
         doubts=doubts_of(timed, measured.stages),
-        metric=metric,
-        accuracy=scores if of_classes else None,
-        scores=None if of_classes else scores,
+        metric=evaluations[-1].metric if evaluations else task_metric.name,
+        scores=_scores(final),
         best=reduce(Standing.after, evaluations, Standing()).best,
-        accuracy_per_depth=per_depth if of_classes else [],
-        scores_per_depth=[] if of_classes else per_depth,
+        scores_per_depth=list(final.per_depth) if final else [],
         peak_memory_bytes=_peaks(split_attempts(records), plan),
         predicted_memory_bytes=[stage.memory.total_bytes for stage in plan.stage_plans],
         bytes_sent=_bytes_sent(last),

@@ -34,8 +34,8 @@ def _score(record: TrialRecord, split: str) -> float | None:
     summary = record.summary
     if summary is None:
         return None
-    best: float | None = getattr(summary.best or summary.measured, split)
-    at_the_end: float | None = getattr(summary.measured, split)
+    best: float | None = getattr(summary.best or summary.scores, split)
+    at_the_end: float | None = getattr(summary.scores, split)
     return at_the_end if best is None else best
 
 

@@ -44,8 +44,8 @@ def test_what_a_run_gives(ended: alray.Run) -> None:
     assert ended.plan.partition == (1, 2)
     assert repr(ended) == f"<alray run {ended.folder}: finished, 18 mini-batches, test accuracy 0.3500>"
     assert alray.load_run(str(ended.folder)).summary == ended.summary
-    assert [entry.depth for entry in ended.evaluate().accuracies] == [1, 2, 3]
-    assert ended.evaluate(depth=3).accuracies[0].test == ended.summary.accuracy.test
+    assert [entry.depth for entry in ended.evaluate().scores] == [1, 2, 3]
+    assert ended.evaluate(depth=3).scores[0].test == ended.summary.accuracy.test
 
 
 def test_records_are_rows(ended: alray.Run) -> None:

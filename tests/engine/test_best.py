@@ -48,12 +48,12 @@ def test_the_best_weights_are_kept_and_can_be_used(unbroken: Path) -> None:
     assert kept(unbroken) == [best.step, 35]
     found = evaluate_run(unbroken, depth=None, allow_code=False, requested=RequestedWeights(best=True))
     assert (found.weights.step, found.weights.which) == (best.step, "best")
-    assert (found.accuracies[-1].validation, found.accuracies[-1].test) == (best.validation, best.test)
+    assert (found.scores[-1].validation, found.scores[-1].test) == (best.validation, best.test)
     last = evaluate_run(unbroken, depth=None, allow_code=False)
     assert (last.weights.step, last.weights.which) == (35, "last")
-    assert last.accuracies[-1].validation == records[-1].validation < best.validation
+    assert last.scores[-1].validation == records[-1].validation < best.validation
     at_step = evaluate_run(unbroken, depth=None, allow_code=False, requested=RequestedWeights(step=best.step))
-    assert at_step.accuracies == found.accuracies
+    assert at_step.scores == found.scores
     with pytest.raises(RequestError, match=rf"no checkpoint after 20 mini-batches; there are .* {best.step}, 35"):
         evaluate_run(unbroken, depth=None, allow_code=False, requested=RequestedWeights(step=20))
 

@@ -68,7 +68,7 @@ def test_what_a_run_leaves_behind(workshop) -> None:
             3: ["cross_entropy"],
         }
     assert [entry.depth for entry in finished.summary.accuracy_per_depth] == [4]
-    accuracies = evaluate_run(folder, depth=None, allow_code=True).accuracies
+    accuracies = evaluate_run(folder, depth=None, allow_code=True).scores
     assert [(entry.depth, entry.test) for entry in accuracies] == [(4, finished.summary.accuracy.test)]
     with pytest.raises(RequestError, match="there is no route of depth 2"):
         evaluate_run(folder, depth=2, allow_code=True)

@@ -73,7 +73,7 @@ def test_what_a_run_leaves_behind(own: Workshop) -> None:
     (own.folder / "one_hot.py").unlink()
     with pytest.raises(RequestError, match=r"one_hot.py \(changed or missing in "):
         evaluate_run(folder, depth=None, allow_code=False)
-    accuracies = evaluate_run(folder, depth=None, allow_code=True).accuracies
+    accuracies = evaluate_run(folder, depth=None, allow_code=True).scores
     assert [(entry.depth, entry.test) for entry in accuracies] == [
         (entry.depth, entry.test) for entry in finished.summary.accuracy_per_depth
     ]

@@ -152,7 +152,7 @@ def test_the_bits_of_the_same_classes_next_to_the_spec(own: Workshop, there: Pat
     watching = Watching()
     same(own.resume("run.epochs=3", "pipeline.partition=[1,1,2]", name="resumed", watching=watching), one)
     assert not [note for note in watching.notes if "my-package" in note]
-    tested = evaluate_run(own.folder / "two", depth=None, allow_code=False).accuracies
+    tested = evaluate_run(own.folder / "two", depth=None, allow_code=False).scores
     assert [entry.test for entry in tested] == [entry.test for entry in two.summary.accuracy_per_depth]
 
 
@@ -296,4 +296,4 @@ def test_a_run_folder_from_elsewhere_runs_what_is_installed_here(own: Workshop, 
     shutil.copytree(own.folder / "run", strangers)
     other(strangers, "evil", "1.0", "[alray.methods]\none_hot = evil:Evil\n")
     (strangers / "evil.py").write_text("raise SystemExit", encoding="utf-8")
-    assert evaluate_run(strangers, depth=1, allow_code=False).accuracies
+    assert evaluate_run(strangers, depth=1, allow_code=False).scores

@@ -222,7 +222,7 @@ def test_draws_and_accuracies(pipeline, processes) -> None:
         run = pipeline.run(*overrides, *schedule(name, 2), inline=False, name=name)
         assert distance(run, reference) <= 1e-6
         evaluated = evaluate_run(Path(run.summary.run_dir), depth=None, allow_code=False)
-        step, (accuracy,) = evaluated.weights.step, evaluated.accuracies
+        step, (accuracy,) = evaluated.weights.step, evaluated.scores
         assert step == 20
         assert (accuracy.validation, accuracy.test) == (run.summary.accuracy.validation, run.summary.accuracy.test)
         assert 0.2 < run.summary.accuracy.validation < 1.0, "an accuracy that says something"

@@ -282,7 +282,7 @@ def test_cuts_between_two_means_change_nothing_and_show_the_mean(replicated) -> 
     shown = evaluate_run(
         Path(run.summary.run_dir), depth=None, allow_code=False, splits=("train", "validation", "test")
     )
-    assert shown.accuracies == run.summary.accuracy_per_depth
+    assert shown.scores == run.summary.accuracy_per_depth
 
 
 @pytest.mark.full

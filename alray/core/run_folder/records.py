@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from math import fsum
 from statistics import median
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -24,9 +24,11 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
     WithJsonSchema,
+    model_serializer,
     model_validator,
 )
 
@@ -491,19 +493,17 @@ class Summary(_Documented):
     computed. A sound run has none."""
     metric: MetricName = ACCURACY.name
     """The name of the task's metric, which evaluations measure: `accuracy` in classification."""
-    accuracy: Scores | None
+    scores: Scores = Scores()
     """`train`, `validation` and `test` accuracy of the final weights, with the deepest route; training samples without
-    augmentation. It is null for another task than classification, whose metric is in `scores`."""
-    scores: Scores | None = None
-    """The same of `metric`, for another task than classification."""
+    augmentation. In another task than classification it is the value of `metric`, and the key is its name, such as
+    `perplexity`."""
     best: Best | None
     """`step`, `validation` and `test` of the evaluation with the highest validation accuracy, or the best `metric`; the
     earliest if several are equal. `checkpoint`: the folder of these weights; null if they were not kept
     (`run.checkpoint: null`)."""
-    accuracy_per_depth: list[DepthScores]
-    """For each route: `depth` (1 is the first component alone), `train`, `validation`, `test`."""
     scores_per_depth: list[DepthScores] = Field(default_factory=list)
-    """The same of `metric`, for another task than classification."""
+    """For each route: `depth` (1 is the first component alone), `train`, `validation`, `test`. In another task the key
+    begins with the name of `metric`, such as `perplexity_per_depth`."""
     weights_sha256: str | None
     """Hash of the final weights; explained below."""
     parameters: int
@@ -540,15 +540,38 @@ class Summary(_Documented):
         """The task's metric."""
         return METRICS[self.metric]
 
-    @property
-    def measured(self) -> Scores:
-        """The metric of the final weights, whatever the task."""
-        return self.scores or self.accuracy or Scores()
+    @model_validator(mode="before")
+    @classmethod
+    def _take_from_the_metric(cls, values: Any) -> Any:
+        """Take the fields from their keys in the file. Files of other tasks that were written before alray 0.3 have
+        `scores`, and an empty `accuracy`."""
+        if not isinstance(values, dict):
+            return values
+        found = dict(values)
+        keys = (found.get("metric", ACCURACY.name), "scores", ACCURACY.name)
+        for ending in ("", "_per_depth"):
+            written = [found.pop(f"{key}{ending}", None) for key in keys]
+            for value in written:
+                if value not in (None, []):
+                    found.setdefault(f"scores{ending}", value)
+        return found
+
+    @model_serializer(mode="wrap")
+    def _name_by_the_metric(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        keys = {field: key for key, field in self._fields_by_key.items()}
+        return {keys.get(name, name): value for name, value in write(self).items()}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The fields by their keys in the file too, such as `summary.accuracy`."""
+            field = self._fields_by_key.get(name) if "metric" in self.__dict__ else None
+            return super().__getattr__(name) if field is None else getattr(self, field)
 
     @property
-    def measured_per_depth(self) -> list[DepthScores]:
-        """The metric of each route, whatever the task."""
-        return self.accuracy_per_depth if self.scores is None else self.scores_per_depth
+    def _fields_by_key(self) -> dict[str, str]:
+        """The fields whose key in the file has the metric's name."""
+        return {f"{self.metric}{ending}": f"scores{ending}" for ending in ("", "_per_depth")}
 
 
 class Thinning:
