@@ -17,6 +17,7 @@ from alray.core.errors import CheckpointError, DataError, RequestError
 from alray.data.split import as_float
 from alray.inference.prediction import document
 from alray.inference.route_header import HEADER, RouteHeader, TextForm, TokenForm, parse_header
+from alray.inference.weights import Weights
 from alray.models.task import Prediction, make_task
 from alray.models.token_embedding import PADDING
 
@@ -32,6 +33,7 @@ class ExportedRoute:
         """
         text, weights = _read(file)
         self.header: RouteHeader = parse_header(text, str(file))
+        self.weights = Weights(self.header.step, "exported")
         folder = file.resolve().parent
         references = [reference for _, reference, _ in marked(self.header.whole_spec(), OwnClass)]
         if references and not allow_code:

@@ -19,7 +19,7 @@ from alray.data.batches import EvaluationBatches, TrainBatches
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
-from alray.inference.requests import evaluate_run
+from alray.inference.requests import evaluate
 from alray.models.component import Component
 from alray.orchestrate import Finished
 from alray.runtime.stage.workload import Workload
@@ -198,7 +198,7 @@ def test_the_best_error_is_the_lowest(tasks) -> None:
     lowest = min(records, key=lambda record: (record.validation, record.step))
     assert (run.summary.best.step, run.summary.best.validation) == (lowest.step, lowest.validation)
     assert len({record.validation for record in records}) > 1
-    evaluated = evaluate_run(tasks.folder / "run", depth=None, allow_code=False)
+    evaluated = evaluate(TrainedNetwork(tasks.folder / "run", allow_code=False))
     assert evaluated.metric.lowest
     assert evaluated.scores[-1].validation == run.summary.scores.validation
 

@@ -551,9 +551,7 @@ class Summary(_Documented):
         keys = (found.get("metric", ACCURACY.name), "scores", ACCURACY.name)
         for ending in ("", "_per_depth"):
             written = [found.pop(f"{key}{ending}", None) for key in keys]
-            for value in written:
-                if value not in (None, []):
-                    found.setdefault(f"scores{ending}", value)
+            found |= {f"scores{ending}": value for value in reversed(written) if value not in (None, [])}
         return found
 
     @model_serializer(mode="wrap")
