@@ -15,6 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 import alray
+from alray.api.trained import Trained
 from alray.cli.main import execute
 from alray.config.schema import json_schema
 from alray.config.study.load import load_study
@@ -157,7 +158,7 @@ def test_the_python_of_the_page_runs(
 
 def test_every_name_of_the_interface_is_on_its_page() -> None:
     functions = {name for name in alray.__all__ if name.islower() and not name.startswith("_")}
-    methods = {name for name in vars(alray.Run) if not name.startswith("_")}
+    methods = {name for kind in (alray.Run, Trained) for name in vars(kind) if not name.startswith("_")}
     assert (functions | methods) - named(page("python.md")) == set()
 
 

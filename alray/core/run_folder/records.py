@@ -430,8 +430,8 @@ class AttemptSummary(_Documented):
     peak_memory_bytes: list[int | None]
 
 
-class Summary(_Documented):
-    """`summary.json`: the results of a run. A value that the run does not have is null."""
+class _Facts(_Documented):
+    """The part of a summary that neither records nor plan hold."""
 
     version: str
     """Version of alray."""
@@ -445,6 +445,23 @@ class Summary(_Documented):
     """Seed of the spec."""
     threads: int
     """Threads of each stage."""
+    engine: EngineName
+    """`ray`, `ray_train` (Ray Train with torch's DDP) or `inline` (one process)."""
+    duration_s: float
+    """Wall time from start to end, summed over the attempts of a resumed run."""
+    weights_sha256: str | None
+    """Hash of the final weights; explained below."""
+    parameters: int
+    """Number of trainable parameters of all components."""
+    classes: list[str] = Field(default_factory=list)
+    """The names of the classes, in the order of their numbers; of the labels or targets in other tasks."""
+    report: str | None = None
+    """Absolute path of `report.html`."""
+
+
+class Figures(_Documented):
+    """The figures that follow from records and plan. None means not measured."""
+
     method: str
     """Method of the latest plan."""
     schedule: str
@@ -452,8 +469,6 @@ class Summary(_Documented):
     gradient_delay: int = 0
     """How many updates older the weights are with which a gradient is computed than those that it updates: 1 in the
     schedule 2bw, 0 in all others."""
-    engine: EngineName
-    """`ray`, `ray_train` (Ray Train with torch's DDP) or `inline` (one process)."""
     stages: int
     """Number of stages of the latest plan."""
     replicas: int
@@ -466,8 +481,6 @@ class Summary(_Documented):
     """Epochs that the final weights have seen."""
     samples: int
     """Samples that the final weights have seen."""
-    duration_s: float
-    """Wall time from start to end, summed over the attempts of a resumed run."""
     samples_per_s: float | None
     """Samples of a mini-batch, over all replicas, divided by `step_time_s`."""
     step_time_s: float | None
@@ -504,10 +517,6 @@ class Summary(_Documented):
     scores_per_depth: list[DepthScores] = Field(default_factory=list)
     """For each route: `depth` (1 is the first component alone), `train`, `validation`, `test`. In another task the key
     begins with the name of `metric`, such as `perplexity_per_depth`."""
-    weights_sha256: str | None
-    """Hash of the final weights; explained below."""
-    parameters: int
-    """Number of trainable parameters of all components."""
     peak_memory_bytes: list[int | None]
     """For each stage, the most memory that its process held, evaluations included, minus what it held before the stage
     was built, when only the libraries were loaded. On a GPU torch's allocator counts it. On a CPU it is more than the
@@ -530,15 +539,15 @@ class Summary(_Documented):
     `ended_after` mini-batches, and its `engine`, `schedule`, `stages`, `replicas`, `partition`, `samples_per_s`,
     `step_time_s`, `predicted_step_time_s`, `bubble`, `predicted_bubble`, `peak_memory_bytes`. The figures of time
     outside this list are those of the last plan that was measured."""
-    classes: list[str] = Field(default_factory=list)
-    """The names of the classes, in the order of their numbers; of the labels or targets in other tasks."""
-    report: str | None = None
-    """Absolute path of `report.html`."""
 
     @property
     def measures(self) -> Metric:
         """The task's metric."""
         return METRICS[self.metric]
+
+
+class Summary(Figures, _Facts):
+    """`summary.json`: the results of a run. A value that the run does not have is null."""
 
     @model_validator(mode="before")
     @classmethod
