@@ -15,6 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 import alray
+from alray.api.trained import Trained
 from alray.cli.main import execute
 from alray.config.schema import json_schema
 from alray.config.study.load import load_study
@@ -118,9 +119,14 @@ def test_the_example_of_a_study_is_one(tmp_path: Path) -> None:
     assert len(load_study(folder / "x.yaml").trials) == 12 * 20
 
 
+def _key(field: str) -> str:
+    """The key of a field in a file. Those with the metric's name are shown as in classification."""
+    return field.replace("scores", "accuracy")
+
+
 @pytest.mark.parametrize("kind", [Summary, *RECORDS])
 def test_every_key_of_a_run_folder_is_explained(kind: type[BaseModel]) -> None:
-    assert set(kind.model_fields) - named(page("run_folder.md")) == set()
+    assert {_key(field) for field in kind.model_fields} - named(page("run_folder.md")) == set()
 
 
 @pytest.mark.full
@@ -154,7 +160,7 @@ def test_the_python_of_the_page_runs(
 
 def test_every_name_of_the_interface_is_on_its_page() -> None:
     functions = {name for name in alray.__all__ if name.islower() and not name.startswith("_")}
-    methods = {name for name in vars(alray.Run) if not name.startswith("_")}
+    methods = {name for kind in (alray.Run, Trained) for name in vars(kind) if not name.startswith("_")}
     assert (functions | methods) - named(page("python.md")) == set()
 
 
@@ -172,7 +178,7 @@ def test_a_figure_has_one_definition(kind: type[BaseModel], heading: str) -> Non
     if kind is StageRecord:
         own = own[own.index("stage") :]  # the keys before it are those of every record
     table = re.compile(rf"(?<=\| {heading} \| meaning \|\n\|---\|---\|\n)(\|.*\n)+")
-    rows = "".join(f"| `{key}` | {definition(kind, key)} |\n" for key in own)
+    rows = "".join(f"| `{_key(field)}` | {definition(kind, field)} |\n" for field in own)
     if os.environ.get("UPDATE_GOLDEN"):
         (DOCS / "run_folder.md").write_text(table.sub(lambda _: rows, page("run_folder.md")), encoding="utf-8")
     found = table.search(page("run_folder.md"))

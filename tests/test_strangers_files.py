@@ -342,8 +342,9 @@ def test_what_a_network_says_does_not_act_on_a_terminal(
 ) -> None:
     said = Generated(prompt="a", text=f"b\n{ACTING}c", tokens=3, depth=1, exits=())
     monkeypatch.setattr("alray.cli.trained._require_run", lambda folder: None)
-    weights = SimpleNamespace(as_json=lambda: {}, __str__=lambda: "")
-    monkeypatch.setattr("alray.inference.requests.generate_by_run", lambda *asked, **how: (said, weights))
+    network = SimpleNamespace(weights=SimpleNamespace(as_json=lambda: {}, __str__=lambda: ""))
+    monkeypatch.setattr("alray.inference.requests.open_network", lambda *asked, **how: network)
+    monkeypatch.setattr("alray.inference.generation.generate", lambda *asked, **how: said)
     assert execute(["predict", "x", "--prompt", "a", *(["--json"] if as_json else [])]) == 0
     printed = capsys.readouterr().out
     assert not set(ACTING) & set(printed.replace("\n", "")) - set(ascii(ACTING)), ascii(printed)

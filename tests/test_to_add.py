@@ -156,7 +156,7 @@ def test_a_method(found: Found) -> None:
 
 def test_a_task(found: Found) -> None:
     for summary in found["task"]:
-        assert summary["metric"] == "pinball_loss" and summary["scores"]["test"] > 0
+        assert summary["metric"] == "pinball_loss" and summary["pinball_loss"]["test"] > 0
 
 
 def test_an_optimizer(found: Found) -> None:

@@ -19,6 +19,7 @@ from torch.export import Dim, ExportedProgram
 from alray.config.user_code import FAULTS_OF_USER_CODE
 from alray.core.errors import RequestError
 from alray.core.storage import disk
+from alray.core.storage.location import Location, require_no_links
 from alray.data.standardisation import fits_float32
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import HEADER, RouteHeader, TargetForm, header_of
@@ -29,7 +30,7 @@ from alray.models.route import Route
 
 Format = Literal["safetensors", "torch_export", "onnx", "state_dict"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-ENDINGS: dict[Format, str] = {
+_ENDINGS: dict[Format, str] = {
     "safetensors": ".safetensors",
     "torch_export": ".pt2",
     "onnx": ".onnx",
@@ -64,18 +65,31 @@ class Exported:
     readouts: tuple[TrainedReadout, ...] = ()
 
 
-def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file: Path) -> Exported:
-    """Write the route of this depth (None: the deepest) to `file` in float32. An existing file is replaced.
+def export_route(
+    network: TrainedNetwork, depth: int | None, kind: Format, output: Location | None = None
+) -> Exported:
+    """Write the route of this depth (None: the deepest) to a file in float32. An existing file is replaced.
 
     safetensors holds the weights, and in its metadata what `alray predict` needs. torch_export and onnx hold a graph,
     and the same metadata. The graph goes from prepared samples `[N, ...]`, and for text a mask `[N, T]`, to class
     scores `[N, classes]`, of a regression to predictions in the units of its targets, of a language model to
-    `[N, T, tokens]`. state_dict holds the weights of the whole model that `model.from` names, under the names of that
-    model, and the readouts of all depths that the method trained in place of its classifier, under names that begin
-    with `alray.`. Raises RequestError if the route cannot be traced, a library is not installed, or the file cannot be
-    written.
+    `[N, T, tokens]`. state_dict holds the weights of the whole model that `model.from` names, under its own names, and
+    the readouts of all depths that the method trained in place of its classifier, under names that begin with `alray.`.
+    Raises RequestError if the route cannot be traced, a library is not installed, or the file cannot be written.
+
+    Args:
+        output: the file; None: `export/route-<depth>` in the run folder, with the format's ending.
     """
     depth = network.require_depth(depth)
+    if output is None:
+        require_no_links(network.run_dir)
+    file = network.run_dir / "export" / f"route-{depth}{_ENDINGS[kind]}" if output is None else output
+    if not isinstance(file, Path):
+        raise RequestError(
+            f"a route is written on a disk, and {file} is on object storage",
+            key="--output",
+            hint="name a file on a disk, by --output",
+        )
     header = header_of(network, depth)
     route = copy.deepcopy(network.route(depth)).to("cpu", torch.float32)
     restore(route)

@@ -16,6 +16,7 @@ from alray.config.sections.own_code import OwnClass
 from alray.config.user_code import UserCode
 from alray.core.errors import CheckpointError, RequestError
 from alray.inference.route_header import HEADER, RouteHeader, TextForm, parse_header
+from alray.inference.weights import Weights
 from alray.models.task import Prediction, make_task
 from alray.models.token_embedding import PADDING
 
@@ -31,6 +32,7 @@ class ExportedRoute:
         """
         text, weights = _read(file)
         self.header: RouteHeader = parse_header(text, str(file))
+        self.weights = Weights(self.header.step, "exported")
         folder = file.resolve().parent
         references = [reference for _, reference, _ in marked(self.header.whole_spec(), OwnClass)]
         if references and not allow_code:

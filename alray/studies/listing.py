@@ -206,8 +206,8 @@ def _run(folder: Location) -> Listed:
             replicas=summary.replicas,
             steps=summary.steps,
             metric=summary.metric,
-            validation=summary.measured.validation,
-            test=summary.measured.test,
+            validation=summary.scores.validation,
+            test=summary.scores.test,
             step_time_s=summary.step_time_s,
             date=date,
         )

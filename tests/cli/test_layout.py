@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -224,8 +225,8 @@ def ended(name: str, validation: float = 0.9812, method: str = "associated_learn
             "schedule": "streamed",
             "stages": 2,
             "duration_s": 3723.0,
-            "accuracy": Scores(train=0.999, validation=validation, test=0.9725),
-            "accuracy_per_depth": depths,
+            "scores": Scores(train=0.999, validation=validation, test=0.9725),
+            "scores_per_depth": depths,
             "best": Best(step=8, validation=validation, test=0.97, checkpoint="checkpoints/step-8"),
             "bubble": 0.0312,
             "predicted_bubble": 0.0287,
@@ -360,9 +361,11 @@ def trained(said: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Show:
     predictions = [ClassPrediction(each, "seven", 7, 0.9876, 2) for each in ("images/digit.png", "the apple " * 12)]
     written = Exported("runs/al/export/route-3.safetensors", "safetensors", 3, 1234, 5678, {"s": ["N", 1, 28, 28]})
     monkeypatch.setattr("alray.cli.trained._require_run", lambda folder: None)
-    monkeypatch.setattr(requests, "evaluate_run", lambda *given, **options: Evaluated(weights, ACCURACY, depths, costs))
-    monkeypatch.setattr(requests, "predict_run", lambda *given, **options: (predictions, weights))
-    monkeypatch.setattr(requests, "export_run", lambda *given, **options: (written, weights))
+    network = SimpleNamespace(weights=weights, predict=lambda inputs, depth: predictions)
+    monkeypatch.setattr("alray.inference.network.TrainedNetwork", lambda *given, **options: network)
+    monkeypatch.setattr(requests, "open_network", lambda *given, **options: network)
+    monkeypatch.setattr(requests, "evaluate", lambda *given: Evaluated(weights, ACCURACY, depths, costs))
+    monkeypatch.setattr("alray.inference.export.export_route", lambda *given: written)
     return lambda width: joined(
         said(width, "evaluate", "runs/al"),
         said(width, "predict", "runs/al", "images/digit.png", "..."),

@@ -128,7 +128,7 @@ def test_a_place_is_taken_as_it_is_written(alray: Callable[..., Any], here: Path
     for name in ("#1.csv", "a: b, c.csv", "[2024]", "1e3", "a #b", " a=b.csv", "'x.csv", "\udce9.csv"):
         place = place.rename(here / name)
         assert alray("predict", "run", "word1 word2", "--data", f"train={name}").code == 0
-    assert load_run("run").predict("word1 word2", data={"train": Path(name)})
+    assert load_run("run").trained(data={"train": Path(name)}).predict("word1 word2")
 
 
 def test_files_that_are_not_there(alray: Callable[..., Any], here: Path) -> None:

@@ -431,7 +431,7 @@ def test_metrics_are_those_of_all_tokens(folder, whole, metric) -> None:
 
 def test_every_depth_has_learnt(whole) -> None:
     for method in ("dgl", "al", "solo"):
-        found = whole[method].summary.measured_per_depth
+        found = whole[method].summary.scores_per_depth
         assert [each.depth for each in found] == [1, 2, 3, 4]
         assert all(each.test is not None and each.test < math.log(256) for each in found)
 
@@ -573,7 +573,7 @@ def test_sampled_tokens_give_the_same_bits_on_any_stages_and_resumed(gpt, whole)
     gpt.run(SAMPLED, "pipeline.stages=4", "run.steps=7", name="stopped")
     same(gpt.resume("run.steps=20", "pipeline.stages=2", name="stopped"), one)
     two = gpt.run(SAMPLED, "replicas.count=2", name="two")
-    assert two.summary.measured.test == pytest.approx(one.summary.measured.test, rel=1e-5)
+    assert two.summary.scores.test == pytest.approx(one.summary.scores.test, rel=1e-5)
 
 
 @pytest.mark.few

@@ -13,7 +13,7 @@ from alray.config.sections.method import METHODS as SECTIONS
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
-from alray.inference.requests import evaluate_run
+from alray.inference.requests import evaluate
 from alray.orchestrate import Finished
 
 from ..pairwise import first_alone
@@ -116,7 +116,7 @@ def test_accuracies_and_exports_of_every_depth(workshop, one_thread, kind) -> No
     told = [(entry.depth, entry.test) for entry in finished.summary.accuracy_per_depth]
     depths = [1, 2, 3, 4] if SECTIONS.sections[kind.split()[0]].every_depth else [4]
     assert [depth for depth, _ in told] == depths
-    accuracies = evaluate_run(folder, depth=None, allow_code=True).accuracies
+    accuracies = evaluate(TrainedNetwork(folder, allow_code=True)).scores
     assert [(entry.depth, entry.test) for entry in accuracies] == told
     trained = TrainedNetwork(folder, allow_code=True)
     samples = torch.randn(5, 2, 8, 8)

@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 
 from alray.core.errors import NonFiniteLoss, PlanError, SpecError
 from alray.core.run_folder.records import StageRecord, read
-from alray.inference.requests import evaluate_run
+from alray.inference.network import TrainedNetwork
+from alray.inference.requests import evaluate
 from alray.orchestrate import Finished
 from alray.runtime.channel.message import packed_bytes
 
@@ -221,8 +222,8 @@ def test_draws_and_accuracies(pipeline, processes) -> None:
     for name in ("1f1b", "interleaved_1f1b"):
         run = pipeline.run(*overrides, *schedule(name, 2), inline=False, name=name)
         assert distance(run, reference) <= 1e-6
-        evaluated = evaluate_run(Path(run.summary.run_dir), depth=None, allow_code=False)
-        step, (accuracy,) = evaluated.weights.step, evaluated.accuracies
+        evaluated = evaluate(TrainedNetwork(Path(run.summary.run_dir), allow_code=False))
+        step, (accuracy,) = evaluated.weights.step, evaluated.scores
         assert step == 20
         assert (accuracy.validation, accuracy.test) == (run.summary.accuracy.validation, run.summary.accuracy.test)
         assert 0.2 < run.summary.accuracy.validation < 1.0, "an accuracy that says something"

@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 from alray.core.errors import SpecError
 from alray.core.run_folder.records import read
 from alray.core.run_folder.store import checkpoint_folder
-from alray.inference.requests import evaluate_run
+from alray.inference.network import TrainedNetwork
+from alray.inference.requests import evaluate
 from alray.orchestrate import Finished
 from alray.runtime.stage.disturbance import Slowdown
 
@@ -280,10 +281,8 @@ def test_cuts_between_two_means_change_nothing_and_show_the_mean(replicated) -> 
         for name, value in mean.items():
             assert not torch.equal(own[0][name], own[1][name])
             torch.testing.assert_close(value, (own[0][name] + own[1][name]) / 2, rtol=0, atol=1e-15)
-    shown = evaluate_run(
-        Path(run.summary.run_dir), depth=None, allow_code=False, splits=("train", "validation", "test")
-    )
-    assert shown.accuracies == run.summary.accuracy_per_depth
+    shown = evaluate(TrainedNetwork(Path(run.summary.run_dir), allow_code=False), splits=("train", "validation", "test"))
+    assert shown.scores == run.summary.accuracy_per_depth
 
 
 @pytest.mark.full

@@ -106,10 +106,8 @@ def same(run: Finished, reference: Finished) -> None:
     assert run.error is None
     assert run.summary.status == "finished"
     assert run.summary.weights_sha256 == reference.summary.weights_sha256
-    assert run.summary.accuracy_per_depth == reference.summary.accuracy_per_depth
-    assert run.summary.accuracy == reference.summary.accuracy
-    assert run.summary.measured_per_depth == reference.summary.measured_per_depth
-    assert run.summary.measured == reference.summary.measured
+    assert run.summary.scores_per_depth == reference.summary.scores_per_depth
+    assert run.summary.scores == reference.summary.scores
     assert run.summary.best == reference.summary.best
 
 
