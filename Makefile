@@ -7,14 +7,14 @@ INSTALLED := $(VENV)/.installed
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all crash-states chaos gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported studies findings clean
+.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all docs-test crash-states chaos gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported studies findings clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
 
 test: checks unit
 
-test-all: checks unit-all
+test-all: checks unit-all docs-test
 
 # At once: mypy takes as long as all others.
 checks: $(INSTALLED)
@@ -52,6 +52,10 @@ unit: $(INSTALLED)
 # With the tests marked `full`: whole grids, of which `unit` takes a part.
 unit-all: $(INSTALLED)
 	$(PYTEST) -m ""
+
+# What the pages say: their commands and examples run, their figures are the results', their links lead somewhere.
+docs-test: $(INSTALLED)
+	$(PYTEST) tests/docs
 
 # What a power cut, a full disk and requests that fail leave of a run: more than 10,000 states. Some minutes.
 crash-states: $(INSTALLED)

@@ -17,7 +17,7 @@ from alray.studies.folder import StudyFolder
 from alray.studies.records import Segment, TrialRecord
 from alray.studies.study import StudyOptions, Watcher, resume_study, run_study
 
-from ..pages import write_files
+from ..docs.pages import write_files
 from .conftest import Asked, Watching, Workshop
 
 pytestmark = pytest.mark.ray
