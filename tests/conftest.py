@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -111,6 +112,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _mark_of(item.path) not in ("ray", "own_ray") and RAY_FIXTURES & set(getattr(item, "fixturenames", ())):
             raise pytest.UsageError(f"{item.nodeid} uses Ray: its file wants `pytestmark = pytest.mark.ray`")
     items.sort(key=lambda item: _SOONEST.index(_mark_of(item.path)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The seconds of each folder, of a run over several: with the junit file it shows where the minutes of
+    `make test` go."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds["/".join(report.nodeid.partition("::")[0].split("/")[:-1][:2])] += report.duration
+    if len(seconds) > 1:
+        terminalreporter.section("seconds by folder")
+        for folder, each in seconds.most_common():
+            terminalreporter.write_line(f"{each:8.1f} {folder}")
 
 
 @pytest.fixture(scope="session", autouse=True)

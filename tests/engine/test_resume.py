@@ -117,7 +117,7 @@ RECIPES = {
         "pipeline.schedule=naive",
     ),
 }
-SOME_RECIPES = ("multi_step", "one_cycle", "muon, backpropagation")
+SOME_RECIPES = ("one_cycle", "muon, backpropagation")
 
 
 @pytest.mark.parametrize(
