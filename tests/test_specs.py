@@ -74,9 +74,9 @@ def test_every_point_of_a_study_is_a_spec(name: str) -> None:
     assert len(study.points) == len(study.specs) >= 1
 
 
-@pytest.mark.parametrize("name", [name for name in STUDIES if name.startswith("specs/")])
-def test_every_study_names_the_claims_that_it_examines(name: str) -> None:
-    assert read_study_file(ROOT / name).verdicts
+def test_every_study_names_the_claims_that_it_examines() -> None:
+    files = [name for name in STUDIES if name.startswith("specs/")]
+    assert [name for name in files if not read_study_file(ROOT / name).verdicts] == []
 
 
 @pytest.mark.full
