@@ -65,10 +65,10 @@ OWN_BLOCKS = "own_blocks.py"
 """Where `make_job` and `make_network` put a test's own blocks: `python:own_blocks.Name`."""
 
 RAY_FIXTURES = {"cluster", "local_ray", "own_ray"}
-_GROUP_OF = {"ray": "the shared Ray", "stand_ins": "stand-ins"}
+_GROUP_OF = {"ray": "the shared Ray", "stand_ins": "stand-ins", "forked": "forks of one process"}
 """Tests of one group run on one worker, in order: they share what takes ten seconds to make. Every file with none of
 these marks is a group of its own."""
-_SOONEST = ("ray", "own_ray", "stand_ins", "long", "")
+_SOONEST = ("ray", "own_ray", "stand_ins", "long", "forked", "")
 """Marks of files in the order in which they start, so that no worker is left with a long file at the end."""
 _MARKED = re.compile(rf"^pytestmark = .*pytest\.mark\.({'|'.join(filter(None, _SOONEST))})\b", re.MULTILINE)
 

@@ -125,6 +125,7 @@ def test_slow_links_count_in_a_comparison(alray: Callable[..., Any], spec: Path)
     assert row["predicted_step_time_s"] == plan["predicted_step_time_s"]
 
 
+@pytest.mark.full
 def test_speeds_of_the_stages_count_in_a_comparison(alray: Callable[..., Any], spec: Path) -> None:
     words = ("plan", spec, COUNTED, "pipeline.stages=2", "resources.stage_speed=[1, 0.25]", "--json")
     rows = alray(*words, "--compare").json["comparisons"]

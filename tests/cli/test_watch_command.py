@@ -81,6 +81,7 @@ def test_wrong_requests(alray: Callable[..., Any], going_on: Path, tmp_path: Pat
     assert said.code == 2 and "--port: 65536 is no port; choose one from 1024 to 65535" in said.errors
 
 
+@pytest.mark.full
 def test_it_imports_neither_torch_nor_ray(python: Callable[[str], Any], ended: Path) -> None:
     assert imported(python, "torch|ray|pandas", "watch", ended) == []
 

@@ -11,6 +11,8 @@ import pytest
 
 from alray.runtime.channel.message import HEADER_BYTES
 
+pytestmark = pytest.mark.forked
+
 Found = dict[str, list[Any]]
 SENT, RECEIVED = 0, 1
 
