@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all docs-test coverage crash-states chaos gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported studies findings clean
+.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all docs-test coverage crash-states chaos gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported studies findings news clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -73,6 +73,10 @@ crash-states: $(INSTALLED)
 # Pages in Chromium, which the distribution has: apt-get install chromium. Without it the tests are skipped.
 page-test: $(INSTALLED)
 	$(BIN)/python -m pytest -q -m full tests/report/test_in_browser.py tests/report/test_live_in_browser.py
+
+# A release: the files of news/ become the section of alray's version in CHANGELOG.md, and go.
+news: $(INSTALLED)
+	$(BIN)/python -m towncrier build --yes
 
 # The pictures of pages in docs/pages.
 screenshots: $(INSTALLED)
