@@ -213,10 +213,8 @@ def test_a_number_too_large(refusal: Callable[..., str], override: str, most: in
 
 def test_a_component_that_no_memory_holds(refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("alray.runtime.planner.planning.machine_memory_bytes", lambda: 16_000_000_000)
-    assert refusal("method.label_dim=1000000") == (
-        "x.yaml:6: model.components[1]: its weights take 8,000.1 GB and their gradients as much again, "
-        "and this machine has 16.0 GB; make the component smaller, or the layers next to it (`method`)\n"
-    )
+    message = refusal("method.label_dim=1000000")
+    assert message.startswith("x.yaml:6: model.components[1]: ") and "8,000.1 GB" in message and "16.0 GB" in message
     assert memory.machine_memory_bytes() > 0
 
 
@@ -288,10 +286,7 @@ def test_a_last_mini_batch_with_fewer_samples_than_replicas(refusal: Callable[..
     (folder / "few_samples.py").write_text(SOURCE.replace("% 3", "% 2"))
     data = "{source: 'python:few_samples.Samples', batch_size: 7, validation_fraction: 0, last_batch: keep}"
     said = refusal("replicas.count=3", text=spec(DATA, data))
-    assert said == (
-        "x.yaml:2: data.last_batch: the last mini-batch of an epoch has 2 samples, which 3 replicas cannot share; "
-        "set data.last_batch to drop, or choose another data.batch_size\n"
-    )
+    assert said.startswith("x.yaml:2: data.last_batch: ") and "2 samples" in said and "3 replicas" in said
 
 
 @pytest.mark.parametrize(
@@ -431,25 +426,12 @@ def test_a_checkpoint_that_no_longer_knows_its_data(
 
 
 def test_what_is_no_run_folder(alray: Callable[..., Said], ended: Path, folder: Path) -> None:
-    assert alray("evaluate", "nosuch") == (
-        2,
-        "",
-        "nosuch: no such run folder; name a folder that `alray run` made; `alray list` shows those below this folder\n",
-    )
     (folder / "x.yaml").write_text("")
     for command in ("report", "resume", "evaluate"):
-        assert "x.yaml: this is a file, not a run folder; name a folder that" in alray(command, "x.yaml").err, command
+        assert "x.yaml: this is a file, not a run folder; " in alray(command, "x.yaml").err, command
     (folder / "empty").mkdir()
-    assert alray("evaluate", "empty") == (
-        2,
-        "",
-        "empty: this is not a run folder: it has no spec.yaml; "
-        "name a folder that `alray run` made, such as runs/<name>-<time>\n",
-    )
     shutil.copytree(ended, folder / "bare")
     shutil.rmtree(folder / "bare" / "checkpoints")
-    assert alray("evaluate", "bare") == (
-        2,
-        "",
-        f"{folder / 'bare'}: this run has no complete checkpoint; continue it: `alray resume`\n",
-    )
+    for name, noun in (("nosuch", "no such run folder"), ("empty", "spec.yaml"), ("bare", "`alray resume`")):
+        said = alray("evaluate", name)
+        assert (said.code, said.out) == (2, "") and f"{name}: " in said.err and noun in said.err

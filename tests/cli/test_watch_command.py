@@ -111,7 +111,5 @@ def test_the_page_beside_a_run_that_is_killed_says_so_at_once(ended: Path, tmp_p
         assert "running" in json.loads(line.removeprefix(b"data: "))["standing"]
     lines = answer.read().decode().splitlines()
     end = json.loads(lines[lines.index("event: end") + 1].removeprefix("data: "))
-    assert end["said"] == (
-        "Its command ended without a summary: the run was killed. `alray resume` continues from its last checkpoint."
-    )
+    assert "killed" in end["said"] and "`alray resume`" in end["said"]
     assert notes == notes[:1]
