@@ -316,13 +316,6 @@ def test_one_sample_of_several_pixels_is(alray: Callable[..., Said], folder: Pat
     assert alray("run", "x.yaml", "--inline", "data.batch_size=1", "run={steps: 2}", "--output", "run").code == 0
 
 
-_OTHER_HASH = (
-    "this file was damaged after it was written: its SHA-256 is not the manifest's; "
-    "restore it, or delete the folder step-00000009 to use the checkpoint before it"
-)
-_NO_JSON = "not JSON: Expecting value; delete the folder step-00000009 to use the checkpoint before it"
-
-
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that has finished."""
@@ -334,15 +327,15 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.few
 @pytest.mark.parametrize(
-    ("part", "offset", "message"),
+    ("part", "offset", "noun"),
     [
-        ("component-01.safetensors", -1, _OTHER_HASH),
-        ("component-02.safetensors", 9, _OTHER_HASH),
-        ("manifest.json", 0, _NO_JSON),
+        ("component-01.safetensors", -1, "SHA-256"),
+        ("component-02.safetensors", 9, "SHA-256"),
+        ("manifest.json", 0, "not JSON: "),
     ],
 )
 def test_a_checkpoint_with_a_flipped_byte(
-    alray: Callable[..., Said], ended: Path, folder: Path, part: str, offset: int, message: str
+    alray: Callable[..., Said], ended: Path, folder: Path, part: str, offset: int, noun: str
 ) -> None:
     run_dir = folder / "damaged"
     shutil.copytree(ended, run_dir)
@@ -351,11 +344,12 @@ def test_a_checkpoint_with_a_flipped_byte(
     content[offset] ^= 1
     damaged.write_bytes(content)
     said = alray("evaluate", "damaged")
-    assert (said.code, said.out) == (2, "") and said.err.startswith(f"{damaged}:") and said.err.endswith(message + "\n")
+    assert (said.code, said.out) == (2, "") and said.err.startswith(f"{damaged}:")
+    assert noun in said.err and "step-00000009" in said.err
     # No command makes a damaged folder a run that failed: a resume that is refused changes nothing in it.
     before = {file: file.read_bytes() for file in run_dir.rglob("*") if file.is_file()}
     going_on = alray("resume", "damaged", "--inline", "run.epochs=2")
-    assert going_on.code == 2 and f": {message}\n" in going_on.err
+    assert going_on.code == 2 and noun in going_on.err
     assert {file: file.read_bytes() for file in run_dir.rglob("*") if file.is_file()} == before
 
 
