@@ -297,6 +297,7 @@ def test_the_command_says_what_the_class_is(
     assert refused == 2 and "readouts of all depths" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_the_python_of_the_page_loads_what_was_exported(
     tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
