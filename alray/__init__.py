@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _DECLARED = re.compile(r"^from (\S+) import (\w+) as (\w+)$", re.MULTILINE)
 _PLACES = {

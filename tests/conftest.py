@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -64,10 +65,10 @@ OWN_BLOCKS = "own_blocks.py"
 """Where `make_job` and `make_network` put the blocks of a test: `python:own_blocks.Name`."""
 
 RAY_FIXTURES = {"cluster", "local_ray", "own_ray"}
-_GROUP_OF = {"ray": "the shared Ray", "stand_ins": "stand-ins"}
+_GROUP_OF = {"ray": "the shared Ray", "stand_ins": "stand-ins", "forked": "forks of one process"}
 """Tests of one group run on one worker, in order: they share what takes ten seconds to make. Every file with none of
-these marks is its own group."""
-_SOONEST = ("ray", "own_ray", "stand_ins", "long", "")
+these marks is a group of its own."""
+_SOONEST = ("ray", "own_ray", "stand_ins", "long", "forked", "")
 """Marks of files in the order in which they start, so that no worker is left with a long file at the end."""
 _MARKED = re.compile(rf"^pytestmark = .*pytest\.mark\.({'|'.join(filter(None, _SOONEST))})\b", re.MULTILINE)
 
@@ -111,6 +112,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _mark_of(item.path) not in ("ray", "own_ray") and RAY_FIXTURES & set(getattr(item, "fixturenames", ())):
             raise pytest.UsageError(f"{item.nodeid} uses Ray: its file wants `pytestmark = pytest.mark.ray`")
     items.sort(key=lambda item: _SOONEST.index(_mark_of(item.path)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The seconds of each folder, of a run over several: with the junit file it shows where the minutes of
+    `make test` go."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds["/".join(report.nodeid.partition("::")[0].split("/")[:-1][:2])] += report.duration
+    if len(seconds) > 1:
+        terminalreporter.section("seconds by folder")
+        for folder, each in seconds.most_common():
+            terminalreporter.write_line(f"{each:8.1f} {folder}")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,8 +1,7 @@
-"""What holds for the package as a whole: what imports cost, the family of errors, names, lengths, docstrings."""
+"""What holds for the package as a whole: what imports cost, the schema of records, the family of errors."""
 
 from __future__ import annotations
 
-import ast
 import importlib
 import json
 import pickle
@@ -13,16 +12,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import alray
 from alray.core.errors import AlrayError, Problem
 from alray.core.run_folder.records import json_schema
 
 PACKAGE = Path(alray.__file__).parent
 ROOT = PACKAGE.parent
-FILES = sorted(PACKAGE.rglob("*.py"))
-VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}
 
 EXIT_CODES = {
     "AlrayError": 1,
@@ -115,29 +110,3 @@ def test_every_error_is_pickled_whole() -> None:
         assert str(copy) == str(error) == "x.yaml:3: run.epochs: it is wrong; correct it"
         several = kind.of((Problem("one"), Problem("two", key="seed")))
         assert pickle.loads(pickle.dumps(several)).problems == several.problems
-
-
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    for file in FILES:
-        yield file.relative_to(PACKAGE).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
-
-
-def definitions(*kinds: type[ast.stmt]) -> Iterator[tuple[str, int]]:
-    """Every definition of these kinds, as `file: name`, and how many lines it has."""
-    for file, tree in trees():
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and isinstance(node, kinds):
-                assert node.end_lineno is not None
-                yield f"{file}: {node.name}", node.end_lineno - node.lineno + 1
-
-
-def test_every_module_says_what_it_is_about() -> None:
-    assert [file for file, tree in trees() if not ast.get_docstring(tree)] == []
-
-
-@pytest.mark.full
-def test_no_module_and_no_class_has_a_name_that_says_nothing() -> None:
-    words = {file: set(file.removesuffix(".py").replace("/", "_").split("_")) for file, _ in trees()}
-    assert [file for file, parts in words.items() if parts & VAGUE] == []
-    classes = [name for name, _ in definitions(ast.ClassDef)]
-    assert [name for name in classes if name.lower().endswith(("manager", "helper", "utils"))] == []

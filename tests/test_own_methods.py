@@ -13,7 +13,7 @@ import pytest
 import alray
 from alray.core.errors import AlrayError
 
-from .pages import write_files
+from .docs.pages import write_files
 
 
 @pytest.fixture

@@ -60,12 +60,10 @@ def test_a_folder_without_init_is_a_package_too(tmp_path):
 
 def test_what_is_not_there(tmp_path):
     code = UserCode(write(tmp_path, mine_b="word = 1"))
-    assert complaint(code, "python:nothing_b.Block") == (
-        f"`python:nothing_b.Block`: there is no module `nothing_b` in {tmp_path}; "
-        "put it next to the spec, or allow code from other folders with --allow-code"
-    )
-    assert complaint(code, "python:mine_b.Block") == (
-        "`python:mine_b.Block`: module `mine_b` has no `Block`; name a class or function of that module"
+    told = complaint(code, "python:nothing_b.Block")
+    assert told.startswith("`python:nothing_b.Block`: ") and f" in {tmp_path}; " in told and "--allow-code" in told
+    assert complaint(code, "python:mine_b.Block").startswith(
+        "`python:mine_b.Block`: module `mine_b` has no `Block`; "
     )
 
 
@@ -138,10 +136,8 @@ def test_an_edited_module_is_loaded_anew_by_the_next_run(tmp_path):
 def test_a_name_that_python_or_a_library_needs_is_refused(tmp_path, name):
     before = sys.modules[name]
     code = UserCode(write(tmp_path, **{name: "Block = 1"}))
-    assert complaint(code, f"python:{name}.Block") == (
-        f"`python:{name}.Block`: `{name}` is also a module of Python or of an installed package; "
-        "give the file next to the spec another name"
-    )
+    told = complaint(code, f"python:{name}.Block")
+    assert told.startswith(f"`python:{name}.Block`: `{name}` ") and "installed package" in told
     assert sys.modules[name] is before and json.loads("1") == 1
 
 

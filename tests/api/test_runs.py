@@ -128,8 +128,8 @@ def test_a_problem_found_after_reading_has_its_place(tiny: dict[str, Any]) -> No
 def test_a_notebook_shows_the_problems_alone(tiny: dict[str, Any]) -> None:
     with pytest.raises(RequestError) as caught:
         alray.run(tiny, inline=True, address="127.0.0.1:1", progress=False)
-    shown = caught.value._render_traceback_()
-    assert shown == ["RequestError: --address: a run with --inline uses no cluster; leave out --inline or --address"]
+    (shown,) = caught.value._render_traceback_()
+    assert shown.startswith("RequestError: --address: ") and "--inline" in shown
 
 
 def test_a_run_that_fails_raises_and_names_its_folder(tiny: dict[str, Any]) -> None:

@@ -16,11 +16,6 @@ STUDY = "study: scaling\nbase: ../base.yaml\naxes: {pipeline.stages: [1, 2]}\nma
 POINTS = "pipeline.stages,step_time_s,predicted_step_time_s\n1,0.02,0.01\n2,,0.01\n"
 
 
-def test_the_page_is_current() -> None:
-    """`make findings`."""
-    assert predictions_page.PAGE.read_text(encoding="utf-8") == page(settings(SPECS, REPORTS))
-
-
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
     """The report of a study of two points, of which one has no step time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -214,8 +215,9 @@ def own_ray() -> None:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The socket of one stage server for all tests."""
-    with stage_server(tmp_path_factory.mktemp("server")) as socket:
+    """The socket of one stage server for all tests, of all workers."""
+    folder = tmp_path_factory.getbasetemp()
+    with stage_server(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) as socket:
         yield socket
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 import pytest
+from filelock import FileLock
 
 from alray.planning.prediction.plan import Plan
 from alray.runtime.graph.actor import ActorLocation
@@ -120,18 +121,31 @@ class ProcessEngine(Engine):
 
 @contextmanager
 def stage_server(folder: Path) -> Iterator[str]:
-    """A stage server, ready; gives its socket, in this folder."""
-    socket = folder / "stages"
-    command = [sys.executable, Path(__file__).with_name("stage_server.py"), socket]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE)  # which ends with this process, however that ends
+    """The stage server of this folder, ready; gives its socket.
+
+    The first who asks starts it, for it takes some seconds of a processor. It ends when all who asked are gone, however
+    they end: each holds the other end of its standard input.
+    """
+    socket, input_ = folder / "stages", folder / "stages.input"
+    with FileLock(folder / "stages.lock"):
+        if not input_.exists():
+            os.mkfifo(input_)
+        try:
+            held = os.open(input_, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # nobody reads: there is no server
+            reader = os.open(input_, os.O_RDONLY | os.O_NONBLOCK)
+            held = os.open(input_, os.O_WRONLY)
+            socket.unlink(missing_ok=True)
+            command = [sys.executable, Path(__file__).with_name("stage_server.py"), socket]
+            process = subprocess.Popen(command, stdin=reader)
+            os.close(reader)
+            while not socket.exists():
+                assert process.poll() is None, "the stage server did not come up"
+                time.sleep(0.05)
     try:
-        while not socket.exists():
-            assert process.poll() is None, "the stage server did not come up"
-            time.sleep(0.05)
         yield str(socket)
     finally:
-        process.kill()
-        process.communicate()
+        os.close(held)
 
 
 @contextmanager

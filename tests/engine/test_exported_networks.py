@@ -226,7 +226,7 @@ def test_a_model_of_torchvision(tmp_path: Path, one_thread: None, method: str) -
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("method", first_alone(["solo", "dgl", "al", "bp"], first=2))
+@pytest.mark.parametrize("method", first_alone(["dgl", "solo", "al", "bp"]))
 def test_a_gpt_of_ones_own(tmp_path: Path, one_thread: None, method: str) -> None:
     """Its last layer and that of a readout have one shape, and are not the same."""
     workshop = windows_in(tmp_path)
@@ -297,6 +297,7 @@ def test_the_command_says_what_the_class_is(
     assert refused == 2 and "readouts of all depths" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_the_python_of_the_page_loads_what_was_exported(
     tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

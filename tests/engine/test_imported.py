@@ -93,8 +93,10 @@ data: {source: synthetic, shape: [3, 32, 32], classes: 10, samples: 64, batch_si
 model: {from: "torchvision:resnet18", with: {num_classes: 10}, components: 4}
 method: backpropagation
 optimizer: {kind: sgd, lr: 0.01}
-pipeline: {schedule: 1f1b, stages: 2, micro_batches: 2, micro_batch_norm: accept}
-run: {steps: 3}
+pipeline:
+  {schedule: 1f1b, stages: 2, micro_batches: 2, micro_batch_norm: accept,
+   costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost, *cost, *cost]}
+run: {steps: 3, evaluate_every: null, train: never}
 """
 
 

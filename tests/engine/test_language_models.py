@@ -545,22 +545,22 @@ def test_tokens_in_a_header_are_those_of_the_run() -> None:
 # --- Models for GPUs ---
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
-    ("name", "parameters"), [("gpt2_small", 124e6), pytest.param("gpt_340m", 340e6, marks=pytest.mark.full)]
+    "keys", [(), ("method=backpropagation", "pipeline.schedule=1f1b", "pipeline.micro_batches=8")], ids=["own", "1f1b"]
 )
-def test_a_model_for_gpus_is_planned_at_its_size_without_its_text(name, parameters) -> None:
-    """Its encoders have the published number of parameters, whose readout is that of its embedding. The same layers
-    are planned by 1F1B."""
+@pytest.mark.parametrize(("name", "parameters"), [("gpt2_small", 124e6), ("gpt_340m", 340e6)])
+def test_a_model_for_gpus_is_planned_at_its_size_without_its_text(name, parameters, keys) -> None:
+    """Its encoders have the published number of parameters, whose readout is that of its embedding."""
     file = Path(__file__).parents[2] / "specs" / "language" / f"{name}.yaml"
-    for keys in ((), ("method=backpropagation", "pipeline.schedule=1f1b", "pipeline.micro_batches=8")):
-        planner = Planner.open(load_spec(file, keys).spec, UserCode(file.parent), without_data=True)
-        plan = planner.plan(planner.costs(probe=False))
-        assert plan.predicted_step_time_s > 0
-        assert all(stage.memory.activations_bytes > 0 for stage in plan.stage_plans)
-        network = planner.workload.network
-        parts = [network.component(index, "meta").part_parameters() for index in range(len(network))]
-        assert sum(part["f"] for part in parts) == pytest.approx(parameters, rel=0.03)
-        assert parts[-1]["head"] > 30e6
+    planner = Planner.open(load_spec(file, keys).spec, UserCode(file.parent), without_data=True)
+    plan = planner.plan(planner.costs(probe=False))
+    assert plan.predicted_step_time_s > 0
+    assert all(stage.memory.activations_bytes > 0 for stage in plan.stage_plans)
+    network = planner.workload.network
+    parts = [network.component(index, "meta").part_parameters() for index in range(len(network))]
+    assert sum(part["f"] for part in parts) == pytest.approx(parameters, rel=0.03)
+    assert parts[-1]["head"] > 30e6
 
 
 SAMPLED = "method={kind: associated_learning, label_dim: 5, sampled_tokens: 20}"

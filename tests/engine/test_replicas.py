@@ -117,7 +117,7 @@ def replicas(count: int, *more: str) -> list[str]:
     ("method", "setting"),
     [
         pytest.param([], ADAM, id="al-adam"),
-        pytest.param(BP, SGD, id="bp-sgd"),
+        pytest.param(BP, SGD, id="bp-sgd", marks=pytest.mark.full),
         pytest.param([], SGD, id="al-sgd", marks=pytest.mark.full),
         pytest.param(BP, ADAM, id="bp-adam", marks=pytest.mark.full),
     ],
@@ -359,7 +359,7 @@ def test_stop_at_is_agreed_on(replicated, one_process) -> None:
         pytest.param([*SGD[0], *replicas(2)], marks=pytest.mark.full),
         [*SCPL, *SGD[0], *replicas(3), "optimizer.accumulate=3"],
         pytest.param([*SGD[0], *replicas(2, "replicas.compression={kind: qsgd, bits: 4}")], marks=pytest.mark.full),
-        APART,
+        pytest.param(APART, marks=pytest.mark.full),
     ],
     ids=["plain", "gathers", "rounds at random", "apart"],
 )

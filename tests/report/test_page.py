@@ -239,6 +239,7 @@ def test_a_loss_that_is_not_finite(given: ModuleType, tmp_path: Path) -> None:
     assert "1 failure" in page.text
 
 
+@pytest.mark.full
 def test_the_page_stays_small(given: ModuleType, tmp_path: Path) -> None:
     plan = given.example_plan((2, 2))
     report(given, tmp_path / "run", plan, given.example_records(plan, epochs=400))

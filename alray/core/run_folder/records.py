@@ -243,11 +243,6 @@ class StageRecord(_Record):
     """Each action of the mini-batches that were traced."""
 
     @property
-    def covered_s(self) -> float:
-        """Wall time of these mini-batches, without evaluations and checkpoints."""
-        return self.compute_s + self.send_wait_s + self.receive_wait_s + self.idle_s
-
-    @property
     def counted_times_s(self) -> list[float]:
         """Those of `step_times_s` that are step times; all of them where each mini-batch came after a cut."""
         after_cut = set(self.after_cut or ())

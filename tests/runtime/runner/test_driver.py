@@ -213,10 +213,9 @@ class Always(dict):
 def test_giving_up(tmp_path) -> None:
     outcome, starts, _ = drive(tmp_path, Always({4: StageError("stage 1 died")}), max_failures=2)
     assert (outcome.status, outcome.step, starts) == ("failed", 3, [0, 3, 3])
-    assert str(outcome.error) == (
-        "stage 1 died; that was failure 3 since the checkpoint at mini-batch 3; "
-        "raise run.max_failures, or correct the cause and `alray resume` the run"
-    )
+    told = str(outcome.error)
+    assert told.startswith("stage 1 died; ") and "failure 3 " in told and "mini-batch 3;" in told
+    assert "run.max_failures" in told and "`alray resume`" in told
 
 
 def test_what_would_fail_again_is_not_tried(tmp_path) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from alray.cli.main import app
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = (
     "README.md",
     "alray/README.md",

@@ -17,12 +17,8 @@ from sklearn.datasets import load_digits
 from torchvision.utils import save_image
 
 from alray.cli.main import app, execute
-from alray.config.loading.load import load_spec
 
 from .pages import PAGES, ROOT, Command, commands, mentioned, parse, write_files
-from .pairwise import first_alone
-
-pytestmark = pytest.mark.long
 
 TUTORIAL = "docs/tutorial.md"
 TWO_STAGES = "alray run mine/mine.yaml pipeline.stages=2 --output runs/two-stages"
@@ -35,10 +31,10 @@ HELD = {
     "tests/engine/test_studies_on_ray.py::test_a_killed_study_goes_on_to_the_same_records": (
         r"alray study --resume (studies/strong_scaling.*|DIR search.trials=40 repeats=5)"
     ),
-    "tests/test_commands.py::test_the_commands_of_a_page_run": (
+    "tests/docs/test_commands.py::test_the_commands_of_a_page_run": (
         r"alray report studies/strong_scaling.*|python mine/make_pictures.py"
     ),
-    "tests/test_commands.py::test_the_tutorial_as_it_stands": (
+    "tests/docs/test_commands.py::test_the_tutorial_as_it_stands": (
         r"alray study mine/rates.yaml --output .*|alray report studies/rates"
     ),
     "tests/cluster/test_jobs.py::test_a_study_is_a_job_too": r"alray submit (specs/studies/.*|mine/rates.yaml)",
@@ -67,11 +63,11 @@ HELD = {
 """Tests, and by a pattern the commands that they run in another form or in another place."""
 
 LOADED = r"alray run specs/quickstart.yaml .*"
-"""On pages that are not run: the spec and its overrides are loaded; with the marker `full` they run too."""
+"""On pages that are not run: the spec and its overrides are loaded, and run."""
 
 LEFT = {
     r"make quickstart": "installs alray; what it runs then is a command of the tutorial",
-    r"make test": "runs this test",
+    r"make test": "runs most tests",
     r"source .venv/bin/activate": "the shell's",
     r"export RAY_.*": "variables with which tests/cluster/test_jobs.py starts its commands",
     r"pip install 'alray\[storage\]'": "installs; `test_every_extra_is_one` holds the names",
@@ -119,7 +115,6 @@ def test_what_is_named_here_is_there() -> None:
         assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), test
 
 
-@pytest.mark.few
 @pytest.mark.parametrize("page", PAGES)
 def test_alray_takes_every_command(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:8265")  # as the pages of clusters say
@@ -131,7 +126,6 @@ def test_alray_takes_every_command(page: str, monkeypatch: pytest.MonkeyPatch) -
                 raise AssertionError(f"{command}: {error.format_message()}") from None
 
 
-@pytest.mark.few
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_that_the_prose_names_is_one(page: str) -> None:
     known = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -152,12 +146,6 @@ def test_every_extra_is_one() -> None:
     for page in PAGES:
         named = set(re.findall(r"alray\[([a-z,]+)\]", (ROOT / page).read_text(encoding="utf-8")))
         assert named <= set(extras) | {"X"}, page
-
-
-@pytest.mark.parametrize("command", [each for each in all_commands() if loaded(each)], ids=str)
-def test_the_overrides_that_are_shown_are_taken(command: Command) -> None:
-    spec, *words = command.words[2:]
-    load_spec(ROOT / spec, [word for word in words if "=" in word])
 
 
 STUDY = """\
@@ -215,8 +203,7 @@ def expanded(words: list[str]) -> list[str]:
     return ["OTHER" if word == "RUN..." else word for each in found for word in each]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("page", first_alone([TUTORIAL, *(page for page in RUN if page != TUTORIAL)]))
+@pytest.mark.parametrize("page", RUN)
 def test_the_commands_of_a_page_run(page: str, sandbox: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prepare(page)
     said: dict[str, str] = {}
@@ -237,13 +224,11 @@ def weights(said: str) -> str:
     return str(found)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("command", [each for each in all_commands() if loaded(each)], ids=str)
 def test_what_is_loaded_runs(command: Command, sandbox: Path) -> None:
     assert execute(shortened(command.words[1:], 0)) == 0
 
 
-@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_the_tutorial_as_it_stands(tmp_path: Path) -> None:
     """Nothing is shortened, and nothing left out but the install and the cluster: on Ray, each command a process."""

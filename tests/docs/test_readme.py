@@ -17,7 +17,7 @@ from torchvision.utils import save_image
 from alray.cli.main import execute
 from benchmarks.runs import RESULTS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README, COMMANDS, MEASURED = (
     (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/commands.md", "docs/measured.md")
 )

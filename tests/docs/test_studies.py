@@ -26,7 +26,6 @@ def committed() -> dict[str, Report]:
     return {report.name: report for report in reports()}
 
 
-@pytest.mark.full
 def test_every_table_keeps_the_bounds_or_its_page_says_that_it_does_not(committed: dict[str, Report]) -> None:
     assert len(committed) >= 35
     assert {name for name, report in committed.items() if broken_by(report.results)} == BREAK_IT

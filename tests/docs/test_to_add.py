@@ -21,10 +21,8 @@ import pytest
 import alray
 from alray.core.run_folder.records import StepRecord, read
 
-pytestmark = pytest.mark.long
-
 PACKAGE = Path(alray.__file__).parent
-PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 SPEC = """\
 name: added
 data: {source: synthetic, shape: [1, 4, 4], classes: 3, samples: 60, batch_size: 10}
