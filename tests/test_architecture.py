@@ -61,9 +61,7 @@ def test_what_starts_ray_imports_no_torch() -> None:
     )
 
 
-NAMED = re.findall(
-    r"`((?:\w+/)+\w+\.\w+)`(?:\s\(`([\w.]+)`\))?", (PACKAGE / "README.md").read_text(encoding="utf-8")
-)
+NAMED = re.findall(r"`((?:\w+/)+\w+\.\w+)`(?:\s\(`([\w.]+)`\))?", (PACKAGE / "README.md").read_text(encoding="utf-8"))
 
 
 def test_the_page_of_the_architecture_names_what_is_there() -> None:

@@ -62,9 +62,7 @@ def test_what_is_not_there(tmp_path):
     code = UserCode(write(tmp_path, mine_b="word = 1"))
     told = complaint(code, "python:nothing_b.Block")
     assert told.startswith("`python:nothing_b.Block`: ") and f" in {tmp_path}; " in told and "--allow-code" in told
-    assert complaint(code, "python:mine_b.Block").startswith(
-        "`python:mine_b.Block`: module `mine_b` has no `Block`; "
-    )
+    assert complaint(code, "python:mine_b.Block").startswith("`python:mine_b.Block`: module `mine_b` has no `Block`; ")
 
 
 @pytest.mark.parametrize(

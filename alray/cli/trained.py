@@ -164,7 +164,9 @@ def predict(
         assert inputs is not None
         predictions = network.predict(inputs, depth)
         if json:
-            streams.answer({"weights": network.weights.as_json(), "predictions": [asdict(each) for each in predictions]})
+            streams.answer(
+                {"weights": network.weights.as_json(), "predictions": [asdict(each) for each in predictions]}
+            )
             return
         streams.tell(str(network.weights))
         for prediction in predictions:

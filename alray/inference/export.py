@@ -65,9 +65,7 @@ class Exported:
     readouts: tuple[TrainedReadout, ...] = ()
 
 
-def export_route(
-    network: TrainedNetwork, depth: int | None, kind: Format, output: Location | None = None
-) -> Exported:
+def export_route(network: TrainedNetwork, depth: int | None, kind: Format, output: Location | None = None) -> Exported:
     """Write the route of this depth (None: the deepest) to a file in float32. An existing file is replaced.
 
     safetensors holds the weights, and in its metadata what `alray predict` needs. torch_export and onnx hold a graph,

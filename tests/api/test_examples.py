@@ -26,9 +26,7 @@ ARGUMENTS = {"one_file.py": ("--steps", "3")}
 
 
 @pytest.fixture
-def beside_the_specs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None, nothing_measured: None
-) -> Path:
+def beside_the_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None, nothing_measured: None) -> Path:
     (tmp_path / "specs").symlink_to(ROOT / "specs")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -217,7 +217,12 @@ def test_the_weights_are_chosen_once_and_read_once(
 @pytest.mark.parametrize("how", [{"best": True}, {"step": 18}, {"data": {}, "allow_code": True}])
 def test_a_choice_of_weights_is_told_its_new_place(ended: alray.Run, how: dict[str, Any]) -> None:
     name = next(iter(how))
-    for use, given in ((ended.evaluate, ()), (ended.predict, ("a",)), (ended.generate, ("a",)), (ended.export, ("onnx",))):
+    for use, given in (
+        (ended.evaluate, ()),
+        (ended.predict, ("a",)),
+        (ended.generate, ("a",)),
+        (ended.export, ("onnx",)),
+    ):
         with pytest.raises(RequestError, match=rf"write run.trained\({name}=") as caught:
             use(*given, **how)
         assert caught.value.problems[0].key == name

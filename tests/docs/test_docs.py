@@ -138,11 +138,11 @@ def test_the_python_of_the_page_runs(
 @pytest.mark.parametrize(("kind", "heading"), [(Summary, "key"), (StageRecord, "key of `stage`")])
 def test_a_figure_has_one_definition(kind: type[BaseModel], heading: str) -> None:
     """The page has the docstrings of the fields, which the report and the terminal show too."""
-    own = list(kind.model_fields)
+    own = list(kind.model_fields)  # those with the metric's name are shown as in classification
     if kind is StageRecord:
         own = own[own.index("stage") :]  # the keys before it are those of every record
     table = re.compile(rf"(?<=\| {heading} \| meaning \|\n\|---\|---\|\n)(\|.*\n)+")
-    rows = "".join(f"| `{_key(field)}` | {definition(kind, field)} |\n" for field in own)
+    rows = "".join(f"| `{field.replace('scores', 'accuracy')}` | {definition(kind, field)} |\n" for field in own)
     if os.environ.get("UPDATE_GOLDEN"):
         (DOCS / "run_folder.md").write_text(table.sub(lambda _: rows, page("run_folder.md")), encoding="utf-8")
     found = table.search(page("run_folder.md"))

@@ -147,12 +147,8 @@ def test_what_does_not_fit_together_is_told_before_anything_runs(make_network):
         return str(caught.value)
 
     embedding = "{block: embedding, dim: 6}"
-    assert complaint("{block: vgg, channels: [3]}").startswith(
-        "model.components[0]: block `vgg` takes images "
-    )
-    assert complaint("{block: lstm, hidden: 4}").startswith(
-        "model.components[0]: block `lstm` takes real values, "
-    )
+    assert complaint("{block: vgg, channels: [3]}").startswith("model.components[0]: block `vgg` takes images ")
+    assert complaint("{block: lstm, hidden: 4}").startswith("model.components[0]: block `lstm` takes real values, ")
     assert complaint(f"{embedding}, {{block: transformer, dim: 7, heads: 1, feedforward: 5}}").startswith(
         "model.components[1]: block `transformer` keeps the width of its input, "
     )

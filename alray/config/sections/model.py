@@ -109,9 +109,7 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
                 "remove them, or give `from`",
             )
         if self.source is not None and listed_blocks:
-            raise refusal(
-                "an imported model has no list of blocks", "give the number of components, auto, or `cut`"
-            )
+            raise refusal("an imported model has no list of blocks", "give the number of components, auto, or `cut`")
         if self.cut is not None and self.components != "auto":
             raise refusal(
                 "a model is cut by `components` or by `cut`, not by both",

@@ -315,11 +315,7 @@ class ImportedModel:
                 + (f": {tied}" if tied else ""),
                 key="model.components",
                 hint=f"ask for {len(groups)} or fewer"
-                + (
-                    "; backpropagation has more cut points"
-                    if not several and self._packed(values, sample)
-                    else ""
-                ),
+                + ("; backpropagation has more cut points" if not several and self._packed(values, sample) else ""),
             )
         of_group = dict(zip(groups, self._work_of(groups, work), strict=True))
         return self.parts(even(groups, of_group, components), packed)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from alray.core.errors import PlanError, StageError
 from alray.runtime.cluster.nodes import Bundle, ClusterNode, living_nodes
 from alray.runtime.local_ray.head import end_leading_processes
+
 _UNTOLD_S = 5.0
 """Seconds without room before a run prints a note: what ran before it may still be ending."""
 _OWN_ROOM_S = 120.0

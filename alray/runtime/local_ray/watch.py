@@ -1,4 +1,4 @@
-"""Whether the Ray that this process started is lost: its GCS or its raylet has ended, or was ended because it is silent.
+"""Whether the Ray that this process started is lost: its GCS or its raylet ended, or was ended because it is silent.
 
 Without its GCS Ray starts, ends and places nothing, and after 60 seconds Ray's C++ code ends every process that waits
 for it, with words of its own. Without its raylet, this machine is no node any more. So alray ends such a Ray as soon as

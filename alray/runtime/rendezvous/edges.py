@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from alray.models.network import Network
 from alray.runtime.channel.edge import Barrier, Receiver, Sender
-from alray.runtime.channel.edge_kind import EdgeKind, DeviceLocation, edge_kind, host_kind
+from alray.runtime.channel.edge_kind import DeviceLocation, EdgeKind, edge_kind, host_kind
 from alray.runtime.channel.host_barrier import HostBarrier, Pipes
 from alray.runtime.channel.inbox import Inbox
 from alray.runtime.channel.nccl import HEADER_CAPACITY, NcclReceiver, NcclSender

@@ -49,10 +49,10 @@ class Engine(FindsDevices, ABC):
     def __init__(self) -> None:
         self.run_token = new_token()  # see `alray.core.run_folder.store.mark`
 
-    def close(self) -> None:  # noqa: B027 - an engine may hold nothing
+    def close(self) -> None:
         """End everything that still runs, and free what it took. A second call does nothing."""
 
-    def wait_until_ready(self) -> None:  # noqa: B027 - an engine may be ready at once
+    def wait_until_ready(self) -> None:
         """Wait until nothing that was started in the background takes processors, so that times can be measured.
 
         Raises what went wrong in the background.
@@ -62,7 +62,7 @@ class Engine(FindsDevices, ABC):
         """Write `run_token` into the run folder. Raise PlanError if a node of a stage does not see it."""
         mark(run_dir, self.run_token)
 
-    def record(self, record: Record) -> None:  # noqa: B027 - an engine may have nobody to tell
+    def record(self, record: Record) -> None:
         """Called with every record of the run as it is written."""
 
     @abstractmethod
@@ -255,7 +255,9 @@ class RayEngine(ClusterEngine):
             for replica in range(replicas)
             for stage in range(stages)
         ]
-        return StageProcesses.begin(placement, names, threads=self._spec.resources.threads, again=self._keep is not None)
+        return StageProcesses.begin(
+            placement, names, threads=self._spec.resources.threads, again=self._keep is not None
+        )
 
     def _placement(self, bundles: list[Bundle], stages: int) -> Placement:
         """Room for replicas of so many stages: the placement that was kept if it fits, else a new one."""

@@ -59,9 +59,7 @@ run: {epochs: 1}
 
 @pytest.mark.few
 @pytest.mark.parametrize("text", [None, TEXT])
-def test_encoders_are_inspected_once(
-    load_small: Callable[..., Any], tmp_path: Path, text: str | None
-) -> None:
+def test_encoders_are_inspected_once(load_small: Callable[..., Any], tmp_path: Path, text: str | None) -> None:
     lines = [f"{number % 2 + 1},{'word ' * (number % 5)}end{number}\n" for number in range(20)]
     (tmp_path / "train.csv").write_text("".join(lines), encoding="utf-8")
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 import torch
 
-from alray.runtime.channel.edge_kind import EdgeKind, DeviceLocation
+from alray.runtime.channel.edge_kind import DeviceLocation, EdgeKind
 from alray.runtime.rendezvous import edges, groups
 from alray.runtime.rendezvous.store import HostedStore, enter
 
