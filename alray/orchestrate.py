@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from alray.planning.prediction.plan import Plan
     from alray.report.trackers.tracker import Tracker
     from alray.runtime.planner.planning import Planner
-    from alray.runtime.runner.driver import StopRequests, Observer
+    from alray.runtime.runner.driver import Observer, StopRequests
     from alray.runtime.runner.resume import Resumed
     from alray.runtime.stage.workload import Workload
 

@@ -21,7 +21,7 @@ from alray.core.storage.location import Location, location_of
 from alray.orchestrate import run_spec
 from alray.report.folder import read_plan
 from alray.runtime.options import Finished, Options
-from alray.runtime.runner.driver import StopRequests, Observer
+from alray.runtime.runner.driver import Observer, StopRequests
 from alray.runtime.runner.resume import Resumed
 from alray.runtime.stage.weights_hash import weights_sha256
 

@@ -14,7 +14,7 @@ from typing import Any
 from alray import __version__
 from alray.core.metric import Metric
 from alray.core.run_folder.records import EvaluationRecord
-from alray.report.compare import ComparedRun, ComparedSplit, ComparedRuns, Group
+from alray.report.compare import ComparedRun, ComparedRuns, ComparedSplit, Group
 from alray.report.compare_tables import (
     bag_table,
     cost_table,

@@ -11,9 +11,9 @@ import torch
 from alray.core.errors import DataError
 from alray.data import split
 from alray.data.dataset import Dataset
+from alray.data.hashes import hash_of_set
 from alray.data.opening import open_data
 from alray.data.source import Normalisation, TensorSet
-from alray.data.hashes import hash_of_set
 from tests.data import sections as spec
 
 

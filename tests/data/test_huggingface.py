@@ -16,8 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from alray.core.errors import DataError
 from alray.data.batches import TrainBatches
 from alray.data.dataset import Dataset
-from alray.data.opening import open_data
-from alray.data.opening import make_source
+from alray.data.opening import make_source, open_data
 from alray.data.source import TextSource
 from alray.data.vocabulary import make_tokenizer
 from tests.data import sections as spec

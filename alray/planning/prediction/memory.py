@@ -8,7 +8,14 @@ from math import ceil
 import numpy as np
 
 from alray.planning.prediction.partition import Matrix, interval_sums
-from alray.planning.prediction.peaks import MemoryMoment, local_moments, pipeline_moments, price, run_peaks, turn_moments
+from alray.planning.prediction.peaks import (
+    MemoryMoment,
+    local_moments,
+    pipeline_moments,
+    price,
+    run_peaks,
+    turn_moments,
+)
 from alray.planning.prediction.plan import Memory
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.room import most_in_use

@@ -51,7 +51,9 @@ def _order(schedule: Schedule) -> tuple[bool, bool, str]:
     return not schedule.local_losses, not schedule.default_on, schedule.name
 
 
-SCHEDULES = ScheduleTable(table(*sorted((module_of("schedules", name).SCHEDULE for name in names_of("schedules")), key=_order)))
+SCHEDULES = ScheduleTable(
+    table(*sorted((module_of("schedules", name).SCHEDULE for name in names_of("schedules")), key=_order))
+)
 """Every schedule by its name, and those of files by their text."""
 
 

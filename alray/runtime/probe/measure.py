@@ -180,7 +180,8 @@ def _mean_of(alike: Sequence[_Measured]) -> _Measured:
     """The means over components of one kind."""
     micro_batches = [each.micro_batch for each in alike if each.micro_batch is not None]
     return _Measured(
-        ComponentTimings.mean_of([each.timed for each in alike]), MicroBatchTimes.mean_of(micro_batches) if micro_batches else None
+        ComponentTimings.mean_of([each.timed for each in alike]),
+        MicroBatchTimes.mean_of(micro_batches) if micro_batches else None,
     )
 
 

@@ -51,7 +51,9 @@ def time_micro_batches(
         blaming: see `time_actions`.
     """
     exercises = neighbours.exercises
-    backward = [ProbedAction(index, "backward_s", partial(each.backward, add=True)) for index, each in exercises.items()]
+    backward = [
+        ProbedAction(index, "backward_s", partial(each.backward, add=True)) for index, each in exercises.items()
+    ]
     whole = time_actions([*neighbours.up("forward_s"), *backward[::-1]], timing, blaming)
     halves: dict[int, ComponentTimings] = {}
     # The first component of the network has no gradient for its input.

@@ -9,7 +9,14 @@ from dataclasses import replace
 import pytest
 
 from alray.planning.prediction.costs import ComponentCosts, Costs
-from alray.planning.prediction.peaks import MemoryMoment, local_moments, pipeline_moments, price, run_peaks, turn_moments
+from alray.planning.prediction.peaks import (
+    MemoryMoment,
+    local_moments,
+    pipeline_moments,
+    price,
+    run_peaks,
+    turn_moments,
+)
 from alray.planning.schedules.table import SCHEDULES
 
 SIZE = 6

@@ -18,12 +18,12 @@ class Known:
 
     Attributes:
         sizes: the published ones. Without a shape, pictures differ in size.
-        splits: None: by the constructor, `split` from "train" and "test", `train` from true and false, or the whole set.
+        splits: None: by the constructor, which takes `split` ("train" or "test"), `train`, or neither.
         options: the further arguments that a spec may give. None: all of the constructor.
         published: means and standard deviations of the training set, for values scaled to 0..1.
     """
 
-    sizes: Expected = Expected()
+    sizes: Expected
     splits: Arguments | None = None
     options: tuple[str, ...] | None = None
     published: tuple[tuple[float, ...], tuple[float, ...]] | None = None
@@ -76,4 +76,4 @@ KNOWN = {
 
 def known_of(dataset: str) -> Known:
     """What is known of the set of this name. Of one that alray does not list, that is nothing."""
-    return KNOWN.get(dataset, Known())
+    return KNOWN.get(dataset, Known(Expected()))
