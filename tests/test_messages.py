@@ -45,7 +45,7 @@ def refused_data(case: BadData, folder: Path) -> DataError:
 
 
 def place(problem: Problem, folder: Path) -> str:
-    """File (unless it is the spec), line and key, as far as there are any."""
+    """File (unless it is the spec), line and key, if there are any."""
     file = (problem.file or "").removeprefix(f"{folder}/").removeprefix("x.yaml")
     line = f":{problem.line}" if problem.line else ""
     return " ".join(part for part in (f"{file}{line}".removeprefix(":"), problem.key) if part)

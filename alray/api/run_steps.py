@@ -1,6 +1,6 @@
 """The steps of `run`, `resume` and `reproduce`, which the command line and Python share.
 
-The caller gives the display, and shows the result in its own way."""
+The caller gives the display, and shows the result."""
 
 from __future__ import annotations
 

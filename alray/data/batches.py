@@ -299,7 +299,7 @@ def _start_workers(loader: DataLoader[Any]) -> Iterator[Batch | AlrayError]:
     try:
         with children_import_safely():
             started = iter(loader)
-        # A handler of SIGCHLD that torch may have in this process, of a loader of the user's, would raise an error for
+        # A handler of SIGCHLD that torch may have in this process, of a loader of the user, would raise an error for
         # these workers in the middle of the main thread. `TrainBatches` finds out by itself that one is gone.
         torch.utils.data._utils.signal_handling._remove_worker_pids(id(started))
         started._worker_pids_set = False  # type: ignore[attr-defined]

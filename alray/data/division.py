@@ -25,7 +25,7 @@ def divide(num_samples: int, section: DataSection, seed: int, labels: Tensor | N
     """Divide a training set by the seed. Raises DataError as `part_sizes`, or if the classes cannot be divided.
 
     Args:
-        labels: the class of each sample, [N] int64; None: there are none, or only reading a sample says it.
+        labels: the class of each sample, [N] int64; None: there are none, or they are known only when samples are read.
     """
     num_validation, num_train = part_sizes(num_samples, section)
     if not section.split_by_classes:

@@ -36,7 +36,7 @@ class DocstringSource(Divided):
     of 0.409. TF-IDF (1 + log of counts) with logistic regression (C = 10) has a test accuracy of 0.913.
     """
 
-    def __init__(self, *, cache: Path | None, libraries: Sequence[Library] | None = None) -> None:
+    def __init__(self, *, cache: Path | None = None, libraries: Sequence[Library] | None = None) -> None:
         """
         Args:
             cache: folder of the cache; None is `alray` in the user's cache folder.
@@ -105,8 +105,8 @@ def _write(path: Path, made: list[tuple[str, int]]) -> None:
         raise DataError(
             f"the cache cannot be written: {error.strerror}",
             file=str(path),
-            key="data.cache",
-            hint="set data.cache to a writable folder",
+            key="data.source",
+            hint="set the environment variable XDG_CACHE_HOME to a writable folder",
         ) from error
 
 
@@ -177,7 +177,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _docstrings(path: Path) -> Iterator[str]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # escapes in the packages' own strings
+        warnings.simplefilter("ignore", SyntaxWarning)  # escapes in the packages' strings
         try:
             tree = ast.parse(path.read_bytes())
         except (SyntaxError, ValueError):

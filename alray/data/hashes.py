@@ -18,7 +18,7 @@ def hash_of_names(names: Iterable[str]) -> str:
 
 
 def hash_of_set(samples: SampleSet | TextSet) -> str | None:
-    """SHA-256 of the labels of a set of alray's own, and of what is in memory of its samples; None for other sets.
+    """SHA-256 of the labels of a set that alray opened, and of what is in memory of its samples; None for other sets.
 
     Floating-point samples count if they are exact. Synthetic ones may differ in the last bit between processors.
     """

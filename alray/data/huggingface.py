@@ -94,9 +94,9 @@ class HubSets:
         labels = []
         values = self.table(split)[self._label_column][:]
         if split != "train" and set(values) <= {-1, None, ""}:
-            said = f"no row of split `{self.split_name(split)}` has a label: its publisher hides them"
+            message = f"no row of split `{self.split_name(split)}` has a label: its publisher hides them"
             hint = f"set data.{split}_split=null, or name a split with labels: {', '.join(self._sets)}"
-            raise self.wrong(said, key=f"data.{split}_split", hint=hint)
+            raise self.wrong(message, key=f"data.{split}_split", hint=hint)
         for row, value in enumerate(map(_plain_value, values)):
             if value not in numbers:
                 where = f"row {row} of split `{self.split_name(split)}`"

@@ -37,7 +37,7 @@ def number(text: str, decimal: str = ".") -> float | None:
 def not_a_number(value: str, column: str | int, path: Path, line: int) -> DataError:
     shown = value if len(value) <= 40 else value[:37] + "..."
     where = f"column `{column}`" if isinstance(column, str) else f"column {column}, counted from 0,"
-    said = f"{where} has no value" if not shown.strip() else f"{where} has `{shown}`, which is not a finite number"
+    message = f"{where} has no value" if not shown.strip() else f"{where} has `{shown}`, which is not a finite number"
     hint = "correct the value, or list the columns of numbers in data.columns"
     if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", value):
         hint = 'if the comma is the decimal sign, set data.decimal: ","'
@@ -46,7 +46,7 @@ def not_a_number(value: str, column: str | int, path: Path, line: int) -> DataEr
     elif divided := re.search("[;\t|]", value):
         shown_as = "\\t" if divided[0] == "\t" else divided[0]
         hint = f'if this character divides the columns, set data.delimiter: "{shown_as}"'
-    return damaged_record(said, path, line, hint=hint)
+    return damaged_record(message, path, line, hint=hint)
 
 
 def numeric_cell(text: str, column: str | int, path: Path, line: int, decimal: str = ".") -> float:
@@ -59,7 +59,7 @@ def numeric_cell(text: str, column: str | int, path: Path, line: int, decimal: s
 
 def require_labels(labels: Tensor, task: TaskSection, path: Path, lines: Sequence[int]) -> None:
     """Raise DataError, with the line, for the first row of labels [N, labels] that the task does not have. Those of a
-    task of one's own are checked when they are used."""
+    task of the user are checked when they are used."""
     if task.label == "own":
         return
     made = make_task(task, labels.shape[1])

@@ -173,7 +173,7 @@ def make_source(section: DataSection, load: Load, task: TaskSection | None = Non
     """Make the source that a spec names.
 
     Args:
-        load: loads a class of the user's.
+        load: loads a class of the user.
         task: what its labels are for; None: classes.
     """
     found = code_of(SOURCES, section, load)

@@ -185,7 +185,7 @@ def told_of(pictures: PictureFiles) -> tuple[str, ...]:
                 transparent = transparent or path
                 laid: Any = _on_background(whole, reading).getextrema()  # two values for each of three channels
                 visible = visible or any(least != most for least, most in laid)
-    said = []
+    notes = []
     if deep is not None:
         if reading.pixel_range is None and 0 < used <= _DARK:
             raise DataError(
@@ -198,7 +198,7 @@ def told_of(pictures: PictureFiles) -> tuple[str, ...]:
         ends = "0 and 65,535 (0 and 1 in floating point)"
         if reading.pixel_range is not None:
             ends = " and ".join(f"{value:,g}" for value in reading.pixel_range)
-        said.append(f"{deep} has more than 8 bits for each pixel: {ends} are black and white (data.pixel_range)")
+        notes.append(f"{deep} has more than 8 bits for each pixel: {ends} are black and white (data.pixel_range)")
     if transparent is not None:
         if not visible:
             other = "black" if reading.background == "white" else "white"
@@ -209,8 +209,8 @@ def told_of(pictures: PictureFiles) -> tuple[str, ...]:
                 key="data.background",
                 hint=f"set data.background={other}",
             )
-        said.append(f"{transparent} is transparent in places: it is laid on {reading.background} (data.background)")
-    return tuple(said)
+        notes.append(f"{transparent} is transparent in places: it is laid on {reading.background} (data.background)")
+    return tuple(notes)
 
 
 def require_pictures(paths: Iterable[Path]) -> None:
@@ -300,7 +300,7 @@ def _raw_modes(image: Image.Image) -> list[str]:
 
 
 def _eight_bit(image: Image.Image, path: Path, content: bytes | None, reading: Reading) -> Image.Image:
-    """Scale a picture of more than 8 bits to 8 bits. Pillow's own conversion would clip it to white or black."""
+    """Scale a picture of more than 8 bits to 8 bits. Pillow's conversion would clip it to white or black."""
     if not _is_deep(image):
         return image
     colours, opacity = _colours(_values(image, path, content))

@@ -34,7 +34,7 @@ def prepared_text(text: str, prepare: Preparation) -> str:
     """Return a document as the tokenizer gets it.
 
     `thesis`: lower case; without HTML tags, each of which must lie within one line; without ASCII punctuation; without
-    stop words. Words are joined by one space. Nothing takes the place of a tag or a punctuation mark, so `a<br />b` and
+    stop words. Words are joined by one space. Nothing replaces a tag or a punctuation mark, so `a<br />b` and
     `a-b` become the word `ab`.
 
     This is `data_preprocessing` in `utils.py` of the thesis's public code. The code was read, not the thesis's text,

@@ -1,4 +1,4 @@
-"""Data sources that are the user's own class, `python:package.module.Class` in a spec."""
+"""Data sources that are the user's class, `python:package.module.Class` in a spec."""
 
 from __future__ import annotations
 

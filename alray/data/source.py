@@ -23,7 +23,7 @@ def generator(seed: int, *purpose: str | int) -> torch.Generator:
 
 
 SplitName = Literal["train", "validation", "test"]
-"""A set of a source. Few sources have a validation set of their own; it is opened only where `data` says that there is
+"""A set of a source. Few sources have their own validation set; it is opened only where `data` says that there is
 one (`own_validation` of the section)."""
 
 

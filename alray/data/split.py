@@ -239,10 +239,10 @@ _PAIR = "return (tensor, integer label) from the source's sets"
 
 def wrong_label(what: str, label: Tensor, task: LearningTask) -> DataError:
     """The error of a label that the task does not have. `what` names the sample."""
-    said = f"has label {int(label)}, but there are {task.width} classes"
+    fault = f"has label {int(label)}, but there are {task.width} classes"
     if label.is_floating_point() or label.ndim:
-        said = f"has the label {reprlib.repr(label.tolist())}"
-    return DataError(f"{what} {said}", key="data", hint=task.wants)
+        fault = f"has the label {reprlib.repr(label.tolist())}"
+    return DataError(f"{what} {fault}", key="data", hint=task.wants)
 
 
 def own_entry(samples: SampleSet, index: int, what: str, task: LearningTask) -> tuple[Tensor, Label]:

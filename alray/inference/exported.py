@@ -16,6 +16,7 @@ from alray.config.sections.own_code import OwnClass
 from alray.config.user_code import UserCode
 from alray.core.errors import CheckpointError, RequestError
 from alray.inference.route_header import HEADER, RouteHeader, TextForm, parse_header
+from alray.inference.weights import Weights
 from alray.models.task import Prediction, make_task
 from alray.models.token_embedding import PADDING
 
@@ -24,13 +25,14 @@ class ExportedRoute:
     """One route, loaded from a file onto the CPU."""
 
     def __init__(self, file: Path, *, allow_code: bool) -> None:
-        """The user's own blocks are loaded from the file's folder, if that is allowed.
+        """The user's blocks are loaded from the file's folder, if that is allowed.
 
         Raises CheckpointError if alray did not export the file, or if it is damaged. Raises RequestError if the route
         has blocks of a user and `allow_code` is not set: nothing tells whose files these are.
         """
         text, weights = _read(file)
         self.header: RouteHeader = parse_header(text, str(file))
+        self.weights = Weights(self.header.step, "exported")
         folder = file.resolve().parent
         references = [reference for _, reference, _ in marked(self.header.whole_spec(), OwnClass)]
         if references and not allow_code:

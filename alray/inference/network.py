@@ -50,7 +50,7 @@ class TrainedNetwork:
             data: where files of the data lie now, as for `spec_of`.
             compiled: whether to compile as the run did. That needs a compiler and time, and gives the bits of the run.
         """
-        run_dir = require_run_dir(run_dir)
+        self.run_dir = run_dir = require_run_dir(run_dir)
         manifest, self.weights = find_weights(run_dir, requested)
         spec = spec_of(run_dir, data)
         if not compiled:
@@ -67,7 +67,7 @@ class TrainedNetwork:
         )
         self._require_same(fields=OF_WEIGHTS)
         self.device = self.workload.device
-        devices.configure(spec.resources.threads, spec.run.deterministic, self.device, spec.resources.tf32)
+        self.configure()
         self.components = [
             self.workload.network.component(index, self.device) for index in range(len(self.workload.network))
         ]
@@ -75,6 +75,11 @@ class TrainedNetwork:
         self.step = self.weights.step
         self._work: Work = work_of(self.components)
         self._work.evaluation_mode(True)
+
+    def configure(self) -> None:
+        """Have this process compute as the run did. Another run in it may have changed that since."""
+        spec = self.workload.spec
+        devices.configure(spec.resources.threads, spec.run.deterministic, self.device, spec.resources.tf32)
 
     def _load(self, run_dir: Location, manifest: dict[str, Any], requested: RequestedWeights) -> None:
         """Load the weights, which are found again if a run in progress has deleted them meanwhile."""
@@ -152,7 +157,7 @@ def _opened(spec: Spec, code: UserCode, elsewhere: str | None) -> Workload:
     """The data and the network.
 
     Args:
-        elsewhere: how a request says where the files of the data lie now.
+        elsewhere: how a request names where the files of the data lie now.
     """
     try:
         return Workload.open(spec, code, trained=True)

@@ -53,7 +53,7 @@ class SampleForm(_PartHeader):
     shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
     mean: tuple[float, ...] | None  # null: not normalised
     std: tuple[float, ...] | None
-    picture: PictureForm | None  # null: samples are not pictures, or the user's own code reads them
+    picture: PictureForm | None  # null: samples are not pictures, or the user's code reads them
 
     @model_validator(mode="after")
     def _each_channel_has_both(self) -> SampleForm:
@@ -75,7 +75,7 @@ class TextForm(_PartHeader):
     tokenizer: str
     max_tokens: Annotated[int, Field(ge=1, le=100_000)]
     prepare: Preparation = "none"
-    padded: bool = False  # whether every row had `max_tokens` places in training
+    padded: bool = False  # whether every row had `max_tokens` positions in training
 
     def inputs(self) -> TextInputs:
         """How a document becomes an input."""
@@ -150,7 +150,7 @@ class RouteHeader(_PartHeader):
         """`spec` with the sections that a spec must have, and inference does not use. Raises ValueError."""
         spec = Spec.model_validate({**self.spec, "data": {"source": "digits"}, "run": {"steps": 1}})
         components = spec.model.num_components
-        # A model from elsewhere is cut in the same places as a whole; the route has the first of its parts.
+        # An imported model is cut at the same points as a whole; the route has the first of its parts.
         fits = components == self.depth if spec.model.source is None else (components or self.depth) >= self.depth
         if not fits:
             raise ValueError(f"a route of depth {self.depth} has {self.depth} components, not {components}")

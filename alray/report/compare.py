@@ -15,7 +15,7 @@ from typing import Any, Literal
 from alray.config.loading.yaml_text import read_yaml
 from alray.core.errors import RequestError, SpecError
 from alray.core.metric import Metric
-from alray.core.run_folder.records import Best, EvaluationRecord, Record, StageRecord, StepRecord
+from alray.core.run_folder.records import Best, EvaluationRecord, Figures, Record, StageRecord, StepRecord
 from alray.core.run_folder.store import has_checkpoint
 from alray.core.storage.location import Location
 from alray.report.compare_labels import differences, labels_of
@@ -23,7 +23,7 @@ from alray.report.folder import RunFolder, read_run
 from alray.report.same_weights import Weights
 from alray.report.single_step import SingleStep, single_step
 from alray.report.spread import Spread, spread
-from alray.report.summary import Figures, figures_of
+from alray.report.summary import figures_of
 from alray.report.text import number, score
 from alray.report.training_time import TrainingTime
 
@@ -162,8 +162,7 @@ class ComparedRun:
             "best": None if self.figures.best is None else self.figures.best.model_dump(include=_BEST),
             "best_kept": self.keeps_best,
             "metric": self.figures.metric,
-            "accuracy": self.figures.accuracy and self.figures.accuracy.model_dump(mode="json"),
-            "scores": self.figures.scores and self.figures.scores.model_dump(mode="json"),
+            self.figures.metric: self.figures.scores.model_dump(mode="json"),
             "duration_s": self.duration_s,
         }
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from alray.core.counting import counted
 from alray.core.errors import printable
+from alray.core.run_folder.records import Figures
 from alray.report.compare import ComparedRuns, Group
 from alray.report.single_step import HEAD, cells
 from alray.report.spread import shown
-from alray.report.summary import Figures
 from alray.report.table import Table
 from alray.report.text import NOT_MEASURED, number, score, seconds, share, size, whole
 

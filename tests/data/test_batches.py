@@ -211,7 +211,7 @@ def test_a_damaged_picture_met_while_training(image_folder: Path, workers: int) 
     assert problem.file.endswith(".png")
 
 
-@pytest.mark.filterwarnings("ignore:Got pickle error")  # torch's own word on it
+@pytest.mark.filterwarnings("ignore:Got pickle error")  # torch's word on it
 def test_samples_that_cannot_be_sent_to_workers() -> None:
     class Local:
         classes = ("a", "b")

@@ -1,4 +1,4 @@
-"""A data source that is a user's own class."""
+"""A data source that is a user's class."""
 
 from __future__ import annotations
 

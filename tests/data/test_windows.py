@@ -80,7 +80,7 @@ def test_windows_depend_on_seed_epoch_and_position_alone(folder) -> None:
     whole = batches(0, 0)
     assert all(torch.equal(a, b) for a, b in zip(whole[7:], batches(0, 7), strict=True))
     offsets = {int(data.train.take([0], at=(epoch, 0))[0][0, 0:9].sum()) for epoch in range(6)}
-    assert len(offsets) > 1, "epochs are cut in different places"
+    assert len(offsets) > 1, "epochs are cut at different positions"
     assert torch.equal(data.train.take([1])[0], data.train.take([1])[0])
 
 

@@ -58,7 +58,6 @@ OPTIMIZERS = {
     "adamw": "{kind: adamw, lr: 0.01}",
     "lars": "{kind: lars, lr: 0.01}",
     "lamb": "{kind: lamb, lr: 0.01}",
-    "rmsprop": "{kind: rmsprop, lr: 0.01}",
 }
 
 

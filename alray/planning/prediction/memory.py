@@ -129,7 +129,7 @@ def _ring_bytes(setting: StepSetting, messages: Sequence[int], waiting: bool) ->
 
 
 def _edge_copies(setting: StepSetting, stage: int, index: int = 0) -> tuple[float, float]:
-    """How many copies of a whole mini-batch's message are held on the edges below and above a virtual stage.
+    """How many copies of a whole mini-batch's message are in memory on the edges below and above a virtual stage.
 
     Local losses: a ring holds `in_flight` messages that wait, and one that is being worked on or sent; of both,
     `Setting.memory` says what is in this memory. Pipelines: a slot of the ring for each micro-batch that has come and

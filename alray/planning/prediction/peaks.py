@@ -36,8 +36,8 @@ class MemoryMoment:
     """A computation of virtual stage `own` of a stage, and what the whole stage holds during it.
 
     Attributes:
-        held: for each virtual stage, its micro-batches between forward and backward; a backward counts its own
-            micro-batch.
+        held: for each virtual stage, its micro-batches between forward and backward; a backward counts the micro-batch
+            that it computes.
         gradients: for each virtual stage, whether it has gradients.
     """
 
@@ -129,7 +129,7 @@ def pipeline_moments(
 ) -> tuple[MemoryMoment, ...]:
     """The moments of a stage of a pipeline, each of them once. The stage begins a mini-batch without gradients.
 
-    A split backward has two moments: what its forward left is held until the second half ends. A forward that is
+    A split backward has two moments: what its forward left is kept until the second half ends. A forward that is
     computed again leaves nothing the first time.
 
     Args:
@@ -209,7 +209,7 @@ def run_peaks(costs: Costs, micro_batches: int) -> RunPeaks:
 
 
 def _before(values: Values) -> Values:
-    """[n + 1]: the sum of the values before each place."""
+    """[n + 1]: the sum of the values before each index."""
     return np.concatenate([[0.0], np.cumsum(values)])
 
 

@@ -88,7 +88,9 @@ def probe_costs(
                     alike = [index for index in exercises if names[index] == name]
                     kinds[name] = _mean_of([measured[index] for index in alike])
                     exercise = exercises[alike[0]]
-                    reductions[name] = time_reduction(exercise.component, spec.replicas, spec.optimizer.accumulate)
+                    reductions[name] = time_reduction(
+                        exercise.component, spec.replicas, spec.optimizer.accumulate, network.load
+                    )
                     if network.tokens is not None:
                         require_no_later_position(
                             exercise.component, network.encoders[alike[0]], exercise.incoming, network.tokens

@@ -1,7 +1,7 @@
 """The costs that a pipeline of backpropagation adds to a component: micro-batches and split backward passes.
 
 A micro-batch does not take its share of the time of a mini-batch: each operation has an overhead, and smaller tensors
-stay in the processor's caches. A split backward pass (`alray.models.split_backward`) has an overhead of its own. So
+stay in the processor's caches. A split backward pass (`alray.models.split_backward`) has its own overhead. So
 both are measured, at the size of the spec's micro-batches.
 """
 

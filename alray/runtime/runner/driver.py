@@ -62,8 +62,8 @@ class Outcome:
     """How a run ended. `step` is that of the last checkpoint.
 
     Attributes:
-        lost: it failed because a process, a node or a connection was lost too often; elsewhere or later the same spec
-            may come to its end.
+        lost: it failed because a process, a node or a connection was lost too often; on other machines or later the
+            same spec may come to its end.
     """
 
     status: Status

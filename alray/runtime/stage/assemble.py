@@ -91,7 +91,7 @@ def assemble_loop(
     Args:
         emit: takes what the driver is to hear, from this thread and from the one that writes checkpoints.
         replicas: None where there is one replica.
-        baseline_bytes: memory that this process held before; None where the process is not this stage's alone, so that
+        baseline_bytes: memory that this process used before; None where the process is not this stage's alone, so that
             its memory is not measured.
     """
     require_precision(assignment.spec.run.precision, device)
@@ -204,6 +204,7 @@ def _replication(assignment: Assignment, components: list[Component], replicas: 
         store=replicas.store,
         in_turns=replicas.in_turns,
         timeout_s=replicas.timeout_s,
+        load=assignment.code,
     )
 
 

@@ -88,7 +88,7 @@ class Workload:
         Raises DataError or SpecError.
 
         Args:
-            code: loads the user's own classes.
+            code: loads the user's classes.
             trained: the weights will come from a checkpoint, so initial values that a spec takes from files are not
                 read.
             known: what is known already of the encoders, for samples of this shape; (): nothing.

@@ -140,7 +140,7 @@ def test_micro_batches_in_turn(costs: Costs, parts: int) -> None:
 )
 @pytest.mark.parametrize("stage", [0, 1])
 def test_pipelines(costs: Costs, schedule: str, parts: int, virtual_stages: int, stage: int) -> None:
-    """The schedule's own order, two stages, the gradients of the mini-batch before gone from the start."""
+    """The schedule's order, two stages, the gradients of the mini-batch before gone from the start."""
     own = [range(2, 5)] if virtual_stages == 1 else [range(0, 2), range(3, 6)]
     held = [[costs.components[index] for index in one] for one in own]
     totals, kept, made = [], 0.0, 0.0

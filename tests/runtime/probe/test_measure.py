@@ -21,7 +21,6 @@ from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.planning.prediction.durations import action_durations
 from alray.planning.prediction.setting import StepSetting
 from alray.runtime.channel.gradient_reducer import GradientReducer
-from alray.runtime.planner.planning import Planner
 from alray.runtime.probe.all_reduce import time_reduction
 from alray.runtime.probe.contention import Companions, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
@@ -83,9 +82,10 @@ def test_times_are_measured_when_no_other_process_starts_any_more(make_planner, 
 
     monkeypatch.setattr("alray.runtime.probe.measure.time_actions", heard("time", time_actions))
     monkeypatch.setattr("alray.runtime.probe.measure.estimate_costs", heard("count", estimate_costs))
-    monkeypatch.setattr(Planner, "_data_s", heard("time", Planner._data_s))
+    monkeypatch.setattr(TrainBatches, "__next__", heard("batch", TrainBatches.__next__))
     make_planner().costs(probe=True, wait_until_quiet=lambda: happened.append("quiet"))
-    assert happened == ["count", "quiet", "time", "time"]
+    assert happened[:4] == ["batch", "count", "quiet", "time"]
+    assert set(happened[4:]) == {"batch"}, "the time to prepare one is measured last"
 
 
 def test_what_is_counted_is_counted_once(make_planner, monkeypatch):
@@ -285,7 +285,7 @@ def test_the_reduction_over_replicas_is_measured_and_comes_before_the_update(mak
 
 
 def test_the_gradients_of_a_measured_sum_are_not_zeros(make_workload, monkeypatch):
-    """`top_k` finds the largest of zeros in half of the time. The run's own random numbers stay as they were."""
+    """`top_k` finds the largest of zeros in half of the time. The random numbers of the run stay as they were."""
     are_full: list[bool] = []
     start = GradientReducer.start
 

@@ -290,7 +290,7 @@ def _require_room(values: int, path: Path, key: str) -> None:
             f"its numbers take more than {_LARGEST_BYTES // 2**30} GiB, but they are kept in memory",
             file=str(path),
             key=key,
-            hint="choose fewer columns with data.columns, or write a source of your own",
+            hint="choose fewer columns with data.columns, or write your own source",
         )
 
 
@@ -325,9 +325,9 @@ def _read_parquet(path: Path, key: str, layout: TableLayout) -> _Rows:
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the system refused to read it
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         raise DataError(
-            f"damaged Parquet file: {said}", file=str(path), key=key, hint="give a complete Parquet file"
+            f"damaged Parquet file: {message}", file=str(path), key=key, hint="give a complete Parquet file"
         ) from error
     lines = list(range(1, rows + 1))
     return _Rows(path, names, label, lines, labels, numpy.concatenate(blocks), chosen, targets, True, notes)
@@ -341,8 +341,8 @@ def _require_types(schema: Any, label: int | None, chosen: Sequence[int], path: 
     from pyarrow import types
 
     def refuse(at: int, wanted: str, key: str) -> DataError:
-        said = f"column `{schema.names[at]}` is of type {schema.types[at]}, not {wanted}"
-        return DataError(said, file=str(path), key=key, hint=f"choose other columns with {key}")
+        message = f"column `{schema.names[at]}` is of type {schema.types[at]}, not {wanted}"
+        return DataError(message, file=str(path), key=key, hint=f"choose other columns with {key}")
 
     for name in schema.names:
         if schema.names.count(name) > 1:

@@ -61,7 +61,7 @@ def _files(folder: Path, pattern: str) -> list[Path]:
 
 def opened(section: TokenText, task: TaskSection) -> TextSource:
     if section.docstrings:
-        return redivided(DocstringSource(cache=section.cache), section.test_fraction)
+        return redivided(DocstringSource(), section.test_fraction)
     return TokenTextSource(
         file=section.file,
         folder=section.folder,

@@ -10,6 +10,7 @@ from alray.config.sections.expected import Expected
 
 Arguments = Mapping[str, Mapping[str, Any]]
 """Those of torchvision's class that select each set: "train", "test" and "validation"."""
+_UNKNOWN = Expected()
 
 
 @dataclass(frozen=True)
@@ -18,12 +19,12 @@ class Known:
 
     Attributes:
         sizes: the published ones. Without a shape, pictures differ in size.
-        splits: None: by the constructor, which takes `split` ("train" or "test"), `train`, or neither.
+        splits: None: by the constructor: `split` is "train" or "test", `train` is true or false, or the set is whole.
         options: the further arguments that a spec may give. None: all of the constructor.
         published: means and standard deviations of the training set, for values scaled to 0..1.
     """
 
-    sizes: Expected
+    sizes: Expected = _UNKNOWN
     splits: Arguments | None = None
     options: tuple[str, ...] | None = None
     published: tuple[tuple[float, ...], tuple[float, ...]] | None = None
@@ -76,4 +77,4 @@ KNOWN = {
 
 def known_of(dataset: str) -> Known:
     """What is known of the set of this name. Of one that alray does not list, that is nothing."""
-    return KNOWN.get(dataset, Known(Expected()))
+    return KNOWN.get(dataset, Known())

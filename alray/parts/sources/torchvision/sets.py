@@ -24,7 +24,7 @@ _GIVEN = {"root", "split", "train", "download", "loader", "transform", "transfor
 
 
 class Sets:
-    """The sets of one class of torchvision: one that alray lists, or another one that says where its files are."""
+    """The sets of one class of torchvision: one that alray lists, or another one that lets us read its files."""
 
     def __init__(self, section: Torchvision) -> None:
         """Raises DataError if there is no training set, an option is not known, or the class has another form."""

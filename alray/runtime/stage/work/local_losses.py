@@ -16,7 +16,7 @@ from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Work
 
 
 class LocalLosses(Work):
-    """Every component trains by its own losses; what it passes on is computed before its own update."""
+    """Every component trains by local losses; what it passes on is computed before its update."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class LocalLosses(Work):
 
     @torch.no_grad()
     def infer_down(self, routes: list[torch.Tensor], own: int = 0) -> list[torch.Tensor]:
-        """Decode each route by itself, in the batch's own shape.
+        """Decode each route by itself, in the shape of the batch.
 
         Stacked routes would change the bits of a matrix product, and now and then an accuracy.
         """
