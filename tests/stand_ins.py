@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import runpy
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +16,10 @@ from PIL import Image
 from alray.config.loading.load import LoadedSpec, load_spec
 from alray.config.sections.data import DataSection
 from alray.data import docstrings
+from alray.parts.sources.huggingface.keys import HuggingFace
+from alray.parts.sources.huggingface_images.keys import HuggingFaceImages
 from alray.parts.sources.image_folder.keys import ImageFolder
+from alray.parts.sources.table.keys import Table
 from alray.parts.sources.text.keys import TokenText
 from alray.parts.sources.text_csv.keys import TextCsv
 from alray.parts.sources.text_folder.keys import TextFolder
@@ -31,7 +36,8 @@ Overrides = tuple[str, ...]
 def write_stand_ins(folder: Path) -> Mapping[str, Overrides]:
     """A stand-in for every data set that a spec under specs/ names; by that name, the overrides that point to it.
 
-    Each has at least one mini-batch of the spec's own size left after the validation split.
+    Each has at least one mini-batch of the spec's own size left after the validation split. Docstrings are found where
+    XDG_CACHE_HOME is the folder.
     """
     return {
         "FashionMNIST": fashion_mnist(folder / "fashion-mnist", num_train=4600, num_test=40),
@@ -42,7 +48,11 @@ def write_stand_ins(folder: Path) -> Mapping[str, Overrides]:
         "dbpedia": text_csv(folder / "dbpedia", num_classes=14, num_train=300, columns=3),
         "aclImdb": imdb(folder / "aclImdb", num_train_per_class=160),
         "dogs_vs_cats": dogs_vs_cats(folder / "dogs_vs_cats", num_train_per_class=1150),
-        "docstrings": docstrings_cache(folder / "docstrings", num_documents=1000),
+        "flowers": flowers(folder / "flowers", num_train_per_class=20),
+        "nyu-mll/glue": sst2(folder / "sst2", num_train=300),
+        "AI-Lab-Makerere/beans": beans(folder / "beans", num_train_per_class=12),
+        **own_files(folder / "files"),
+        "docstrings": docstrings_cache(folder / "alray", num_documents=1000),
     }
 
 
@@ -62,8 +72,10 @@ def _data_set_of(data: DataSection) -> str:
         return data.dataset
     if isinstance(data, TinyImagenet):
         return data.root.name
-    if isinstance(data, TextCsv | TextFolder | ImageFolder):
+    if isinstance(data, Table | TextCsv | TextFolder | ImageFolder):
         return data.train.parent.name
+    if isinstance(data, HuggingFace | HuggingFaceImages):
+        return data.dataset or data.path.name
     if isinstance(data, TokenText):
         return "docstrings" if data.docstrings else "text"
     return data.source
@@ -75,7 +87,7 @@ def docstrings_cache(folder: Path, *, num_documents: int) -> Overrides:
     texts = (" ".join(f"w{number * 30 + word}" for word in range(30)) for number in range(num_documents))
     made = [(text, number % len(libraries)) for number, text in enumerate(texts)]
     docstrings._write(folder / f"docstrings-{docstrings._key(libraries)}.json", made)
-    return (f"data.cache={folder}",)
+    return ()
 
 
 def fashion_mnist(root: Path, *, num_train: int, num_test: int) -> Overrides:
@@ -167,6 +179,47 @@ def dogs_vs_cats(folder: Path, *, num_train_per_class: int, num_test_per_class: 
                 _same_file(originals[index % 3], folder / split / f"{animal}s" / f"{animal}.{index}.jpg")
             (folder / split / f"{animal}s" / "Thumbs.db").write_bytes(b"\xd0\xcf")
     return (f"data.train={folder / 'train'}", f"data.test={folder / 'test'}")
+
+
+def flowers(folder: Path, *, num_train_per_class: int, num_test_per_class: int = 4) -> Overrides:
+    """Photographs in a folder for each kind. No weights are downloaded."""
+    original = _picture(folder / "original.jpg", 180, 160)
+    for split, count in (("train", num_train_per_class), ("test", num_test_per_class)):
+        for kind in ("rose", "tulip", "violet"):
+            for index in range(count):
+                _same_file(original, folder / split / kind / f"{index}.jpg")
+    return (f"data.train={folder / 'train'}", f"data.test={folder / 'test'}", "model.weights=null")
+
+
+def sst2(folder: Path, *, num_train: int, num_validation: int = 40) -> Overrides:
+    """The columns of SST-2, as lines of JSON."""
+    folder.mkdir(parents=True)
+    for split, count in (("train", num_train), ("validation", num_validation)):
+        rows = [{"sentence": _document(index, num_train), "label": index % 2} for index in range(count)]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return ("data.dataset=null", "data.config=null", f"data.path={folder}", "data.assume=null")
+
+
+def beans(folder: Path, *, num_train_per_class: int, num_other_per_class: int = 3) -> Overrides:
+    """Photographs in a folder for each class, whose column `datasets` calls label."""
+    original = _picture(folder.with_suffix(".jpg"), 80, 80)
+    splits = {"train": num_train_per_class, "validation": num_other_per_class, "test": num_other_per_class}
+    for split, count in splits.items():
+        for kind in ("angular_leaf_spot", "bean_rust", "healthy"):
+            for index in range(count):
+                _same_file(original, folder / split / kind / f"{index}.jpg")
+    return ("data.dataset=null", f"data.path={folder}", "data.label_column=label", "data.assume=null")
+
+
+def own_files(folder: Path) -> dict[str, Overrides]:
+    """The files of the specs in examples/files, which are no stand-ins."""
+    runpy.run_path(str(Path(__file__).parents[1] / "examples/files/write_files.py"))["main"](folder)
+    endings = {"diabetes": ".csv", "digit_rows": ".csv", "texts": ".csv", "scans": "", "stickers": ""}
+    found: dict[str, Overrides] = {
+        name: tuple(f"data.{split}={folder / name / split}{ending}" for split in ("train", "test"))
+        for name, ending in endings.items()
+    }
+    return {**found, "texts_json": (f"data.path={folder / 'texts_json'}",)}
 
 
 def _planes(count: int) -> numpy.ndarray:

@@ -36,7 +36,7 @@ def compare(runs: Run | str | Location | Iterable[Run | str | Location]) -> Comp
 class Comparison:
     """Groups of runs. In a notebook it shows its page."""
 
-    def __init__(self, found: values.Comparison) -> None:
+    def __init__(self, found: values.ComparedRuns) -> None:
         self._found = found
 
     @property

@@ -64,8 +64,8 @@ def run(
         output: the run folder, new or empty, or its URL on object storage; None: runs/<name>-<time>.
         address: the Ray cluster to connect to; None: start one.
         profile: mini-batches to trace, such as "20-24,40".
-        allow_code: also load `python:` classes from outside the folder of the spec, or from a folder that came from
-            elsewhere.
+        allow_code: also load `python:` classes from outside the folder of the spec, or from a folder that was made on
+            another machine or by another user.
         progress: show it.
     """
     finished = run_steps.run(
@@ -197,7 +197,7 @@ class Run:
             best: those with the best value of the metric on the validation set.
             step: those after so many mini-batches.
             data: where files of the data lie now, such as {"train": "photos"}.
-            allow_code: also run the code of a folder that came from elsewhere.
+            allow_code: also run the code of a folder that another machine or user made.
         """
         from alray.api.trained import Trained
         from alray.inference.weights import RequestedWeights

@@ -164,7 +164,9 @@ def predict(
         assert inputs is not None
         predictions = network.predict(inputs, depth)
         if json:
-            streams.answer({"weights": network.weights.as_json(), "predictions": [asdict(each) for each in predictions]})
+            streams.answer(
+                {"weights": network.weights.as_json(), "predictions": [asdict(each) for each in predictions]}
+            )
             return
         streams.tell(str(network.weights))
         for prediction in predictions:
@@ -179,7 +181,7 @@ def export(
         typer.Option(
             metavar="safetensors|torch_export|onnx|state_dict",
             help="Weights for `alray predict`, a graph for torch.export.load, a graph for ONNX runtimes, or the "
-            "weights of a whole model under its own names.",
+            "weights of a whole model under its names.",
             autocompletion=_formats,
             show_default=False,
         ),

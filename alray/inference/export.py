@@ -20,7 +20,7 @@ from alray.config.user_code import FAULTS_OF_USER_CODE
 from alray.core.errors import RequestError
 from alray.core.storage import disk
 from alray.core.storage.location import Location, require_no_links
-from alray.data.numeric_labels import fits_float32
+from alray.data.standardisation import fits_float32
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import HEADER, RouteHeader, TargetForm, header_of
 from alray.inference.whole_model import TrainedReadout, WholeModel, whole_model
@@ -48,10 +48,10 @@ class Exported:
         parameters: number of trainable scalars.
         inputs: the shape of each input. A letter in a shape is a size that is free at run time (N samples, T words of a
             text).
-        class_alone: of a state dict, whether the model's own class gives the scores of the route by itself; None for
+        class_alone: of a state dict, whether the model's class gives the scores of the route by itself; None for
             another format.
         untrained: of a state dict, names of the parameters of the class that the route does not use.
-        readouts: of a state dict, those that the method trained in place of the model's own classifier.
+        readouts: of a state dict, those that the method trained in place of the model's classifier.
     """
 
     file: str
@@ -65,9 +65,7 @@ class Exported:
     readouts: tuple[TrainedReadout, ...] = ()
 
 
-def export_route(
-    network: TrainedNetwork, depth: int | None, kind: Format, output: Location | None = None
-) -> Exported:
+def export_route(network: TrainedNetwork, depth: int | None, kind: Format, output: Location | None = None) -> Exported:
     """Write the route of this depth (None: the deepest) to a file in float32. An existing file is replaced.
 
     safetensors holds the weights, and in its metadata what `alray predict` needs. torch_export and onnx hold a graph,
@@ -259,7 +257,7 @@ def _explained() -> Iterator[None]:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Hide torch's warnings about its own future changes: a user of alray cannot act on them."""
+    """Hide torch's warnings about its future changes: a user of alray cannot act on them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -280,7 +280,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedRuns:
     """Groups of runs in the order in which they were given, and the keys in which their specs differ."""
 
     groups: tuple[Group, ...]
@@ -346,7 +346,7 @@ class Comparison:
         }
 
 
-def compare_runs(run_dirs: Sequence[Location]) -> Comparison:
+def compare_runs(run_dirs: Sequence[Location]) -> ComparedRuns:
     """Read the run folders and group the runs. Raises CheckpointError if one of them is not a run folder, and
     RequestError if their metrics differ."""
     grouped: dict[str, list[ComparedRun]] = {}
@@ -363,7 +363,7 @@ def compare_runs(run_dirs: Sequence[Location]) -> Comparison:
         )
     specs = [runs[0].spec for runs in groups]
     labels = labels_of(specs, [runs[0].engine for runs in groups])
-    return Comparison(
+    return ComparedRuns(
         tuple(Group(label, tuple(runs)) for label, runs in zip(labels, groups, strict=True)), differences(specs)
     )
 

@@ -52,7 +52,7 @@ class RunReport:
         """The HTML page."""
         files = _files(self.run)
         return render_page(
-            "run.html", self.exhibits, title=f"{self.run.name} · alray report", files=files, live=None, **self.values
+            "run.html", self.exhibits, title=f"{self.run.name} · alray report", files=files, **self.values
         )
 
     @property

@@ -116,7 +116,7 @@ def ordered(rows: Iterable[Listed], by: str, *, reverse: bool) -> list[Listed]:
 
 def table_of(rows: Iterable[Listed]) -> Table:
     """The rows as texts. Methods have their short names; stages are `stages x replicas` where there are several."""
-    head = ("folder", "method", "schedule", "stages", "state", "validation", "test", "step", "begun")
+    head = ("folder", "method", "schedule", "stages", "state", "validation", "test", "step", "started")
     return Table(head, tuple(_cells(row) for row in rows))
 
 

@@ -144,7 +144,7 @@ class Results:
 
 
 def _below(value: Any, parts: Sequence[str]) -> Any:
-    """The value at this place of a section; None if there is none."""
+    """The value at this path of a section; None if there is none."""
     for part in parts:
         value = value.get(part) if isinstance(value, dict) else None
     return value

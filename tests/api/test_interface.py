@@ -28,6 +28,7 @@ def test_the_stub_has_the_types_of_every_name() -> None:
 
 def test_every_name_is_there_and_says_what_it_does() -> None:
     assert set(alray.__all__) <= set(dir(alray))
+    assert {"Block", "LocalComponent", "Method", "Source", "Task", "Tracker"} <= set(alray.__all__)
     assert all(getattr(alray, name).__doc__ for name in alray.__all__ if name != "__version__")
 
 
@@ -60,7 +61,7 @@ def test_an_import_changes_nothing_of_its_program() -> None:
     assert done.stdout == "True\n"
 
 
-_OF_A_TERMINAL = {"json", "events", "watch", "svg", "compare", "dry_run", "resume"}
+_OF_A_TERMINAL = {"json", "events", "svg", "compare", "dry_run", "resume"}
 """How a command shows what it did, and what is a function of its own in Python."""
 _OF_PYTHON = {"self", "progress"}
 

@@ -128,8 +128,8 @@ def test_a_problem_found_after_reading_has_its_place(tiny: dict[str, Any]) -> No
 def test_a_notebook_shows_the_problems_alone(tiny: dict[str, Any]) -> None:
     with pytest.raises(RequestError) as caught:
         alray.run(tiny, inline=True, address="127.0.0.1:1", progress=False)
-    shown = caught.value._render_traceback_()
-    assert shown == ["RequestError: --address: a run with --inline uses no cluster; leave out --inline or --address"]
+    (shown,) = caught.value._render_traceback_()
+    assert shown.startswith("RequestError: --address: ") and "--inline" in shown
 
 
 def test_a_run_that_fails_raises_and_names_its_folder(tiny: dict[str, Any]) -> None:
@@ -217,7 +217,12 @@ def test_the_weights_are_chosen_once_and_read_once(
 @pytest.mark.parametrize("how", [{"best": True}, {"step": 18}, {"data": {}, "allow_code": True}])
 def test_a_choice_of_weights_is_told_its_new_place(ended: alray.Run, how: dict[str, Any]) -> None:
     name = next(iter(how))
-    for use, given in ((ended.evaluate, ()), (ended.predict, ("a",)), (ended.generate, ("a",)), (ended.export, ("onnx",))):
+    for use, given in (
+        (ended.evaluate, ()),
+        (ended.predict, ("a",)),
+        (ended.generate, ("a",)),
+        (ended.export, ("onnx",)),
+    ):
         with pytest.raises(RequestError, match=rf"write run.trained\({name}=") as caught:
             use(*given, **how)
         assert caught.value.problems[0].key == name

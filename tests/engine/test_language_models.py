@@ -537,7 +537,7 @@ def test_tokens_in_a_header_are_those_of_the_run() -> None:
     texts = ["def f(): return 1", "überall – 2"]
     for kind in ("bytes", "characters", "bpe"):
         tokens = make_tokens(kind, texts, None, 300)
-        back = TokenForm.model_validate_json(TokenForm.of(tokens, 8).model_dump_json()).made()
+        back = TokenForm.model_validate_json(TokenForm.of(tokens, 8).model_dump_json()).inputs().tokens
         assert back.names == tokens.names
         assert [back.numbers(text).tolist() for text in texts] == [tokens.numbers(text).tolist() for text in texts]
 
@@ -545,22 +545,22 @@ def test_tokens_in_a_header_are_those_of_the_run() -> None:
 # --- Models for GPUs ---
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
-    ("name", "parameters"), [("gpt2_small", 124e6), pytest.param("gpt_340m", 340e6, marks=pytest.mark.full)]
+    "keys", [(), ("method=backpropagation", "pipeline.schedule=1f1b", "pipeline.micro_batches=8")], ids=["own", "1f1b"]
 )
-def test_a_model_for_gpus_is_planned_at_its_size_without_its_text(name, parameters) -> None:
-    """Its encoders have the published number of parameters, whose readout is that of its embedding. The same layers
-    are planned by 1F1B."""
+@pytest.mark.parametrize(("name", "parameters"), [("gpt2_small", 124e6), ("gpt_340m", 340e6)])
+def test_a_model_for_gpus_is_planned_at_its_size_without_its_text(name, parameters, keys) -> None:
+    """Its encoders have the published number of parameters, whose readout is that of its embedding."""
     file = Path(__file__).parents[2] / "specs" / "language" / f"{name}.yaml"
-    for keys in ((), ("method=backpropagation", "pipeline.schedule=1f1b", "pipeline.micro_batches=8")):
-        planner = Planner.open(load_spec(file, keys).spec, UserCode(file.parent), without_data=True)
-        plan = planner.plan(planner.costs(probe=False))
-        assert plan.predicted_step_time_s > 0
-        assert all(stage.memory.activations_bytes > 0 for stage in plan.stage_plans)
-        network = planner.workload.network
-        parts = [network.component(index, "meta").part_parameters() for index in range(len(network))]
-        assert sum(part["f"] for part in parts) == pytest.approx(parameters, rel=0.03)
-        assert parts[-1]["head"] > 30e6
+    planner = Planner.open(load_spec(file, keys).spec, UserCode(file.parent), without_data=True)
+    plan = planner.plan(planner.costs(probe=False))
+    assert plan.predicted_step_time_s > 0
+    assert all(stage.memory.activations_bytes > 0 for stage in plan.stage_plans)
+    network = planner.workload.network
+    parts = [network.component(index, "meta").part_parameters() for index in range(len(network))]
+    assert sum(part["f"] for part in parts) == pytest.approx(parameters, rel=0.03)
+    assert parts[-1]["head"] > 30e6
 
 
 SAMPLED = "method={kind: associated_learning, label_dim: 5, sampled_tokens: 20}"
@@ -619,7 +619,7 @@ def test_what_does_not_fit_is_refused(gpt, key, overrides) -> None:
 
 
 def test_solo_refuses_widths_that_differ(gpt) -> None:
-    """A model of one's own may give any."""
+    """A model of the user may give any."""
     block = "{block: transformer, causal: true, dim: 8, heads: 2, feedforward: 16}"
     narrower = (f"model.components=[{block}, {{block: linear, width: 6}}]", "pipeline.costs=null")
     for keys, key in ((narrower, "model.components[0]"), (("method.heads=3",), "method.heads")):

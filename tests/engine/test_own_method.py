@@ -1,4 +1,4 @@
-"""A method of one's own, as the documentation shows it, keeps the promises of local losses."""
+"""A method of the user, as the documentation shows it, keeps the promises of local losses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "writing_a_spec.md"
 HINTED = """
 
 class Hinted(OneHot):
-    '''Sends the class scores along, under a name of its own; the loss below adds what it is told.'''
+    '''Sends the class scores along, under another name; the loss below adds what it is told.'''
 
     def component(self, index, f, facts, make):
         return HintedComponent(index, f, make("head", lambda: self.head(facts)), self.task)

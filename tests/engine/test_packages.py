@@ -1,5 +1,4 @@
-"""Installed packages provide methods, blocks and sources under names of their own, and these do as classes next to a
-spec."""
+"""Installed packages provide parts of every kind under names of their own, and these do as classes next to a spec."""
 
 from __future__ import annotations
 
@@ -74,6 +73,9 @@ MODULES = {
     "layers": BLOCK,
     "pictures": SOURCE,
     "quantile": of_page("writing_a_spec.md", r"`quantile\.py`"),
+    "order": of_page("extending.md", r"`parts/schedules/paired\.py` is new"),
+    "sums": of_page("extending.md", r"`parts/all_reduces/everyone/algorithm\.py` is new"),
+    "signs": of_page("extending.md", r"`parts/compressions/signs/compression\.py` is new"),
 }
 NAMES = {"method": "one_hot", "block": "dropped", "source": "noisy"}
 CLASSES = {
@@ -87,7 +89,7 @@ TASK = ["task={kind: quantile, metric: cost, share: 0.8}", "model.components.2={
 
 
 def overrides(named: dict[str, str]) -> list[str]:
-    """Everything of one's own, by these names."""
+    """Everything of the user, by these names."""
     return [
         f"data={{source: '{named['source']}', samples: 90, batch_size: 16, validation_fraction: 0.2}}",
         f"model.components.2={{block: '{named['block']}', width: 6}}",
@@ -171,6 +173,34 @@ def test_a_task_in_the_same_bits(own: Workshop, there: Path) -> None:
     assert ExportedRoute(Path(exported.file), allow_code=False).header.depth == 2
     stopped = own.run(*TASK, "run.stop_at={metric: validation_cost, below: 1e9}", name="stopped")
     assert stopped.summary.steps < one.summary.steps
+
+
+def test_an_all_reduce_and_a_compression_in_the_same_bits(own: Workshop, there: Path) -> None:
+    by_class = "replicas={count: 2, all_reduce: 'python:sums.Everyone', compression: 'python:signs.SignsCompression'}"
+    one = own.run(by_class, "run.epochs=1", name="one")
+    assert (own.folder / "one" / "code" / "sums.py").is_file()
+    two = own.run("replicas={count: 2, all_reduce: everyone, compression: signs}", "run.epochs=1", name="two")
+    same(two, one)
+    assert two.summary.all_reduce_bytes > 0
+    of_run = read_environment(own.folder / "two")
+    assert of_run is not None
+    assert list(of_run["brought_by"]) == ["alray.all_reduces:everyone", "alray.compressions:signs"]
+    with pytest.raises(SpecError, match=r"all-reduce `everyone` cannot be made: TypeError: .*'root'"):
+        own.run("replicas={count: 2, all_reduce: {kind: everyone, root: 1}}")
+
+
+def test_a_schedule_in_the_same_bits(own: Workshop, there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = own.run("pipeline.stages=2", "run.epochs=1", name="one")
+    two = own.run("pipeline.stages=2", "pipeline.schedule=paired", "run.epochs=1", name="two")
+    same(two, one)
+    assert two.summary.schedule == "paired"
+    of_run = read_environment(own.folder / "two")
+    assert of_run is not None and list(of_run["brought_by"]) == ["alray.schedules:paired"]
+    names = "[alray.schedules]\nwrong = json:JSONDecoder\nlost = my_package.nowhere:SCHEDULE\n"
+    monkeypatch.syspath_prepend(other(own.folder / "c", "broken", "1", names))
+    for name, said in (("wrong", "is no schedule of this name"), ("lost", "cannot be imported"), ("pared", "expected")):
+        with pytest.raises(SpecError, match=said):
+            load_spec(own.spec, [f"pipeline.schedule={name}"])
 
 
 def test_an_error_in_the_loss_of_a_task_names_it(own: Workshop) -> None:

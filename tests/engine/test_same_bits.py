@@ -1,6 +1,6 @@
 """The first promise: every family, method, partition, schedule and engine gives the same weights and accuracies.
 
-Bit for bit. What could break it: strides at a boundary and in-place writes (VGG, with two blocks of its own), residual
+Bit for bit. What could break it: strides at a boundary and in-place writes (VGG, with two blocks of the test), residual
 paths, sequences packed by their lengths, states handed on, and dropout in attention.
 """
 
@@ -123,7 +123,7 @@ def write_texts(folder: Path) -> None:
 
 
 def of_family(workshop: Workshop, family: str) -> Workshop:
-    """The workshop with a spec of the family instead of its own."""
+    """The workshop with another spec of the family."""
     workshop.spec.write_text(FAMILIES[family])
     write_texts(workshop.folder)
     return workshop

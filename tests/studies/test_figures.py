@@ -425,7 +425,7 @@ def test_published_curves_are_drawn_where_the_study_asks_for_them() -> None:
 
 
 def test_points_that_end_in_the_same_weights_have_one_curve(tmp_path: Path) -> None:
-    """Against samples, by depth and in the losses; against seconds each device has its own."""
+    """Against samples, by depth and in the losses; against seconds each device has a separate curve."""
     depths = [DepthScores(depth=depth, validation=0.4 + 0.1 * depth) for depth in (1, 2)]
     hashes = {1: "a", 2: "a", 4: "b"}
     trials = [
@@ -647,7 +647,7 @@ def test_bars_of_times_stay_above_zero_and_stand_beside_each_other() -> None:
     root = ElementTree.fromstring(shown.svg)
     bars = [each for each in root.iter() if each.get("aria-roledescription") == "rule mark"]
     places = {(each.get("transform") or "").partition(",")[0] for each in bars}
-    assert len(bars) == len(places) == 4, "two series at two numbers of stages, all at places of their own"
+    assert len(bars) == len(places) == 4, "two series at two numbers of stages, all at different positions"
     assert "NaN" not in shown.svg
 
 

@@ -40,7 +40,7 @@ from alray.core.storage.json_file import read_json
 from alray.core.storage.location import Location, publish
 
 VERSION = 3
-"""Version of the records. In version 1 each mini-batch had a line of its own. Before version 3 records of a stage did
+"""Version of the records. In version 1 each mini-batch had a separate line. Before version 3 records of a stage did
 not name the mini-batches after cuts. Both can still be read."""
 
 WARM_UP_STEPS = 10
@@ -174,7 +174,7 @@ class StepsRecord(_Record):
 
 
 class Span(_Documented):
-    """One action as the stage's own clock measured it, in seconds since the run was started."""
+    """One action as the stage's clock measured it, in seconds since the run was started."""
 
     action: str
     """The printed form of an action, such as `2F0`; or `data 0`, `send_wait`, `receive_wait`."""
@@ -241,11 +241,6 @@ class StageRecord(_Record):
     stage 0, which reads the data itself, and in a pipeline whose messages torch orders."""
     spans: list[Span] = Field(default_factory=list)
     """Each action of the mini-batches that were traced."""
-
-    @property
-    def covered_s(self) -> float:
-        """Wall time of these mini-batches, without evaluations and checkpoints."""
-        return self.compute_s + self.send_wait_s + self.receive_wait_s + self.idle_s
 
     @property
     def counted_times_s(self) -> list[float]:
@@ -518,7 +513,7 @@ class Figures(_Documented):
     """For each route: `depth` (1 is the first component alone), `train`, `validation`, `test`. In another task the key
     begins with the name of `metric`, such as `perplexity_per_depth`."""
     peak_memory_bytes: list[int | None]
-    """For each stage, the most memory that its process held, evaluations included, minus what it held before the stage
+    """For each stage, the most memory that its process used, evaluations included, minus what it used before the stage
     was built, when only the libraries were loaded. On a GPU torch's allocator counts it. On a CPU it is more than the
     stage's tensors: it includes buffers of the kernels, memory that the allocator cannot reuse, and on stage 0 the data
     set and its library. It is null where several stages share one process."""
@@ -755,7 +750,7 @@ class Git(BaseModel):
 
 
 class Environment(BaseModel):
-    """`environment.json`, as far as alray reads it: the machine, the versions, and where the run came from. Further
+    """What alray reads of `environment.json`: the machine, the versions, and where the run came from. Further
     keys stay as they are. Older versions did not write all of them."""
 
     model_config = ConfigDict(extra="allow")

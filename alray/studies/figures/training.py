@@ -68,8 +68,8 @@ def race(results: Results) -> Exhibit | None:
 
 
 def losses(results: Results) -> Exhibit | None:
-    """The sum of all losses of all components during training: the mean over the seeds of each point, as far as all of
-    them trained; the band, from three seeds on, is its 90 % interval by Student's t. Local losses and those of
+    """The sum of all losses of all components during training: the mean over the seeds of each point, up to where all
+    of them trained; the band, from three seeds on, is its 90 % interval by Student's t. Local losses and those of
     backpropagation cannot be compared; their shapes can. Source: the losses in `records.jsonl` of each trial, as at
     most about 2,000 means over neighbouring mini-batches. Studies of more than 24 points, of scaling, with a search or
     with a target, and those that measure times only, have no such figure."""

@@ -1,7 +1,7 @@
 """Five processes over loopback: `python all_reduce_ranks.py FOLDER`.
 
-Each makes the same all-reduces among the last 1, 2, 3, 4 and 5 of them, so that a rank in a group is another than the
-process's own, and writes what it came to as FOLDER/RANK.json; `test_all_reduce.py` looks at it.
+Each makes the same all-reduces among the last 1, 2, 3, 4 and 5 of them, so that a rank in a group differs from that
+of the process, and writes what it came to as FOLDER/RANK.json; `test_all_reduce.py` looks at it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.multiprocessing import start_processes
 
+from alray.config.sections.all_reduce import ALL_REDUCES
+from alray.config.sections.compression import COMPRESSIONS
 from alray.core.errors import ChannelError
 from alray.core.parts import names_of
 from alray.core.randomness.seeds import derive_seed
-from alray.runtime.channel.all_reduce import all_reduce
-from alray.runtime.channel.compression import compression_class
+from alray.runtime.channel.all_reduce import make_all_reduce
+from alray.runtime.channel.compression import make_compression
 from alray.runtime.channel.gradient_layout import GradientLayout
 
 WORLD = 5
@@ -61,7 +63,7 @@ def sums(name: str, group: dist.ProcessGroup) -> dict[str, Any]:
         for dtype in (torch.int64, *FLOATS):
             addends = [drawn(rank, size, dtype) for rank in range(group.size())]
             result = addends[group.rank()].clone()
-            all_reduce(name)(group, timeout_s=30.0).sum(result)
+            make_all_reduce(ALL_REDUCES.section(name), group, timeout_s=30.0).sum(result)
             digest.update(result.view(torch.uint8).numpy().tobytes())
             if dtype == torch.int64:
                 exact = exact and torch.equal(result, torch.stack(addends).sum(0))
@@ -71,7 +73,7 @@ def sums(name: str, group: dist.ProcessGroup) -> dict[str, Any]:
 
 
 def gathers(name: str, group: dist.ProcessGroup) -> bool:
-    reduction = all_reduce(name)(group, timeout_s=30.0)
+    reduction = make_all_reduce(ALL_REDUCES.section(name), group, timeout_s=30.0)
     right = True
     for size in SIZES:
         rows = reduction.gather(drawn(group.rank(), size, torch.float32))
@@ -80,7 +82,7 @@ def gathers(name: str, group: dist.ProcessGroup) -> bool:
 
 
 def counted(name: str, group: dist.ProcessGroup) -> int:
-    reduction = all_reduce(name)(group, timeout_s=30.0)
+    reduction = make_all_reduce(ALL_REDUCES.section(name), group, timeout_s=30.0)
     reduction.sum(torch.zeros(COUNTED))
     return reduction.bytes_sent
 
@@ -113,7 +115,8 @@ def beside_the_hook(name: str, group: dist.ProcessGroup, *, rank: int, warm_star
     """The largest difference to torch's hook, step by step, both starting from the same Q."""
     # The hook takes no parameter of no dimension.
     layout = GradientLayout(tuple(torch.Size(shape) for shape in SHAPES if shape), torch.float64)
-    ours = compression_class("powersgd")(layout, rank=rank, seed=7, start_iteration=PLAIN_STEPS, warm_start=warm_start)
+    powersgd = COMPRESSIONS.section("powersgd", rank=rank, start_iteration=PLAIN_STEPS, warm_start=warm_start)
+    ours = make_compression(powersgd, layout, seed=7)
     hook = PowerSGDState(group, rank, PLAIN_STEPS)
     sides = [(16, 12), (9, 36), (40, 30)]  # of the matrices that become at least twice as small
     differences = []
@@ -125,7 +128,7 @@ def beside_the_hook(name: str, group: dist.ProcessGroup, *, rank: int, warm_star
             hook.p_memory_dict[0] = torch.empty(sum(rank * rows for rows, _ in sides), dtype=torch.float64)
         mine = drawn(10 * step + group.rank(), layout.num_elements, torch.float64)
         theirs = mine.clone()
-        reduction = all_reduce(name)(group, timeout_s=30.0)
+        reduction = make_all_reduce(ALL_REDUCES.section(name), group, timeout_s=30.0)
         mine /= group.size()
         ours.reduce(mine, 1.0 / group.size(), reduction)
         powerSGD_hook(hook, Bucket(layout, theirs)).wait()
@@ -138,7 +141,7 @@ def lost(name: str, group: dist.ProcessGroup) -> str | None:
     if group.rank() == group.size() - 1:
         return None
     try:
-        all_reduce(name)(group, timeout_s=0.5).sum(torch.ones(64))
+        make_all_reduce(ALL_REDUCES.section(name), group, timeout_s=0.5).sum(torch.ones(64))
     except ChannelError as error:
         return str(error)
     return "nothing was noticed"

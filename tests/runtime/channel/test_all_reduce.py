@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 import torch
 
+from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.core.errors import ChannelError
 from alray.core.parts import names_of
-from alray.runtime.channel.all_reduce import all_reduce
+from alray.runtime.channel.all_reduce import make_all_reduce
+
+pytestmark = pytest.mark.forked
 
 WORLD = 5
 COUNTED_BYTES = 840 * 4
@@ -96,7 +99,7 @@ def test_the_backend_does_not_wait_for_ever_either(found):
 
 def test_what_is_not_one_flat_buffer_is_refused(on_ranks):
     def work(rank: int, group: Any) -> None:
-        all_reduce("ring")(group, timeout_s=5.0).sum(torch.zeros(2, 2))
+        make_all_reduce(ALL_REDUCES.section("ring"), group, timeout_s=5.0).sum(torch.zeros(2, 2))
 
     with pytest.raises(ChannelError, match=r"flat contiguous tensor, got shape \(2, 2\)"):
         on_ranks(1, work)
