@@ -44,7 +44,7 @@ def _algorithms() -> list[str]:
         "",
         "| `all_reduce` | how | cost |",
         "|---|---|---|",
-        "| `backend` | the process group's own: gloo's ring, or what NCCL chooses | as `ring` |",
+        "| `backend` | that of the process group: gloo's ring, or what NCCL chooses | as `ring` |",
         "| `ring` | n parts go round, one addition at each rank, then go round complete | 2(n-1) a + 2m b (n-1)/n |",
         "| `halving_doubling` | partners exchange halves at half the distance each time, then the way back; ranks "
         "beyond a power of two are folded in before and out after, for 2(a + m b) | 2 log2(n) a + 2m b (n-1)/n |",

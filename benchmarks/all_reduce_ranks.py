@@ -48,7 +48,7 @@ class Job:
 
 
 def measure(rank: int, job: Job, folder: Path) -> None:
-    """All figures, in a process of its own; rank 0 writes them to folder/all_reduce.json."""
+    """All figures, in a separate process; rank 0 writes them to folder/all_reduce.json."""
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), max(job.ranks))
     timeout = timedelta(seconds=TIMEOUT_S)

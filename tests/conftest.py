@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -61,13 +62,13 @@ run: {epochs: 1}
 """
 
 OWN_BLOCKS = "own_blocks.py"
-"""Where `make_job` and `make_network` put a test's own blocks: `python:own_blocks.Name`."""
+"""Where `make_job` and `make_network` put the blocks of a test: `python:own_blocks.Name`."""
 
 RAY_FIXTURES = {"cluster", "local_ray", "own_ray"}
-_GROUP_OF = {"ray": "the shared Ray", "stand_ins": "stand-ins"}
+_GROUP_OF = {"ray": "the shared Ray", "stand_ins": "stand-ins", "forked": "forks of one process"}
 """Tests of one group run on one worker, in order: they share what takes ten seconds to make. Every file with none of
 these marks is a group of its own."""
-_SOONEST = ("ray", "own_ray", "stand_ins", "long", "")
+_SOONEST = ("ray", "own_ray", "stand_ins", "long", "forked", "")
 """Marks of files in the order in which they start, so that no worker is left with a long file at the end."""
 _MARKED = re.compile(rf"^pytestmark = .*pytest\.mark\.({'|'.join(filter(None, _SOONEST))})\b", re.MULTILINE)
 
@@ -86,7 +87,7 @@ def _mark_of(file: Path) -> str:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Whole files go to a worker, and the files of a group to the same one.
 
-    pytest-xdist has groups of its own (`--dist loadgroup`), but with pytest 9.2 it no longer keeps to them.
+    pytest-xdist has groups (`--dist loadgroup`), but with pytest 9.2 it no longer keeps to them.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -111,6 +112,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _mark_of(item.path) not in ("ray", "own_ray") and RAY_FIXTURES & set(getattr(item, "fixturenames", ())):
             raise pytest.UsageError(f"{item.nodeid} uses Ray: its file wants `pytestmark = pytest.mark.ray`")
     items.sort(key=lambda item: _SOONEST.index(_mark_of(item.path)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The seconds of each folder, of a run over several: with the junit file it shows where the minutes of
+    `make test` go."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds["/".join(report.nodeid.partition("::")[0].split("/")[:-1][:2])] += report.duration
+    if len(seconds) > 1:
+        terminalreporter.section("seconds by folder")
+        for folder, each in seconds.most_common():
+            terminalreporter.write_line(f"{each:8.1f} {folder}")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -206,6 +221,18 @@ def counted_once() -> Iterator[None]:
 
 
 @pytest.fixture
+def nothing_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs are counted where they would be measured, which takes longer than a short run."""
+    from alray.runtime.planner import planning
+
+    def count(network: Network, batch: Any, around: Any, **named: Any) -> Costs:
+        size = len(batch.labels)
+        return planning.estimate_costs(network, batch_size=size, device=around.device, threads=around.threads)
+
+    monkeypatch.setattr(planning, "probe_costs", count)
+
+
+@pytest.fixture
 def one_thread() -> Iterator[None]:
     """One thread, as in a run, and a search path for modules that is put back."""
     import torch
@@ -219,7 +246,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def load_small(tmp_path: Path) -> Callable[..., Any]:
-    """Loads a spec's text with overrides, the text of a test's own blocks beside it."""
+    """Loads a spec's text with overrides, the text of the blocks of a test beside it."""
     from alray.config.loading.load import load_spec
 
     def load(*overrides: str, text: str = SMALL, code: str = "") -> Any:

@@ -23,7 +23,7 @@ from alray.cli.main import execute
 from alray.cli.terminal import INTERRUPTED
 from alray.core.errors import SpecError
 from alray.data.batches import TrainBatches
-from alray.data.dataset import open_data
+from alray.data.opening import open_data
 from alray.inference.generation import Generated
 from alray.models.imported.sources import made
 from alray.parts.sources.synthetic.keys import Synthetic
@@ -190,7 +190,7 @@ def test_a_study_goes_on_with_the_code_it_began_with(
     monkeypatch.setattr(study_module, "_run_trials", no_trials)
     assert alray("study", "study.yaml", "--output", "begun")[0] == INTERRUPTED
     assert alray("study", "--resume", "begun")[0] == INTERRUPTED and len(began) == 2
-    # A stranger's folder that names a spec with code on this machine: the user's own, or one that came along.
+    # A stranger's folder that names a spec with code on this machine: that of the user, or one that came along.
     shutil.copytree("begun", "theirs")
     Path("theirs/study.yaml").write_text(Path("begun/study.yaml").read_text() + "# other\n", encoding="utf-8")
     Path("proj/mine.py").write_text(BLOCK + "# later\n", encoding="utf-8")
@@ -342,8 +342,9 @@ def test_what_a_network_says_does_not_act_on_a_terminal(
 ) -> None:
     said = Generated(prompt="a", text=f"b\n{ACTING}c", tokens=3, depth=1, exits=())
     monkeypatch.setattr("alray.cli.trained._require_run", lambda folder: None)
-    weights = SimpleNamespace(as_json=lambda: {}, __str__=lambda: "")
-    monkeypatch.setattr("alray.inference.requests.generate_by_run", lambda *asked, **how: (said, weights))
+    network = SimpleNamespace(weights=SimpleNamespace(as_json=lambda: {}, __str__=lambda: ""))
+    monkeypatch.setattr("alray.inference.requests.open_network", lambda *asked, **how: network)
+    monkeypatch.setattr("alray.inference.generation.generate", lambda *asked, **how: said)
     assert execute(["predict", "x", "--prompt", "a", *(["--json"] if as_json else [])]) == 0
     printed = capsys.readouterr().out
     assert not set(ACTING) & set(printed.replace("\n", "")) - set(ascii(ACTING)), ascii(printed)

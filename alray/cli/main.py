@@ -121,12 +121,12 @@ def execute(arguments: Sequence[str]) -> int:
         require_current_folder()
         code = command.main(args=list(arguments), prog_name="alray", standalone_mode=False)
     except typer.TyperException as error:
-        said = error.format_message()
-        if said.startswith("Usage:") and not streams.as_json:  # no command was named, and the message is the help
-            streams.err.write(f"{said}\n")
+        message = error.format_message()
+        if message.startswith("Usage:") and not streams.as_json:  # no command was named, and the message is the help
+            streams.err.write(f"{message}\n")
             return error.exit_code
         hint = "`alray --help` lists the commands, `alray COMMAND --help` the options of a command"
-        if said.startswith("No such option"):
+        if message.startswith("No such option"):
             context = getattr(error, "ctx", None)
             has_output = context is not None and any("--output" in each.opts for each in context.command.params)
             if has_output and getattr(error, "option_name", None) in _FORMER_NAMES_OF_OUTPUT:
@@ -135,9 +135,9 @@ def execute(arguments: Sequence[str]) -> int:
                 hint = f"did you mean `{override}`? That is how a value of the spec is given"
             elif getattr(error, "option_name", None) == "--watch":
                 hint = _IN_PLACE_OF_WATCH
-        elif said.startswith("No such command 'watch'"):
+        elif message.startswith("No such command 'watch'"):
             hint = _IN_PLACE_OF_WATCH
-        streams.refuse([Problem(f"{said[:1].lower()}{said[1:].rstrip('.')}", hint)])
+        streams.refuse([Problem(f"{message[:1].lower()}{message[1:].rstrip('.')}", hint)])
         return error.exit_code
     except AlrayError as error:  # of the current folder, or of a URL: a command takes it apart before its streams open
         streams.refuse(error.problems)
@@ -190,8 +190,8 @@ def _leave(code: int) -> None:
             thread.join(max(0.0, until_s - time.monotonic()))
             if thread.is_alive():
                 os._exit(code)
-    own_ray = sys.modules.get("alray.runtime.graph.own_ray")
-    if own_ray is not None and own_ray.was_lost():
+    start = sys.modules.get("alray.runtime.local_ray.start")
+    if start is not None and start.was_lost():
         # Threads of a Ray that was lost may still run, and crash while Python ends: the exit code would be -11.
         atexit._run_exitfuncs()
         os._exit(code)

@@ -81,8 +81,7 @@ def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
     from alray.cli.plan_text import comparison_text
     from alray.planning.prediction.compare import compare_plans
     from alray.planning.schedules.table import SCHEDULES
-    from alray.runtime.planner.planning import stage_links
-    from alray.runtime.planner.stage_devices import StageDevices
+    from alray.runtime.planner.stage_devices import StageDevices, stage_links
 
     most = min(len(planned.costs.components), _MOST_COMPARED)
     rows = compare_plans(

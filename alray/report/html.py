@@ -40,12 +40,12 @@ def _hash_of(script: str) -> str:
 
 
 def slug(title: str) -> str:
-    """A title as the name of a place in a page."""
+    """A title as the name of an anchor in a page."""
     return re.sub(r"\W+", "-", title.lower()).strip("-")
 
 
 def headings(body: str) -> list[tuple[str, str]]:
-    """The places of a page that its table of contents lists: name and title, in HTML."""
+    """The sections of a page that its table of contents lists: name and title, in HTML."""
     from markupsafe import Markup
 
     return [(name, Markup(title)) for name, title in re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', body)]

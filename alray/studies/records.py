@@ -117,8 +117,7 @@ class TrialRecord(BaseModel):
         """The record without what it says of accuracies or other metrics, for studies that measure times only."""
         if self.summary is None:
             return self
-        nothing = {"accuracy": Scores(), "accuracy_per_depth": [], "scores": None, "scores_per_depth": []}
-        silent = self.summary.model_copy(update={**nothing, "best": None})
+        silent = self.summary.model_copy(update={"scores": Scores(), "scores_per_depth": [], "best": None})
         return self.model_copy(update={"summary": silent})
 
 

@@ -40,7 +40,7 @@ class _GroupController:
 
 
 class PerGroup(FIFOScheduler):
-    """A scheduler of its own for each group of trials."""
+    """A separate scheduler for each group of trials."""
 
     def __init__(self, make: Callable[[], TrialScheduler], group_of: Callable[[int], Hashable]) -> None:
         """

@@ -23,12 +23,14 @@ from alray.config.study.trials import Trial
 from alray.core.counting import counted
 from alray.core.errors import AlrayError, PlanError, StageError, SystemFault
 from alray.core.run_folder.store import is_marked, mark, new_token
-from alray.core.storage.lock import held
+from alray.core.storage.lock import locked
 from alray.core.system_errors import system_faults
 from alray.report.text import score, seconds
-from alray.runtime.graph.cluster import Bundle, connect, has_room, holding_nodes
-from alray.runtime.graph.own_ray import told_of_loss
-from alray.runtime.graph.sigterm import sigterm_as_sigint
+from alray.runtime.cluster.connect import connect
+from alray.runtime.cluster.nodes import Bundle
+from alray.runtime.cluster.room import has_room, holding_nodes
+from alray.runtime.local_ray.sigterm import sigterm_as_sigint
+from alray.runtime.local_ray.watch import told_of_loss
 from alray.runtime.runner.engines import stage_bundles
 from alray.studies.busy import StudyMachine, is_disturbed, taken_from
 from alray.studies.folder import STUDY, StudyFolder, require_on_disk
@@ -111,9 +113,9 @@ class Watcher:
     Attributes:
         note: takes a line.
         progress: is called when a trial has ended.
-        lost: is called in a thread of its own with an error when the Ray that was started for the study has died. Tune
-            then waits for it in a call that no exception ends, and Ray ends this process after a minute with words of
-            its own.
+        lost: is called in a separate thread with an error when the Ray that was started for the study has died. Tune
+            then waits for it in a call that no exception ends, and Ray ends this process after a minute with a message
+            of Ray.
     """
 
     note: Callable[[str], None]
@@ -159,7 +161,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     largest = max(bundles, key=lambda each: sum(bundle.get("CPU", 0.0) for bundle in each))
     with ExitStack() as stack:
         if begun is not None:
-            stack.enter_context(held(begun.path, watcher.note, "study"))
+            stack.enter_context(locked(begun.path, watcher.note, "study"))
             begun.keep(loaded)
             if known and (record := _code_of(loaded, begun)) is not None:
                 record.remember(watcher.note)
@@ -178,7 +180,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
         if begun is None and (record := _code_of(loaded, folder)) is not None:
             record.remember(watcher.note)
         if begun is None:
-            stack.enter_context(held(folder.path, watcher.note, "study"))
+            stack.enter_context(locked(folder.path, watcher.note, "study"))
         try:
             _require_shared(folder, loaded.study.base, specs)
         except PlanError:
@@ -230,7 +232,7 @@ def _is_known(loaded: LoadedStudy, folder: StudyFolder, *, allowed: bool) -> boo
 
 def _require_shared(folder: StudyFolder, base: Path, specs: Sequence[Spec]) -> None:
     """Raise PlanError if a trial may come to a node that does not see the study folder or the spec of the trials."""
-    from alray.runtime.graph.placement import nodes_without
+    from alray.runtime.cluster.placement import nodes_without
 
     bundles: dict[tuple[tuple[str, str], ...], list[Bundle]] = {}
     for spec in specs:

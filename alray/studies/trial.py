@@ -35,7 +35,7 @@ class TrialOrder:
     """The instructions for a process that runs a trial.
 
     Attributes:
-        one_process: the trial has one stage, which runs in the trial's own process.
+        one_process: the trial has one stage, which runs in the trial's process.
         keeps_checkpoints: they are not deleted at the end.
         target: the metric of the validation set to reach; None: none.
         thresholds: the confidences for which early exits are measured; None: they are not.

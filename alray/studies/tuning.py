@@ -2,7 +2,7 @@
 
 Tune gets the numbers of the trials that have not ended, and holds nothing that a resume needs: a resume is a new
 experiment. A trial of several stages runs in the placement group that Tune makes for it. A trial of one stage runs in
-the trial's own process. Processes are used again for the next trial of the same resources.
+the trial's process. Processes are used again for the next trial of the same resources.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from alray.core.errors import AlrayError, DiskFault, RunError, StageError
 from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import EvaluationRecord
 from alray.core.system_errors import system_faults
-from alray.runtime.graph.cluster import Bundle
-from alray.runtime.graph.own_ray import end_if_silent
-from alray.runtime.graph.placement import ray_bundle
-from alray.runtime.graph.stopped_workers import StoppedWorkers
+from alray.runtime.cluster.nodes import Bundle
+from alray.runtime.cluster.placement import ray_bundle
+from alray.runtime.local_ray.stopped_workers import StoppedWorkers
+from alray.runtime.local_ray.watch import end_if_silent
 from alray.runtime.runner.engines import stage_bundles
 from alray.studies.records import TrialRecord, TrialStatus
 from alray.studies.schedulers import METRIC, NUMBER, RECORD, asha_per_point, number_of
@@ -81,7 +81,7 @@ def runs_in_one_process(spec: Spec) -> bool:
 
 
 def trial_resources(spec: Spec) -> PlacementGroupFactory:
-    """The placement group of a trial: one bundle for each stage, after an empty one for the trial's own process unless
+    """The placement group of a trial: one bundle for each stage, after an empty one for the trial's process unless
     the one stage runs there."""
     bundles = [ray_bundle(bundle) for bundle in stage_bundles(spec, spec.pipeline.stages, spec.replicas.count)]
     own: list[Bundle] = [] if runs_in_one_process(spec) else [{}]
@@ -175,14 +175,14 @@ class _Watch(Callback, Stopper):
 def _fault_of(trial: Any) -> BaseException:
     """Why the process of a trial, or the trial in it, ended. Not `get_pickled_error`: it reads the copy of this file
     that Tune makes later."""
-    if trial.pickled_error_file is None:  # an error of Tune's own
+    if trial.pickled_error_file is None:  # an error of Tune itself
         return RunError(Path(trial.error_file).read_text(encoding="utf-8").strip())
     fault: BaseException = pickle.loads(Path(trial.pickled_error_file).read_bytes())
     return fault.cause if isinstance(fault, RayTaskError) else fault
 
 
 def _reason(fault: BaseException) -> str:
-    """One line for the user. Ray's own text on a process that died continues with guesses."""
+    """One line for the user. Ray's text on a process that died continues with guesses."""
     if isinstance(fault, RayActorError):
         return f"the process of the trial ended: {str(fault).strip().splitlines()[-1].partition('. ')[0].rstrip('.')}"
     return str(fault) if isinstance(fault, OF_THE_MACHINE) else f"{type(fault).__name__}: {fault}"
@@ -355,7 +355,8 @@ def _named_if_removed(storage: Path) -> Iterator[None]:
 
 @contextmanager
 def _named_if_ray_is_silent() -> Iterator[None]:
-    """Raise StageError where a call of Ray Tune to the GCS has no answer in time, and end a Ray of our own then."""
+    """Raise StageError where a call of Ray Tune to the GCS has no answer in time, and end a Ray that alray started
+    then."""
     try:
         yield
     except GetTimeoutError as error:

@@ -18,7 +18,7 @@ from .conftest import SMALL
 
 @pytest.fixture
 def said(write: Callable[[str], Path], tmp_path: Path) -> Callable[[str], list[str]]:
-    """What is said of a spec of which one line is changed."""
+    """The errors of a spec of which one line is changed."""
 
     def load(text: str) -> list[str]:
         try:

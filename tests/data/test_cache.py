@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from alray.data import cache, text_data
-from alray.data.dataset import Dataset, open_data
+from alray.data.dataset import Dataset
 from alray.data.documents import Numbering
+from alray.data.opening import open_data
 from alray.parts.sources.digits.source import DigitsSource
 from tests.data import sections as spec
 

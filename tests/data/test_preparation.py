@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alray.core.errors import DataError
-from alray.data.dataset import Dataset, open_data
+from alray.data.dataset import Dataset
+from alray.data.opening import open_data
 from alray.data.preparation import STOP_WORDS, prepared_sets, prepared_text
 from alray.data.source import TextSet
 from tests.data import sections as spec

@@ -20,8 +20,8 @@ import pytest
 import ray
 
 from alray.core.errors import RequestError, RunError
-from alray.runtime.graph import own_ray as starting
-from alray.runtime.graph.cluster import connect
+from alray.runtime.cluster.connect import connect
+from alray.runtime.local_ray import private
 
 from .conftest import LONG, Workshop
 
@@ -207,8 +207,8 @@ def test_a_ray_that_does_not_start_is_one_error(monkeypatch, tmp_path: Path) -> 
         raise Exception("The current node timed out during startup.\nand more")
 
     monkeypatch.setattr(ray, "init", late)
-    monkeypatch.setattr(starting, "rays_folder", lambda: (tmp_path / "a", tmp_path))
-    monkeypatch.setattr(starting, "_LONGEST_SOCKET", 500)
+    monkeypatch.setattr(private, "rays_folder", lambda: (tmp_path / "a", tmp_path))
+    monkeypatch.setattr(private, "_LONGEST_SOCKET", 500)
     with (
         pytest.raises(RunError, match=r"Ray did not start on this machine: The current node timed out"),
         connect(None, []),

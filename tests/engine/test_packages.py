@@ -21,7 +21,7 @@ from alray.core.run_folder.records import read_environment
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
-from alray.inference.requests import evaluate_run
+from alray.inference.requests import evaluate
 
 from .conftest import Watching, Workshop
 from .test_same_bits import same
@@ -89,7 +89,7 @@ TASK = ["task={kind: quantile, metric: cost, share: 0.8}", "model.components.2={
 
 
 def overrides(named: dict[str, str]) -> list[str]:
-    """Everything of one's own, by these names."""
+    """Everything of the user, by these names."""
     return [
         f"data={{source: '{named['source']}', samples: 90, batch_size: 16, validation_fraction: 0.2}}",
         f"model.components.2={{block: '{named['block']}', width: 6}}",
@@ -154,7 +154,7 @@ def test_the_bits_of_the_same_classes_next_to_the_spec(own: Workshop, there: Pat
     watching = Watching()
     same(own.resume("run.epochs=3", "pipeline.partition=[1,1,2]", name="resumed", watching=watching), one)
     assert not [note for note in watching.notes if "my-package" in note]
-    tested = evaluate_run(own.folder / "two", depth=None, allow_code=False).accuracies
+    tested = evaluate(TrainedNetwork(own.folder / "two", allow_code=False)).scores
     assert [entry.test for entry in tested] == [entry.test for entry in two.summary.accuracy_per_depth]
 
 
@@ -234,7 +234,7 @@ def test_another_version_is_noted_and_a_missing_package_refused(
     with pytest.raises(SpecError, match=said):
         own.resume("run.epochs=3")
     with pytest.raises(SpecError, match=said):
-        evaluate_run(own.folder / "run", depth=1, allow_code=True)
+        evaluate(TrainedNetwork(own.folder / "run", allow_code=True), 1)
 
 
 @pytest.fixture
@@ -326,4 +326,4 @@ def test_a_run_folder_from_elsewhere_runs_what_is_installed_here(own: Workshop, 
     shutil.copytree(own.folder / "run", strangers)
     other(strangers, "evil", "1.0", "[alray.methods]\none_hot = evil:Evil\n")
     (strangers / "evil.py").write_text("raise SystemExit", encoding="utf-8")
-    assert evaluate_run(strangers, depth=1, allow_code=False).accuracies
+    assert evaluate(TrainedNetwork(strangers, allow_code=False), 1).scores

@@ -206,7 +206,7 @@ def test_a_pipeline_keeps_its_micro_batches(workshop, stopping) -> None:
     watching = Watching()
     resumed = workshop.resume("pipeline.stages=4", watching=watching)
     assert resumed.summary.weights_sha256 == whole.summary.weights_sha256
-    assert not any("weights" in note for note in watching.notes), "nothing to be said of the weights"
+    assert not any("weights" in note for note in watching.notes), "no note on the weights"
     with pytest.raises(SpecError, match=r"`pipeline.micro_batches` from 4 to 8 "):
         workshop.resume("pipeline.micro_batches=8", "run.epochs=3")
     assert workshop.resume("run.epochs=3").summary.status == "finished"

@@ -20,7 +20,7 @@ from .conftest import Watching
 STAGE = """
 import pickle, sys, time
 from alray.runtime.graph.actor import StageActor
-from alray.runtime.graph.rendezvous import Meeting
+from alray.runtime.rendezvous.store import Meeting
 
 assignment, token = pickle.load(sys.stdin.buffer)
 stage = StageActor(assignment, token)

@@ -1,4 +1,4 @@
-"""A component's own optimizers: clipped, at rates of their own, and fixed in how they compute."""
+"""A component's optimizers: clipped, at separate rates, and fixed in how they compute."""
 
 from __future__ import annotations
 

@@ -111,10 +111,10 @@ def unknown_word(noun: str, word: str, here: Spot) -> Words:
     if instead := _PARTS_THAT_WENT.get((group, word)):
         return f"unknown {noun} `{word}`", instead
     if word.startswith(PREFIX) and not here.is_open:
-        return f"unknown {noun} `{word}`", f"no class of your own is possible here; known: {', '.join(here.known)}"
+        return f"unknown {noun} `{word}`", f"no class of yours is possible here; known: {', '.join(here.known)}"
     meant = meant_kind(word, here) or value_meant(word, of_packages)
     hint = f"did you mean `{meant}`? " if meant is not None else ""
-    own = f"your own classes as {FORM}"
+    own = f"your classes as {FORM}"
     if known := [*here.known, *of_packages]:
         hint += f"known: {', '.join(known)}{f', and {own}' if here.is_open else ''}"
     else:

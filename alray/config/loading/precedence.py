@@ -57,7 +57,7 @@ def _lengths(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]
 
 
 def _cuts(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
-    """A model from elsewhere is cut at given places or into a number of components."""
+    """An imported model is cut at given cut points or into a number of components."""
     cut, components = _value(document, "model", "cut"), _value(document, "model", "components")
     if cut is None or components in (None, "auto") or isinstance(components, list):
         return

@@ -1,6 +1,6 @@
 """A kind of part that a spec chooses by name: methods, blocks, sources, tasks, optimizers and others.
 
-alray's own parts lie in `alray/parts/<kind>/<name>`: the keys of one are in its `keys.py`, which imports neither torch
+alray's parts lie in `alray/parts/<kind>/<name>`: the keys of one are in its `keys.py`, which imports neither torch
 nor Ray; its code is imported when a run needs it. Installed packages give further names by entry points, and a spec
 names a class of the user as `python:module.Class`. `alray.config.made` makes an object of any of the three.
 """
@@ -71,7 +71,7 @@ class Kind(Generic[K]):
     Attributes:
         name: plural, the folder in `alray/parts` and the end of the group of entry points, `alray.methods`.
         base: the class of the keys of all parts of this kind.
-        of_user: the keys of a class of the user's, or of an installed package.
+        of_user: the keys of a class of the user, or of an installed package.
         key: the key of the spec with the part's name.
         default: the part of a spec that names none; None: the key is required.
     """
@@ -84,7 +84,7 @@ class Kind(Generic[K]):
 
     @cached_property
     def sections(self) -> dict[str, type[K]]:
-        """The keys of alray's own parts, by name; the default comes first."""
+        """The keys of alray's parts, by name; the default comes first."""
         names = sorted(names_of(self.name), key=lambda name: name != self.default)
         return {name: class_in(module_of(self.name, name, "keys"), self.base) for name in names}
 

@@ -41,7 +41,7 @@ class LrScheduleSection(PartSection):
 
 
 class OwnRate(OwnCode, LrScheduleSection):
-    """A schedule of one's own; the keys that are not listed here go to its constructor."""
+    """A schedule of the user; the keys that are not listed here go to its constructor."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -51,7 +51,7 @@ class OwnRate(OwnCode, LrScheduleSection):
 
     @property
     def ends_with_run(self) -> bool:
-        return True  # as far as a spec can tell
+        return True  # a spec cannot tell
 
 
 RATES = Kind("rates", LrScheduleSection, OwnRate, default="constant")

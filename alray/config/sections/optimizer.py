@@ -40,8 +40,8 @@ class OptimizerSection(PartSection):
     look_ahead: Decay = 0.0
     """Corrects gradients that are an update late, as with the schedule `2bw`: they are computed ahead of the weights,
     by this factor times the last change of these, which an update makes again; rates are multiplied by 1 minus the
-    factor (Ajanthan et al. 2025, arXiv 2505.01099). It is a momentum: with an optimizer that has one of its own there
-    are two. 0: no correction. Default: 0."""
+    factor (Ajanthan et al. 2025, arXiv 2505.01099). It is a momentum: with an optimizer that has momentum there are
+    two. 0: no correction. Default: 0."""
     rate_factors: dict[str, PositiveFloat] = Field(default_factory=dict)
     """Factors by which the rates of parts are multiplied, by the name of the part, such as {head: 10}. Parts are `f`
     (the encoder), `b`, `g` and `h` in Associated Learning, `p` (the projection) and `head` in the other methods.
@@ -83,7 +83,7 @@ class FusedSection(DecayingSection):
 
 
 class OwnOptimizer(OwnCode, DecayingSection):
-    """An optimizer of one's own; the keys that are not listed here go to its constructor."""
+    """An optimizer of the user; the keys that are not listed here go to its constructor."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -168,7 +168,7 @@ class Pipeline(Section):
     ] = "auto"
     """Components per stage. `auto`: the step is as short as possible. `uniform`: even numbers of components.
     `parameters`: even numbers of parameters. `cyclic`: components lie on the stages round-robin, each of them a virtual
-    stage of its own. A list: as given, `repeat` counted; with virtual stages, one entry per virtual stage."""
+    stage. A list: as given, `repeat` counted; with virtual stages, one entry per virtual stage."""
     virtual_stages: PositiveInt | None = None
     """Runs of components on each stage that do not follow each other, so that components lie on the stages round-robin
     (cyclic placement): stage s of S holds virtual stages s, s + S, and so on. All schedules of local losses have them,

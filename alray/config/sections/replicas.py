@@ -137,7 +137,7 @@ class Replicas(Section):
     Default: every_step."""
     sync_batch_norm: bool = False
     """Whether batch normalisation computes its statistics over all replicas. The replicas then wait for each other in
-    the forward and backward pass; it does not run with `--inline`. Default: false, each replica uses its own share of
+    the forward and backward pass; it does not run with `--inline`. Default: false, each replica uses its share of
     the mini-batch."""
     disturbance: Disturbance | None = None
     """Disturbance that slows replicas on purpose. null: none."""

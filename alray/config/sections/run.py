@@ -124,7 +124,7 @@ class RunSection(Section):
     float32, so a run begins with the weights of one in float32. Default: float32."""
     trackers: Trackers = ()
     """Programs outside that show the run while it is running: those of installed packages, such as `mlflow` and
-    `wandb`, and classes of your own, such as `[mlflow, "python:my_tracker.Mine"]`. TensorBoard's files are always
+    `wandb`, and your classes, such as `[mlflow, "python:my_tracker.Mine"]`. TensorBoard's files are always
     written. Default: none."""
     compile: bool = False
     """Whether torch.compile compiles each component, when it is first used. It needs a C++ compiler, and gives other

@@ -19,7 +19,7 @@ class TrackerSection(PartSection):
 
 
 class OwnTracker(OwnCode, TrackerSection):
-    """A tracker of one's own; the keys that are not listed here go to its constructor."""
+    """A tracker of the user; the keys that are not listed here go to its constructor."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -121,7 +121,7 @@ def _searched(search: Search) -> list[tuple[Path, str]]:
 
 
 def named_variants_exist(study: Study) -> Iterator[Finding]:
-    """Check that every variant with a search space or a target of its own is a variant of the study."""
+    """Check that every variant with a separate search space or target is a variant of the study."""
     variants = study.axes.get(VARIANT)
     names = list(variants) if isinstance(variants, dict) else []
     hint = f"choose one of {listed(names)}" if names else f"add the axis `{VARIANT}`"
@@ -211,7 +211,7 @@ def resources_are_known(study: Study) -> Iterator[Finding]:
 def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
     """Yield each reason why a trial cannot run this spec: key of the spec, message, hint."""
     if spec.replicas.engine == "ray_train":
-        message = "a trial runs in a placement group of its own, where the workers of `ray_train` have no room"
+        message = "a trial runs in a separate placement group, where the workers of `ray_train` have no room"
         yield "replicas.engine", message, "set replicas.engine to graph"
     if study.early_exit is not None and spec.task.kind != DEFAULT_TASK:
         message = f"early exits ask how sure a class is, and the task {spec.task.kind} has no classes"

@@ -183,7 +183,7 @@ class Verdict(Section):
     claim: str
     """The claim in plain words."""
     source: str | None = None
-    """The publication that makes the claim, such as `Shallue et al. 2019, 4.3`. null: it is the study's own."""
+    """The publication that makes the claim, such as `Shallue et al. 2019, 4.3`. null: the study makes it."""
     figure: Literal[FigureName, "largest_useful_batch_size", "perfect_scaling_up_to", "plateau_from"]
     """The figure that decides, as a column of the table of points or of batch sizes."""
     of: _Selector = Field(default_factory=dict)
@@ -283,9 +283,9 @@ class Study(Section):
     """Figures that the table of the report shows. Its CSV has all of them in any case. Default: those that suit the
     study."""
     published: Annotated[tuple[PublishedName, ...], Field(strict=False)] = ()
-    """Published curves that the figures show beside the study's own, where they measure the same. `lin_2023`: speed-up
-    and efficiency of AL and naive backpropagation by the number of GPUs (T.-H. Lin, thesis: AG News). `wang_2021`: test
-    errors on CIFAR-10 by the number of components (Y. Wang et al., ICLR). Default: none."""
+    """Published curves that the figures show beside those of the study, where they measure the same. `lin_2023`:
+    speed-up and efficiency of AL and naive backpropagation by the number of GPUs (T.-H. Lin, thesis: AG News).
+    `wang_2021`: test errors on CIFAR-10 by the number of components (Y. Wang et al., ICLR). Default: none."""
     trial_scheduler: TrialScheduler = Fifo()
     """Which trials continue."""
     max_concurrent: PositiveInt | None = None

@@ -117,7 +117,7 @@ def require_no_links(folder: Location, *, itself: bool = False) -> None:
 
 
 def require_file(file: Location) -> None:
-    """Raise CheckpointError if a folder, a pipe or a device lies in the place of a file, or is where a link leads.
+    """Raise CheckpointError if a folder, a pipe or a device lies where a file is expected, or is where a link leads.
 
     Reading a pipe or a device may never end. A file that is missing raises nothing here.
     """

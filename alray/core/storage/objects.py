@@ -223,7 +223,7 @@ class ObjectPath:
 
 
 def _deleted(objects: Any, bucket: Any, keys: str | list[str]) -> bool:
-    """Delete objects; return whether all of them were there, as far as the storage says so."""
+    """Delete objects; return whether all of them were there, by what the storage answers."""
     try:
         objects.delete(bucket, keys)
     except FileNotFoundError:

@@ -34,7 +34,7 @@ GROUP = "alray.schedules"
 _KEY = "pipeline.schedule"
 
 
-class Table(dict[str, Schedule]):
+class ScheduleTable(dict[str, Schedule]):
     """Schedules by name. The schedule of a file is no entry, and is found by the text that stands for the file."""
 
     def __missing__(self, name: str) -> Schedule:
@@ -66,7 +66,9 @@ def _order(schedule: Schedule) -> tuple[bool, bool, str]:
     return not schedule.local_losses, not schedule.default_on, schedule.name
 
 
-SCHEDULES = Table(table(*sorted((module_of("schedules", name).SCHEDULE for name in names_of("schedules")), key=_order)))
+SCHEDULES = ScheduleTable(
+    table(*sorted((module_of("schedules", name).SCHEDULE for name in names_of("schedules")), key=_order))
+)
 """Every schedule by its name, and those of files by their text."""
 
 

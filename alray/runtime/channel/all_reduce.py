@@ -30,7 +30,7 @@ class AllReduce(ABC):
 
     `group` comes from `dist.new_group`, or is a `dist.ProcessGroupGloo`, which also works between threads of one
     process, or a `dist.ProcessGroupNCCL`. At most one call may be under way in a group, and every rank must make the
-    same calls in the same order. gloo reads and writes host memory only, NCCL that of GPUs only, so tensors elsewhere
+    same calls in the same order. gloo reads and writes host memory only, NCCL that of GPUs only, so other tensors
     are copied there and back.
 
     The docstrings of the algorithms give the cost in seconds for m bytes, with a latency of a seconds per message and

@@ -256,7 +256,7 @@ def _buffer(nbytes: int, device: torch.device) -> torch.Tensor:
 
 
 class GroupBarrier(Barrier):
-    """A barrier over the stages of a replica. It uses a process group of its own."""
+    """A barrier over the stages of a replica. It uses a separate process group."""
 
     def __init__(self, group: dist.ProcessGroup, timeout_s: float) -> None:
         self._group = group
@@ -281,6 +281,6 @@ def wait_for(work: dist.Work, timeout: timedelta, edge: str) -> None:
 def lost_neighbour(edge: str, error: RuntimeError) -> ChannelError:
     """Turn gloo's error about a lost connection into an error that names the edge."""
     # Keep what happened; drop the path in gloo's sources before it and the advice after it.
-    said = re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
-    state = "silent" if said.startswith("Timed out") else "gone"
-    return ChannelError(f"edge {edge}: the neighbour is {state} ({said})", hint="look for the error of its stage")
+    reason = re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
+    state = "silent" if reason.startswith("Timed out") else "gone"
+    return ChannelError(f"edge {edge}: the neighbour is {state} ({reason})", hint="look for the error of its stage")

@@ -22,7 +22,7 @@ from alray.core.storage.location import Location
 from alray.models.component import Component, ProfiledPart
 from alray.runtime.stage.clock import TRAINING_ACTIONS, Clock
 
-_QUIET = "5"  # Kineto otherwise reports its own progress, and that a machine without a GPU has none
+_QUIET = "5"  # Kineto otherwise reports its progress, and that a machine without a GPU has none
 
 
 class Profiler:
@@ -46,7 +46,7 @@ class Profiler:
         if device.type == "cuda":
             self._activities.append(ProfilerActivity.CUDA)
         self._session: profile | None = None
-        self._to_end: dict[range, int] = {}  # ranges that were begun, and how many stages have still to end them
+        self._to_end: dict[range, int] = {}  # ranges that were opened, and how many stages have still to end them
 
     @contextmanager
     def mini_batch(self, step: int, components: Sequence[Component], clock: Clock) -> Iterator[None]:

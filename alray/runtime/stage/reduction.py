@@ -1,6 +1,6 @@
-"""Replicas that average gradients by alray's own all-reduces: one flat sum for each component.
+"""Replicas that average gradients by alray's all-reduces: one flat sum for each component.
 
-What losses need of all replicas goes the same way. The sums run in a thread of their own, over a process group of the
+What losses need of all replicas goes the same way. The sums run in a separate thread, over a process group of the
 replicas of one stage. Operations that may have to wait are generators (see `alray.runtime.channel.edge`).
 """
 
@@ -92,7 +92,7 @@ class ReducedReplication(SeveralReplicas):
         )
 
     def start(self, component: Component, samples: int) -> None:
-        """Gradients that wait for their update are multiplied by the weight of their own mini-batch: it may change."""
+        """Gradients that wait for their update are multiplied by the weight of their mini-batch: it may change."""
         weight, optimizers = self.weight(samples), component.optimizers().values()
         complete = [optimizer.gather(weight) for optimizer in optimizers]
         self._due[component.index] = all(complete)

@@ -1,7 +1,7 @@
 """Five processes over loopback: `python all_reduce_ranks.py FOLDER`.
 
-Each makes the same all-reduces among the last 1, 2, 3, 4 and 5 of them, so that a rank in a group is another than the
-process's own, and writes what it came to as FOLDER/RANK.json; `test_all_reduce.py` looks at it.
+Each makes the same all-reduces among the last 1, 2, 3, 4 and 5 of them, so that a rank in a group differs from that
+of the process, and writes what it came to as FOLDER/RANK.json; `test_all_reduce.py` looks at it.
 """
 
 from __future__ import annotations

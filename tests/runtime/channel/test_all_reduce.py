@@ -16,6 +16,8 @@ from alray.core.errors import ChannelError
 from alray.core.parts import names_of
 from alray.runtime.channel.all_reduce import make_all_reduce
 
+pytestmark = pytest.mark.forked
+
 WORLD = 5
 COUNTED_BYTES = 840 * 4
 HAND_WRITTEN = [name for name in names_of("all_reduces") if name != "backend"]

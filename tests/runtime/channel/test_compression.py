@@ -123,7 +123,7 @@ def test_what_was_applied_and_what_is_kept_are_the_gradients(on_ranks, kind):
 @pytest.mark.parametrize(("bits", "levels"), [(8, 127), pytest.param(4, 7, marks=pytest.mark.full), (2, 1)])
 @pytest.mark.parametrize("dtype", first_alone([torch.float32, torch.float64]))
 def test_qsgd_sends_levels_between_which_it_rounds_without_a_bias(on_ranks, bits, levels, dtype):
-    """Buckets of 7 and 4 of 11 elements; ranks and reductions round by numbers of their own."""
+    """Buckets of 7 and 4 of 11 elements; ranks and reductions round by different numbers."""
     layout, repeats = GradientLayout((torch.Size([11]),), dtype), 400
 
     def values(rank: int) -> torch.Tensor:
@@ -149,7 +149,7 @@ def test_qsgd_sends_levels_between_which_it_rounds_without_a_bias(on_ranks, bits
     )
     assert ((found - exact).abs() <= steps * 1.001).all()
     assert ((found.mean(0) - exact).abs() <= 5 * steps / 2 / repeats**0.5).all()
-    assert len(found.unique(dim=0)) > 1, "each reduction draws numbers of its own"
+    assert len(found.unique(dim=0)) > 1, "each reduction draws different numbers"
 
     def alone(rank: int, group: Any) -> torch.Tensor:
         flat = values(0)

@@ -82,7 +82,7 @@ def test_a_tensor_on_a_gpu_is_summed_in_host_memory(on_ranks):
 
 @pytest.mark.parametrize("name", names_of("all_reduces"))
 def test_unequal_shares_give_the_gradient_of_the_whole_batch(on_ranks, name):
-    nets = [network() for _ in SHARES]  # here: seeding is not a thread's own
+    nets = [network() for _ in SHARES]  # here: seeding is not local to a thread
     s, labels = samples()
     whole = backward(network(), s, labels)
 
@@ -207,8 +207,8 @@ def test_what_is_out_of_order_is_refused(on_ranks):
 
     none, shape, number, twice = on_ranks(1, work)[0]
     assert none.startswith("no gradients are being averaged; ")
-    assert shape.startswith("the gradients have shapes [(3,)], but the component's parameters have [(2,)]; ")
-    assert number.startswith("the gradients have shapes [], but the component's parameters have [(2,)]; ")
+    assert "[(3,)]" in shape and "[(2,)]" in shape
+    assert "[]" in number and "[(2,)]" in number
     assert twice.startswith("a component's gradients are still being averaged; ")
 
 

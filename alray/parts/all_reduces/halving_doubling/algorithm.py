@@ -51,7 +51,7 @@ class HalvingDoubling(AllReduce):
             return
         if self._has_folded:
             self._exchange(receive=[(rows[self.rank + 1], self.rank + 1)])
-        # A position holds its own row and the row of the rank that was folded into it.
+        # A position has its row and the row of the rank that was folded into it.
         self._double(
             flat, [self._rank_at(position) * length for position in range(self._participants)] + [flat.numel()]
         )

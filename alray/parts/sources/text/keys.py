@@ -56,5 +56,5 @@ class TokenText(TokenSection):
 
     def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
         if getattr(spec.task, "metric", None) == "bits_per_byte" and self.tokens != "bytes":
-            said = f"the tokens are {self.tokens}, and bits a byte are known of bytes"
-            yield ("task", "metric"), said, "choose perplexity, or set data.tokens to bytes"
+            message = f"the tokens are {self.tokens}, and bits a byte are known of bytes"
+            yield ("task", "metric"), message, "choose perplexity, or set data.tokens to bytes"
