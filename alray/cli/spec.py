@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -166,7 +165,6 @@ def _checked(
     wrong."""
     from alray.config.loading.inputs import input_checks, load_with_inputs
     from alray.config.loading.load import dump_spec
-    from alray.config.study.checks import classes_exist
     from alray.config.study.load import dump_study, is_study, load_study
 
     if is_study(path):
@@ -174,7 +172,6 @@ def _checked(
             path,
             overrides,
             also=lambda folder: input_checks(folder, allow_elsewhere=allow_code),
-            also_of_study=[partial(classes_exist, allow_elsewhere=allow_code)],
         )
         if deep:
             read: set[str] = set()
