@@ -48,6 +48,8 @@ def write_stand_ins(folder: Path) -> Mapping[str, Overrides]:
         "dbpedia": text_csv(folder / "dbpedia", num_classes=14, num_train=300, columns=3),
         "aclImdb": imdb(folder / "aclImdb", num_train_per_class=160),
         "dogs_vs_cats": dogs_vs_cats(folder / "dogs_vs_cats", num_train_per_class=1150),
+        "vectors": word_vectors(folder / "vectors.txt", width=300),
+        "EMNIST": emnist(folder / "emnist", num_train=200, num_test=40),
         "flowers": flowers(folder / "flowers", num_train_per_class=20),
         "nyu-mll/glue": sst2(folder / "sst2", num_train=300),
         "AI-Lab-Makerere/beans": beans(folder / "beans", num_train_per_class=12),
@@ -63,7 +65,8 @@ def on_stand_in(file: Path, stand_ins: Mapping[str, Overrides], *overrides: str)
     """
     spec = load_spec(file).spec
     shorter = ["data.text.max_tokens=10"] if any(entry.block == "lstm" for entry in spec.model.blocks) else []
-    return load_spec(file, [*overrides, *shorter, *stand_ins.get(_data_set_of(spec.data), ())])
+    vectors = stand_ins["vectors"] if any(getattr(entry, "vectors", None) for entry in spec.model.blocks) else ()
+    return load_spec(file, [*overrides, *shorter, *vectors, *stand_ins.get(_data_set_of(spec.data), ())])
 
 
 def _data_set_of(data: DataSection) -> str:
@@ -91,16 +94,33 @@ def docstrings_cache(folder: Path, *, num_documents: int) -> Overrides:
 
 
 def fashion_mnist(root: Path, *, num_train: int, num_test: int) -> Overrides:
-    """IDX files: a big-endian header of magic number and sizes, then bytes."""
+    """The four files as they are unpacked."""
     root.mkdir(parents=True)
     numbers = numpy.random.default_rng(0)
     for prefix, count in (("train", num_train), ("t10k", num_test)):
         images = numbers.integers(0, 256, (count, 28, 28), dtype=numpy.uint8)
         labels = numpy.arange(count, dtype=numpy.uint8) % 10
         for name, values in ((f"{prefix}-images-idx3-ubyte", images), (f"{prefix}-labels-idx1-ubyte", labels)):
-            header = bytes((0, 0, 8, values.ndim)) + struct.pack(f">{values.ndim}I", *values.shape)
-            (root / name).write_bytes(header + values.tobytes())
+            _write_idx(root / name, values)
     return (f"data.root={root}",)
+
+
+def emnist(root: Path, *, num_train: int, num_test: int) -> Overrides:
+    """The files of the letters, which are counted from 1, in the folder that torchvision makes for them."""
+    raw = root / "EMNIST" / "raw"
+    raw.mkdir(parents=True)
+    for split, count in (("train", num_train), ("test", num_test)):
+        pictures = numpy.random.default_rng(0).integers(0, 256, (count, 28, 28), dtype=numpy.uint8)
+        letters = numpy.arange(count, dtype=numpy.uint8) % 26 + 1
+        for name, values in (("images-idx3", pictures), ("labels-idx1", letters)):
+            _write_idx(raw / f"emnist-letters-{split}-{name}-ubyte", values)
+    return (f"data.root={root}", "data.download=false")
+
+
+def word_vectors(file: Path, *, width: int) -> Overrides:
+    """The vectors of a few words, in the text format of GloVe."""
+    file.write_text("".join(f"word{word} {' '.join(['0.1'] * width)}\n" for word in range(3)), encoding="utf-8")
+    return (f"model.components.0.vectors={file}",)
 
 
 def cifar10(root: Path, *, num_per_file: int) -> Overrides:
@@ -219,7 +239,19 @@ def own_files(folder: Path) -> dict[str, Overrides]:
         name: tuple(f"data.{split}={folder / name / split}{ending}" for split in ("train", "test"))
         for name, ending in endings.items()
     }
-    return {**found, "texts_json": (f"data.path={folder / 'texts_json'}",)}
+    for name in ("diabetes", "scans"):
+        found[name] = (*found[name], f"data.validation={folder / name / 'validation'}{endings[name]}")
+    return {
+        **found,
+        "texts_json": (f"data.path={folder / 'texts_json'}",),
+        "text": (f"data.file={folder / 'code.txt'}",),
+    }
+
+
+def _write_idx(file: Path, values: numpy.ndarray) -> None:
+    """An IDX file: a big-endian header of magic number and sizes, then bytes."""
+    header = bytes((0, 0, 8, values.ndim)) + struct.pack(f">{values.ndim}I", *values.shape)
+    file.write_bytes(header + values.tobytes())
 
 
 def _planes(count: int) -> numpy.ndarray:

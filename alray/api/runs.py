@@ -68,12 +68,10 @@ def run(
             another machine or by another user.
         progress: show it.
     """
-    given = override_texts(overrides)
-
     finished = run_steps.run(
         watched(progress),
         spec,
-        given,
+        override_texts(overrides),
         inline=inline,
         output=output,
         address=address,
@@ -243,12 +241,10 @@ class Run:
         Args:
             allow_change: also allow values that change the mathematics of the run.
         """
-        given = override_texts(overrides)
-
         finished = run_steps.resume(
             watched(progress),
             self.folder,
-            given,
+            override_texts(overrides),
             allow_change=allow_change,
             inline=inline,
             address=address,

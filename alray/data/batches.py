@@ -281,7 +281,7 @@ class _MiniBatches(TorchDataset[Any]):
         """Return the augmentation of the mini-batch whose first sample is number `first` of the epoch."""
         if self._augment == "none":
             return None
-        from alray.data.section.augment import strong  # imports torchvision, which takes a second
+        from alray.data.augment import strong  # imports torchvision, which takes a second
 
         return lambda image, row: strong(image, generator(self._seed, "augment", epoch, first + row))
 

@@ -108,9 +108,9 @@ class StudyFolder:
             if specs.get(values, point.spec_sha256) != point.spec_sha256
         ]
         if changed:
-            changes = self._changes_of_base(begun, changed, loaded)
-            more = len(changes) - _MOST_SHOWN
-            shown = changes[:_MOST_SHOWN] + ([f"and {more} more"] if more > 0 else [])
+            of_base = self._changes_of_base(begun, changed, loaded)
+            more = len(of_base) - _MOST_SHOWN
+            shown = of_base[:_MOST_SHOWN] + ([f"and {more} more"] if more > 0 else [])
             raise RequestError(
                 "the specs of the trials are no longer those that the study began with, "
                 f"at {len(changed)} of {len(begun.points)} points{': ' if shown else ''}{', '.join(shown)}",

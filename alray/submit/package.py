@@ -78,10 +78,9 @@ def package(spec_file: Path, overrides: Sequence[str], include: Sequence[Path], 
         study = load_study(spec_file, overrides)
         base = study.study.base.resolve()
         specs = [load_spec(base, trial.overrides) for trial in study.trials]
-        own = {reference for _, reference, _ in marked(study.study, OwnClass)}
         command = "study"
         name = study.study.study
-        files = {file, base, *own_files(own, base.parent)}
+        files = {file, base}
     else:
         specs = [load_spec(spec_file, overrides)]
         command = "run"

@@ -2,7 +2,8 @@
 
 python examples/files/write_files.py          # from the root of the repository; all lies in examples/files/data
 
-They are sets that come with scikit-learn, and docstrings of Python's standard library. A fifth of each is the test set.
+They are sets that come with scikit-learn, and code of Python's standard library. A fifth of each is the test set, and
+another one the validation set.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PACKAGES = ("asyncio", "email", "json", "logging", "unittest", "xml")
 
 def main(folder: Path = FOLDER) -> None:
     """Write all sets into a folder."""
-    for write in (diabetes, digits_as_rows, scans, stickers, texts):
+    for write in (diabetes, digits_as_rows, scans, stickers, texts, code):
         write(folder)
         print(f"{folder}: {write.__doc__}")
 
@@ -79,20 +80,31 @@ def texts(folder: Path) -> None:
         file.write_text("".join(json.dumps({"package": name, "line": line}) + "\n" for name, line in part))
 
 
+def code(folder: Path) -> None:
+    """All of these modules in one file."""
+    text = "\n\n\n".join(source for package in PACKAGES for source in sources_of(package))
+    (folder / "code.txt").write_text(text, encoding="utf-8")
+
+
 def lines_of(package: str) -> Iterator[str]:
     """The lines of the package's own modules that have at least four words."""
+    lines = (line.strip() for source in sources_of(package) for line in source.splitlines())
+    return (line for line in lines if len(line.split()) >= 4)
+
+
+def sources_of(package: str) -> Iterator[str]:
+    """The text of each of the package's own modules."""
     for module in iter_modules(__import__(package).__path__):
-        source = None if module.ispkg else get_data(package, f"{module.name}.py")
-        for line in (source or b"").decode().splitlines():
-            if len(line.split()) >= 4:
-                yield line.strip()
+        found = None if module.ispkg else get_data(package, f"{module.name}.py")
+        if found is not None:
+            yield found.decode()
 
 
 def divided(rows: Sequence) -> Iterator[tuple[str, list]]:
-    """A fixed fifth of the rows as `test`, the others as `train`."""
+    """A fixed fifth of the rows as `test`, another one as `validation`, the others as `train`."""
     order = numpy.random.default_rng(0).permutation(len(rows))
     cut = len(rows) // 5
-    for split, part in (("train", order[cut:]), ("test", order[:cut])):
+    for split, part in (("train", order[2 * cut :]), ("validation", order[cut : 2 * cut]), ("test", order[:cut])):
         yield split, [rows[index] for index in part]
 
 
