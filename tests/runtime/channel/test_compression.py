@@ -235,15 +235,6 @@ def test_powersgd_waits_until_its_start_iteration_without_keeping_an_error(on_ra
         assert not error.any()
 
 
-def test_powersgd_without_error_feedback_keeps_no_error(on_ranks):
-    def work(rank: int, group: Any) -> list[str]:
-        compression = make_compression(COMPRESSIONS.section("powersgd", error_feedback=False), LAYOUT)
-        steps(compression, rank, over_ring(group), range(2))
-        return sorted(compression.state_dict())
-
-    assert on_ranks(2, work) == [["iteration", "q"]] * 2
-
-
 def test_top_k_sends_each_ranks_largest_and_the_rest_later(on_ranks):
     layout = GradientLayout((torch.Size([6]),))
     given = [torch.tensor([5.0, -4.0, 1.0, 0.0, 0.0, 0.5]), torch.tensor([0.0, -3.0, 0.0, 2.0, 1.0, 0.0])]
