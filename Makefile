@@ -76,7 +76,7 @@ page-test: $(INSTALLED)
 
 # A release: the files of news/ become the section of alray's version in CHANGELOG.md, and go.
 news: $(INSTALLED)
-	$(BIN)/python -m towncrier build --yes
+	$(BIN)/python -m towncrier build --yes --version $$($(BIN)/python -c 'import alray; print(alray.__version__)')
 
 # The pictures of pages in docs/pages.
 screenshots: $(INSTALLED)

@@ -11,8 +11,6 @@ import pytest
 
 from alray.cli.main import execute
 
-from .pairwise import first_alone
-
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[1]
@@ -29,8 +27,9 @@ COSTS = "pipeline.costs=[" + ", ".join(["{forward_s: 0.001, backward_s: 0.001, u
 ALLOWED = {"alray.data", "alray.core", "alray.parts"}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
-    ("method", "stages"), first_alone((method, count) for method, (_, _, counts) in CASES.items() for count in counts)
+    ("method", "stages"), [(method, count) for method, (_, _, counts) in CASES.items() for count in counts]
 )
 def test_the_weights_are_those_of_alray(
     method: str,

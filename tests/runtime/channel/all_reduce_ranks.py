@@ -20,12 +20,11 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.multiprocessing import start_processes
 
 from alray.config.sections.all_reduce import ALL_REDUCES
-from alray.config.sections.compression import COMPRESSIONS
 from alray.core.errors import ChannelError
 from alray.core.parts import names_of
 from alray.core.randomness.seeds import derive_seed
+from alray.parts.compressions.powersgd.compression import PowerSgdCompression
 from alray.runtime.channel.all_reduce import make_all_reduce
-from alray.runtime.channel.compression import make_compression
 from alray.runtime.channel.gradient_layout import GradientLayout
 
 WORLD = 5
@@ -111,18 +110,16 @@ def drawn_q(number: int, iteration: int, shape: tuple[int, int]) -> torch.Tensor
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
-def beside_the_hook(name: str, group: dist.ProcessGroup, *, rank: int, warm_start: bool) -> list[float]:
+def beside_the_hook(name: str, group: dist.ProcessGroup, *, rank: int) -> list[float]:
     """The largest difference to torch's hook, step by step, both starting from the same Q."""
     # The hook takes no parameter of no dimension.
     layout = GradientLayout(tuple(torch.Size(shape) for shape in SHAPES if shape), torch.float64)
-    powersgd = COMPRESSIONS.section("powersgd", rank=rank, start_iteration=PLAIN_STEPS, warm_start=warm_start)
-    ours = make_compression(powersgd, layout, seed=7)
+    ours = PowerSgdCompression(layout, rank=rank, seed=7, start_iteration=PLAIN_STEPS, warm_start=warm_start)
     hook = PowerSGDState(group, rank, PLAIN_STEPS)
     sides = [(16, 12), (9, 36), (40, 30)]  # of the matrices that become at least twice as small
     differences = []
     for step in range(STEPS):
-        if step == PLAIN_STEPS or (step > PLAIN_STEPS and not warm_start):
-            # The hook keeps what it finds here; a cold start is one where new Q are there at each step.
+        if step == PLAIN_STEPS:  # the hook keeps what it finds here
             qs = [drawn_q(number, step, (columns, rank)) for number, (_, columns) in enumerate(sides)]
             hook.q_memory_dict[0] = torch.cat([q.view(-1) for q in qs])
             hook.p_memory_dict[0] = torch.empty(sum(rank * rows for rows, _ in sides), dtype=torch.float64)
@@ -166,10 +163,8 @@ def main(rank: int, folder: Path) -> None:
             }
         if size in (2, 3):
             for name in names_of("all_reduces"):
-                for width, warm_start in ((2, True), (3, True), (2, False)):
-                    found[f"powersgd {name} {size} {width} {warm_start}"] = beside_the_hook(
-                        name, group, rank=width, warm_start=warm_start
-                    )
+                for width in (2, 3):
+                    found[f"powersgd {name} {size} {width}"] = beside_the_hook(name, group, rank=width)
     for name in names_of("all_reduces"):
         group = dist.new_group([1, 3, 4])
         if rank in (1, 3, 4):

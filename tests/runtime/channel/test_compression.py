@@ -12,6 +12,7 @@ from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.config.sections.compression import COMPRESSIONS
 from alray.core.errors import CheckpointError
 from alray.core.parts import names_of
+from alray.parts.compressions.powersgd.compression import PowerSgdCompression
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import Compression, make_compression
 from alray.runtime.channel.gradient_layout import GradientLayout
@@ -237,7 +238,7 @@ def test_powersgd_waits_until_its_start_iteration_without_keeping_an_error(on_ra
 
 def test_powersgd_without_error_feedback_keeps_no_error(on_ranks):
     def work(rank: int, group: Any) -> list[str]:
-        compression = make_compression(COMPRESSIONS.section("powersgd", error_feedback=False), LAYOUT)
+        compression = PowerSgdCompression(LAYOUT, error_feedback=False)
         steps(compression, rank, over_ring(group), range(2))
         return sorted(compression.state_dict())
 
