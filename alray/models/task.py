@@ -86,7 +86,7 @@ class LearningTask(ABC):
     """Of a task of the user: the metrics that it can measure, such as `cost`. `self.metric.name` is the one that the
     spec asks for."""
     by_position: ClassVar[bool] = False
-    """Whether each position of a sequence has a label, and so a readout."""
+    """Whether each position of a sequence has a label, so that the readout gives scores for each position."""
 
     def __init__(self, section: TaskSection, width: int, sample: tuple[int, ...] = ()) -> None:
         """

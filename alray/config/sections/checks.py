@@ -234,7 +234,7 @@ def look_ahead_is_for_late_gradients(spec: Spec) -> Iterator[Finding]:
 
 
 def scaled_rates_have_a_reference(spec: Spec) -> Iterator[Finding]:
-    """A rate can be scaled only from the batch it was meant for."""
+    """To scale a learning rate with the batch size, the batch size must be known for which the rate was chosen."""
     schedule = spec.lr_schedule
     if schedule.scale_with_batch != "none" and schedule.reference_batch_size is None:
         yield (
@@ -245,7 +245,7 @@ def scaled_rates_have_a_reference(spec: Spec) -> Iterator[Finding]:
 
 
 def one_cost_per_component(spec: Spec) -> Iterator[Finding]:
-    """Given costs are those of the components, `repeat` counted."""
+    """If the spec gives costs, there is one for each component, `repeat` counted."""
     costs, components = spec.pipeline.costs, spec.model.num_components
     if costs is not None and components is not None and len(costs) != components:
         yield (
@@ -256,7 +256,7 @@ def one_cost_per_component(spec: Spec) -> Iterator[Finding]:
 
 
 def one_bundle_per_stage(spec: Spec) -> Iterator[Finding]:
-    """Resources given as a list are those of the stages."""
+    """If resources are a list, it has one entry for each stage."""
     bundles, stages = spec.resources.per_stage, spec.pipeline.stages
     if not isinstance(bundles, dict) and len(bundles) != stages:
         yield (
@@ -267,7 +267,7 @@ def one_bundle_per_stage(spec: Spec) -> Iterator[Finding]:
 
 
 def one_speed_per_stage(spec: Spec) -> Iterator[Finding]:
-    """Speeds are those of the stages' devices."""
+    """If speeds are given, there is one for each stage: that of its device."""
     speeds, stages = spec.resources.stage_speed, spec.pipeline.stages
     if speeds != "auto" and len(speeds) != stages:
         yield (
@@ -278,7 +278,7 @@ def one_speed_per_stage(spec: Spec) -> Iterator[Finding]:
 
 
 def cuda_stages_have_a_gpu(spec: Spec) -> Iterator[Finding]:
-    """Ray hides every GPU from a stage that did not ask for one."""
+    """A stage on cuda must request a GPU: Ray hides all GPUs from a process that requests none."""
     if spec.resources.device != "cuda":
         return
     for stage, bundle in enumerate(spec.resources.bundles(spec.pipeline.stages)):

@@ -229,7 +229,7 @@ class SeveralReplicas(Replication, ABC):
         self.shares = balanced_shares(self.shares, times, self._batch_size, self._least_share)
 
     def _get(self, key: str) -> Waiting[bytes]:
-        # One that listens wakes who waits. One that is a file looks only every 10 ms by itself.
+        # A TCPStore wakes those that wait for a key. A FileStore only looks every 10 ms, so look here, and more often.
         while not isinstance(self._store, dist.TCPStore) and not self._store.check([key]):
             if self._in_turns:
                 yield
