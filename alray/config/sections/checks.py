@@ -187,7 +187,7 @@ def mixed_labels_are_shares_of_classes(spec: Spec) -> Iterator[Finding]:
 
 
 def method_knows_task(spec: Spec) -> Iterator[Finding]:
-    """Some methods learn classes only. Of a user's method its class says what it learns."""
+    """Some methods learn classes only. The class of a user's method says itself what it learns."""
     task, method = spec.task.kind, spec.method
     if spec.task.like not in method.known_tasks():
         knowing = [kind for kind, section in METHODS.sections.items() if spec.task.like in section.known_tasks()]
@@ -207,7 +207,7 @@ def method_knows_task(spec: Spec) -> Iterator[Finding]:
 
 
 def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
-    """Many sources have classes only. A task of the user says of the labels themselves whether it takes them."""
+    """Many sources have classes only. A user's task checks later whether it takes the labels."""
     data, task = spec.data, spec.task.kind
     fits = data.suits(spec.task)
     if not fits or (task != DEFAULT_TASK and getattr(data, "text", None) is not None):
