@@ -141,10 +141,6 @@ def one_step(components: list[Component], incoming: Tensors) -> tuple[Tensors, d
     return outgoing, losses
 
 
-def test_these_are_all() -> None:
-    assert {file.stem for file in FOLDER.glob("*.yaml")} == set(NETWORKS)
-
-
 @pytest.mark.few
 @pytest.mark.parametrize("method", first_alone(METHODS))
 @pytest.mark.parametrize("name", NETWORKS)
