@@ -26,6 +26,7 @@ from alray.config.sections.grammar import (
     selected,
     spelled_out,
 )
+from alray.config.sections.kinds import KINDS
 from alray.config.sections.own_code import OwnCode
 from alray.config.sections.section import Section
 from alray.config.sections.spec import Spec
@@ -41,8 +42,8 @@ _CHOOSES = ("kind", "source", "block")
 
 
 class Key(NamedTuple):
-    """A key of a section. A key that several kinds share is that of the class that declares it, and the key by which a
-    kind is chosen that of the kind itself."""
+    """A key of a section. Keys of one name in several parts of one kind are one key, such as `head` of methods, and so
+    is a key that several sections inherit. The key by which a kind is chosen is that of each."""
 
     section: str
     name: str
@@ -51,8 +52,9 @@ class Key(NamedTuple):
     def of(cls, section: type[Section], name: str) -> Key:
         if name in _CHOOSES:
             return cls(section.__name__, name)
-        declares = (each for each in section.__mro__ if name in get_annotations(each))
-        return cls(next(declares, section).__name__, name)
+        bases = [kind.base for kind in KINDS if issubclass(section, kind.base)]
+        bases += [each for each in section.__mro__ if name in get_annotations(each)]
+        return cls(next(iter(bases), section).__name__, name)
 
 
 Document = tuple[str, Any, type[Section]]

@@ -21,8 +21,10 @@ STUB = Path(alray.__file__).with_suffix(".pyi")
 def test_the_stub_has_the_types_of_every_name() -> None:
     tree = ast.parse(STUB.read_text(encoding="utf-8"))
     imported = {
-        alias.asname: f"{node.module}" for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.name: f"{node.module}" for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
+    for renamed in (ast.unparse(node).split(" = ") for node in tree.body if isinstance(node, ast.Assign)):
+        imported[renamed[0]] = imported.pop(renamed[1])
     assert imported == {name: getattr(alray, name).__module__ for name in alray.__all__ if name != "__version__"}
 
 

@@ -64,7 +64,7 @@ def test_the_spec_may_say_the_sizes_of_documents(tmp_path: Path) -> None:
     assert batch.samples.shape == (8, 12) and int(batch.samples.max()) < 50
     assert batch.mask is not None and bool(batch.mask.all())
     smaller = planned(texts(tmp_path, text=text, assume=spec.Assume(classes=4, samples=100, vocabulary_size=20)))
-    assert len(smaller.words or ()) == 20
+    assert len(smaller.sample_shape.words or ()) == 20
 
 
 def test_a_users_source_is_not_loaded() -> None:

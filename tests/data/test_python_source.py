@@ -67,7 +67,7 @@ def test_a_users_source_with_its_fields(own_module: Callable[[str], None]) -> No
 def test_a_source_that_cannot_read_pictures(own_module: Callable[[str], None]) -> None:
     own_module(SQUARES.replace("def read_image", "def unused"))
     with pytest.raises(DataError) as caught:
-        next(opened("Squares", count=12).read_samples(Path("any.png")))
+        next(opened("Squares", count=12).inputs.read("any.png"))
     assert caught.value.problems[0].key == "data.source"
 
 

@@ -129,8 +129,8 @@ def test_evaluation_goes_in_order_and_keeps_the_last_partial_batch(text_files: P
 
 
 def test_the_vocabulary_follows_the_seed_of_the_split_and_nothing_else(text_files: Path) -> None:
-    assert texts(text_files).words == texts(text_files).words
-    assert texts(text_files, validation_fraction=0.5).words != texts(text_files).words
+    assert texts(text_files).sample_shape.words == texts(text_files).sample_shape.words
+    assert texts(text_files, validation_fraction=0.5).sample_shape.words != texts(text_files).sample_shape.words
 
 
 def test_the_size_of_the_vocabulary(text_files: Path) -> None:
@@ -149,13 +149,11 @@ def test_a_line_of_text_becomes_a_sample(text_files: Path) -> None:
     assert len(next(data.inputs.read("title " * 50))[1]) == 10
 
 
-def test_pictures_and_documents_are_not_mistaken_for_one_another(text_files: Path) -> None:
-    with pytest.raises(DataError, match="samples of this data are documents, not pictures"):
-        next(texts(text_files).read_samples(text_files / "a.png"))[1]
+def test_a_document_is_no_picture() -> None:
     digits = open_data(spec.Digits(source="digits"), seed=0, load=no_code)
-    with pytest.raises(DataError, match="samples of this data are not documents"):
-        digits.read_text("seven")
-    assert digits.words is None
+    with pytest.raises(DataError, match="picture not found"):
+        next(digits.inputs.read("seven"))
+    assert digits.sample_shape.words is None
     assert next(iter(EvaluationBatches(digits, "test"))).mask is None
 
 

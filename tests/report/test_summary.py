@@ -132,7 +132,7 @@ def test_best_is_chosen_on_validation_and_the_earliest_of_equals(given: ModuleTy
 def test_without_a_validation_set_there_is_no_best(given: ModuleType) -> None:
     figures = figures_of([given.evaluated(10, 1.0, None, 0.8)], given.example_plan())
     assert figures.best is None
-    assert figures.accuracy.test == 0.8
+    assert figures.scores.test == 0.8
 
 
 def test_a_failure_and_a_resume(given: ModuleType) -> None:

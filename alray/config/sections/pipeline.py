@@ -61,7 +61,8 @@ class _OrOfPackage(OfPackage):
         return of_package(value)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_wrap_validator_function(self._named, handler(source))
+        written = core_schema.plain_serializer_function_ser_schema(str)  # else pydantic warns of names of packages
+        return core_schema.no_info_wrap_validator_function(self._named, handler(source), serialization=written)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         found = handler(schema)

@@ -104,14 +104,14 @@ def _require_listener(address: str) -> None:
         raise RequestError(
             f"`{address}` is the address of a dashboard",
             key="--address",
-            hint="send the run there with `alray submit`, or give the head's own address, host:port, from a machine of "
+            hint="send the run there with `alray submit`, or give the head's address, host:port, from a machine of "
             "the cluster",
         )
     if "://" in address:
         raise RequestError(
             f"`{address}` is an address of Ray Client, which cannot carry a run",
             key="--address",
-            hint="give the head's own address, host:port, from a machine of the cluster",
+            hint="give the head's address, host:port, from a machine of the cluster",
         )
     if not host or not port.isdigit():
         return  # a word that Ray knows, such as `auto`

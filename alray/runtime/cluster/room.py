@@ -13,7 +13,7 @@ from alray.runtime.local_ray.head import end_leading_processes
 _UNTOLD_S = 5.0
 """Seconds without room before a run prints a note: what ran before it may still be ending."""
 _OWN_ROOM_S = 120.0
-"""Seconds that a Ray of our own may take to free what ended, and to start processes."""
+"""Seconds that a Ray that alray started may take to free what ended, and to start processes."""
 
 
 def require_room(
@@ -79,8 +79,8 @@ def wait_for_room(
         whose: what the bundles are for, a plural for messages.
 
     Raises:
-        StageError: if nodes were lost and the rest can never hold the bundles, or if a Ray of our own, which nobody
-            else uses, has no room for long: it is then ended, so that the run starts another one.
+        StageError: if nodes were lost and the rest can never hold the bundles, or if a Ray that alray started, which
+            nobody else uses, has no room for long: it is then ended, so that the run starts another one.
     """
     tell_s, end_s = time.monotonic() + _UNTOLD_S, time.monotonic() + _OWN_ROOM_S
     while not look():

@@ -1,4 +1,4 @@
-"""What closes a Ray to other users of this machine: a folder of its own, a random token, and 127.0.0.1 alone."""
+"""What closes a Ray to other users of this machine: a private folder, a random token, and 127.0.0.1 alone."""
 
 from __future__ import annotations
 

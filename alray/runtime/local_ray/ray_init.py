@@ -46,7 +46,7 @@ def init_ray(**arguments: Any) -> None:
 
     class SamePath(JobConfig):
         def _runtime_env_has_working_dir(self) -> bool:
-            """Ray adds neither the script's folder nor the current one to a job that brings its own."""
+            """Ray adds neither the script's folder nor the current one to a job with a working directory."""
             return True
 
     # A worker puts each of them in front.

@@ -89,8 +89,8 @@ def _start(processors: int, folder: Path) -> None:
 def _wait_until_started(starting: Future[None], others: Container[psutil.Process]) -> None:
     """Wait for `ray.init`.
 
-    Ray's C++ code tries for a minute to connect to a Ray that is gone, and then ends this process with words of its
-    own. No exception reaches it, so it stays behind in its thread.
+    Ray's C++ code tries for a minute to connect to a Ray that is gone, and then ends this process with Ray's
+    message. No exception reaches it, so it stays behind in its thread.
 
     Args:
         others: the children that this process had before.

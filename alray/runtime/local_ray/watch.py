@@ -1,7 +1,7 @@
 """Whether the Ray that this process started is lost: its GCS or its raylet ended, or was ended because it is silent.
 
 Without its GCS Ray starts, ends and places nothing, and after 60 seconds Ray's C++ code ends every process that waits
-for it, with words of its own. Without its raylet, this machine is no node any more. So alray ends such a Ray as soon as
+for it. Without its raylet, this machine is no node any more. So alray ends such a Ray as soon as
 it sees it, and then calls it no more.
 """
 
@@ -73,7 +73,7 @@ def _gcs_answers() -> bool:
 
 @contextmanager
 def told_of_loss(lost: Callable[[StageError], None]) -> Iterator[None]:
-    """Call `lost` in a thread of its own if `is_lost` becomes true within the block.
+    """Call `lost` in a separate thread if `is_lost` becomes true within the block.
 
     It is for work that waits in calls to Ray, as Ray Tune does: an exception never reaches it.
     """

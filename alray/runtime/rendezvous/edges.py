@@ -97,7 +97,7 @@ def _barrier(assignment: Assignment, store: dist.Store, point: MeetingPoint, tim
 
 
 class EdgeEnds:
-    """Opens the ends of one stage's edges, each of its own kind."""
+    """Opens the ends of one stage's edges, each of the kind of its edge."""
 
     def __init__(
         self,

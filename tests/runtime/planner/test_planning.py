@@ -60,7 +60,7 @@ def test_devices_like_this_machines_change_no_plan(planned: Callable[..., Any]) 
 def test_a_slow_device_gets_fewer_components(planned: Callable[..., Any]) -> None:
     planner, costs, plan = planned()
     notes: list[str] = []
-    found = StageDevices(stage_speed=(1.0, 0.4, 1.0), nodes=("a", "b", "b"), links=(SLOW, None))
+    found = StageDevices(stage_speed=(1.0, 0.4, 1.0), nodes=("a", "b", "b"), links=(SLOW, None, None))
     fitted = planner.fitted(plan, costs, Engine(found), notes.append)
     assert list(fitted.partition) == [2, 1, 3] or list(fitted.partition) == [3, 1, 2]
     assert fitted.nodes == ("a", "b", "b")
@@ -110,9 +110,9 @@ def test_without_a_node_there_is_no_plan(planned: Callable[..., Any]) -> None:
 
 
 def test_links_of_the_spec_hold_on_one_machine_alone(load_small: Callable[..., Any]) -> None:
-    spec = load_small("pipeline={stages: 2, links: [{bandwidth: 1 MB/s, latency: 5 ms}]}").spec
+    spec = load_small("pipeline={stages: 2, links: [{bandwidth: 8 Mbit/s, latency: 5 ms}]}").spec
     for link in stage_links(spec, 2, StageDevices()):  # up, and from the last stage to the first
         assert link is not None and (link.latency_s, link.up_s_per_byte) == (0.005, 1e-6)
     with pytest.raises(PlanError, match="messages between several nodes are not delayed"):
-        stage_links(spec, 2, StageDevices(nodes=("a", "b"), links=(SLOW,)))
-    assert stage_links(load_small("pipeline.stages=2").spec, 2, StageDevices(links=(SLOW,))) == (SLOW,)
+        stage_links(spec, 2, StageDevices(nodes=("a", "b"), links=(SLOW, SLOW)))
+    assert stage_links(load_small("pipeline.stages=2").spec, 2, StageDevices(links=(SLOW, SLOW))) == (SLOW, SLOW)

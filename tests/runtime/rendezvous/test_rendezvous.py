@@ -40,14 +40,11 @@ def test_replicas_on_gpus_are_connected_before_the_first_mini_batch(monkeypatch:
     summed: list[torch.device] = []
 
     class Connected:
-        def __init__(self, group: Any, *, timeout_s: float) -> None:
-            pass
-
         def sum(self, tensor: Any) -> None:
             summed.append(tensor)
 
     monkeypatch.setattr(groups, "nccl_group", lambda *arguments: "group")
-    monkeypatch.setattr(groups, "all_reduce", lambda name: Connected)
+    monkeypatch.setattr(groups, "make_all_reduce", lambda section, group, *, timeout_s: Connected())
     monkeypatch.setattr(groups.torch, "zeros", lambda size, *, device: torch.device(device))
     assignment: Any = SimpleNamespace(stage=0, replica=1, plan=SimpleNamespace(replicas=2))
     group: Any = groups.replica_group(torch.distributed.HashStore(), assignment, 20.0, kind=EdgeKind.NCCL)
