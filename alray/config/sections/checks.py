@@ -20,13 +20,13 @@ Check = Callable[[Spec], Iterator[Finding]]
 
 
 def parts_suit_the_spec(spec: Spec) -> Iterator[Finding]:
-    """Each part says what does not fit it."""
+    """The faults that each part of the spec finds: its keys do not fit each other, or the rest of the spec."""
     for path, part in parts_of(spec):
         yield from part.faults(spec, path)
 
 
 def partition_adds_up(spec: Spec) -> Iterator[Finding]:
-    """A partition that is given as a list has all components and all stages."""
+    """A partition that is a list has one number for each stage, and the numbers add up to all components."""
     pipeline, components = spec.pipeline, spec.model.num_components
     if components is not None and not isinstance(pipeline.partition, str):
         found = partition_faults(pipeline.partition, components, pipeline.stages, spec.virtual_stages)
@@ -35,7 +35,7 @@ def partition_adds_up(spec: Spec) -> Iterator[Finding]:
 
 
 def stages_have_components(spec: Spec) -> Iterator[Finding]:
-    """No stage is empty, nor any virtual one."""
+    """Every stage, and every virtual stage, has at least one component."""
     components = spec.model.num_components
     if components is not None and isinstance(spec.pipeline.partition, str):
         for key, message, hint in stage_faults(components, spec.pipeline.stages, spec.virtual_stages):
@@ -43,7 +43,7 @@ def stages_have_components(spec: Spec) -> Iterator[Finding]:
 
 
 def components_lie_in_turns(spec: Spec) -> Iterator[Finding]:
-    """With cyclic placement every stage has as many components, each of them a virtual stage."""
+    """With cyclic placement all stages have the same number of components, and each component is a virtual stage."""
     pipeline, components = spec.pipeline, spec.model.num_components
     if pipeline.partition != "cyclic" or pipeline.stages == 1:
         return
@@ -155,7 +155,7 @@ def pipelines_drop_the_last_batch(spec: Spec) -> Iterator[Finding]:
 
 
 def micro_batches_leave_norms_alone(spec: Spec) -> Iterator[Finding]:
-    """Batch normalisation takes its statistics over what it is given; blocks of images have it."""
+    """Batch normalisation, as in blocks of images, would take its statistics over a micro-batch."""
     if spec.pipeline.micro_batch_norm == "accept" or not spec.is_pipeline or spec.micro_batches == 1:
         return  # on one stage `auto` may also turn out to be 1
     for index, entry in enumerate(spec.model.blocks):
@@ -223,7 +223,7 @@ def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
 
 
 def look_ahead_is_for_late_gradients(spec: Spec) -> Iterator[Finding]:
-    """A look-ahead corrects gradients that are an update late."""
+    """A look-ahead needs a schedule whose gradients are one update late: it corrects them."""
     if spec.optimizer.look_ahead and spec.schedule_suits and not SCHEDULES[spec.schedule].gradient_delay:
         delayed = [name for name, schedule in SCHEDULES.items() if schedule.gradient_delay]
         yield (
@@ -292,7 +292,7 @@ def cuda_stages_have_a_gpu(spec: Spec) -> Iterator[Finding]:
 
 
 def only_whole_backwards_are_compiled(spec: Spec) -> Iterator[Finding]:
-    """A schedule that splits backwards needs the layers, of which a compiled block is one piece."""
+    """A schedule that splits a backward pass splits each layer, and a compiled block has no separate layers."""
     if spec.run.compile and spec.schedule_suits and "I" in SCHEDULES[spec.schedule].kinds(spec.pipeline.stages):
         yield (
             ("run", "compile"),
@@ -302,7 +302,7 @@ def only_whole_backwards_are_compiled(spec: Spec) -> Iterator[Finding]:
 
 
 def pipelines_recompute(spec: Spec) -> Iterator[Finding]:
-    """Only where mini-batches are cut does a stage keep what several forwards left."""
+    """Recomputation needs micro-batches: only then does a stage hold the activations of several forward passes."""
     if (
         spec.pipeline.activation_checkpointing
         and spec.schedule_suits
@@ -369,7 +369,7 @@ def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
 
 
 def pools_leave_an_image(spec: Spec) -> Iterator[Finding]:
-    """Where the image size is known: no pool meets an image of one pixel."""
+    """If the size of images is known, no pooling gets an image of one pixel."""
     side = None if spec.data.picture_size is None else min(spec.data.picture_size)
     for index, entry in enumerate(spec.model.blocks):
         for _ in range(entry.repeat):

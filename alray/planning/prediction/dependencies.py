@@ -68,7 +68,7 @@ def find_dependencies(program: Program, in_flight: int) -> Dependencies:
 
 
 def _first_parts(codes: Codes, positions: Positions) -> Positions:
-    """Those of the messages at `positions` that begin a mini-batch on their edge."""
+    """The positions among these at which the first message of a mini-batch is."""
     first: Positions = positions[parts(codes[positions]) == 0]
     return first
 

@@ -38,7 +38,7 @@ def recording(
     engine: Engine,
     observers: Sequence[Callable[[Record], None]],
 ) -> Iterator[Recorder]:
-    """The recorder of a run. It is closed with the block.
+    """The recorder of a run, as a context manager, which closes it at its end.
 
     The other arguments are those of `Recorder`.
 

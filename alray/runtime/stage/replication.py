@@ -27,7 +27,7 @@ MeanWeights = dict[int, list[torch.Tensor]]
 """The parameters that training changes (`trained`), by component."""
 
 LOOK_S = 2.0e-4
-"""How often replicas that take turns look whether what they wait for has come."""
+"""Seconds between two looks at the store, for replicas that take turns in one process."""
 
 
 @contextmanager
@@ -54,16 +54,17 @@ def trained(component: Component) -> list[nn.Parameter]:
 
 
 class Replication(ABC):
-    """One stage of one replica, among the same stage of all replicas. Where it has nothing to do, it does nothing."""
+    """What one stage of one replica agrees on with the same stage of the other replicas. With one replica nothing is
+    sent, and every method returns at once."""
 
     replica = 0
     count = 1
     shares: tuple[int, ...]
-    """Samples of a mini-batch that each replica takes."""
+    """Number of samples of a mini-batch for each replica."""
     averages_gradients = False
     """Whether `start` and `finish` average the gradients of every mini-batch."""
     averages_weights = False
-    """Whether replicas train apart, and now and then take the mean of their weights."""
+    """Whether each replica trains alone for some steps, until all take the mean of their weights."""
     balances_shares = False
     """Whether shares follow the speed of the replicas, epoch by epoch."""
 
