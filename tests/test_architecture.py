@@ -103,6 +103,11 @@ def trees() -> Iterator[tuple[str, ast.Module]]:
         yield file.relative_to(PACKAGE).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
 
 
+def test_one_file_alone_names_torchs_module_of_one_kind_of_gpu() -> None:
+    named = {file.relative_to(PACKAGE).as_posix() for file in FILES if "torch.cuda" in file.read_text(encoding="utf-8")}
+    assert named == {"core/accelerator.py"}
+
+
 def definitions(*kinds: type[ast.stmt]) -> Iterator[tuple[str, int]]:
     """Every definition of these kinds, as `file: name`, and how many lines it has."""
     for file, tree in trees():

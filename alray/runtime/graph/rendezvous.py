@@ -19,6 +19,7 @@ import psutil
 import torch
 import torch.distributed as dist
 
+from alray.core.accelerator import current
 from alray.data.worker_names import OWNER
 from alray.models.network import Network
 from alray.runtime.channel.all_reduce import AllReduce, all_reduce
@@ -156,7 +157,8 @@ def replica_sums(store: dist.Store, assignment: Assignment, seats: Sequence[Seat
     They have a process group of their own, because another thread uses that of the gradients at the same time.
     """
     kind = sum_kind(seats, _BACKEND)
-    return all_reduce(_BACKEND)(replica_group(store, assignment, timeout_s, "norms", kind=kind), timeout_s=timeout_s)
+    group = replica_group(store, assignment, timeout_s, "norms", kind=kind)
+    return all_reduce(_BACKEND)(group, timeout_s=timeout_s, holds_host=False)
 
 
 def replica_group(
@@ -179,7 +181,7 @@ def replica_group(
     if kind is EdgeKind.NCCL:
         joined = _nccl_group(own, rank, size, timeout_s)
         # NCCL connects with the first operation. That would otherwise be part of the first mini-batch.
-        all_reduce(_BACKEND)(joined, timeout_s=timeout_s).sum(torch.zeros(1, device="cuda"))
+        all_reduce(_BACKEND)(joined, timeout_s=timeout_s).sum(torch.zeros(1, device=current()))
         return joined
     group = dist.ProcessGroupGloo(own, rank, size, timedelta(seconds=timeout_s))
     return cast(dist.ProcessGroup, group)  # it has all of a group's operations

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from alray.runtime.channel.all_reduce import AllReduce
-from alray.runtime.channel.point_to_point import lost_neighbour, wait_for
+from alray.runtime.channel.point_to_point import lost_neighbour
 
 
 class Backend(AllReduce):
@@ -25,7 +25,7 @@ class Backend(AllReduce):
             work = self.group.allreduce(tensor, dist.ReduceOp.SUM, self._timeout)
         except RuntimeError as error:
             raise lost_neighbour(edge, error) from error
-        wait_for(work, 2 * self._timeout, edge)  # the operation's own timeout says more
+        self._wait_for(work, edge, times=2)  # the operation's own timeout says more
         self.bytes_sent += 2 * (self.size - 1) * tensor.numel() * tensor.element_size() // self.size
 
     def _gather(self, rows: torch.Tensor) -> None:
@@ -35,7 +35,7 @@ class Backend(AllReduce):
             work = self.group.allgather(list(rows), own, self._timeout)
         except RuntimeError as error:
             raise lost_neighbour(edge, error) from error
-        wait_for(work, 2 * self._timeout, edge)  # the operation's own timeout says more
+        self._wait_for(work, edge, times=2)  # the operation's own timeout says more
         self.bytes_sent += (self.size - 1) * own.numel() * own.element_size()
 
     def _all_ranks(self) -> str:
