@@ -71,9 +71,7 @@ class ProcessGraph(RayGraph):
     def start(self, assignments: Sequence[Assignment]) -> None:
         self._assignments = assignments
         gpus = [self._gpus[index] if self._gpus else None for index in range(len(assignments))]
-        self._actors = [
-            Stage(self._server, assignment, gpu) for assignment, gpu in zip(assignments, gpus, strict=True)
-        ]
+        self._actors = [Stage(self._server, assignment, gpu) for assignment, gpu in zip(assignments, gpus, strict=True)]
         nodes = [self._nodes[assignment.stage] if self._nodes else "here" for assignment in assignments]
         self._locations = [
             ActorLocation(node, "127.0.0.1", stage.pid, 0.0, True, gpu)

@@ -22,12 +22,10 @@ from alray.runtime.graph import rendezvous
 from alray.runtime.graph.actor import StageActor
 from alray.runtime.stage.assignment import Assignment
 
-
 SIMULATED = os.environ.get("ALRAY_TEST_DEVICE") == "simulated"
 if SIMULATED:  # tests/gpu
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from tests.simulated import MACHINE, install
-
     from tests.simulated.nccl import between_processes
 
     install(count=2)

@@ -30,9 +30,16 @@ class Mutation:
     new: str = ""
 
 
+_COPIED = (
+    "    message.tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in message.tensors.items()}"
+)
+_RECORDED = "    message.copied = accelerator.recorded(device)"
+_EACH = "        for tensor in {}:\n            if tensor.numel() > 0:\n                sent"
 MUTATIONS = (
     Mutation("feed: the stream waits for the copy", "runtime/stage/feed.py", "        current.wait_event(self.done)\n"),
-    Mutation("feed: record_stream", "runtime/stage/feed.py", "            tensor.record_stream(current)", "            pass"),
+    Mutation(
+        "feed: record_stream", "runtime/stage/feed.py", "            tensor.record_stream(current)", "            pass"
+    ),
     Mutation(
         "feed: the event comes after the copy",
         "runtime/stage/feed.py",
@@ -57,26 +64,51 @@ MUTATIONS = (
         "if not tensor.is_cpu), None)",
         "if tensor.is_cuda), None)",
     ),
-    Mutation("pinned: the host waits before a buffer goes back", "runtime/channel/pinned.py", "        copied.synchronize()", "        pass"),
+    Mutation(
+        "pinned: the host waits before a buffer goes back",
+        "runtime/channel/pinned.py",
+        "        copied.synchronize()",
+        "        pass",
+    ),
     Mutation(
         "pinned: the event comes after the copies",
         "runtime/channel/pinned.py",
-        "    message.tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in message.tensors.items()}\n"
-        "    message.copied = accelerator.recorded(device)\n",
-        "    message.copied = accelerator.recorded(device)\n"
-        "    message.tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in message.tensors.items()}\n",
+        f"{_COPIED}\n{_RECORDED}\n",
+        f"{_RECORDED}\n{_COPIED}\n",
     ),
     Mutation("pinned: memory is pinned", "runtime/channel/pinned.py", "accelerator.pin(memory, device)", "None"),
-    Mutation("pinned: memory is unpinned", "runtime/channel/pinned.py", "            accelerator.unpin(address, self._device)", "            pass"),
-    Mutation("pinned: buffers of gloo are pinned", "core/accelerator.py", "pin_memory=is_accelerator(device))", "pin_memory=False)"),
+    Mutation(
+        "pinned: memory is unpinned",
+        "runtime/channel/pinned.py",
+        "            accelerator.unpin(address, self._device)",
+        "            pass",
+    ),
+    Mutation(
+        "pinned: buffers of gloo are pinned",
+        "core/accelerator.py",
+        "pin_memory=is_accelerator(device))",
+        "pin_memory=False)",
+    ),
     Mutation(
         "shared memory: the second part's event counts",
         "runtime/channel/shared_memory.py",
         "            message.copied = rest.copied\n",
     ),
-    Mutation("gloo: the second part's event counts", "runtime/channel/point_to_point.py", "            message.copied = rest.copied\n"),
-    Mutation("shared memory: a buffer goes back after its copies", "runtime/channel/shared_memory.py", "        await_copies(message)\n"),
-    Mutation("gloo: a buffer goes back after its copies", "runtime/channel/point_to_point.py", "        await_copies(message)\n"),
+    Mutation(
+        "gloo: the second part's event counts",
+        "runtime/channel/point_to_point.py",
+        "            message.copied = rest.copied\n",
+    ),
+    Mutation(
+        "shared memory: a buffer goes back after its copies",
+        "runtime/channel/shared_memory.py",
+        "        await_copies(message)\n",
+    ),
+    Mutation(
+        "gloo: a buffer goes back after its copies",
+        "runtime/channel/point_to_point.py",
+        "        await_copies(message)\n",
+    ),
     Mutation(
         "sums: the thread's stream waits until gradients are packed",
         "runtime/channel/gradient_reducer.py",
@@ -95,12 +127,39 @@ MUTATIONS = (
         "accelerator.within(self._stream):",
         "accelerator.within(None):",
     ),
-    Mutation("times: the host waits for the end of an action", "runtime/stage/gpu_times.py", "                    end.synchronize()", "                    pass"),
-    Mutation("times: the host asks whether an action has ended", "runtime/stage/gpu_times.py", "elif not end.query():", "elif False:"),
-    Mutation("times: the clocks are compared when the GPU is there", "runtime/stage/gpu_times.py", "        self._zero.synchronize()\n"),
-    Mutation("probe: the end of each action is waited for", "runtime/probe/timing.py", "                wait_for_all(timing.device)\n"),
-    Mutation("routes: the end of a prediction is waited for", "inference/route_costs.py", "    wait_for_all(samples.device)\n"),
-    Mutation("device: that of the stage is the current one", "runtime/device/devices.py", "        accelerator.use(device)", "        pass"),
+    Mutation(
+        "times: the host waits for the end of an action",
+        "runtime/stage/gpu_times.py",
+        "                    end.synchronize()",
+        "                    pass",
+    ),
+    Mutation(
+        "times: the host asks whether an action has ended",
+        "runtime/stage/gpu_times.py",
+        "elif not end.query():",
+        "elif False:",
+    ),
+    Mutation(
+        "times: the clocks are compared when the GPU is there",
+        "runtime/stage/gpu_times.py",
+        "        self._zero.synchronize()\n",
+    ),
+    Mutation(
+        "probe: the end of each action is waited for",
+        "runtime/probe/timing.py",
+        "                wait_for_all(timing.device)\n",
+    ),
+    Mutation(
+        "routes: the end of a prediction is waited for",
+        "inference/route_costs.py",
+        "    wait_for_all(samples.device)\n",
+    ),
+    Mutation(
+        "device: that of the stage is the current one",
+        "runtime/device/devices.py",
+        "        accelerator.use(device)",
+        "        pass",
+    ),
     Mutation(
         "device: memory goes back after a probe",
         "runtime/device/devices.py",
@@ -113,8 +172,15 @@ MUTATIONS = (
         "        free_unused_memory()",
         "        pass",
     ),
-    Mutation("device: a seed is for one device", "core/accelerator.py", "    with torch.accelerator.device_index(device.index):\n        torch.get_device_module", "    if True:\n        torch.get_device_module"),
-    Mutation("device: the peak begins anew", "core/accelerator.py", "    torch.accelerator.reset_peak_memory_stats(device)\n"),
+    Mutation(
+        "device: a seed is for one device",
+        "core/accelerator.py",
+        "    with torch.accelerator.device_index(device.index):\n        torch.get_device_module",
+        "    if True:\n        torch.get_device_module",
+    ),
+    Mutation(
+        "device: the peak begins anew", "core/accelerator.py", "    torch.accelerator.reset_peak_memory_stats(device)\n"
+    ),
     Mutation(
         "device: the smallest GPU counts",
         "core/accelerator.py",
@@ -149,21 +215,51 @@ MUTATIONS = (
         "nccl: sums are on the stage's device",
         "runtime/channel/all_reduce.py",
         "            self._works_on = accelerator.current()",
-        '            self._works_on = torch.device(accelerator.kind(), 0)',
+        "            self._works_on = torch.device(accelerator.kind(), 0)",
     ),
     Mutation(
         "nccl: tensors in another order",
         "runtime/channel/nccl.py",
-        "        for tensor in tensors.values():\n            if tensor.numel() > 0:\n                sent",
-        "        for tensor in reversed(list(tensors.values())):\n            if tensor.numel() > 0:\n                sent",
+        _EACH.format("tensors.values()"),
+        _EACH.format("reversed(list(tensors.values()))"),
     ),
     Mutation("nccl: crossed ranks", "runtime/channel/nccl.py", "_SENDS, _RECEIVES = 0, 1", "_SENDS, _RECEIVES = 1, 0"),
-    Mutation("index: an edge on the first device", "runtime/channel/pinned.py", "tensor.to(device, non_blocking=True)", "tensor.to(device.type, non_blocking=True)"),
-    Mutation("index: gradients on the first device", "runtime/channel/gradient_layout.py", "device=self.device)", "device=torch.device(self.device.type, 0))"),
-    Mutation("index: a component on the first device", "runtime/stage/assemble.py", "    components = [network.component(index, device) for index in own]", "    components = [network.component(index, torch.device(device.type, 0)) for index in own]"),
-    Mutation("index: inputs on the first device", "data/batches.py", "return tensor.to(device, dtype", "return tensor.to(device.type, dtype"),
-    Mutation("index: received on the first device", "runtime/channel/nccl.py", "dtype=dtype, device=self._device)", "dtype=dtype, device=self._device.type)"),
-    Mutation("index: the GPU that Ray reserved", "runtime/device/devices.py", "return torch.device(accelerator.kind(device), gpu)", "return torch.device(accelerator.kind(device), 0)"),
+    Mutation(
+        "index: an edge on the first device",
+        "runtime/channel/pinned.py",
+        "tensor.to(device, non_blocking=True)",
+        "tensor.to(device.type, non_blocking=True)",
+    ),
+    Mutation(
+        "index: gradients on the first device",
+        "runtime/channel/gradient_layout.py",
+        "device=self.device)",
+        "device=torch.device(self.device.type, 0))",
+    ),
+    Mutation(
+        "index: a component on the first device",
+        "runtime/stage/assemble.py",
+        "    components = [network.component(index, device) for index in own]",
+        "    components = [network.component(index, torch.device(device.type, 0)) for index in own]",
+    ),
+    Mutation(
+        "index: inputs on the first device",
+        "data/batches.py",
+        "return tensor.to(device, dtype",
+        "return tensor.to(device.type, dtype",
+    ),
+    Mutation(
+        "index: received on the first device",
+        "runtime/channel/nccl.py",
+        "dtype=dtype, device=self._device)",
+        "dtype=dtype, device=self._device.type)",
+    ),
+    Mutation(
+        "index: the GPU that Ray reserved",
+        "runtime/device/devices.py",
+        "return torch.device(accelerator.kind(device), gpu)",
+        "return torch.device(accelerator.kind(device), 0)",
+    ),
 )
 TESTS = (
     "tests/gpu/test_waiting.py",
@@ -172,7 +268,11 @@ TESTS = (
     "tests/gpu/test_predictions.py",
     "tests/gpu/test_processes.py",
 )
-HERE = ("tests/core/test_accelerator.py", "tests/runtime/device/test_devices.py", "tests/runtime/planner/test_memory.py")
+HERE = (
+    "tests/core/test_accelerator.py",
+    "tests/runtime/device/test_devices.py",
+    "tests/runtime/planner/test_memory.py",
+)
 """Tests of the same path without a device."""
 
 
@@ -205,7 +305,7 @@ def main(words: Sequence[str]) -> None:
     chosen = [each for each in MUTATIONS if not words or any(word in each.name for word in words)]
     with ThreadPoolExecutor(AT_ONCE) as threads:
         for mutation, test in zip(chosen, outcomes := list(threads.map(tried, chosen)), strict=True):
-            print(f"| {mutation.name} | {f'`{test}`' if test else 'NO TEST FAILS'} |")
+            sys.stdout.write(f"| {mutation.name} | {f'`{test}`' if test else 'NO TEST FAILS'} |\n")
     sys.exit(not all(outcomes))
 
 

@@ -68,7 +68,7 @@ def test_memory_that_is_freed_while_another_stream_uses_it() -> None:
 
 
 def test_a_copy_to_the_host_is_rubbish_until_the_host_waits() -> None:
-    host = torch.zeros(4, pin_memory=True)
+    host = torch.empty(4, pin_memory=True).zero_()
     host.copy_(torch.ones(4, device=GPU), non_blocking=True)
     assert not torch.equal(host, torch.ones(4))
     torch.accelerator.synchronize(GPU)
@@ -130,7 +130,7 @@ def test_backward_is_in_a_thread_of_its_own(device: torch.device) -> None:
     product = s * 2
     product.register_hook(lambda gradient: seen.append(threading.current_thread().name))
     product.sum().backward()
-    assert s.grad is not None and torch.equal(s.grad.cpu(), torch.full((4,), 2.0)) and seen == ["backward"]
+    assert s.grad is not None and torch.equal(s.grad.cpu(), torch.full((4,), 2.0)) and seen[0].startswith("backward")
 
 
 def test_recurrent_layers_and_attention_have_the_bits_of_the_processor() -> None:

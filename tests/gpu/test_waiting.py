@@ -119,7 +119,14 @@ def test_messages_through_gloo(on_ranks: Callable[..., list[Any]]) -> None:
     def work(rank: int, group: Any) -> Any:
         if rank == 0:
             return PointToPointSender(
-                edge="0->1", peer=1, tag=1, capacity_bytes=4096, rest_bytes=4096, group=group, timeout_s=20.0, device=GPU
+                edge="0->1",
+                peer=1,
+                tag=1,
+                capacity_bytes=4096,
+                rest_bytes=4096,
+                group=group,
+                timeout_s=20.0,
+                device=GPU,
             )
         return PointToPointReceiver(
             edge="0->1",
@@ -174,7 +181,10 @@ def test_memory_is_pinned_until_it_is_closed() -> None:
 
 
 def test_buffers_of_messages_are_pinned() -> None:
-    assert accelerator.host_buffer(64, GPU).is_pinned() and not accelerator.host_buffer(64, torch.device("cpu")).is_pinned()
+    assert (
+        accelerator.host_buffer(64, GPU).is_pinned()
+        and not accelerator.host_buffer(64, torch.device("cpu")).is_pinned()
+    )
 
 
 def test_a_process_that_is_kept_for_the_next_trial_gives_memory_back() -> None:

@@ -19,12 +19,13 @@ which nobody has waited. Such a fault is found whatever the timing.
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch.utils import backend_registration
+from torch.utils._device import _device_constructors
 
 from alray.core import accelerator
 
@@ -104,6 +105,7 @@ def _replace_streams() -> None:
 
 
 def _replace_pinned_memory() -> None:
+    _device_constructors()  # `with torch.device(...)` knows torch's own `empty`
     empty = torch.empty
 
     def maybe_pinned(*args: Any, pin_memory: bool = False, **kwargs: Any) -> torch.Tensor:
@@ -126,22 +128,15 @@ def _replace_backward() -> None:
         given = [*outputs, *(args[0] or ())]  # with gradients: an output may be an edge of the graph
         if not any(isinstance(each, SimulatedTensor) for each in given):
             return run(outputs, *args, **kwargs)
-        of_thread, threads, outcome = MACHINE.of_thread(), torch.get_num_threads(), {}
+        of_thread, threads = MACHINE.of_thread(), torch.get_num_threads()
 
-        def work() -> None:
+        def work() -> Any:
             MACHINE.take_over(of_thread)
             torch.set_num_threads(threads)
-            try:
-                with torch.autograd.set_multithreading_enabled(False):
-                    outcome["result"] = run(outputs, *args, **kwargs)
-            except BaseException as error:  # goes to the caller
-                outcome["error"] = error
+            with torch.autograd.set_multithreading_enabled(False):
+                return run(outputs, *args, **kwargs)
 
-        thread = threading.Thread(target=work, name="backward")
-        thread.start()
-        thread.join()
-        if "error" in outcome:
-            raise outcome["error"]
-        return outcome["result"]
+        with ThreadPoolExecutor(1, thread_name_prefix="backward") as thread:
+            return thread.submit(work).result()
 
     torch.autograd._engine_run_backward = in_thread  # type: ignore[attr-defined]

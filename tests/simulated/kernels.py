@@ -12,10 +12,26 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from .order import KIND, MACHINE
 from .tensors import SimulatedTensor, held, placed
 
-_LOWERED = """
-conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d bmm mm linalg_vecdot baddbmm addmm
-addbmm linear matmul prelu scaled_dot_product_attention _native_multi_head_attention
-""".split()
+_LOWERED = [
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_tbc",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "bmm",
+    "mm",
+    "linalg_vecdot",
+    "baddbmm",
+    "addmm",
+    "addbmm",
+    "linear",
+    "matmul",
+    "prelu",
+    "scaled_dot_product_attention",
+    "_native_multi_head_attention",
+]
 """The operations that mixed precision lowers, on a CPU."""
 _WIDEST = {"cat", "stack", "index_copy"}
 """Those that take the widest type of their arguments."""
@@ -28,11 +44,13 @@ _lowered_weights: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
 def register() -> None:
     """Give torch all of these, once in a process."""
-    own, autograd = torch.library.Library("aten", "IMPL", "PrivateUse1"), torch.library.Library(
-        "aten", "IMPL", "AutogradPrivateUse1"
+    own, autograd = (
+        torch.library.Library("aten", "IMPL", "PrivateUse1"),
+        torch.library.Library("aten", "IMPL", "AutogradPrivateUse1"),
     )
-    casts, others = torch.library.Library("aten", "IMPL", "AutocastPrivateUse1"), torch.library.Library(
-        "_", "IMPL", "AutocastPrivateUse1"
+    casts, others = (
+        torch.library.Library("aten", "IMPL", "AutocastPrivateUse1"),
+        torch.library.Library("_", "IMPL", "AutocastPrivateUse1"),
     )
     _LIBRARIES.extend([own, autograd, casts, others])
     for name in torch._C._dispatch_get_all_op_names():
@@ -65,6 +83,8 @@ def _factory(func: Any) -> Callable[..., Any]:
     def made(*args: Any, **kwargs: Any) -> Any:
         index = MACHINE.index_of(kwargs.pop("device", None))
         kwargs.pop("pin_memory", None)
+        if func._schema.name == "aten::empty":
+            MACHINE.require_room(index, func(*args, **kwargs, device=torch.device("meta")).nbytes)
         tensor = placed(func(*args, **kwargs, device=torch.device("cpu")), index)
         MACHINE.launch(str(func), index, [], [tensor.block])
         return tensor
@@ -106,9 +126,7 @@ class _InOnePiece(torch.autograd.Function):
                 [result for result, _ in used], wanted, [held(gradient) for _, gradient in used], allow_unused=True
             )
         )
-        given = [
-            next(found) if isinstance(each, torch.Tensor) and each.requires_grad else None for each in ctx.inner
-        ]
+        given = [next(found) if isinstance(each, torch.Tensor) and each.requires_grad else None for each in ctx.inner]
         out = [None if each is None else placed(each, ctx.index) for each in given]
         blocks = [*ctx.blocks, *(gradient.block for _, gradient in used)]
         MACHINE.launch("backward", ctx.index, blocks, [each.block for each in out if each is not None])
@@ -138,7 +156,9 @@ def _cast(func: Any, name: str) -> Callable[..., Any]:
         def in_type(value: Any) -> Any:
             return _in_type(value, dtype) if isinstance(value, torch.Tensor) else value
 
-        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)):
+        with torch._C._ExcludeDispatchKeyGuard(
+            torch._C.DispatchKeySet(torch._C._dispatch_key_parse("AutocastPrivateUse1"))
+        ):
             return func(*tree_map(in_type, args), **tree_map(in_type, kwargs))
 
     return called

@@ -149,7 +149,7 @@ class Block:
             come()
 
     def __del__(self) -> None:
-        if not sys.is_finalizing():
+        if sys is not None and not sys.is_finalizing():  # None: at the end of Python
             MACHINE.free(self)
 
 
@@ -393,14 +393,18 @@ class Machine:
     def usage(self, index: int) -> Usage:
         return self._usage.setdefault(index, Usage())
 
+    def require_room(self, index: int, nbytes: int) -> None:
+        free = self.limit_bytes - self.usage(index).allocated
+        if nbytes > free:
+            raise torch.OutOfMemoryError(
+                f"{KIND} out of memory. Tried to allocate {nbytes} bytes. Device {index} has {self.limit_bytes}, of "
+                f"which {free} are free."
+            )
+
     def allocate(self, index: int, nbytes: int) -> Block:
         usage = self.usage(index)
         with self.lock:
-            if usage.allocated + nbytes > self.limit_bytes:
-                raise torch.OutOfMemoryError(
-                    f"{KIND} out of memory. Tried to allocate {nbytes} bytes. Device {index} has {self.limit_bytes}, of "
-                    f"which {self.limit_bytes - usage.allocated} are free."
-                )
+            self.require_room(index, nbytes)
             usage.allocated += nbytes
             usage.peak = max(usage.peak, usage.allocated)
             usage.reserved = max(usage.reserved, usage.allocated)

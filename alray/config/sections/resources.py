@@ -38,7 +38,9 @@ def _device(value: Any) -> Any:
 class Resources(Section):
     """The resources of a machine or cluster that the run uses."""
 
-    device: Annotated[str, BeforeValidator(_device), Field(pattern=_KIND, examples=["auto", "cpu", "cuda", "xpu"])] = "auto"
+    device: Annotated[str, BeforeValidator(_device), Field(pattern=_KIND, examples=["auto", "cpu", "cuda", "xpu"])] = (
+        "auto"
+    )
     """Device of the stages: `cpu`, or a kind of accelerator that torch offers, by torch's name: `cuda` (NVIDIA, and AMD
     by ROCm), `xpu`, or that of another package. `auto`: the accelerator that torch offers for stages that request a GPU
     in `per_stage`, cpu for the others. Default: auto."""

@@ -29,6 +29,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     """This process seems to see two GPUs; gives those that became the current one."""
     current: list[torch.device] = []
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
     monkeypatch.setattr(torch.accelerator, "set_device_index", current.append)
     return current
