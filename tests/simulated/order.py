@@ -41,6 +41,9 @@ class Stream:
     def query(self) -> bool:
         return MACHINE.host_knows(self)
 
+    def is_capturing(self) -> bool:
+        return False
+
     def synchronize(self) -> None:
         MACHINE.host_waits_for_stream(self)
 
@@ -127,7 +130,7 @@ class Event:
         return self._stream is not None and MACHINE.host_has_passed(self._stream, self._passes_at)
 
 
-@dataclass
+@dataclass(eq=False)
 class Block:
     """Memory of a device: one allocation. It is freed when no tensor has it any more."""
 
@@ -153,7 +156,7 @@ class Block:
             MACHINE.free(self)
 
 
-@dataclass
+@dataclass(eq=False)
 class LateCopy:
     """A copy between a device and pinned host memory, for which the host has not waited."""
 

@@ -15,7 +15,13 @@ from torch.utils._pytree import tree_map
 from .order import KIND, MACHINE, Block
 
 _FACTORY = re.compile("aten::(new_.*|.*_like)$")  # of their tensors they read sizes only
-_TAKE_HOST_INDICES = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_pack_padded_sequence"}
+_TAKE_HOST_INDICES = {  # or lengths
+    "aten::_pack_padded_sequence_backward",
+    "aten::index",
+    "aten::index_put",
+    "aten::index_put_",
+    "aten::_pack_padded_sequence",
+}
 aten = torch.ops.aten
 
 
@@ -286,9 +292,16 @@ def _waits(func: Any) -> Callable[..., Any]:
     return computed
 
 
+def _pack(*args: Any) -> Any:
+    """Lengths are in host memory, where torch wants them."""
+    packed, lengths = _compute(aten._pack_padded_sequence.default, args, {})
+    return packed, lengths.held
+
+
 _SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.copy_.default: _copy,
     aten._to_copy.default: _to_copy,
     aten._local_scalar_dense.default: _item,
+    aten._pack_padded_sequence.default: _pack,
     **{func: _waits(func) for func in (aten.nonzero.default, aten.masked_select.default, aten._unique2.default)},
 }
