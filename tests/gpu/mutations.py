@@ -261,19 +261,17 @@ MUTATIONS = (
         "return torch.device(accelerator.kind(device), 0)",
     ),
 )
-TESTS = (
-    "tests/gpu/test_waiting.py",
-    "tests/gpu/test_nccl.py",
-    "tests/gpu/test_second_device.py",
-    "tests/gpu/test_predictions.py",
-    "tests/gpu/test_processes.py",
+FIRST = {
+    "nccl": "test_nccl.py",
+    "index": "test_nccl.py",
+    "routes": "test_predictions.py",
+}
+"""The file of tests that most likely finds a mutation, by the first word of its name."""
+FILES = ("test_waiting.py", "test_nccl.py", "test_second_device.py", "test_predictions.py", "test_processes.py")
+WITHOUT_DEVICE = tuple(
+    f"tests/{each}"
+    for each in ("core/test_accelerator.py", "runtime/device/test_devices.py", "runtime/planner/test_memory.py")
 )
-HERE = (
-    "tests/core/test_accelerator.py",
-    "tests/runtime/device/test_devices.py",
-    "tests/runtime/planner/test_memory.py",
-)
-"""Tests of the same path without a device."""
 
 
 def tried(mutation: Mutation) -> str:
@@ -287,13 +285,18 @@ def tried(mutation: Mutation) -> str:
         if mutation.old not in text:
             raise SystemExit(f"{mutation.name}: {mutation.file} has changed, so change this list: {mutation.old!r}")
         file.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
-        return _failing(folder, TESTS, simulated=True) or _failing(folder, HERE, simulated=False)
+        first = FIRST.get(mutation.name.partition(":")[0], FILES[0])
+        files = [f"tests/gpu/{each}" for each in (first, *(each for each in FILES if each != first))]
+        return (
+            _failing(folder, files[:1], simulated=True)
+            or _failing(folder, WITHOUT_DEVICE, simulated=False)
+            or _failing(folder, files[1:], simulated=True)
+        )
 
 
 def _failing(folder: str, tests: Sequence[str], *, simulated: bool) -> str:
-    environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1"}
-    if simulated:
-        environment["ALRAY_TEST_DEVICE"] = "simulated"
+    device = "simulated" if simulated else ""
+    environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1", "ALRAY_TEST_DEVICE": device}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
@@ -304,8 +307,11 @@ def main(words: Sequence[str]) -> None:
     """Print a line for each mutation, and end with 1 if one of them lives."""
     chosen = [each for each in MUTATIONS if not words or any(word in each.name for word in words)]
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        for mutation, test in zip(chosen, outcomes := list(threads.map(tried, chosen)), strict=True):
+        outcomes = []
+        for mutation, test in zip(chosen, threads.map(tried, chosen), strict=True):
+            outcomes.append(test)
             sys.stdout.write(f"| {mutation.name} | {f'`{test}`' if test else 'NO TEST FAILS'} |\n")
+            sys.stdout.flush()
     sys.exit(not all(outcomes))
 
 

@@ -4,6 +4,7 @@ NCCL itself."""
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -56,6 +57,7 @@ def test_messages_from_gpu_to_gpu() -> None:
             receiver.connect()
             while len(came) < STEPS:
                 if not queue.waiting:
+                    time.sleep(1e-3)
                     continue
                 waits = host_waits()
                 message = driven(receiver.receive())
