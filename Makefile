@@ -7,14 +7,14 @@ INSTALLED := $(VENV)/.installed
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all crash-states chaos simulated gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported studies findings clean
+.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all docs-test coverage crash-states chaos simulated gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported studies findings news clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
 
 test: checks unit simulated
 
-test-all: checks unit-all simulated
+test-all: checks unit-all docs-test simulated
 
 # At once: mypy takes as long as all others.
 checks: $(INSTALLED)
@@ -42,16 +42,29 @@ floors: $(INSTALLED)
 	$(BIN)/lint-imports
 
 # Five workers for two cores: one of them has the tests of the shared Ray, and many tests wait a good deal (tests/conftest.py).
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 5 --dist loadscope
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 5 --dist loadscope --durations=20 --durations-min=5
 # `make unit TESTS=tests/config` runs a part.
 TESTS ?= tests
 
 unit: $(INSTALLED)
-	$(PYTEST) $(TESTS)
+	$(PYTEST) --junitxml=build/tests/unit.xml $(TESTS)
 
 # With the tests marked `full`: whole grids, of which `unit` takes a part.
 unit-all: $(INSTALLED)
 	$(PYTEST) -m ""
+
+# What the pages say: their commands and examples run, their figures are the results', their links lead somewhere.
+docs-test: $(INSTALLED)
+	$(PYTEST) --junitxml=build/tests/docs.xml tests/docs
+
+# Which lines of alray `unit` runs, in all processes that end by themselves: build/coverage/html/index.html. Twice the time.
+coverage: $(INSTALLED)
+	rm -rf build/coverage
+	OMP_NUM_THREADS=1 $(BIN)/python -m coverage run -m pytest -q -n 4 --dist loadscope --timeout 600 $(TESTS)
+	$(BIN)/python -m coverage combine -q
+	$(BIN)/python -m coverage html -q
+	$(BIN)/python -m coverage xml -q
+	$(BIN)/python -m coverage report --format=total
 
 # What a power cut, a full disk and requests that fail leave of a run: more than 10,000 states. Some minutes.
 crash-states: $(INSTALLED)
@@ -59,7 +72,11 @@ crash-states: $(INSTALLED)
 
 # Pages in Chromium, which the distribution has: apt-get install chromium. Without it the tests are skipped.
 page-test: $(INSTALLED)
-	$(BIN)/python -m pytest -q -m full tests/report/test_in_browser.py tests/report/test_live_in_browser.py
+	$(BIN)/python -m pytest -q -m full tests/report/test_in_browser.py
+
+# A release: the files of news/ become the section of alray's version in CHANGELOG.md, and go.
+news: $(INSTALLED)
+	$(BIN)/python -m towncrier build --yes --version $$($(BIN)/python -c 'import alray; print(alray.__version__)')
 
 # The pictures of pages in docs/pages.
 screenshots: $(INSTALLED)

@@ -12,13 +12,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
-_DECLARED = re.compile(r"^from (\S+) import (\w+) as (\w+)$", re.MULTILINE)
-_PLACES = {
-    name: (module, of_module)
-    for module, of_module, name in _DECLARED.findall(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-}
+_STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+_IMPORTED = {name: module for module, name in re.findall(r"^from (\S+) import (\w+)", _STUB, re.MULTILINE)}
+_CALLED = {of_module: name for name, of_module in re.findall(r"^(\w+) = (\w+)$", _STUB, re.MULTILINE)}
+_PLACES = {_CALLED.get(name, name): (module, name) for name, module in _IMPORTED.items()}
 """Each name of the interface: the module that it comes from, and its name there."""
 _RENAMED = {"fit": "search_layouts"}
 

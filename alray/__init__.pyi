@@ -13,9 +13,15 @@ from alray.api.studies import load_study as load_study
 from alray.api.studies import study as study
 from alray.config.sections.spec import Spec as Spec
 from alray.core.errors import AlrayError as AlrayError
+from alray.data.python_source import OwnSource
 from alray.models.block import Block as Block
 from alray.models.component import LocalComponent as LocalComponent
 from alray.models.method import Method as Method
+from alray.models.task import LearningTask
 from alray.report.trackers.tracker import Tracker as Tracker
+
+# Type checkers take a name that an import changes for private.
+Source = OwnSource
+Task = LearningTask
 
 __version__: str

@@ -17,19 +17,18 @@ from alray.config.sections.own_code import OwnClass
 from alray.core.run_folder.records import write_json
 from alray.core.run_folder.store import make_run_dir, require_new, require_run_dir, writing_to
 from alray.core.storage.location import Location
-from alray.core.storage.lock import held
-from alray.report.live.page_process import page_process
+from alray.core.storage.lock import locked
 from alray.report.trackers.follow import watched
 from alray.report.trackers.make import make_trackers
 from alray.runtime.options import Finished, Options
 from alray.runtime.planner.opening import open_planner
-from alray.runtime.runner.engines import Engine, begin_engine, engine_name
+from alray.runtime.runner.engines import Engine, begin_engine
 
 if TYPE_CHECKING:
     from alray.planning.prediction.plan import Plan
     from alray.report.trackers.tracker import Tracker
     from alray.runtime.planner.planning import Planner
-    from alray.runtime.runner.driver import Interrupts, Observer
+    from alray.runtime.runner.driver import Observer, StopRequests
     from alray.runtime.runner.resume import Resumed
     from alray.runtime.stage.workload import Workload
 
@@ -49,7 +48,7 @@ def plan_spec(
 
 
 def run_spec(
-    source: SpecSource, overrides: list[str], options: Options, observer: Observer, interrupts: Interrupts
+    source: SpecSource, overrides: list[str], options: Options, observer: Observer, interrupts: StopRequests
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
     code = options.code.root if options.code is not None else None
@@ -57,13 +56,13 @@ def run_spec(
     require_new(options.run_dir)
     with (
         loaded.locations.locating(),
-        closing(begin_engine(loaded.spec, options.inline, options.address, observer.note, options.study)) as engine,
+        closing(begin_engine(loaded.spec, options, observer.note)) as engine,
     ):
         planner = open_planner(loaded, options, observer)
         require_steps(options.profile, done=0, total=planner.workload.total_steps)
         trackers = make_trackers(planner.workload.spec, planner.workload.code)
         run_dir = make_run_dir(loaded.spec.name, options.run_dir)
-        with held(run_dir, observer.note), writing_to(run_dir), page_process(run_dir, options.watch, observer.note):
+        with locked(run_dir, observer.note), writing_to(run_dir):
             references = [reference for _, reference, _ in marked(planner.workload.spec, OwnClass)]
             planner.workload.code.copy_used(references, run_dir, observer.note)
             return _run(planner, trackers, run_dir, None, engine, options, observer, interrupts)
@@ -74,7 +73,7 @@ def resume_run(
     overrides: list[str],
     options: Options,
     observer: Observer,
-    interrupts: Interrupts,
+    interrupts: StopRequests,
     *,
     allow_change: bool,
 ) -> Finished:
@@ -82,15 +81,13 @@ def resume_run(
     from alray.runtime.planner.planning import Planner
     from alray.runtime.runner.resume import Resumed
 
-    with held(require_run_dir(run_dir), observer.note):
+    with locked(require_run_dir(run_dir), observer.note):
         resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
         resumed.require_longer()
         code = options.code or resumed.code(allow=options.allow_code)
         with (
             resumed.locations.locating(),
-            closing(
-                begin_engine(resumed.spec, options.inline, options.address, observer.note, options.study)
-            ) as engine,
+            closing(begin_engine(resumed.spec, options, observer.note)) as engine,
         ):
             observer.doing("opening the data")
             planner = Planner.open(resumed.spec, code, options, note=observer.note, trained=resumed.trained)
@@ -99,7 +96,7 @@ def resume_run(
                 return Finished(summary, None)
             resumed.require_whole_checkpoint()
             trackers = make_trackers(resumed.spec, code)
-            with writing_to(resumed.run_dir), page_process(resumed.run_dir, options.watch, observer.note):
+            with writing_to(resumed.run_dir):
                 return _run(planner, trackers, resumed.run_dir, resumed, engine, options, observer, interrupts)
 
 
@@ -111,7 +108,7 @@ def _run(
     engine: Engine,
     options: Options,
     observer: Observer,
-    interrupts: Interrupts,
+    interrupts: StopRequests,
 ) -> Finished:
     from alray.report.make import conclude
     from alray.runtime.device.devices import environment
@@ -125,7 +122,7 @@ def _run(
     spec = planner.workload.spec
     surroundings = {
         **environment(workload.device),
-        "engine": engine_name(spec, inline=inline),
+        "engine": engine.name,
         "brought_by": packages_of(spec),
     }
     describe_run(run_dir, workload, surroundings, options.command)
@@ -167,6 +164,7 @@ def _run(
     duration_s = time.time() - begun_s
     status = outcome.status
     step = outcome.step
-    name = surroundings["engine"]
-    summary = conclude(run_dir, workload, driver.plan, name, status, step, duration_s=duration_s, pages=options.pages)
+    summary = conclude(
+        run_dir, workload, driver.plan, engine.name, status, step, duration_s=duration_s, pages=options.pages
+    )
     return Finished(summary, outcome.error, outcome.lost)

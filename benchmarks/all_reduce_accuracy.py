@@ -11,9 +11,10 @@ import torch.distributed as dist
 from sklearn.datasets import load_digits
 from torch import nn
 
+from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.config.sections.compression import COMPRESSIONS
-from alray.runtime.channel.all_reduce import all_reduce
-from alray.runtime.channel.compression import compression_class
+from alray.runtime.channel.all_reduce import make_all_reduce
+from alray.runtime.channel.compression import make_compression
 from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
 
@@ -54,10 +55,10 @@ def train(group: dist.ProcessGroup, kind: str, settings: dict[str, Any], seed: i
     parameters = list(net.parameters())
     optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
     layout = GradientLayout.of(parameters)
-    over = all_reduce("ring")(group, timeout_s=TIMEOUT_S)
+    over = make_all_reduce(ALL_REDUCES.section("ring"), group, timeout_s=TIMEOUT_S)
     steps = 0
     with communication_thread() as thread:
-        compression = compression_class(kind)(layout, seed=seed, **settings)
+        compression = make_compression(COMPRESSIONS.section(kind, **settings), layout, seed=seed)
         reducer = GradientReducer(layout, over=over, compression=compression, thread=thread)
         for epoch in range(epochs):
             shuffle = torch.Generator().manual_seed(1000 * seed + epoch)

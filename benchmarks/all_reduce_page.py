@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
+from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.core.parts import names_of
-from alray.planning.prediction.all_reduce import LinkCost, cost_of
+from alray.planning.prediction.all_reduce import LinkCost
+from alray.runtime.channel.all_reduce import all_reduce_class
 
 
 def page(result: dict[str, Any]) -> str:
@@ -42,7 +44,7 @@ def _algorithms() -> list[str]:
         "",
         "| `all_reduce` | how | cost |",
         "|---|---|---|",
-        "| `backend` | the process group's own: gloo's ring, or what NCCL chooses | as `ring` |",
+        "| `backend` | that of the process group: gloo's ring, or what NCCL chooses | as `ring` |",
         "| `ring` | n parts go round, one addition at each rank, then go round complete | 2(n-1) a + 2m b (n-1)/n |",
         "| `halving_doubling` | partners exchange halves at half the distance each time, then the way back; ranks "
         "beyond a power of two are folded in before and out after, for 2(a + m b) | 2 log2(n) a + 2m b (n-1)/n |",
@@ -96,7 +98,7 @@ def _times(result: dict[str, Any]) -> list[str]:
             figures = []
             for n in ranks:
                 measured = _cell(result, n, name, "none", nbytes)["seconds"]
-                predicted = cost_of(name)(n, nbytes, _link(result, n))
+                predicted = all_reduce_class(ALL_REDUCES.section(name)).seconds(n, nbytes, _link(result, n))
                 ratios[name].append(predicted / measured)
                 figures.append(f"{_ms(measured)} ({_ms(predicted)})")
             lines.append(_row(f"`{name}`", figures))

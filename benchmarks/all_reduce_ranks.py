@@ -17,10 +17,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.config.sections.compression import COMPRESSIONS
 from alray.core.parts import names_of
-from alray.runtime.channel.all_reduce import all_reduce
-from alray.runtime.channel.compression import compression_class
+from alray.runtime.channel.all_reduce import make_all_reduce
+from alray.runtime.channel.compression import make_compression
 from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
 from benchmarks.all_reduce_accuracy import accuracies
@@ -47,7 +48,7 @@ class Job:
 
 
 def measure(rank: int, job: Job, folder: Path) -> None:
-    """All figures, in a process of its own; rank 0 writes them to folder/all_reduce.json."""
+    """All figures, in a separate process; rank 0 writes them to folder/all_reduce.json."""
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), max(job.ranks))
     timeout = timedelta(seconds=TIMEOUT_S)
@@ -119,8 +120,8 @@ def link(clock: Clock) -> dict[str, float]:
 def cell(clock: Clock, name: str, compression: str, side: int) -> dict[str, Any]:
     """One all-reduce with one compression on one size: seconds, and the bytes of the rank that sends most."""
     layout = GradientLayout((torch.Size([side, side]),))
-    over = all_reduce(name)(clock.group, timeout_s=TIMEOUT_S)
-    compressed = compression_class(compression)(layout, **SETTINGS.get(compression, {}))
+    over = make_all_reduce(ALL_REDUCES.section(name), clock.group, timeout_s=TIMEOUT_S)
+    compressed = make_compression(COMPRESSIONS.section(compression, **SETTINGS.get(compression, {})), layout)
     gradient = torch.randn(layout.num_elements, generator=torch.Generator().manual_seed(clock.rank)) / clock.size
     flat = layout.zeros()
     calls = 0
@@ -167,8 +168,9 @@ def beside_ddp(clock: Clock, side: int) -> dict[str, Any]:
     layout = GradientLayout.of([plain.weight])
     with communication_thread() as thread:
         for name in ("backend", "ring"):
-            over = all_reduce(name)(clock.group, timeout_s=TIMEOUT_S)
-            reducer = GradientReducer(layout, over=over, compression=compression_class("none")(layout), thread=thread)
+            over = make_all_reduce(ALL_REDUCES.section(name), clock.group, timeout_s=TIMEOUT_S)
+            none = make_compression(COMPRESSIONS.section("none"), layout)
+            reducer = GradientReducer(layout, over=over, compression=none, thread=thread)
 
             def reduced(reducer: GradientReducer = reducer) -> None:
                 step(plain)

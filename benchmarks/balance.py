@@ -57,9 +57,9 @@ def measure(*overrides: str, repeats: int, run: Callable[..., Recorded] = record
 
 
 def figures_of(done: Recorded) -> dict[str, Any]:
-    """Seconds of every epoch but the first, the shares dealt after each epoch, and the final accuracy.
+    """Seconds of every epoch but the first, the shares after each epoch, and the final accuracy.
 
-    An epoch is taken from the last mini-batch of the one before to its own last one.
+    An epoch is taken from the last mini-batch of the one before to its last one.
     """
     steps = [record for record in done.records if isinstance(record, StepRecord)]
     ends = [record.time_s for record in steps if record.epoch == int(record.epoch)]

@@ -1,4 +1,4 @@
-"""What a stage's own clock costs: the same short training with it, and with one that does nothing.
+"""What a stage's clock costs: the same short training with it, and with one that does nothing.
 
     python -m benchmarks.clock
 

@@ -16,7 +16,6 @@ from typing import Any
 from alray.config.sections.spec import Spec
 from alray.config.study.load import LoadedStudy, load_study
 from alray.config.study.trials import Trial
-from alray.core.metric import ACCURACY
 from alray.core.run_folder.records import Best, Exit, Scores, Summary
 from alray.studies.records import Reached, Times, TrialRecord
 from alray.studies.results import Results
@@ -115,9 +114,7 @@ def _record(trial: Trial, spec: Spec, row: Mapping[str, str]) -> TrialRecord:
 
 
 def _summary(spec: Spec, row: Mapping[str, str], steps: int, number: Callable[[str], float | None]) -> Summary:
-    metric = spec.task.measures
     validation, test = number("validation"), number("test")
-    scores = Scores(validation=validation, test=test)
     by_edge = round((number("bytes_sent") or 0.0) * steps)
     return Summary(
         version="0.2.0",
@@ -141,11 +138,9 @@ def _summary(spec: Spec, row: Mapping[str, str], steps: int, number: Callable[[s
         predicted_step_time_s=number("predicted_step_time_s"),
         bubble=number("bubble"),
         predicted_bubble=None,
-        metric=metric.name,
-        accuracy=scores if metric == ACCURACY else None,
-        scores=None if metric == ACCURACY else scores,
+        metric=spec.task.measures.name,
+        scores=Scores(validation=validation, test=test),
         best=None if validation is None else Best(step=steps, validation=validation, test=test),
-        accuracy_per_depth=[],
         weights_sha256=None,
         parameters=int(number("parameters") or 0),
         peak_memory_bytes=[_whole(number("peak_memory_bytes"))],

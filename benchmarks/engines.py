@@ -15,7 +15,7 @@ from alray.runtime.channel.message import packed_bytes
 from alray.runtime.stage.assemble import chain_of
 from benchmarks.in_turns import LR, Engine, Place, measure, told
 from benchmarks.runs import write_results
-from benchmarks.torch_pipelines import TorchPipeline, Wire
+from benchmarks.torch_pipelines import EdgePair, TorchPipeline
 
 HERE = Path(__file__).parent
 LAPTOP = HERE.parent / "specs" / "laptop"
@@ -53,7 +53,7 @@ def own(place: Place, components: Sequence[Component]) -> Engine:
 
 def torchs(place: Place, components: Sequence[Component]) -> Engine:
     """torch's schedule."""
-    pipeline = TorchPipeline(place.plan, place.stage, chain_of(components), place.network, _wires(place))
+    pipeline = TorchPipeline(place.plan, place.stage, chain_of(components), place.network, _edge_pairs(place))
     return lambda incoming, step: pipeline.mini_batch(incoming, step, LR)
 
 
@@ -63,15 +63,15 @@ def without_split(place: Place, components: Sequence[Component]) -> Engine:
     return place.executed(components, TABLE["1f1b"].actions(place.stage, plan.stages, 0, plan.micro_batches, 1))
 
 
-def _wires(place: Place) -> dict[int, Wire]:
+def _edge_pairs(place: Place) -> dict[int, EdgePair]:
     """Edges with room for every micro-batch, both ways, as torch's schedules want them."""
     plan, stage = place.plan, place.stage
     peers = sorted({other for pair in plan.edges_between() for other in pair if stage in pair} - {stage})
     largest = max(encoder.output.sample_bytes for encoder in place.network.encoders)
     capacity = packed_bytes([largest * plan.costs.batch_size // plan.micro_batches])
     room = 2 * plan.micro_batches * plan.virtual_stages
-    senders = {peer: place.edges.sender(peer, "wire", capacity, room) for peer in peers}
-    return {peer: Wire(sender, place.edges.receiver(peer, "wire")) for peer, sender in senders.items()}
+    senders = {peer: place.edges.sender(peer, "torch", capacity, room) for peer in peers}
+    return {peer: EdgePair(sender, place.edges.receiver(peer, "torch")) for peer, sender in senders.items()}
 
 
 def main(wanted: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What leaves is what was evaluated: models from elsewhere by every method, exported, in their own class without alray.
+"""What leaves is what was evaluated: imported models by every method, exported, in their class without alray.
 
     python -m benchmarks.exported
 
@@ -91,8 +91,8 @@ def compared(spec: str, overrides: dict[str, Any], new: Callable[[], nn.Module],
 def main() -> None:
     torch.set_num_threads(1)
     networks: list[tuple[str, str, dict[str, Any], Mapping[str, Any], Callable[[], nn.Module], Measure]] = [
-        ("ResNet of one's own", "exported.yaml", {}, OF_PICTURES, ResNet, accuracy),
-        ("GPT of one's own", "exported_tokens.yaml", {}, OF_TOKENS, Gpt, nats),
+        ("a user's ResNet", "exported.yaml", {}, OF_PICTURES, ResNet, accuracy),
+        ("a user's GPT", "exported_tokens.yaml", {}, OF_TOKENS, Gpt, nats),
         ("mobilenet_v2", "exported.yaml", {"model": LIBRARY}, OF_PICTURES, _of_torchvision, accuracy),
     ]
     found: list[Figures] = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else []

@@ -40,7 +40,7 @@ def broken_by(results: Results) -> list[str]:
 
 def _is_too_short(record: TrialRecord) -> bool:
     """Whether a trial trained for fewer seconds than its stages computed on average, which the busiest one exceeds, or
-    its own report says so."""
+    its report says so."""
     times, summary = record.times, record.summary
     if times is None or summary is None:
         return False

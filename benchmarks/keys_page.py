@@ -9,10 +9,11 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from alray.config.schema import json_schema
+from benchmarks.key_users import user_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "keys.md"
 INTRODUCTION = """\
@@ -22,7 +23,8 @@ Written by `make keys` from the grammar, as is the JSON Schema that `alray schem
 [Writing a spec](writing_a_spec.md) explains how keys work together.
 
 A key with a link is a section of its own. Where a section comes in kinds, its table has the keys that all kinds share,
-and each kind has a table of what it adds. A section's bare kind stands for the section: `method: backpropagation`.
+and each kind has a table of what it adds. A section's bare kind stands for the section: `method: backpropagation`. The
+last column names a committed spec or study that uses the key.
 """
 _ANY = "any value"
 _REQUIRED = "required"
@@ -43,17 +45,19 @@ class KeysPage:
     def root(self, title: str, name: str) -> None:
         """A whole file: its keys, then the sections in it, in order."""
         self.lines += ["", f"## {title}", ""]
-        self._sections(self._explain(self.sections[name], "", set(self.sections[name]["properties"])))
+        self._sections(self._explain([name], "", set(self.sections[name]["properties"])))
 
     def _sections(self, new: dict[str, list[str]]) -> None:
         for place, names in new.items():
             self._section(place, names)
 
-    def _explain(self, section: Schema, place: str, keys: set[str]) -> dict[str, list[str]]:
-        """Write a table of some keys of a section. place: the keys that lead to it, each with a dot.
+    def _explain(self, of: list[str], place: str, keys: set[str]) -> dict[str, list[str]]:
+        """Write a table of some keys of a section, or of its kinds, which share them. place: the keys that lead to it,
+        each with a dot.
 
         Returns the sections that no table had before, by place: the names of their kinds.
         """
+        section = self.sections[of[0]]
         properties = {key: schema for key, schema in section["properties"].items() if key in keys}
         new: dict[str, list[str]] = {}
         for key, schema in properties.items():
@@ -61,7 +65,7 @@ class KeysPage:
             if names:
                 new[f"{place}{key}"] = names
                 self.places.update(dict.fromkeys(names, f"{place}{key}"))
-        self._table(properties, section.get("required", ()))
+        self._table(of, properties, section.get("required", ()))
         return new
 
     def _section(self, place: str, names: list[str]) -> None:
@@ -71,15 +75,17 @@ class KeysPage:
         first, *others = (kind["properties"] for kind in kinds)
         if not others:
             self.lines += [self._about(names[0]), ""]
-            self._sections(self._explain(kinds[0], f"{place}.", set(first)))
+            self._sections(self._explain(names, f"{place}.", set(first)))
             return
         shared = {key for key, schema in first.items() if all(kind.get(key) == schema for kind in others)}
-        new = self._explain(kinds[0], f"{place}.", shared)
+        new = self._explain(names, f"{place}.", shared)
         for name, kind in zip(names, kinds, strict=True):
             own = {key: schema for key, schema in kind["properties"].items() if key not in shared}
             tag = next(key for key in ("kind", "source", "block") if key in own)
-            self.lines += ["", f"#### `{tag}: {self._tag(own.pop(tag))}`", "", self._about(name), ""]
-            new |= self._explain(kind, f"{place}.", set(own))
+            used = user_of([name], tag)
+            about = self._about(name) + (f" Used in {_link(used)}." if used else "")
+            self.lines += ["", f"#### `{tag}: {self._tag(own.pop(tag))}`", "", about, ""]
+            new |= self._explain([name], f"{place}.", set(own))
         self._sections(new)
 
     def _tag(self, schema: Schema) -> str:
@@ -88,13 +94,15 @@ class KeysPage:
     def _about(self, name: str) -> str:
         return _line(self.sections[name].get("description", ""))
 
-    def _table(self, properties: Schema, required: Collection[str]) -> None:
+    def _table(self, of: list[str], properties: Schema, required: Collection[str]) -> None:
         if not properties:
             return
-        self.lines += ["| key | value | default | meaning |", "|---|---|---|---|"]
+        self.lines += ["| key | value | default | meaning | used in |", "|---|---|---|---|---|"]
         for key, schema in properties.items():
             default = _REQUIRED if key in required else _default(schema)
-            cells = (f"`{key}`", self._type(schema), default, _line(schema.get("description", "")))
+            used = user_of(of, key)
+            meaning = _line(schema.get("description", ""))
+            cells = (f"`{key}`", self._type(schema), default, meaning, _link(used) if used else "–")
             self.lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
 
     def _named(self, schema: Schema) -> Iterator[str]:
@@ -167,6 +175,10 @@ def _default(schema: Schema) -> str:
         kind = default.get("kind")
         return f"`{kind}`" if kind else ("the defaults of its keys" if default else "`{}`")
     return f"`{json.dumps(default).strip(chr(34))}`"
+
+
+def _link(file: str) -> str:
+    return f"[{PurePath(file).stem}](../{file})"
 
 
 def _slug(place: str) -> str:

@@ -33,7 +33,7 @@ def law_s(schedule: str) -> float:
 
 
 def clocks_law_s(schedule: str, records: Sequence[Record]) -> float:
-    """The same of F and B as the stages' own clocks had them in a run: beside the sleep, a component of Associated
+    """The same of F and B as the stages' clocks had them in a run: beside the sleep, a component of Associated
     Learning has its label chain to compute and its weights to update, and the mini-batch has to be made."""
     forward_s, backward_s = [0.0] * STAGES, [0.0] * STAGES
     for stage in range(STAGES):

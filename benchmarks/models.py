@@ -35,7 +35,7 @@ from benchmarks.runs import MEASURED
 
 RESULT = MEASURED / "models.json"
 SIZES = (64, 96, 224, 256)
-"""Sides of the images that are tried before the model's own, pixels: the first that a model takes counts."""
+"""Sides of the images that are tried before that of the model, pixels: the first that a model takes counts."""
 LARGEST = 150_000_000
 """Parameters: models with more are traced, cut and compared, but not trained, which takes several copies of them."""
 GRADIENT_OF_ROUNDING = 1e-6
@@ -65,7 +65,7 @@ def looked_at(source: str) -> Figures:
     torch.manual_seed(0)
     try:
         model = ImportedModel(source, arguments, load=_nothing)
-        found["places"] = len(model.places)
+        found["places"] = len(model.cut_points)
     except AlrayError as error:
         return {**found, "refused": str(error)}
     of_timm = getattr(model.whole, "pretrained_cfg", {})
@@ -217,7 +217,7 @@ def _size_by_name(name: str) -> tuple[int, int, str]:
 
 
 def _in_a_process(measure: Callable[[], Figures]) -> Figures:
-    """What is measured in a process of its own, so that its memory comes back and no fault ends this one."""
+    """What is measured in a separate process, so that its memory comes back and no fault ends this one."""
     fork = multiprocessing.get_context("fork")
     receiving, sending = fork.Pipe(duplex=False)
 

@@ -25,12 +25,12 @@ where it is one of `forward`.
 |---|---|---|
 | computes under `torch.no_grad()`, `torch.inference_mode()` or `torch.autocast` | refused | one piece |
 | calls `torch.utils.checkpoint` (without `use_reentrant`) | the whole | the whole |
-| calls a `torch.autograd.Function` with a gradient of its own | refused | one piece |
+| calls a `torch.autograd.Function` with a special gradient | refused | one piece |
 | draws by `torch.randn(width)`, NumPy or `random` | refused | one piece |
 | drops a layer by `random.random() < p` (LayerDrop) | refused | one piece |
 | drops a layer by `torch.rand(()) < p`, which reads a value | refused | refused |
 | draws for each value of its input: `torch.rand_like(x)`, `x.new_empty(...).bernoulli_(p)` | the whole | the whole |
-| draws from a `torch.Generator` of its own | refused | refused |
+| draws from a `torch.Generator` that it made | refused | refused |
 | counts its calls in an attribute, or appends to a list | refused | refused |
 | counts its calls outside of the model | refused | refused |
 | counts its calls in a buffer, by `self.calls += 1` | refused | one piece |
@@ -61,13 +61,13 @@ def page(entries: Sequence[Figures], exported: Sequence[Figures]) -> str:
         exported: those of `benchmarks/exported.py`.
     """
     lines = [
-        "# Models from elsewhere",
+        "# Imported models",
         "",
         "Measured by `make models`, written by `make publish` from `benchmarks/results`. It shows what "
         "`model: {from: ...}` makes of every classification model of torchvision, and of a small "
-        "model of each family of timm. [Writing a spec](writing_a_spec.md#a-model-from-elsewhere) says how to use it.",
+        "model of each family of timm. [Writing a spec](writing_a_spec.md#an-imported-model) says how to use it.",
         "",
-        "- **places**: where the model can be cut, because one tensor alone is needed later. **components**: with "
+        "- **cut points**: where the model can be cut, because one tensor alone is needed later. **components**: with "
         "`components: auto`, one for each natural unit.",
         "- **whole**: how far the chain of all components is from the whole model, on two random images in evaluation "
         "and in training, with the gradients of one backward pass. *bits*: everything is equal. Otherwise it is the "
@@ -149,7 +149,7 @@ def _section(library: str, entries: Sequence[Figures]) -> list[str]:
         ]
     family = library == "timm"
     lines += [
-        f"|{' family |' if family else ''} model | parameters, millions | image | places | components | whole | BP "
+        f"|{' family |' if family else ''} model | parameters, millions | image | cut points | components | whole | BP "
         "| AL, DGL, SCPL |",
         f"|{'---|' if family else ''}---|---|---|---|---|---|---|---|",
     ]

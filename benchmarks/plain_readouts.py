@@ -1,4 +1,4 @@
-"""The scores of every depth of a model in its own class, in plain torch: what `alray export --format state_dict` gives.
+"""The scores of every depth of a model in its class, in plain torch: what `alray export --format state_dict` gives.
 
 Nothing of alray is imported: this is what a user writes who has the class and the file. Each method below gives the
 scores of one of alray's methods from the equations in its docstring.
@@ -29,7 +29,7 @@ class PlainModel:
     def __init__(self, model: nn.Module, file: Path, *, by_position: bool = False) -> None:
         """
         Args:
-            by_position: whether each position has scores of its own, as that of a token.
+            by_position: whether each position has scores, as that of a token.
         """
         weights = torch.load(file, weights_only=True)
         about = weights._metadata["alray"]
@@ -48,7 +48,7 @@ class PlainModel:
         if depth in self.readouts:
             found = getattr(self, f"_{self.method['kind']}", self._head)(samples, depth)
         else:
-            found = self.model(samples)  # backpropagation trains the model's own classifier
+            found = self.model(samples)  # backpropagation trains the model's classifier
         if "alray.targets.mean" in self.added:
             found = found * self.added["alray.targets.std"] + self.added["alray.targets.mean"]
         return found
@@ -177,7 +177,7 @@ class PlainModel:
         return total
 
     def _solo(self, samples: Tensor, depth: int) -> Tensor:
-        """Below the last depth: causal layers and a norm of its own, and a copy of the last readout."""
+        """Below the last depth: causal layers and a norm, and a copy of the last readout."""
         if depth == self.deepest:
             return self._head(samples, depth)
         weights, s = self.part(depth, "head"), self.features(samples)[depth]

@@ -47,7 +47,7 @@ def dynamic_batch_size(result: dict[str, Any]) -> list[str]:
         f"`make replicas` trained `benchmarks/{result['spec']}` on two replicas with fixed shares and with dynamic "
         f"ones, replica 1 slowed {balance.FACTOR} to 1 from epoch {balance.FIRST} to {balance.LAST}; once more with "
         "blocks that only sleep; and undisturbed. Seconds an epoch, medians of the repeats; the shares are those "
-        "dealt after an epoch in the first repeat.",
+        "after an epoch in the first repeat.",
         "",
         "| epoch | fixed | dynamic | shares | fixed, sleeping | dynamic, sleeping | shares | undisturbed, fixed | "
         "undisturbed, dynamic |",

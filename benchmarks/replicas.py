@@ -25,7 +25,7 @@ REPLICAS = 2
 
 
 def plain_ddp(spec: Path, *overrides: str) -> float:
-    """Seconds of a mini-batch of `benchmarks.plain_ddp`, in processes of its own; ends the program where it fails."""
+    """Seconds of a mini-batch of `benchmarks.plain_ddp`, in separate processes; ends the program where it fails."""
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(REPLICAS)]
     command = [sys.executable, *launch, "-m", "benchmarks.plain_ddp", str(spec), *overrides]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}

@@ -1,4 +1,4 @@
-"""Run a spec in a folder of its own and keep its summary."""
+"""Run a spec in a separate folder and keep its summary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEASURED = Path(__file__).parents[1] / "build" / "benchmarks"
 
 
 def summary_of(spec: Path, *overrides: str, inline: bool = False) -> dict[str, Any]:
-    """`alray run --json` as users run it: a process of its own, its summary read from standard output."""
+    """`alray run --json` as users run it: a separate process, its summary read from standard output."""
     with tempfile.TemporaryDirectory() as folder:
         where = ["--output", str(Path(folder) / "run")] + (["--inline"] if inline else [])
         return _answer("run", str(spec), *overrides, *where)

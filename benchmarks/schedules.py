@@ -3,7 +3,7 @@
     python -m benchmarks.schedules
 
 Each repeat runs all schedules of a network one after another, so that a ratio compares neighbours in time; a prediction
-is the run's own, made before it trains.
+is that of the run, made before it trains.
 """
 
 from __future__ import annotations

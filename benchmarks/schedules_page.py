@@ -13,7 +13,7 @@ from alray.planning.schedules.table import SCHEDULES
 LOCAL_TARGET, PIPELINE_TARGET = 0.05, 0.10
 """How far a prediction may be from the measured median: schedules of local losses, of backpropagation."""
 EXECUTED_BY_TORCH = (
-    "torch.distributed.pipelining executed the pipelines of this table (alray 0.2). With alray's own executor they are "
+    "torch.distributed.pipelining executed the pipelines of this table (alray 0.2). With alray's executor they are "
     "to be measured again."
 )
 LOCAL = [name for name, schedule in SCHEDULES.items() if schedule.local_losses]
@@ -116,7 +116,7 @@ def laws(result: dict[str, Any]) -> list[str]:
         f"medians of {_repeats(result['runs'])}. `sequential`, `parallel_backward` and `overlapped` end every "
         "mini-batch at a barrier, so none of them can be faster than the way of a mini-batch through all stages.",
         "",
-        "The law is taken twice: of the sleep alone, and of F and B as the stages' own clocks had them in the same "
+        "The law is taken twice: of the sleep alone, and of F and B as the stages' clocks had them in the same "
         "run, which besides the sleep hold what a component of Associated Learning computes for its labels and losses, "
         "and U: 1 to 2 ms after a sleep, when caches are cold. Beyond the second one there are only messages and "
         "barriers. All stages share the machine's processors; in `parallel_backward` all of them begin their "

@@ -29,7 +29,7 @@ _SIZE, _PHONE = {"width": 1120, "height": 1500}, {"width": 390, "height": 844}
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """The distribution's Chromium; playwright's own is not installed."""
+    """The distribution's Chromium; playwright's is not installed."""
     from playwright.sync_api import sync_playwright
 
     program = shutil.which("chromium") or shutil.which("google-chrome")

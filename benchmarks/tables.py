@@ -61,7 +61,7 @@ def memory(result: dict[str, Any]) -> list[str]:
         "",
         "`make bench` trained four networks for three mini-batches of "
         f"{result['size']['batch']} samples with Adam, each stage in one process, and counted its tensors by torch's "
-        "MemTracker; the plan predicts from the meta device. Without the buffers of alray's own edges and the copy "
+        "MemTracker; the plan predicts from the meta device. Without the buffers of alray's edges and the copy "
         "a checkpoint is written from, whose sizes are fixed.",
         "",
         "| network | way | stage | predicted MB | measured MB | ratio |",

@@ -1,4 +1,4 @@
-"""The same pipelines by torch.distributed.pipelining: the control of alray's own executor.
+"""The same pipelines by torch.distributed.pipelining: the control of alray's executor.
 
 torch orders forwards, backwards and messages. The components, the optimizers, the draws and the edges of one host are
 alray's, so that two trainings differ in who executes the schedule alone.
@@ -44,7 +44,7 @@ class TorchPipeline:
         stage: int,
         components: Sequence[BackpropagationComponent],
         network: Network,
-        wires: Mapping[int, Wire],
+        edge_pairs: Mapping[int, EdgePair],
     ) -> None:
         self._components = list(components)
         self._micro_batches = plan.micro_batches
@@ -54,7 +54,7 @@ class TorchPipeline:
         self._parts = parts
         samples = plan.costs.batch_size // plan.micro_batches
         ends = [
-            _End(part, virtual, plan, network, samples, wires)
+            _End(part, virtual, plan, network, samples, edge_pairs)
             for virtual, part in zip(plan.held(stage), parts, strict=True)
         ]
         self._schedule = getattr(schedules, CLASSES[plan.schedule])(
@@ -112,7 +112,7 @@ class _End(PipelineStage):
     """A virtual stage as torch sees it."""
 
     def __init__(
-        self, part: _Part, number: int, plan: Plan, network: Network, samples: int, wires: Mapping[int, Wire]
+        self, part: _Part, number: int, plan: Plan, network: Network, samples: int, edge_pairs: Mapping[int, EdgePair]
     ) -> None:
         first, last = network.encoders[part.held[0].index], network.encoders[part.held[-1].index]
         takes, gives = first.input.empty(samples, "meta"), last.output.empty(samples, "meta").requires_grad_()
@@ -127,32 +127,32 @@ class _End(PipelineStage):
             output_args=gives,
         )
         self._part = part
-        self._wires = wires
+        self._edge_pairs = edge_pairs
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **named: Any) -> Any:
         self._part.micro_batch = fwd_chunk_id
         return super().forward_one_chunk(fwd_chunk_id, *arguments, **named)
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        return self._over_wires(super().get_fwd_send_ops(fwd_chunk_id), "send")
+        return self._over_edges(super().get_fwd_send_ops(fwd_chunk_id), "send")
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        return self._over_wires(super().get_bwd_send_ops(bwd_chunk_id), "send")
+        return self._over_edges(super().get_bwd_send_ops(bwd_chunk_id), "send")
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        return self._over_wires(super().get_fwd_recv_ops(fwd_chunk_id), "receive")
+        return self._over_edges(super().get_fwd_recv_ops(fwd_chunk_id), "receive")
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        return self._over_wires(super().get_bwd_recv_ops(bwd_chunk_id), "receive")
+        return self._over_edges(super().get_bwd_recv_ops(bwd_chunk_id), "receive")
 
-    def _over_wires(self, operations: list[dist.P2POp], name: str) -> list[dist.P2POp]:
+    def _over_edges(self, operations: list[dist.P2POp], name: str) -> list[dist.P2POp]:
         # torch calls `op` with the tensor and the peer, and waits for what it returns.
         for operation in operations:
-            operation.op = cast(Any, getattr(self._wires[operation.peer], name))
+            operation.op = cast(Any, getattr(self._edge_pairs[operation.peer], name))
         return operations
 
 
-class Wire:
+class EdgePair:
     """Both directions between two neighbours, as torch's `isend` and `irecv`."""
 
     def __init__(self, sender: Sender, receiver: Receiver) -> None:
@@ -182,12 +182,12 @@ class Wire:
 
 
 class _Arrival:
-    def __init__(self, wire: Wire, tensor: torch.Tensor) -> None:
+    def __init__(self, edges: EdgePair, tensor: torch.Tensor) -> None:
         self.tensor = tensor
-        self._wire = wire
+        self._edges = edges
 
     def wait(self) -> bool:
-        self._wire.take_until(self)
+        self._edges.take_until(self)
         return True
 
 

@@ -72,7 +72,7 @@ def _ports(network: Network, plan: Plan, stage: int) -> Ports:
 
 
 class _Giving(Inbox):
-    """What it gives lies in buffers of its edge: their bytes are not the stage's."""
+    """The tensors that it sends lie in buffers of its edge: their bytes are not the stage's."""
 
     def __init__(self, made: Callable[[], Tensors]) -> None:
         self._tensors = made()
@@ -113,7 +113,7 @@ def _mini_batch(network: Network, plan: Plan, first: int, samples: int | None = 
 
 class _NoModules:
     """In the place of the tracker's hooks on modules, which tell parts of its total apart. They hold a module's outputs
-    for as long as a loss is held that came of them, and a pipeline holds those of all its micro-batches."""
+    for as long as a loss is kept that came of them, and a pipeline holds those of all its micro-batches."""
 
     is_bw = False
 

@@ -1,4 +1,4 @@
-"""What a trial of a study costs beside its own training: processor seconds, and trials a minute.
+"""What a trial of a study costs beside its training: processor seconds, and trials a minute.
 
     python -m benchmarks.trials
 

@@ -10,7 +10,7 @@
 #     PORT             of the head                                                  6379
 #     DASHBOARD_PORT   of its dashboard                                             8265
 #     CPUS             processors that each node has, as Ray counts them            2
-#     RAY_TMP          where Ray keeps its own files                                /tmp/ray
+#     RAY_TMP          where Ray keeps its files                                     /tmp/ray
 set -euo pipefail
 
 here=${LOCAL_CLUSTER:-$HOME/.cache/alray/local-cluster}
@@ -38,7 +38,7 @@ export RAY_API_SERVER_ADDRESS=$address RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$
 END
 }
 
-# Start a node in the background. Its own process group lets `down` end it with all that it started.
+# Start a node in the background. A separate process group lets `down` end it with all that it started.
 start() {
     local name=$1
     shift

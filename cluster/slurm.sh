@@ -32,7 +32,7 @@ set -euo pipefail
 source "${ALRAY_VENV:-.venv}/bin/activate"
 
 # The head is the node that this script runs on, the first one. Ray needs its IP address: for a name it would ask a name
-# server, even if /etc/hosts has the name, and on some nodes their own name means 127.0.1.1.
+# server, even if /etc/hosts has the name, and on some nodes their name means 127.0.1.1.
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 known=$(scontrol show node "$first" | sed -n 's/.*NodeAddr=\([^ ]*\).*/\1/p')
 head=$( (getent ahostsv4 "$known" || true) | awk '$1 !~ /^127\./ {print $1; exit}')

@@ -17,9 +17,10 @@ SPEC = {
 folder = alray.run(SPEC, inline=True).folder  # a new one in runs/
 
 run = alray.load_run(folder)  # in another program, on another day
-for accuracy in run.evaluate().accuracies:
+trained = run.trained(best=True)  # without `best` the last checkpoint
+for accuracy in trained.evaluate().scores:
     print(f"depth {accuracy.depth}: test accuracy {accuracy.test:.4f}")
-print(f"weights for `alray predict`: {run.export('safetensors').file}")
+print(f"weights for `alray predict`: {trained.export('safetensors').file}")
 
 # The same weights as those of a run of three epochs on one stage, bit for bit.
 longer = run.resume({"run.epochs": 3, "pipeline.stages": 2}, inline=True)

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from alray.core.randomness.seeds import derive_seed
 from alray.data.batches import TrainBatches
-from alray.data.dataset import open_data
+from alray.data.opening import open_data
 from alray.parts.sources.digits.keys import Digits
 
 # --- The values of specs/quickstart.yaml ---
@@ -185,7 +185,7 @@ class Contrastive(nn.Module):
 
 
 class Greedy(nn.Module):
-    """Decoupled greedy learning (DGL): encoder f, and a classifier of its own.
+    """Decoupled greedy learning (DGL): encoder f, and a separate classifier.
 
         cross-entropy    of head_l(s_l) with the class     trains f_l and head_l
         passed on        stop(s_l), the class numbers
@@ -283,7 +283,7 @@ def receive_mini_batches(steps, from_below):
 def train_stage(stage, halves, steps, between):
     """What each of the two processes does. between: the queue from stage 0 to stage 1. Nothing goes the other way.
 
-    While stage 1 has a mini-batch, stage 0 computes its own gradients and goes on with the next mini-batch. It waits
+    While stage 1 has a mini-batch, stage 0 computes its gradients and goes on with the next mini-batch. It waits
     only when IN_FLIGHT of them are in the queue.
     """
     torch.set_num_threads(1)

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -61,13 +62,13 @@ run: {epochs: 1}
 """
 
 OWN_BLOCKS = "own_blocks.py"
-"""Where `make_job` and `make_network` put a test's own blocks: `python:own_blocks.Name`."""
+"""Where `make_job` and `make_network` put the blocks of a test: `python:own_blocks.Name`."""
 
 RAY_FIXTURES = {"cluster", "local_ray", "own_ray"}
-_GROUP_OF = {"ray": "the shared Ray", "stand_ins": "stand-ins"}
+_GROUP_OF = {"ray": "the shared Ray", "stand_ins": "stand-ins", "forked": "forks of one process"}
 """Tests of one group run on one worker, in order: they share what takes ten seconds to make. Every file with none of
 these marks is a group of its own."""
-_SOONEST = ("ray", "own_ray", "stand_ins", "long", "")
+_SOONEST = ("ray", "own_ray", "stand_ins", "long", "forked", "")
 """Marks of files in the order in which they start, so that no worker is left with a long file at the end."""
 _MARKED = re.compile(rf"^pytestmark = .*pytest\.mark\.({'|'.join(filter(None, _SOONEST))})\b", re.MULTILINE)
 
@@ -86,7 +87,7 @@ def _mark_of(file: Path) -> str:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Whole files go to a worker, and the files of a group to the same one.
 
-    pytest-xdist has groups of its own (`--dist loadgroup`), but with pytest 9.2 it no longer keeps to them.
+    pytest-xdist has groups (`--dist loadgroup`), but with pytest 9.2 it no longer keeps to them.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -113,6 +114,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _SOONEST.index(_mark_of(item.path)))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The seconds of each folder, of a run over several: with the junit file it shows where the minutes of
+    `make test` go."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds["/".join(report.nodeid.partition("::")[0].split("/")[:-1][:2])] += report.duration
+    if len(seconds) > 1:
+        terminalreporter.section("seconds by folder")
+        for folder, each in seconds.most_common():
+            terminalreporter.write_line(f"{each:8.1f} {folder}")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nothing_waits_for_the_disk() -> Iterator[None]:
     """No test cuts the power: `tests/core/storage/crash_model.py` says what that would leave."""
@@ -122,17 +137,25 @@ def nothing_waits_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def stand_in_files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Overrides]:
-    """Written once; a test takes `stand_ins`."""
-    return write_stand_ins(tmp_path_factory.mktemp("stand_ins"))
+def stand_in_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, Overrides]]:
+    """Their folder, and how they are opened. Written once; a test takes `stand_ins`."""
+    folder = tmp_path_factory.mktemp("stand_ins")
+    return folder, write_stand_ins(folder)
 
 
 @pytest.fixture
-def stand_ins(stand_in_files: Mapping[str, Overrides], monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Overrides]:
+def stand_ins(
+    stand_in_files: tuple[Path, Mapping[str, Overrides]], monkeypatch: pytest.MonkeyPatch
+) -> Mapping[str, Overrides]:
     """What `on_stand_in` opens a committed spec with."""
+    folder, overrides = stand_in_files
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    if "datasets" in sys.modules:  # it reads the variable when it is imported
+        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", folder / "hf_cache")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(folder / "hf_cache"))
     # torchvision reads no file of CIFAR that has another MD5 than the real one.
     monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda path, md5=None: Path(path).is_file())
-    return stand_in_files
+    return overrides
 
 
 _counted: dict[str, Costs] = {}
@@ -198,6 +221,18 @@ def counted_once() -> Iterator[None]:
 
 
 @pytest.fixture
+def nothing_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs are counted where they would be measured, which takes longer than a short run."""
+    from alray.runtime.planner import planning
+
+    def count(network: Network, batch: Any, around: Any, **named: Any) -> Costs:
+        size = len(batch.labels)
+        return planning.estimate_costs(network, batch_size=size, device=around.device, threads=around.threads)
+
+    monkeypatch.setattr(planning, "probe_costs", count)
+
+
+@pytest.fixture
 def one_thread() -> Iterator[None]:
     """One thread, as in a run, and a search path for modules that is put back."""
     import torch
@@ -211,7 +246,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def load_small(tmp_path: Path) -> Callable[..., Any]:
-    """Loads a spec's text with overrides, the text of a test's own blocks beside it."""
+    """Loads a spec's text with overrides, the text of the blocks of a test beside it."""
     from alray.config.loading.load import load_spec
 
     def load(*overrides: str, text: str = SMALL, code: str = "") -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import runpy
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +16,10 @@ from PIL import Image
 from alray.config.loading.load import LoadedSpec, load_spec
 from alray.config.sections.data import DataSection
 from alray.data import docstrings
+from alray.parts.sources.huggingface.keys import HuggingFace
+from alray.parts.sources.huggingface_images.keys import HuggingFaceImages
 from alray.parts.sources.image_folder.keys import ImageFolder
+from alray.parts.sources.table.keys import Table
 from alray.parts.sources.text.keys import TokenText
 from alray.parts.sources.text_csv.keys import TextCsv
 from alray.parts.sources.text_folder.keys import TextFolder
@@ -31,7 +36,8 @@ Overrides = tuple[str, ...]
 def write_stand_ins(folder: Path) -> Mapping[str, Overrides]:
     """A stand-in for every data set that a spec under specs/ names; by that name, the overrides that point to it.
 
-    Each has at least one mini-batch of the spec's own size left after the validation split.
+    Each has at least one mini-batch of the spec's own size left after the validation split. Docstrings are found where
+    XDG_CACHE_HOME is the folder.
     """
     return {
         "FashionMNIST": fashion_mnist(folder / "fashion-mnist", num_train=4600, num_test=40),
@@ -42,7 +48,13 @@ def write_stand_ins(folder: Path) -> Mapping[str, Overrides]:
         "dbpedia": text_csv(folder / "dbpedia", num_classes=14, num_train=300, columns=3),
         "aclImdb": imdb(folder / "aclImdb", num_train_per_class=160),
         "dogs_vs_cats": dogs_vs_cats(folder / "dogs_vs_cats", num_train_per_class=1150),
-        "docstrings": docstrings_cache(folder / "docstrings", num_documents=1000),
+        "vectors": word_vectors(folder / "vectors.txt", width=300),
+        "EMNIST": emnist(folder / "emnist", num_train=200, num_test=40),
+        "flowers": flowers(folder / "flowers", num_train_per_class=20),
+        "nyu-mll/glue": sst2(folder / "sst2", num_train=300),
+        "AI-Lab-Makerere/beans": beans(folder / "beans", num_train_per_class=12),
+        **own_files(folder / "files"),
+        "docstrings": docstrings_cache(folder / "alray", num_documents=1000),
     }
 
 
@@ -53,7 +65,8 @@ def on_stand_in(file: Path, stand_ins: Mapping[str, Overrides], *overrides: str)
     """
     spec = load_spec(file).spec
     shorter = ["data.text.max_tokens=10"] if any(entry.block == "lstm" for entry in spec.model.blocks) else []
-    return load_spec(file, [*overrides, *shorter, *stand_ins.get(_data_set_of(spec.data), ())])
+    vectors = stand_ins["vectors"] if any(getattr(entry, "vectors", None) for entry in spec.model.blocks) else ()
+    return load_spec(file, [*overrides, *shorter, *vectors, *stand_ins.get(_data_set_of(spec.data), ())])
 
 
 def _data_set_of(data: DataSection) -> str:
@@ -62,8 +75,10 @@ def _data_set_of(data: DataSection) -> str:
         return data.dataset
     if isinstance(data, TinyImagenet):
         return data.root.name
-    if isinstance(data, TextCsv | TextFolder | ImageFolder):
+    if isinstance(data, Table | TextCsv | TextFolder | ImageFolder):
         return data.train.parent.name
+    if isinstance(data, HuggingFace | HuggingFaceImages):
+        return data.dataset or data.path.name
     if isinstance(data, TokenText):
         return "docstrings" if data.docstrings else "text"
     return data.source
@@ -75,20 +90,37 @@ def docstrings_cache(folder: Path, *, num_documents: int) -> Overrides:
     texts = (" ".join(f"w{number * 30 + word}" for word in range(30)) for number in range(num_documents))
     made = [(text, number % len(libraries)) for number, text in enumerate(texts)]
     docstrings._write(folder / f"docstrings-{docstrings._key(libraries)}.json", made)
-    return (f"data.cache={folder}",)
+    return ()
 
 
 def fashion_mnist(root: Path, *, num_train: int, num_test: int) -> Overrides:
-    """IDX files: a big-endian header of magic number and sizes, then bytes."""
+    """The four files as they are unpacked."""
     root.mkdir(parents=True)
     numbers = numpy.random.default_rng(0)
     for prefix, count in (("train", num_train), ("t10k", num_test)):
         images = numbers.integers(0, 256, (count, 28, 28), dtype=numpy.uint8)
         labels = numpy.arange(count, dtype=numpy.uint8) % 10
         for name, values in ((f"{prefix}-images-idx3-ubyte", images), (f"{prefix}-labels-idx1-ubyte", labels)):
-            header = bytes((0, 0, 8, values.ndim)) + struct.pack(f">{values.ndim}I", *values.shape)
-            (root / name).write_bytes(header + values.tobytes())
+            _write_idx(root / name, values)
     return (f"data.root={root}",)
+
+
+def emnist(root: Path, *, num_train: int, num_test: int) -> Overrides:
+    """The files of the letters, which are counted from 1, in the folder that torchvision makes for them."""
+    raw = root / "EMNIST" / "raw"
+    raw.mkdir(parents=True)
+    for split, count in (("train", num_train), ("test", num_test)):
+        pictures = numpy.random.default_rng(0).integers(0, 256, (count, 28, 28), dtype=numpy.uint8)
+        letters = numpy.arange(count, dtype=numpy.uint8) % 26 + 1
+        for name, values in (("images-idx3", pictures), ("labels-idx1", letters)):
+            _write_idx(raw / f"emnist-letters-{split}-{name}-ubyte", values)
+    return (f"data.root={root}", "data.download=false")
+
+
+def word_vectors(file: Path, *, width: int) -> Overrides:
+    """The vectors of a few words, in the text format of GloVe."""
+    file.write_text("".join(f"word{word} {' '.join(['0.1'] * width)}\n" for word in range(3)), encoding="utf-8")
+    return (f"model.components.0.vectors={file}",)
 
 
 def cifar10(root: Path, *, num_per_file: int) -> Overrides:
@@ -167,6 +199,59 @@ def dogs_vs_cats(folder: Path, *, num_train_per_class: int, num_test_per_class: 
                 _same_file(originals[index % 3], folder / split / f"{animal}s" / f"{animal}.{index}.jpg")
             (folder / split / f"{animal}s" / "Thumbs.db").write_bytes(b"\xd0\xcf")
     return (f"data.train={folder / 'train'}", f"data.test={folder / 'test'}")
+
+
+def flowers(folder: Path, *, num_train_per_class: int, num_test_per_class: int = 4) -> Overrides:
+    """Photographs in a folder for each kind. No weights are downloaded."""
+    original = _picture(folder / "original.jpg", 180, 160)
+    for split, count in (("train", num_train_per_class), ("test", num_test_per_class)):
+        for kind in ("rose", "tulip", "violet"):
+            for index in range(count):
+                _same_file(original, folder / split / kind / f"{index}.jpg")
+    return (f"data.train={folder / 'train'}", f"data.test={folder / 'test'}", "model.weights=null")
+
+
+def sst2(folder: Path, *, num_train: int, num_validation: int = 40) -> Overrides:
+    """The columns of SST-2, as lines of JSON."""
+    folder.mkdir(parents=True)
+    for split, count in (("train", num_train), ("validation", num_validation)):
+        rows = [{"sentence": _document(index, num_train), "label": index % 2} for index in range(count)]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return ("data.dataset=null", "data.config=null", f"data.path={folder}", "data.assume=null")
+
+
+def beans(folder: Path, *, num_train_per_class: int, num_other_per_class: int = 3) -> Overrides:
+    """Photographs in a folder for each class, whose column `datasets` calls label."""
+    original = _picture(folder.with_suffix(".jpg"), 80, 80)
+    splits = {"train": num_train_per_class, "validation": num_other_per_class, "test": num_other_per_class}
+    for split, count in splits.items():
+        for kind in ("angular_leaf_spot", "bean_rust", "healthy"):
+            for index in range(count):
+                _same_file(original, folder / split / kind / f"{index}.jpg")
+    return ("data.dataset=null", f"data.path={folder}", "data.label_column=label", "data.assume=null")
+
+
+def own_files(folder: Path) -> dict[str, Overrides]:
+    """The files of the specs in examples/files, which are no stand-ins."""
+    runpy.run_path(str(Path(__file__).parents[1] / "examples/files/write_files.py"))["main"](folder)
+    endings = {"diabetes": ".csv", "digit_rows": ".csv", "texts": ".csv", "scans": "", "stickers": ""}
+    found: dict[str, Overrides] = {
+        name: tuple(f"data.{split}={folder / name / split}{ending}" for split in ("train", "test"))
+        for name, ending in endings.items()
+    }
+    for name in ("diabetes", "scans"):
+        found[name] = (*found[name], f"data.validation={folder / name / 'validation'}{endings[name]}")
+    return {
+        **found,
+        "texts_json": (f"data.path={folder / 'texts_json'}",),
+        "text": (f"data.file={folder / 'code.txt'}",),
+    }
+
+
+def _write_idx(file: Path, values: numpy.ndarray) -> None:
+    """An IDX file: a big-endian header of magic number and sizes, then bytes."""
+    header = bytes((0, 0, 8, values.ndim)) + struct.pack(f">{values.ndim}I", *values.shape)
+    file.write_bytes(header + values.tobytes())
 
 
 def _planes(count: int) -> numpy.ndarray:

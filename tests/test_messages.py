@@ -11,7 +11,7 @@ from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.core.errors import DataError, Problem, SpecError
 from alray.data.batches import EvaluationBatches, TrainBatches
-from alray.data.dataset import open_data
+from alray.data.opening import open_data
 
 from .config.bad_specs import BAD_SPECS, BadSpec
 from .data.bad_data import BAD_DATA, BadData
@@ -45,7 +45,7 @@ def refused_data(case: BadData, folder: Path) -> DataError:
 
 
 def place(problem: Problem, folder: Path) -> str:
-    """File (unless it is the spec), line and key, as far as there are any."""
+    """File (unless it is the spec), line and key, if there are any."""
     file = (problem.file or "").removeprefix(f"{folder}/").removeprefix("x.yaml")
     line = f":{problem.line}" if problem.line else ""
     return " ".join(part for part in (f"{file}{line}".removeprefix(":"), problem.key) if part)

@@ -11,8 +11,6 @@ import pytest
 
 from alray.cli.main import execute
 
-from .pairwise import first_alone
-
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[1]
@@ -30,21 +28,23 @@ ALLOWED = {"alray.data", "alray.core", "alray.parts"}
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("method", first_alone(CASES, first=2))
+@pytest.mark.parametrize(
+    ("method", "stages"), [(method, count) for method, (_, _, counts) in CASES.items() for count in counts]
+)
 def test_the_weights_are_those_of_alray(
     method: str,
+    stages: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     one_thread: None,
     counted_once: None,
 ) -> None:
-    name, steps, stages = CASES[method]
+    name, steps, _ = CASES[method]
     expected = told_by_alray(name, steps, tmp_path / "run")
     capsys.readouterr()
-    for count in stages:
-        run_one_file(monkeypatch, "--method", method, "--steps", str(steps), "--stages", str(count))
-        assert capsys.readouterr().out.splitlines() == expected, f"in {count} processes"
+    run_one_file(monkeypatch, "--method", method, "--steps", str(steps), "--stages", str(stages))
+    assert capsys.readouterr().out.splitlines() == expected
 
 
 @pytest.mark.full

@@ -1,4 +1,4 @@
-"""The page on methods of one's own: its method, its test, and what alray says of a method that breaks the contract."""
+"""The page on methods of the user: its method, its test, and what alray says of a method that breaks the contract."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import alray
 from alray.core.errors import AlrayError
 
-from .pages import write_files
+from .docs.pages import write_files
 
 
 @pytest.fixture

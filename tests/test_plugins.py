@@ -11,53 +11,95 @@ from typing import Any
 
 import pytest
 
+from alray.core.run_folder.records import StepRecord, effective, read
+
 ROOT = Path(__file__).parents[1]
-WANDB = ROOT / "plugins/wandb"
+PLUGINS = ROOT / "plugins"
+LOSS = "loss_associated/component_01"
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package, installed by pip as a user does, and its run."""
-    folder = tmp_path_factory.mktemp("plugin")
+    """A folder with the packages, installed by pip as a user does."""
+    folder = tmp_path_factory.mktemp("plugins")
     pip = [sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "--no-build-isolation", "--target"]
-    subprocess.run([*pip, folder / "site", WANDB], check=True, timeout=120)
+    subprocess.run([*pip, folder / "site", PLUGINS / "mlflow", PLUGINS / "wandb"], check=True, timeout=120)
     return folder
 
 
 def alray(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a command where the package is installed."""
-    of_wandb = {"WANDB_MODE": "offline", "WANDB_DIR": str(folder), "WANDB_PROJECT": "mine"}
+    """Run a command where the packages are installed."""
+    of_trackers = {
+        "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
+        "MLFLOW_EXPERIMENT_NAME": "mine",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "WANDB_MODE": "offline",
+        "WANDB_DIR": str(folder),
+        "WANDB_PROJECT": "mine",
+        "WANDB_ERROR_REPORTING": "false",
+    }
     paths = os.pathsep.join([str(folder / "site"), str(ROOT)])
-    environment = {**os.environ, **of_wandb, "WANDB_ERROR_REPORTING": "false", "PYTHONPATH": paths}
     program = "import sys; from alray.cli.main import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, *map(str, words)]
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=150, check=False
+        [sys.executable, "-c", program, *map(str, words)],
+        cwd=folder,
+        env={**os.environ, **of_trackers, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
     )
 
 
-def test_it_is_listed(installed: Path) -> None:
+def test_they_are_listed(installed: Path) -> None:
     listed = json.loads(alray(installed, "methods", "--json").stdout)["of_packages"]
-    assert [(each["group"], each["name"], each["package"]) for each in listed] == [
-        ("alray.trackers", "wandb", "alray-wandb")
-    ]
+    assert {(each["group"], each["name"], each["package"]) for each in listed} == {
+        ("alray.trackers", "mlflow", "alray-mlflow"),
+        ("alray.trackers", "wandb", "alray-wandb"),
+    }
+
+
+def run_and_resumed(folder: Path, plugin: str) -> tuple[str, dict[int, float]]:
+    """Run the spec of a plugin, and resume the run for another epoch.
+
+    Returns the id of the tracker's run, and a loss by the number of its mini-batch, as in the records.
+    """
+    out = f"of-{plugin}"
+    for words in (("run", PLUGINS / plugin / "spec.yaml", "--output", out), ("resume", out, "run.epochs=4")):
+        done = alray(folder, *words, "--inline")
+        assert done.returncode == 0, done.stdout + done.stderr
+    records = effective(read(folder / out / "records.jsonl"))
+    losses = {each.step: each.losses[1]["associated"] for each in records if isinstance(each, StepRecord)}
+    return json.loads((folder / out / "trackers.json").read_text())[plugin], losses
 
 
 @pytest.mark.full
-def test_its_spec_trains_and_a_resume_continues_its_run(installed: Path) -> None:
-    for words in (("run", WANDB / "spec.yaml", "--output", "out"), ("resume", "out", "run.epochs=4")):
-        done = alray(installed, *words, "--inline")
-        assert done.returncode == 0, done.stdout + done.stderr
+def test_a_run_and_its_resume_are_one_run_of_mlflow(installed: Path) -> None:
+    from mlflow import MlflowClient
+
+    number, losses = run_and_resumed(installed, "mlflow")
+    client = MlflowClient(f"sqlite:///{installed}/mlflow.db")
+    experiment = client.get_experiment_by_name("mine")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert (run.info.run_id, run.info.run_name, run.info.status) == (number, "of-mlflow", "FINISHED")
+    assert run.data.tags["alray.run_dir"] == str(installed / "of-mlflow")
+    assert (run.data.params["optimizer.lr"], run.data.params["run.epochs"]) == ("0.01", "3")
+    assert run.data.params["model.components.1.block"] == "mlp"
+    history = client.get_metric_history(number, LOSS)
+    assert {metric.step: metric.value for metric in history} == pytest.approx(losses)
+
+
+@pytest.mark.full
+def test_a_run_and_its_resume_are_one_run_of_wandb(installed: Path) -> None:
+    number, losses = run_and_resumed(installed, "wandb")
     files = sorted((installed / "wandb").glob("offline-run-*/*.wandb"))
     found = [rows(file) for file in files]
-    kept = json.loads((installed / "out/trackers.json").read_text())
-    assert [run.run_id for run, _ in found] == [kept["wandb"]] * 2
+    assert [run.run_id for run, _ in found] == [number] * 2
     config = {item.key: json.loads(item.value_json) for item in found[0][0].config.update}
     assert (config["optimizer.lr"], config["run.epochs"]) == (0.01, 3)
     history = [row for _, own in found for row in own]
-    steps = json.loads((installed / "out/summary.json").read_text())["steps"]
-    of_losses = [row["mini_batches"] for row in history if "loss_associated/component_01" in row]
-    assert of_losses == list(range(1, steps + 1))
+    assert {row["mini_batches"]: row[LOSS] for row in history if LOSS in row} == pytest.approx(losses)
 
 
 def rows(file: Path) -> tuple[Any, list[dict[str, Any]]]:

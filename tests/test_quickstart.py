@@ -19,7 +19,7 @@ from alray.runtime.stage.weights_hash import weights_sha256
 pytestmark = pytest.mark.long
 
 SPEC = Path(__file__).parents[1] / "specs" / "quickstart.yaml"
-EPOCHS, DEPTHS = 8, 4
+EPOCHS, DEPTHS = 4, 4
 STEPS = 20 * EPOCHS
 
 
@@ -31,7 +31,7 @@ def run_of(folder: Path, *overrides: str) -> Path:
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of one run of 8 of the 20 epochs, after which it knows the digits."""
+    """The folder of one run of 4 of the 20 epochs, after which it knows most digits."""
     return run_of(tmp_path_factory.mktemp("quickstart") / "run", f"run.epochs={EPOCHS}")
 
 
@@ -51,24 +51,22 @@ def summary(run_dir: Path) -> dict[str, Any]:
 
 def test_it_learns(summary: dict[str, Any]) -> None:
     assert summary["status"] == "finished"
-    assert summary["accuracy"]["test"] >= 0.965
-    assert summary["accuracy"]["train"] >= 0.975
+    assert summary["accuracy"]["test"] >= 0.75
+    assert summary["accuracy"]["train"] >= 0.75
 
 
 def test_every_route_is_measured(summary: dict[str, Any]) -> None:
     depths = summary["accuracy_per_depth"]
     assert [entry["depth"] for entry in depths] == [1, 2, 3, 4]
-    assert all(0.9 < entry[split] <= 1 for entry in depths for split in ("train", "validation", "test"))
+    assert all(0.3 < entry[split] <= 1 for entry in depths for split in ("train", "validation", "test"))
     assert {split: depths[-1][split] for split in summary["accuracy"]} == summary["accuracy"]
 
 
 def test_the_summary_is_complete(summary: dict[str, Any], run_dir: Path) -> None:
-    assert set(summary) == set(Summary.model_fields)
-    Summary.model_validate(summary)
+    assert set(summary) == {key.replace("scores", "accuracy") for key in Summary.model_fields}
+    assert Summary.model_validate(summary).model_dump(mode="json") == summary
     empty = {key for key, value in summary.items() if value is None}
-    assert empty == {"bubble", "predicted_bubble", "scores"}, (
-        "no bubble, for stages take turns; scores are of other tasks"
-    )
+    assert empty == {"bubble", "predicted_bubble"}, "no bubble, for stages take turns"
     assert summary["peak_memory_bytes"] == [None, None]
     told = {key: summary[key] for key in ("version", "name", "method", "schedule", "engine", "stages", "replicas")}
     assert told == {

@@ -1,13 +1,13 @@
-"""Every spec that is committed loads, can be planned and simulated, and says how it is run; every study loads."""
+"""Every spec that is committed loads, can be planned and simulated; every study loads."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from alray.config.loading.load import load_spec
 from alray.config.study.load import is_study, load_study, read_study_file
 from alray.config.user_code import UserCode
 from alray.planning.prediction.predict import predicted_timeline
@@ -23,28 +23,26 @@ NAMES = [file.relative_to(ROOT).as_posix() for file in FILES]
 STUDIES = [name for name in NAMES if is_study(ROOT / name)]
 SPECS = [name for name in NAMES if name not in STUDIES]
 NUM_BATCHES = 8
-REPEATED = (
-    *(f"specs/al/{name}.yaml" for name in ("lstm_agnews", "lstm_dbpedia", "lstm_imdb", "resnet_tiny_imagenet")),
-    *(f"specs/al/{name}.yaml" for name in ("transformer_dbpedia", "transformer_imdb", "vgg_tiny_imagenet")),
-    *(
-        f"specs/laptop/{name}.yaml"
-        for name in ("resnet_digits", "resnet_fashion_mnist", "vgg_digits", "vgg_fashion_mnist")
-    ),
-    "specs/language/gpt_340m.yaml",
-    "benchmarks/balance.yaml",
-    "benchmarks/eight.yaml",
-    "benchmarks/uneven.yaml",
-)
-"""Specs whose network and method another spec has too, with other data or of another size."""
+PLANNED = {
+    "specs/quickstart.yaml",
+    "specs/baselines/resnet8_cifar10.yaml",
+    "specs/laptop/transformer_docstrings.yaml",
+    "specs/laptop/mlp_diabetes.yaml",
+    "specs/laptop/mono_forward_digits.yaml",
+    "specs/laptop/slow_link.yaml",
+    "examples/own_schedule.yaml",
+}
+"""Pictures, text and tables, by local losses and by backpropagation, a slow link and a listed schedule. The others are
+planned in `make test-all`."""
 
 
-def test_there_are_specs() -> None:
-    assert {"specs/quickstart.yaml", "benchmarks/balanced.yaml"} <= set(SPECS)
-    assert "specs/studies/laptop/strong_scaling.yaml" in STUDIES
+@pytest.mark.parametrize("name", SPECS)
+def test_it_loads(name: str) -> None:
+    assert load_spec(ROOT / name).spec.name
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.full if name in REPEATED else []) for name in SPECS]
+    "name", [pytest.param(name, marks=[] if name in PLANNED else pytest.mark.full) for name in SPECS]
 )
 def test_it_is_planned_and_simulated(name: str, stand_ins: Mapping[str, Overrides], one_thread: None) -> None:
     loaded = on_stand_in(ROOT / name, stand_ins)
@@ -76,9 +74,9 @@ def test_every_point_of_a_study_is_a_spec(name: str) -> None:
     assert len(study.points) == len(study.specs) >= 1
 
 
-@pytest.mark.parametrize("name", [name for name in STUDIES if name.startswith("specs/")])
-def test_every_study_names_the_claims_that_it_examines(name: str) -> None:
-    assert read_study_file(ROOT / name).verdicts
+def test_every_study_names_the_claims_that_it_examines() -> None:
+    files = [name for name in STUDIES if name.startswith("specs/")]
+    assert [name for name in files if not read_study_file(ROOT / name).verdicts] == []
 
 
 @pytest.mark.full
@@ -90,35 +88,3 @@ def test_the_first_trial_of_a_study_is_planned(name: str, stand_ins: Mapping[str
     loaded = on_stand_in(study.study.base, stand_ins, *overrides)
     planner = Planner.open(loaded.spec, UserCode(loaded.file.parent))
     assert planner.plan(planner.costs(probe=False)).stages == study.specs[0].pipeline.stages
-
-
-def test_every_size_of_a_study_asks_the_same_question() -> None:
-    """A study for a laptop has the name of the one for a cluster. Sleeping components have one size, and so have the
-    calibration of the searches of laptop size, the study of two small data sets, small language models, published
-    accuracies of MLPs, times of methods on two stages, and slow links, which are imitated on one machine."""
-    laptop = {path.stem for path in (ROOT / "specs/studies/laptop").glob("*.yaml")}
-    full = {path.stem for path in (ROOT / "specs/studies").glob("*.yaml")}
-    assert full < laptop
-    assert laptop - full == {
-        "strong_scaling_sleeping",
-        "weak_scaling_sleeping",
-        "search_size",
-        "batch_size_data",
-        "slow_links",
-        "language_methods",
-        "slow_links_sleeping",
-        "language_pipelines",
-        "language_sleeping",
-        "published_accuracies",
-        "methods_on_stages",
-    }
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_it_begins_with_what_it_shows_and_its_command(name: str) -> None:
-    first, second, *_ = (ROOT / name).read_text(encoding="utf-8").split("\n")
-    commands = "study" if name in STUDIES else "run|plan"
-    assert re.fullmatch(rf"# [A-Z].+[.?] +alray ({commands}) {re.escape(name)}( \S+)*", first), first
-    modeline = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", second)
-    assert modeline is not None, second
-    assert ((ROOT / name).parent / modeline[1]).resolve() == ROOT / "specs" / "alray.schema.json"

@@ -23,7 +23,7 @@ from alray.cli.main import execute
 from alray.cli.terminal import INTERRUPTED
 from alray.core.errors import SpecError
 from alray.data.batches import TrainBatches
-from alray.data.dataset import open_data
+from alray.data.opening import open_data
 from alray.inference.generation import Generated
 from alray.models.imported.sources import made
 from alray.parts.sources.synthetic.keys import Synthetic
@@ -173,31 +173,10 @@ axes: {optimizer.lr: [0.01, 0.02]}
 """
 
 
-TUNERS = """\
-from ray.tune.schedulers import FIFOScheduler
-from ray.tune.search import Searcher
-from pathlib import Path
-Path(__file__).with_name("ran").touch()
-class Mine(FIFOScheduler):
-    pass
-class Search(Searcher):
-    pass
-"""
-TUNED = """\
-search: {kind: "python:tuners.Search", trials: 2, space: {optimizer.lr: {uniform: [0.01, 0.02]}}}
-trial_scheduler: {kind: "python:tuners.Mine"}
-"""
-TUNED_STUDY = STUDY.partition("axes")[0] + TUNED
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("tuned", [False, True], ids=["blocks", "tuners"])
 def test_a_study_goes_on_with_the_code_it_began_with(
-    alray: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tuned: bool
+    alray: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Path("study.yaml").write_text(TUNED_STUDY if tuned else STUDY, encoding="utf-8")
-    code_file = "tuners.py" if tuned else "mine.py"
-    Path("proj/tuners.py").write_text(TUNERS, encoding="utf-8")
+    Path("study.yaml").write_text(STUDY, encoding="utf-8")
     began: list[Path] = []
 
     def no_trials(loaded: Any, specs: Any, folder: StudyFolder, *others: Any) -> None:
@@ -211,15 +190,15 @@ def test_a_study_goes_on_with_the_code_it_began_with(
     monkeypatch.setattr(study_module, "_run_trials", no_trials)
     assert alray("study", "study.yaml", "--output", "begun")[0] == INTERRUPTED
     assert alray("study", "--resume", "begun")[0] == INTERRUPTED and len(began) == 2
-    # A stranger's folder that names a spec with code on this machine: the user's own, or one that came along.
+    # A stranger's folder that names a spec with code on this machine: that of the user, or one that came along.
     shutil.copytree("begun", "theirs")
     Path("theirs/study.yaml").write_text(Path("begun/study.yaml").read_text() + "# other\n", encoding="utf-8")
-    Path("proj", code_file).write_text((TUNERS if tuned else BLOCK) + "# later\n", encoding="utf-8")
+    Path("proj/mine.py").write_text(BLOCK + "# later\n", encoding="utf-8")
     Path("proj/ran").unlink(missing_ok=True)
     for folder in ("theirs", "begun"):
         code, said = alray("study", "--resume", folder)
         assert code == 2 and f"{folder}: --allow-code: code that this study has not run here" in said
-        assert str(tmp_path / "proj" / code_file) in said and "; read these files" in said
+        assert str(tmp_path / "proj/mine.py") in said and "; read these files" in said
     assert len(began) == 2 and not Path("proj/ran").exists()
     assert alray("study", "--resume", "begun", "--allow-code")[0] == INTERRUPTED and len(began) == 3
     Path("begun/trials").rename("elsewhere")
@@ -363,8 +342,9 @@ def test_what_a_network_says_does_not_act_on_a_terminal(
 ) -> None:
     said = Generated(prompt="a", text=f"b\n{ACTING}c", tokens=3, depth=1, exits=())
     monkeypatch.setattr("alray.cli.trained._require_run", lambda folder: None)
-    weights = SimpleNamespace(as_json=lambda: {}, __str__=lambda: "")
-    monkeypatch.setattr("alray.inference.requests.generate_by_run", lambda *asked, **how: (said, weights))
+    network = SimpleNamespace(weights=SimpleNamespace(as_json=lambda: {}, __str__=lambda: ""))
+    monkeypatch.setattr("alray.inference.requests.open_network", lambda *asked, **how: network)
+    monkeypatch.setattr("alray.inference.generation.generate", lambda *asked, **how: said)
     assert execute(["predict", "x", "--prompt", "a", *(["--json"] if as_json else [])]) == 0
     printed = capsys.readouterr().out
     assert not set(ACTING) & set(printed.replace("\n", "")) - set(ascii(ACTING)), ascii(printed)

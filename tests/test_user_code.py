@@ -1,4 +1,4 @@
-"""`python:` references: from the spec's own directory, from elsewhere only where that is allowed."""
+"""`python:` references: from the spec's directory, from other folders only where that is allowed."""
 
 from __future__ import annotations
 
@@ -60,13 +60,9 @@ def test_a_folder_without_init_is_a_package_too(tmp_path):
 
 def test_what_is_not_there(tmp_path):
     code = UserCode(write(tmp_path, mine_b="word = 1"))
-    assert complaint(code, "python:nothing_b.Block") == (
-        f"`python:nothing_b.Block`: there is no module `nothing_b` in {tmp_path}; "
-        "put it next to the spec, or allow code from other places with --allow-code"
-    )
-    assert complaint(code, "python:mine_b.Block") == (
-        "`python:mine_b.Block`: module `mine_b` has no `Block`; name a class or function of that module"
-    )
+    told = complaint(code, "python:nothing_b.Block")
+    assert told.startswith("`python:nothing_b.Block`: ") and f" in {tmp_path}; " in told and "--allow-code" in told
+    assert complaint(code, "python:mine_b.Block").startswith("`python:mine_b.Block`: module `mine_b` has no `Block`; ")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +126,7 @@ def test_an_edited_module_is_loaded_anew_by_the_next_run(tmp_path):
     before = UserCode(tmp_path)
     assert (before("python:edited_h.word"), before("python:edited_h.width")) == ("old", 16)
     write(tmp_path, used_h="width = 24")
-    assert before("python:edited_h.width") == 16  # the run that has begun goes on with one class
+    assert before("python:edited_h.width") == 16  # the run that has started goes on with one class
     assert UserCode(tmp_path)("python:edited_h.width") == 24
 
 
@@ -138,10 +134,8 @@ def test_an_edited_module_is_loaded_anew_by_the_next_run(tmp_path):
 def test_a_name_that_python_or_a_library_needs_is_refused(tmp_path, name):
     before = sys.modules[name]
     code = UserCode(write(tmp_path, **{name: "Block = 1"}))
-    assert complaint(code, f"python:{name}.Block") == (
-        f"`python:{name}.Block`: `{name}` is also a module of Python or of an installed package; "
-        "give the file next to the spec another name"
-    )
+    told = complaint(code, f"python:{name}.Block")
+    assert told.startswith(f"`python:{name}.Block`: `{name}` ") and "installed package" in told
     assert sys.modules[name] is before and json.loads("1") == 1
 
 
@@ -161,7 +155,7 @@ def test_copy_used_takes_what_was_loaded_and_nothing_else(tmp_path):
 
 
 def test_a_run_copies_none_of_what_other_runs_in_its_process_loaded(tmp_path):
-    """Even where their folders lie below its own, or are gone. What it loads itself is copied, however it is named."""
+    """Even where their folders lie below that of the run, or are gone. What it loads is copied, however it is named."""
 
     def copied(root: Path, reference: str, run: str) -> list[str]:
         code = UserCode(root)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+from alray.api.calls import api_errors
 from alray.config.sections.section import Section, describe
 from alray.core.errors import RequestError
 from alray.core.storage.objects import ObjectPath
@@ -57,17 +58,32 @@ _FORMS = {
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, which raises RequestError for an argument of another type than it takes."""
+    """The function, which raises RequestError for an argument of another type than it takes, and tells errors as
+    commands tell them, with `overrides` in place of the command line."""
     signature = inspect.signature(function)
 
     @wraps(function)
     def with_checks(*args: P.args, **kwargs: P.kwargs) -> T:
+        _require_not_moved(function.__name__, kwargs, signature.parameters)
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             if name in _FORMS:
                 require_form(name, value, _FORMS[name])
-        return function(*args, **kwargs)
+        with api_errors():
+            return function(*args, **kwargs)
 
     return with_checks
+
+
+def _require_not_moved(function: str, given: Mapping[str, object], known: Mapping[str, object]) -> None:
+    """Raise RequestError for what `Run.predict` and its neighbours took in alray 0.2, and `Run.trained` takes now."""
+    moved = [name for name in given if name in ("best", "step", "data", "allow_code") and name not in known]
+    if moved and function in ("evaluate", "predict", "generate", "export"):
+        values = ", ".join(f"{name}={given[name]!r}" for name in moved)
+        raise RequestError(
+            f"`{function}` takes no `{moved[0]}`: `trained` chooses the weights",
+            key=moved[0],
+            hint=f"write run.trained({values}).{function}(...)",
+        )
 
 
 def require_form(name: str, value: Any, form: _Form) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from alray.api.calls import api_errors
+from alray.api.arguments import checked
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
 from alray.api.runs import Run, folder_of
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
+@checked
 def compare(runs: Run | str | Location | Iterable[Run | str | Location]) -> Comparison:
     """Compare runs, as `alray compare` does: those that differ only in their seed form a group.
 
@@ -27,16 +28,15 @@ def compare(runs: Run | str | Location | Iterable[Run | str | Location]) -> Comp
     Raises:
         alray.core.errors.RequestError: if one is not a run.
     """
-    with api_errors():
-        several = [runs] if isinstance(runs, Run | str | Location) or not isinstance(runs, Iterable) else runs
-        folders = [folder_of(each, "runs") for each in several]
-        return Comparison(values.compare_runs(folders))
+    several = [runs] if isinstance(runs, Run | str | Location) or not isinstance(runs, Iterable) else runs
+    folders = [folder_of(each, "runs") for each in several]
+    return Comparison(values.compare_runs(folders))
 
 
 class Comparison:
     """Groups of runs. In a notebook it shows its page."""
 
-    def __init__(self, found: values.Comparison) -> None:
+    def __init__(self, found: values.ComparedRuns) -> None:
         self._found = found
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from alray.api.arguments import checked
-from alray.api.calls import Overrides, api_errors, override_texts, watched
+from alray.api.calls import Overrides, override_texts, watched
 from alray.config.loading.load import SpecSource
 from alray.planning.prediction.plan import Plan
 
@@ -33,7 +33,7 @@ def plan(
     from alray.runtime.options import Options
 
     given = override_texts(overrides)
-    with api_errors(), watched(progress) as (display, _):
+    with watched(progress) as (display, _):
         _, planned = plan_spec(spec, given, probe=probe, options=Options(allow_code=allow_code), observer=display)
         return planned
 
@@ -57,6 +57,6 @@ def search_layouts(
     from alray.runtime.planner.fitting import fit_spec, parse_devices
 
     given = override_texts(overrides)
-    with api_errors(), watched(progress) as (display, _):
+    with watched(progress) as (display, _):
         sizes = parse_devices(devices) if isinstance(devices, str) else devices
         return fit_spec(spec, given, sizes, probe=probe, allow_code=allow_code, teller=display)

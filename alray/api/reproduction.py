@@ -21,7 +21,7 @@ from alray.core.storage.location import Location, location_of
 from alray.orchestrate import run_spec
 from alray.report.folder import read_plan
 from alray.runtime.options import Finished, Options
-from alray.runtime.runner.driver import Interrupts, Observer
+from alray.runtime.runner.driver import Observer, StopRequests
 from alray.runtime.runner.resume import Resumed
 from alray.runtime.stage.weights_hash import weights_sha256
 
@@ -79,7 +79,7 @@ def reproduce_run(
     overrides: list[str],
     options: Options,
     observer: Observer,
-    interrupts: Interrupts,
+    interrupts: StopRequests,
     *,
     inline: bool | None = None,
 ) -> tuple[Finished, Reproduction | None]:

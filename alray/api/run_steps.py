@@ -1,6 +1,6 @@
 """The steps of `run`, `resume` and `reproduce`, which the command line and Python share.
 
-The caller gives the display, and shows the result in its own way."""
+The caller gives the display, and shows the result."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from alray.runtime.options import Finished, Options, Requested
 
 if TYPE_CHECKING:
     from alray.api.reproduction import Reproduction
-    from alray.runtime.runner.driver import Interrupts, Observer
+    from alray.runtime.runner.driver import Observer, StopRequests
 
-Watched: TypeAlias = "AbstractContextManager[tuple[Observer, Interrupts]]"
+Watched: TypeAlias = "AbstractContextManager[tuple[Observer, StopRequests]]"
 """The display of a run, and the counter of the requests to stop it, as long as the run runs."""
 
 
@@ -65,7 +65,7 @@ def reproduce(
 
 
 @contextmanager
-def _reading(watched: Watched, source: SpecSource) -> Iterator[tuple[Observer, Interrupts]]:
+def _reading(watched: Watched, source: SpecSource) -> Iterator[tuple[Observer, StopRequests]]:
     """Say at once what is read. The imports inside, of torch and others, take longer than that."""
     with watched as (observer, interrupts):
         observer.doing(f"reading {'the spec' if isinstance(source, Mapping | Section) else source}")

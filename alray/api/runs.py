@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from alray.api import run_steps
 from alray.api.arguments import checked, wrong_form
-from alray.api.calls import Overrides, api_errors, data_texts, override_texts, require_one_of, watched
+from alray.api.calls import Overrides, data_texts, override_texts, require_one_of, watched
 from alray.api.frames import frame_of
 from alray.api.notebook import framed
 from alray.config.loading.inputs import load_own_spec
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from alray.api.reproduction import Reproduction
+    from alray.api.trained import Trained
     from alray.inference.export import Exported, Format
     from alray.inference.generation import Generated
     from alray.inference.requests import Evaluated
@@ -63,24 +64,21 @@ def run(
         output: the run folder, new or empty, or its URL on object storage; None: runs/<name>-<time>.
         address: the Ray cluster to connect to; None: start one.
         profile: mini-batches to trace, such as "20-24,40".
-        allow_code: also load `python:` classes from outside the folder of the spec, or from a folder that came from
-            elsewhere.
+        allow_code: also load `python:` classes from outside the folder of the spec, or from a folder that was made on
+            another machine or by another user.
         progress: show it.
     """
-    given = override_texts(overrides)
-
-    with api_errors():
-        finished = run_steps.run(
-            watched(progress),
-            spec,
-            given,
-            inline=inline,
-            output=output,
-            address=address,
-            profile=profile,
-            allow_code=allow_code,
-        )
-        return _ended(finished)
+    finished = run_steps.run(
+        watched(progress),
+        spec,
+        override_texts(overrides),
+        inline=inline,
+        output=output,
+        address=address,
+        profile=profile,
+        allow_code=allow_code,
+    )
+    return _ended(finished)
 
 
 @checked
@@ -117,13 +115,12 @@ def reproduce(
         inline: in this process, without Ray; None: as recorded.
     """
     folder, given = folder_of(run, "run"), override_texts(overrides)
-    with api_errors():
-        finished, found = run_steps.reproduce(
-            watched(progress), folder, given, in_process=inline, output=output, address=address, allow_code=allow_code
-        )
-        if found is None:
-            raise _end_of(finished)
-        return found
+    finished, found = run_steps.reproduce(
+        watched(progress), folder, given, in_process=inline, output=output, address=address, allow_code=allow_code
+    )
+    if found is None:
+        raise _end_of(finished)
+    return found
 
 
 def folder_of(run: Run | str | Location, name: str) -> Location:
@@ -190,144 +187,42 @@ class Run:
         return frame_of([record for record in records if kind is None or record.kind == kind])
 
     @checked
-    def evaluate(
-        self,
-        *,
-        depth: int | None = None,
-        best: bool = False,
-        step: int | None = None,
-        data: Overrides = None,
-        allow_code: bool = False,
-    ) -> Evaluated:
-        """Measure accuracy, time and size of each route of inference, as `alray evaluate` does.
+    def trained(
+        self, *, best: bool = False, step: int | None = None, data: Overrides = None, allow_code: bool = False
+    ) -> Trained:
+        """The trained network, which `evaluate`, `predict`, `generate` and `export` use: with the weights of the last
+        checkpoint, or of another one.
 
         Args:
-            depth: that of one route; None: all.
-            best: with the weights of the best validation accuracy.
-            step: with those of the checkpoint after so many mini-batches.
+            best: those with the best value of the metric on the validation set.
+            step: those after so many mini-batches.
             data: where files of the data lie now, such as {"train": "photos"}.
-            allow_code: also run the code of a folder that came from elsewhere.
+            allow_code: also run the code of a folder that another machine or user made.
         """
-        from alray.inference.requests import evaluate_run
+        from alray.api.trained import Trained
         from alray.inference.weights import RequestedWeights
 
-        with api_errors():
-            return evaluate_run(
-                self.folder,
-                depth=depth,
-                allow_code=allow_code,
-                requested=RequestedWeights(best, step),
-                data=data_texts(data),
-            )
+        return Trained(self.folder, RequestedWeights(best, step), data_texts(data), allow_code=allow_code)
 
     @checked
-    def predict(
-        self,
-        inputs: str | Path | Sequence[str | Path],
-        *,
-        depth: int | None = None,
-        best: bool = False,
-        step: int | None = None,
-        data: Overrides = None,
-        allow_code: bool = False,
-    ) -> list[Prediction]:
-        """Predict pictures (files), rows of tables (files), or texts (files, or the texts themselves).
-
-        Args:
-            depth, best, step, data: as for `evaluate`; without a depth, the deepest route.
-        """
-        from alray.inference.requests import predict_run
-        from alray.inference.weights import RequestedWeights
-
-        texts = [str(each) for each in ([inputs] if isinstance(inputs, str | Path) else inputs)]
-        with api_errors():
-            return predict_run(
-                self.folder,
-                texts,
-                depth=depth,
-                allow_code=allow_code,
-                requested=RequestedWeights(best, step),
-                data=data_texts(data),
-            )[0]
+    def evaluate(self, *, depth: int | None = None) -> Evaluated:
+        """`trained().evaluate`: with the last checkpoint."""
+        return self.trained().evaluate(depth=depth)
 
     @checked
-    def generate(
-        self,
-        prompt: str,
-        *,
-        tokens: int = 200,
-        temperature: float = 1.0,
-        seed: int = 0,
-        threshold: float | None = None,
-        depth: int | None = None,
-        best: bool = False,
-        step: int | None = None,
-        data: Overrides = None,
-        allow_code: bool = False,
-    ) -> Generated:
-        """Continue a text with a language model, as `alray predict --prompt`.
-
-        Args:
-            tokens: how many follow the prompt.
-            temperature: the scores are divided by it; 0: always the most probable token.
-            seed: of the tokens that are drawn.
-            threshold: in 0..1; a token leaves at the first depth whose most probable token has this probability.
-            depth, best, step, data: as for `predict`.
-        """
-        from alray.inference.requests import generate_by_run
-        from alray.inference.weights import RequestedWeights
-
-        with api_errors():
-            return generate_by_run(
-                self.folder,
-                prompt,
-                tokens=tokens,
-                temperature=temperature,
-                depth=depth,
-                seed=seed,
-                threshold=threshold,
-                allow_code=allow_code,
-                requested=RequestedWeights(best, step),
-                data=data_texts(data),
-            )[0]
+    def predict(self, inputs: str | Path | Sequence[str | Path], *, depth: int | None = None) -> list[Prediction]:
+        """`trained().predict`: with the last checkpoint."""
+        return self.trained().predict(inputs, depth=depth)
 
     @checked
-    def export(
-        self,
-        format: Format,
-        output: str | Location | None = None,
-        *,
-        depth: int | None = None,
-        best: bool = False,
-        step: int | None = None,
-        data: Overrides = None,
-        allow_code: bool = False,
-    ) -> Exported:
-        """Write the inference route to a file, as `alray export` does.
+    def generate(self, prompt: str, **settings: Any) -> Generated:
+        """`trained().generate`, with its settings: with the last checkpoint."""
+        return self.trained().generate(prompt, **settings)
 
-        Args:
-            depth, best, step, data: as for `predict`.
-            output: the file, on a disk; None: export/route-<depth> in the run folder, with the format's ending.
-
-        Raises:
-            RequestError: for an unknown format.
-        """
-        from alray.inference.export import FORMATS
-        from alray.inference.requests import export_run
-        from alray.inference.weights import RequestedWeights
-
-        require_one_of(format, FORMATS, key="format")
-        with api_errors():
-            file = location_of(output) if output is not None else None
-            return export_run(
-                self.folder,
-                kind=format,
-                depth=depth,
-                output=file,
-                allow_code=allow_code,
-                requested=RequestedWeights(best, step),
-                data=data_texts(data),
-            )[0]
+    @checked
+    def export(self, format: Format, output: str | Location | None = None, *, depth: int | None = None) -> Exported:
+        """`trained().export`: of the last checkpoint."""
+        return self.trained().export(format, output, depth=depth)
 
     @checked
     def resume(
@@ -346,28 +241,25 @@ class Run:
         Args:
             allow_change: also allow values that change the mathematics of the run.
         """
-        given = override_texts(overrides)
-
-        with api_errors():
-            finished = run_steps.resume(
-                watched(progress),
-                self.folder,
-                given,
-                allow_change=allow_change,
-                inline=inline,
-                address=address,
-                profile=profile,
-                allow_code=allow_code,
-            )
-            return _ended(finished)
+        finished = run_steps.resume(
+            watched(progress),
+            self.folder,
+            override_texts(overrides),
+            allow_change=allow_change,
+            inline=inline,
+            address=address,
+            profile=profile,
+            allow_code=allow_code,
+        )
+        return _ended(finished)
 
     def __repr__(self) -> str:
         found = read_summary(self.folder)
         if found is None:
             return f"<alray run {self.folder}: not ended>"
         parts = [found.status, counted(found.steps, "mini-batch")]
-        if found.measured.test is not None:
-            parts.append(f"test {found.measures.title} {score(found.measured.test)}")
+        if found.scores.test is not None:
+            parts.append(f"test {found.measures.title} {score(found.scores.test)}")
         return f"<alray run {self.folder}: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str | None:

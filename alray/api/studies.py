@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alray.api.arguments import checked
-from alray.api.calls import Overrides, api_errors, override_texts, teller
+from alray.api.calls import Overrides, override_texts, teller
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
 from alray.api.runs import Run
@@ -47,10 +47,9 @@ def study(
     """
     given = override_texts(overrides)
     options = _options(address, output, allow_code)
-    with api_errors():
-        from alray.studies.study import run_study
+    from alray.studies.study import run_study
 
-        return _ended(lambda watcher: run_study(spec, given, options, watcher), progress)
+    return _ended(lambda watcher: run_study(spec, given, options, watcher), progress)
 
 
 @checked
@@ -108,10 +107,9 @@ class Study:
         """
         given = override_texts(overrides)
         options = _options(address, None, allow_code)
-        with api_errors():
-            from alray.studies.study import resume_study
+        from alray.studies.study import resume_study
 
-            return _ended(lambda watcher: resume_study(self.folder, given, options, watcher), progress)
+        return _ended(lambda watcher: resume_study(self.folder, given, options, watcher), progress)
 
     def report(self) -> StudySummary:
         """Write the report again, of the trials that have ended, and return how the study stands."""

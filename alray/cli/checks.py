@@ -20,8 +20,8 @@ import psutil
 from alray.cli.check_result import CheckResult
 from alray.cli.node_checks import authentication, clock, ports, rays_disk
 from alray.report.text import size
-from alray.runtime.planner.memory import machine_memory_bytes
-from alray.runtime.runner.ray_start import RAYS_SHARE
+from alray.runtime.device.machine_memory import machine_memory_bytes
+from alray.runtime.local_ray.requirements import RAYS_SHARE
 
 _OLDEST = {"torch": (2, 13), "torchvision": (0, 28), "ray": (2, 60)}
 _OLDEST_PYTHON = (3, 11)
@@ -97,7 +97,7 @@ def torchvision_fits(found: CheckResult) -> CheckResult:
             "torchvision",
             "fault",
             f"{found.message} does not fit torch {torch.__version__}: {str(error).splitlines()[0]}",
-            "install torch and torchvision together, from the same place",
+            "install torch and torchvision together, from the same index",
         )
     return CheckResult("torchvision", "ok", f"{found.message}, fits torch {torch.__version__}")
 
@@ -139,7 +139,7 @@ def shared_memory() -> CheckResult:
             "shared memory",
             "warning",
             f"{_SHARED} has {size(total)}, but Ray's object store needs {size(wanted)}; it will spill to the disk",
-            f"start the container with --shm-size={wanted / 1e9:.1f}gb; alray's own tensors do not use this memory",
+            f"start the container with --shm-size={wanted / 1e9:.1f}gb; alray's tensors do not use this memory",
         )
     return CheckResult("shared memory", "ok", f"{_SHARED} has {size(total)}")
 
@@ -153,7 +153,7 @@ def gpus() -> CheckResult:
     if (first := accelerator.available()) is not None:
         names = [accelerator.name(torch.device(first.type, index)) for index in range(accelerator.count())]
         return CheckResult("gpus", "ok", ", ".join(names))
-    # NVIDIA's own library still counts the GPUs whose driver is too old for this torch.
+    # NVIDIA's library still counts the GPUs whose driver is too old for this torch.
     if seen := accelerator.count():
         return CheckResult(
             "gpus",
@@ -206,7 +206,7 @@ def network() -> CheckResult:
 
 
 def run_folder(folder: Path) -> CheckResult:
-    """Whether run folders can be written to `folder`, their default place."""
+    """Whether run folders can be written to `folder`, where they are written by default."""
     holder = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
     try:
         with tempfile.NamedTemporaryFile(dir=holder, prefix=".alray-"):

@@ -12,7 +12,7 @@ from alray.core.counting import counted
 from alray.report.text import size
 
 if TYPE_CHECKING:
-    from alray.runtime.graph.survey import NodeFacts
+    from alray.runtime.cluster.survey import NodeFacts
 
 _MOST_APART_S = 1.0
 _LEAST_SHARED_BYTES = 100e6
@@ -26,9 +26,10 @@ def cluster_findings(address: str | None) -> Iterator[CheckResult]:
 
     Raises RequestError if none answers.
     """
-    from alray.runtime.graph.cluster import connect, living_nodes
-    from alray.runtime.graph.links import measure_links
-    from alray.runtime.graph.survey import survey
+    from alray.runtime.cluster.connect import connect
+    from alray.runtime.cluster.links import measure_links
+    from alray.runtime.cluster.nodes import living_nodes
+    from alray.runtime.cluster.survey import survey
 
     with connect(address or os.environ.get("RAY_ADDRESS") or "auto", []):
         found = living_nodes()

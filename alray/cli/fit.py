@@ -68,15 +68,15 @@ def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
         page.sentence(measured.get(found.costs.source, "times estimated by counting; --probe measures them")),
         *([page.sentence(found.assumed)] if found.assumed else []),
     ]
-    said = [*found.refused]
-    said.append("step: with a device for each stage; `alray plan` counts the processors of this machine")
-    said.append("left: of each stage's device, besides its tensors; libraries need some of it, and so does the data")
+    notes = [*found.refused]
+    notes.append("step: with a device for each stage; `alray plan` counts the processors of this machine")
+    notes.append("left: of each stage's device, besides its tensors; libraries need some of it, and so does the data")
     if found.best is None:
-        said.append("nothing fits: use larger or more devices, or smaller components or mini-batches")
+        notes.append("nothing fits: use larger or more devices, or smaller components or mini-batches")
     else:
         command = shlex.join(["alray", "run", spec, *found.overrides(found.best)])
-        said.append(f"run it with  {unbroken(command)}")
-    return "\n\n".join(["\n".join(head), page.table(_table(found)), "\n".join(map(page.sentence, said))])
+        notes.append(f"run it with  {unbroken(command)}")
+    return "\n\n".join(["\n".join(head), page.table(_table(found)), "\n".join(map(page.sentence, notes))])
 
 
 def _table(found: Fitting) -> Table:

@@ -30,7 +30,6 @@ GROUPS = {
     "Train": {
         "run": "alray run mine.yaml optimizer.lr=3e-4 --output runs/mine",
         "resume": "alray resume runs/mine run.epochs=20",
-        "watch": "alray watch runs/mine",
         "reproduce": "alray reproduce runs/mine",
         "study": "alray study rates.yaml --output studies/rates",
     },
@@ -64,12 +63,12 @@ class CommandGroup(TyperGroup):
 
     def get_help(self, ctx: Any) -> str:
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        said = {name: command.get_short_help_str(_WHOLE) for name, command in commands if command is not None}
+        helps = {name: command.get_short_help_str(_WHOLE) for name, command in commands if command is not None}
         if ctx.parent is not None:
-            return help_text(self, ctx, {"Commands": list(said.items())})
+            return help_text(self, ctx, {"Commands": list(helps.items())})
         groups = {
             title: [
-                row for name, example in group.items() for row in ((name, said[name]), ("", unbroken(f"$ {example}")))
+                row for name, example in group.items() for row in ((name, helps[name]), ("", unbroken(f"$ {example}")))
             ]
             for title, group in GROUPS.items()
         }
@@ -94,8 +93,8 @@ def _parts(
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         yield page.sentence(" ".join(paragraph.split("\n")), first="  ", hang="  ")
     records = [(param, param.get_help_record(ctx)) for param in command.get_params(ctx)]
-    arguments = [(param.metavar or "", said[1]) for param, said in records if said and isinstance(param, TyperArgument)]
-    options = [said for param, said in records if said and not isinstance(param, TyperArgument)]
+    arguments = [(param.metavar or "", row[1]) for param, row in records if row and isinstance(param, TyperArgument)]
+    options = [row for param, row in records if row and not isinstance(param, TyperArgument)]
     for title, rows in {"Arguments": arguments, "Options": options, **commands}.items():
         if rows:
             yield f"{page.heading(f'{title}:')}\n{page.fields(rows, indent='  ')}"

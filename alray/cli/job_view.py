@@ -57,7 +57,7 @@ class JobView:
         elif self._begun:
             self._display.note(line)
         else:
-            self._before.append(line)  # Ray's own, and of interest only if nothing follows
+            self._before.append(line)  # a line of Ray, and of interest only if nothing follows
 
     def tick(self) -> None:
         """Draw again. Called several times a second."""
@@ -67,15 +67,15 @@ class JobView:
         """The lines to show of a job that has written no events: the lines of its log, else Ray's message."""
         if self._begun:
             return []
-        said = [line for line in self._before if line.strip() and _RAYS_OWN not in line]
-        return said or job.message.splitlines()
+        lines = [line for line in self._before if line.strip() and _RAYS_OWN not in line]
+        return lines or job.message.splitlines()
 
     def require_begun(self, job: Job) -> None:
         """Raise RequestError if alray never spoke: it is not there, or Ray could not start the job."""
         if self._begun or job.status == "STOPPED":
             return
-        said = self.unshown(job)
-        last = said[-1].strip() if said else "nothing was printed"
+        lines = self.unshown(job)
+        last = lines[-1].strip() if lines else "nothing was printed"
         if "No module named" in last or job.exit_code == 127:
             raise RequestError(
                 f"the cluster's `python` cannot run alray: {last}",

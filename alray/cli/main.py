@@ -30,13 +30,15 @@ from alray.cli.study import study
 from alray.cli.submit import submit
 from alray.cli.terminal import Terminal
 from alray.cli.trained import evaluate, export, predict
-from alray.cli.watch import watch
 from alray.core.errors import AlrayError, Problem
 from alray.core.system_errors import require_current_folder
 
 _OBJECTS = 100_000
 """New objects between two searches for garbage."""
 _FORMER_NAMES_OF_OUTPUT = ("--run-dir", "--study-dir", "--folder", "--to")
+_IN_PLACE_OF_WATCH = (
+    "`alray report RUN` makes the page of a run that is still running, and TensorBoard shows its curves"
+)
 _PATIENCE_S = 2.0
 """Seconds that a busy thread may take to end by itself."""
 
@@ -54,7 +56,6 @@ app = typer.Typer(
 )
 for _command in (
     run,
-    watch,
     plan,
     fit,
     study,
@@ -120,19 +121,23 @@ def execute(arguments: Sequence[str]) -> int:
         require_current_folder()
         code = command.main(args=list(arguments), prog_name="alray", standalone_mode=False)
     except typer.TyperException as error:
-        said = error.format_message()
-        if said.startswith("Usage:") and not streams.as_json:  # no command was named, and the message is the help
-            streams.err.write(f"{said}\n")
+        message = error.format_message()
+        if message.startswith("Usage:") and not streams.as_json:  # no command was named, and the message is the help
+            streams.err.write(f"{message}\n")
             return error.exit_code
         hint = "`alray --help` lists the commands, `alray COMMAND --help` the options of a command"
-        if said.startswith("No such option"):
+        if message.startswith("No such option"):
             context = getattr(error, "ctx", None)
             has_output = context is not None and any("--output" in each.opts for each in context.command.params)
             if has_output and getattr(error, "option_name", None) in _FORMER_NAMES_OF_OUTPUT:
                 hint = "did you mean `--output`?"
             elif (override := _override_meant(error, arguments)) is not None:
                 hint = f"did you mean `{override}`? That is how a value of the spec is given"
-        streams.refuse([Problem(f"{said[:1].lower()}{said[1:].rstrip('.')}", hint)])
+            elif getattr(error, "option_name", None) == "--watch":
+                hint = _IN_PLACE_OF_WATCH
+        elif message.startswith("No such command 'watch'"):
+            hint = _IN_PLACE_OF_WATCH
+        streams.refuse([Problem(f"{message[:1].lower()}{message[1:].rstrip('.')}", hint)])
         return error.exit_code
     except AlrayError as error:  # of the current folder, or of a URL: a command takes it apart before its streams open
         streams.refuse(error.problems)
@@ -185,8 +190,8 @@ def _leave(code: int) -> None:
             thread.join(max(0.0, until_s - time.monotonic()))
             if thread.is_alive():
                 os._exit(code)
-    own_ray = sys.modules.get("alray.runtime.graph.own_ray")
-    if own_ray is not None and own_ray.was_lost():
+    start = sys.modules.get("alray.runtime.local_ray.start")
+    if start is not None and start.was_lost():
         # Threads of a Ray that was lost may still run, and crash while Python ends: the exit code would be -11.
         atexit._run_exitfuncs()
         os._exit(code)

@@ -18,9 +18,10 @@ def methods(*, json: Json = False) -> None:
         from alray.config.sections.method import METHODS
         from alray.config.sections.section import listed
         from alray.core.packages import provided
+        from alray.planning.schedules.table import GROUP
 
         known = METHODS.sections
-        groups = [kind.group for kind in KINDS if kind.group is not None]
+        groups = [*(kind.group for kind in KINDS), GROUP]
         of_packages = [each for group in groups for found in provided(group).values() for each in found]
         if json:
             streams.answer(

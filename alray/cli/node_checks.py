@@ -12,7 +12,7 @@ import psutil
 
 from alray.cli.check_result import CheckResult
 from alray.report.text import share, size
-from alray.runtime.graph.own_ray import rays_folder
+from alray.runtime.local_ray.private import rays_folder
 from alray.submit.dashboard import token_location
 
 _RAYS_PORTS = {6379: "head", 8265: "dashboard"}

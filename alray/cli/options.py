@@ -62,9 +62,6 @@ Profile = Annotated[
     ),
 ]
 
-Watch = Annotated[
-    bool, typer.Option("--watch", help="Show the run on a live page of this machine, as `alray watch` does.")
-]
 
 AllowCode = Annotated[
     bool,

@@ -80,9 +80,8 @@ def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
     """Print every schedule of the method on every number of stages, as a table or as one object."""
     from alray.cli.plan_text import comparison_text
     from alray.planning.prediction.compare import compare_plans
-    from alray.planning.schedules.listed import is_listed
-    from alray.runtime.planner.planning import stage_links
-    from alray.runtime.planner.stage_devices import StageDevices
+    from alray.planning.schedules.table import SCHEDULES
+    from alray.runtime.planner.stage_devices import StageDevices, stage_links
 
     most = min(len(planned.costs.components), _MOST_COMPARED)
     rows = compare_plans(
@@ -97,7 +96,7 @@ def _compare(planned: Plan, spec: Spec, streams: Terminal) -> None:
         cores=planned.cores,
         stage_speed=None if spec.resources.stage_speed == "auto" else spec.resources.stage_speed,
         links_of=lambda stages: stage_links(spec, stages, StageDevices()),
-        listed=planned.schedule if is_listed(planned.schedule) else None,
+        besides=None if planned.schedule in SCHEDULES else planned.schedule,
     )
     if streams.as_json:
         streams.answer({"comparisons": [row.as_json() for row in rows]})

@@ -64,19 +64,19 @@ def comparison_text(plan: Plan, rows: Sequence[Alternative], *, name: str, page:
     """A table of the schedules and numbers of stages compared with `plan`; a star marks the row of `plan`."""
     heading = page.heading(f"{name}: {plan.method}, each row with `partition: auto`")
     own = Alternative.of_plan(plan)
-    said = [
+    notes = [
         f"{row.schedule} on {counted(row.stages, 'stage')} cannot run: {row.refused}"
         for row in rows
         if row.refused is not None
     ]
-    said += [
+    notes += [
         f"{schedule} trains other weights: its gradients are computed with those from before the last update"
         for schedule in dict.fromkeys(row.schedule for row in rows if SCHEDULES[row.schedule].gradient_delay)
     ]
     starred = "* the schedule and stages of this spec; " if own in rows else ""
-    said.append(f"{starred}memory is that of the stage that needs the most")
+    notes.append(f"{starred}memory is that of the stage that needs the most")
     table = page.table(_alternatives(rows, own))
-    return "\n\n".join([f"{heading}\n{_basis(plan, page)}", table, "\n".join(map(page.sentence, said))])
+    return "\n\n".join([f"{heading}\n{_basis(plan, page)}", table, "\n".join(map(page.sentence, notes))])
 
 
 def _alternatives(rows: Sequence[Alternative], own: Alternative) -> Table:
@@ -108,7 +108,7 @@ def _stages(plan: Plan) -> str:
 
 def _basis(plan: Plan, page: Page) -> str:
     """What the plan is made from: its costs, and the sizes of data that are not there."""
-    return "\n".join(page.sentence(said) for said in (_source(plan), plan.assumed) if said is not None)
+    return "\n".join(page.sentence(note) for note in (_source(plan), plan.assumed) if note is not None)
 
 
 def _source(plan: Plan) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alray.api.console.layout import Page
-from alray.report.compare import Comparison
+from alray.report.compare import ComparedRuns
 from alray.report.compare_tables import bag_table, cost_table, depth_table, score_table
 from alray.report.single_step import COLUMNS, HEAD, SingleStep, cells
 from alray.report.table import Table
@@ -25,7 +25,7 @@ def single_step_text(step: SingleStep, page: Page) -> str:
     return f"{heading}\n{page.table(Table(('ms', *HEAD), tuple(rows)))}\n\n{page.fields(meanings)}\n"
 
 
-def comparison_text(comparison: Comparison, page: Page) -> str:
+def comparison_text(comparison: ComparedRuns, page: Page) -> str:
     """Metrics, metrics per depth and costs, a row for each group of runs, then the notes on them."""
     tables = [
         (title, table)

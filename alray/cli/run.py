@@ -19,7 +19,6 @@ from alray.cli.options import (
     Profile,
     RunDir,
     SpecFile,
-    Watch,
 )
 from alray.cli.terminal import INTERRUPTED, Terminal, terminal
 from alray.core.errors import CheckpointError
@@ -39,7 +38,6 @@ def run(
     output: Output = None,
     address: Address = None,
     profile: Profile = None,
-    watch: Watch = False,
     allow_code: AllowCode = False,
     events: Events = False,
     json: Json = False,
@@ -62,7 +60,6 @@ def run(
             address=address,
             profile=profile,
             allow_code=allow_code,
-            watch=watch,
         )
         _show_end(streams, finished)
 
@@ -74,7 +71,6 @@ def resume(
     inline: Inline = False,
     address: Address = None,
     profile: Profile = None,
-    watch: Watch = False,
     allow_change: Annotated[
         bool, typer.Option("--allow-change", help="Also allow values that change the mathematics of the run.")
     ] = False,
@@ -99,7 +95,6 @@ def resume(
             address=address,
             profile=profile,
             allow_code=allow_code,
-            watch=watch,
         )
         _show_end(streams, finished)
 

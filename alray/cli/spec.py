@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +35,7 @@ def validate(
     deep: Annotated[
         bool,
         typer.Option(
-            "--deep", help="Also open the data, read samples, run your own code and build the network without weights."
+            "--deep", help="Also open the data, read samples, run your code and build the network without weights."
         ),
     ] = False,
     allow_code: AllowCode = False,
@@ -55,19 +54,19 @@ def validate(
         paths = [Path(word) for word in specs if word not in overrides]
         if not paths:
             raise RequestError(
-                "no spec is named", key="SPEC", hint="name a file next to the values that replace its own"
+                "no spec is named", key="SPEC", hint="name a file next to the values that replace those of the file"
             )
         for path in paths:
             try:
-                said = _checked(path, overrides, streams, deep=deep, allow_code=allow_code, show=show)
+                result = _checked(path, overrides, streams, deep=deep, allow_code=allow_code, show=show)
             except AlrayError as error:
                 problems += error.problems
                 continue
-            good.append(said)
+            good.append(result)
             if not json:
-                text = said.pop("text", None)
+                text = result.pop("text", None)
                 if text is None:
-                    streams.say(f"{path}: ok ({_described(said)})")
+                    streams.say(f"{path}: ok ({_described(result)})")
                 else:
                     streams.put(text.rstrip())
         if problems:
@@ -166,7 +165,6 @@ def _checked(
     wrong."""
     from alray.config.loading.inputs import input_checks, load_with_inputs
     from alray.config.loading.load import dump_spec
-    from alray.config.study.checks import classes_exist
     from alray.config.study.load import dump_study, is_study, load_study
 
     if is_study(path):
@@ -174,7 +172,6 @@ def _checked(
             path,
             overrides,
             also=lambda folder: input_checks(folder, allow_elsewhere=allow_code),
-            also_of_study=[partial(classes_exist, allow_elsewhere=allow_code)],
         )
         if deep:
             read: set[str] = set()
@@ -183,12 +180,12 @@ def _checked(
                 loaded = load_with_inputs(study.study.base, trial.overrides, allow_elsewhere=allow_code)
                 _plan(loaded, streams, allow_code, read)
         points, trials = len(study.points), len(study.trials)
-        said = {"file": str(path), "study": study.study.study, "points": points, "trials": trials}
-        said |= {"skipped": len(study.skipped)} if study.skipped else {}
-        return {**said, **({"text": _commented(path, (), dump_study(study.study))} if show else {})}
+        result = {"file": str(path), "study": study.study.study, "points": points, "trials": trials}
+        result |= {"skipped": len(study.skipped)} if study.skipped else {}
+        return {**result, **({"text": _commented(path, (), dump_study(study.study))} if show else {})}
     loaded = load_with_inputs(path, overrides, allow_elsewhere=allow_code)
     spec = loaded.spec
-    said = {
+    result = {
         "file": str(path),
         "method": spec.method.kind,
         "schedule": spec.schedule_name,
@@ -196,12 +193,12 @@ def _checked(
         "stages": spec.pipeline.stages,
     }
     if deep:
-        said["samples"] = _plan(loaded, streams, allow_code, set())
+        result["samples"] = _plan(loaded, streams, allow_code, set())
     if show:
         for note in loaded.notes:
             streams.tell(note)
-        said["text"] = _commented(path, loaded.bases, dump_spec(spec))
-    return said
+        result["text"] = _commented(path, loaded.bases, dump_spec(spec))
+    return result
 
 
 def _commented(path: Path, bases: Sequence[Path], text: str) -> str:
@@ -238,16 +235,16 @@ def _plan(loaded: LoadedSpec, streams: Terminal, allow_code: bool, read: set[str
             read.add(section)
         if spec.run.compile:
             require_compiler()
-        return workload.data.num_train
+        return len(workload.data.train)
 
 
-def _described(said: dict[str, Any]) -> str:
+def _described(result: dict[str, Any]) -> str:
     """Describe a spec or a study in words."""
-    if "study" in said:
-        skipped = f"; {counted(said['skipped'], 'point')} skipped" if "skipped" in said else ""
-        return f"a study of {counted(said['points'], 'point')} and {counted(said['trials'], 'trial')}{skipped}"
-    samples = f", {said['samples']:,} training samples" if "samples" in said else ""
-    number = said["components"]
+    if "study" in result:
+        skipped = f"; {counted(result['skipped'], 'point')} skipped" if "skipped" in result else ""
+        return f"a study of {counted(result['points'], 'point')} and {counted(result['trials'], 'trial')}{skipped}"
+    samples = f", {result['samples']:,} training samples" if "samples" in result else ""
+    number = result["components"]
     components = "a component for each unit of the model" if number is None else counted(number, "component")
-    stages = counted(said["stages"], "stage")
-    return f"{said['method']}, {said['schedule']}, {components}, {stages}{samples}"
+    stages = counted(result["stages"], "stage")
+    return f"{result['method']}, {result['schedule']}, {components}, {stages}{samples}"

@@ -108,7 +108,7 @@ def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, folder: str | N
     if job.status == "FAILED" and view.answer is None:
         raise RunError(
             f"the job `{job.id}` failed: {_reason(job)}",
-            hint=f"`alray jobs logs {job.id}` has what it printed; if it had begun to train, `alray submit --resume "
+            hint=f"`alray jobs logs {job.id}` has what it printed; if it had started to train, `alray submit --resume "
             f"{job.id}` continues from its last checkpoint",
         )
     if streams.as_json:
@@ -122,7 +122,7 @@ def end(streams: Terminal, dashboard: Dashboard, job_id: str, *, folder: str | N
 
 
 def _reason(job: Job) -> str:
-    """Why a job failed that has said nothing itself."""
+    """Why a job failed that printed nothing itself."""
     if job.exit_code is not None and job.exit_code < 0:
         return f"{signal.Signals(-job.exit_code).name} ended it; the system sends SIGKILL where memory has run out"
     return (job.message.splitlines() or ["no reason is known"])[0]

@@ -14,9 +14,9 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     """The results of a run: status, accuracies or the task's metric, step time next to its prediction, weights and
     paths."""
     rows: list[tuple[str, str]] = [(summary.status, _length(summary))]
-    measured, metric = summary.measured, summary.measures
-    splits = [(name, getattr(measured, name)) for name in ("test", "validation", "train")]
-    if measured.test is not None or measured.validation is not None:
+    scores, metric = summary.scores, summary.measures
+    splits = [(name, getattr(scores, name)) for name in ("test", "validation", "train")]
+    if scores.test is not None or scores.validation is not None:
         rows.append((metric.title, ", ".join(f"{name} {score(value)}" for name, value in splits if value is not None)))
     rows += _by_depth(summary)
     if summary.best is not None and summary.best.step != summary.steps:
@@ -52,8 +52,8 @@ def _best(best: Best) -> str:
 
 def _by_depth(summary: Summary) -> list[tuple[str, str]]:
     """The metric of every route; empty if there is only one."""
-    name = "test" if summary.measured.test is not None else "validation"
-    values = [(entry.depth, getattr(entry, name)) for entry in summary.measured_per_depth]
+    name = "test" if summary.scores.test is not None else "validation"
+    values = [(entry.depth, getattr(entry, name)) for entry in summary.scores_per_depth]
     if len(values) < 2 or any(value is None for _, value in values):
         return []
     return [("by depth", f"{name} " + ", ".join(unbroken(f"{depth}: {score(value)}") for depth, value in values))]

@@ -43,14 +43,15 @@ def evaluate(
         _require_run(folder)
         from alray.core.metric import ACCURACY
         from alray.core.run_folder.records import DepthScores
-        from alray.inference.requests import evaluate_run
+        from alray.inference.network import TrainedNetwork
+        from alray.inference.requests import evaluate
         from alray.inference.weights import RequestedWeights
         from alray.report.table import Table
         from alray.report.text import score, seconds
 
-        found = evaluate_run(
-            folder, depth=wanted, allow_code=allow_code, requested=RequestedWeights(best, step), data=data or ()
-        )
+        requested = RequestedWeights(best, step)
+        network = TrainedNetwork(folder, allow_code=allow_code, requested=requested, data=data or ())
+        found = evaluate(network, wanted)
         weights = found.weights
         if json:
             per_depth = [entry.model_dump(mode="json") for entry in found.scores]
@@ -60,7 +61,7 @@ def evaluate(
                     "step": weights.step,
                     "weights": weights.as_json(),
                     "metric": found.metric.name,
-                    "accuracy_per_depth" if found.metric == ACCURACY else "scores_per_depth": per_depth,
+                    f"{found.metric.name}_per_depth": per_depth,
                     "routes": routes,
                 }
             )
@@ -139,26 +140,21 @@ def predict(
             )
         if not (isinstance(source, Path) and source.is_file()):
             _require_run(source)
-        if prompt is not None:
-            from alray.inference.requests import generate_by_run
-            from alray.inference.weights import RequestedWeights
+        from alray.inference.requests import open_network
+        from alray.inference.weights import RequestedWeights
 
-            made, weights = generate_by_run(
-                source,
-                prompt,
-                tokens=tokens,
-                temperature=temperature,
-                depth=depth,
-                seed=seed,
-                threshold=threshold,
-                allow_code=allow_code,
-                requested=RequestedWeights(best, step),
-                data=data or (),
+        requested = RequestedWeights(best, step)
+        network = open_network(source, allow_code=allow_code, requested=requested, data=data or ())
+        if prompt is not None:
+            from alray.inference.generation import generate
+
+            made = generate(
+                network, prompt, tokens=tokens, temperature=temperature, depth=depth, seed=seed, threshold=threshold
             )
             if json:
-                streams.answer({"weights": weights.as_json(), "generated": asdict(made)})
+                streams.answer({"weights": network.weights.as_json(), "generated": asdict(made)})
                 return
-            streams.tell(str(weights))
+            streams.tell(str(network.weights))
             if threshold is not None:
                 for each in made.exits:
                     time = "" if each.s_per_token is None else f", {seconds(each.s_per_token)} each"
@@ -166,18 +162,13 @@ def predict(
             streams.put(made.prompt + made.text)
             return
         assert inputs is not None
-        from alray.inference.requests import predict_run
-        from alray.inference.weights import RequestedWeights
-
-        predictions, weights = predict_run(
-            source, inputs, depth=depth, allow_code=allow_code, requested=RequestedWeights(best, step), data=data or ()
-        )
+        predictions = network.predict(inputs, depth)
         if json:
             streams.answer(
-                {"weights": weights.as_json(), "predictions": [asdict(prediction) for prediction in predictions]}
+                {"weights": network.weights.as_json(), "predictions": [asdict(each) for each in predictions]}
             )
             return
-        streams.tell(str(weights))
+        streams.tell(str(network.weights))
         for prediction in predictions:
             streams.say(f"{prediction.input}: {prediction}")
 
@@ -190,7 +181,7 @@ def export(
         typer.Option(
             metavar="safetensors|torch_export|onnx|state_dict",
             help="Weights for `alray predict`, a graph for torch.export.load, a graph for ONNX runtimes, or the "
-            "weights of a whole model under its own names.",
+            "weights of a whole model under its names.",
             autocompletion=_formats,
             show_default=False,
         ),
@@ -218,8 +209,8 @@ def export(
     folder = location_of(run_dir)
     with terminal(as_json=json) as streams:
         _require_run(folder)
-        from alray.inference.export import FORMATS
-        from alray.inference.requests import export_run
+        from alray.inference.export import FORMATS, export_route
+        from alray.inference.network import TrainedNetwork
         from alray.inference.weights import RequestedWeights
         from alray.report.text import size
 
@@ -227,22 +218,16 @@ def export(
             raise RequestError(
                 f"`{format}` is not a format", key="--format", hint=f"choose one of {', '.join(FORMATS)}"
             )
-        written, weights = export_run(
-            folder,
-            kind=format,
-            depth=depth,
-            output=None if output is None else location_of(output),
-            allow_code=allow_code,
-            requested=RequestedWeights(best, step),
-            data=data or (),
-        )
+        requested = RequestedWeights(best, step)
+        network = TrainedNetwork(folder, allow_code=allow_code, requested=requested, data=data or (), compiled=False)
+        written = export_route(network, depth, format, None if output is None else location_of(output))
         if json:
-            streams.answer({**asdict(written), "weights": weights.as_json()})
+            streams.answer({**asdict(written), "weights": network.weights.as_json()})
             return
         inputs = ", ".join(f"{name} [{', '.join(map(str, sizes))}]" for name, sizes in written.inputs.items())
         streams.say(shown(written.file))
         streams.say(f"route of depth {written.depth}: {written.parameters:,} parameters, {size(written.bytes)}")
-        streams.say(str(weights))
+        streams.say(str(network.weights))
         streams.say(f"takes {inputs}")
         if written.class_alone is not None:
             _say_what_the_class_is(streams, written)

@@ -108,7 +108,7 @@ def origin_of(run_dir: Location, copy: Path) -> Path:
     files = dict(_files(copy))
     record = _read(run_dir / RECORD)
     if record is None or not record.is_known:
-        raise refused("code from elsewhere", files, str(run_dir / CODE))
+        raise refused("code that did not run here", files, str(run_dir / CODE))
     changed = [f"{name} (changed in the run folder)" for name in _differing(copy, files, record)]
     changed += [f"{name} (changed or missing in {record.root})" for name in changed_files(record)]
     if changed:

@@ -1,4 +1,4 @@
-"""Makes the parts that a spec chooses: alray's own, those of installed packages, and classes of the user."""
+"""Makes the parts that a spec chooses: alray's parts, those of installed packages, and classes of the user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Load = Callable[[str], Any]
 
 
 def no_user_code(reference: str) -> Any:
-    """Loads nothing: for callers whose part is alray's own."""
+    """Loads nothing: for callers whose part is alray's."""
     raise AssertionError(f"{reference} is loaded where no code of the user can be")
 
 
@@ -25,7 +25,7 @@ def code_of(kind: Kind[Any], section: PartSection, load: Load) -> Any:
     """The code of a part: what `implementation` names, or the class of the user or of a package. Raises as `load`."""
     name = getattr(section, kind.key)
     if isinstance(section, OwnCode):
-        return load(reference_to(name, kind.group or ""))
+        return load(reference_to(name, kind.group))
     file, attribute = section.implementation.split(":")
     return getattr(module_of(kind.name, name, file), attribute)
 
@@ -37,7 +37,7 @@ def class_of(kind: Kind[Any], section: PartSection, base: type, load: Load, *, k
         key: of the spec, for messages.
 
     Raises:
-        SpecError: if a class of the user's does not derive from `base`, or as `load`.
+        SpecError: if a class of the user does not derive from `base`, or as `load`.
     """
     found = code_of(kind, section, load)
     if not (isinstance(found, type) and issubclass(found, base)):
@@ -51,7 +51,7 @@ def class_of(kind: Kind[Any], section: PartSection, base: type, load: Load, *, k
 
 @contextmanager
 def making(what: str, called: str, *, key: str) -> Iterator[None]:
-    """Inside, where a class of the user's may be called, what it raises becomes a SpecError.
+    """Inside, where a class of the user may be called, what it raises becomes a SpecError.
 
     Args:
         what: is made, such as "task `python:mine.Quantile`".

@@ -28,8 +28,9 @@ class _Generator(GenerateJsonSchema):
         if not isinstance(choice, Choice):
             return sections
         kinds = [kind for kind in schema["choices"] if kind != OPEN_TAG]
+        named = [{"type": "string", "enum": kinds}] if kinds else []
         own = [{"type": "string", "pattern": own_pattern(choice.group)}] if OPEN_TAG in schema["choices"] else []
-        return {"anyOf": [sections, {"type": "string", "enum": kinds}, *own]}
+        return {"anyOf": [sections, *named, *own]}
 
     def encode_default(self, dft: Any) -> Any:
         if isinstance(dft, Duration):

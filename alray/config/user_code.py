@@ -1,4 +1,4 @@
-"""Loads the user's own classes, `python:package.module.Class` in a spec, from the directory of the spec, and those that
+"""Loads the user's classes, `python:package.module.Class` in a spec, from the directory of the spec, and those that
 installed packages provide; and names them where they raise an error."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from alray.core.storage.location import Location, local_folder_for, sync_below
 from alray.core.system_errors import ran_out
 
 FAULTS_OF_USER_CODE = Exception
-"""The errors that a user's code may raise: any, because it may have classes of its own for them."""
+"""The errors that a user's code may raise: any, because it may define classes for them."""
 
 _ALRAY = Path(__file__).resolve().parents[1]
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
@@ -51,7 +51,7 @@ def require_not_imported() -> None:
     """Raise RequestError if alray is called while it imports a module of the user, or while a process that
     multiprocessing started imports the script.
 
-    A script that names a class of its own, `python:script.Mine`, is imported as that module too, on every stage. What
+    A script that names one of its classes, `python:script.Mine`, is imported as that module too, on every stage. What
     it calls without `if __name__ == "__main__"` would then be called again.
     """
     starting = getattr(multiprocessing.current_process(), "_inheriting", False)  # as multiprocessing itself tells
@@ -61,7 +61,7 @@ def require_not_imported() -> None:
     place = f"{calls[-1].filename}:{calls[-1].lineno} calls alray" if calls else "alray is called"
     raise RequestError(
         f"{place} while {'a process that multiprocessing started' if starting else 'alray'} imports that file",
-        hint='call it below `if __name__ == "__main__":`, or put the class into a file of its own',
+        hint='call it below `if __name__ == "__main__":`, or put the class into a separate file',
     )
 
 
@@ -141,7 +141,7 @@ class UserCode:
         return code
 
     def __getstate__(self) -> dict[str, Any]:
-        """Another machine makes a copy of its own."""
+        """Another machine makes a copy."""
         return {**self.__dict__, "_copy": None, "_loaded_before": frozenset()}
 
     def __call__(self, reference: str) -> Any:
@@ -269,7 +269,7 @@ class UserCode:
             raise SpecError(message, hint=hint)
 
     def _come_first(self, top: str) -> None:
-        """Make imports find this directory's modules before modules of the same name elsewhere.
+        """Make imports find this directory's modules before modules of the same name in other folders.
 
         One process may load code from several directories, for example a spec's and the copy in a run folder. Modules
         that import each other must come from the same directory.
@@ -289,7 +289,7 @@ class UserCode:
 
 @contextmanager
 def named(what: str, doing: str, *, key: str) -> Iterator[None]:
-    """Inside, whatever a user's code raises becomes one UserCodeError. alray's own errors pass unchanged.
+    """Inside, whatever a user's code raises becomes one UserCodeError. alray's errors pass unchanged.
 
     Args:
         what: whose code it is.
@@ -305,7 +305,8 @@ def named(what: str, doing: str, *, key: str) -> Iterator[None]:
 
 
 def named_error(fault: Exception, what: str, doing: str, *, key: str) -> UserCodeError:
-    """The error that names a user's code: file and line where it raised `fault`, and its own traceback.
+    """The error that names a user's code: file and line where it raised `fault`, and the part of the traceback in that
+    code.
 
     Where it has no part in the traceback, the whole of it is kept. The hint says whether memory, file descriptors,
     threads or room on the disk ran out.

@@ -107,7 +107,7 @@ class AlrayError(Exception):
         return error
 
     def restate(self, problems: Iterable[Problem]) -> None:
-        """Take these problems instead of its own."""
+        """Take these problems in place of the present ones."""
         self.problems = tuple(problems)
         self.args = ("\n".join(str(problem) for problem in self.problems),)
 
@@ -156,7 +156,7 @@ class RunError(AlrayError):
 
 
 class UserCodeError(RunError):
-    """A user's own code raised an error."""
+    """A user's code raised an error."""
 
 
 class StageError(RunError):

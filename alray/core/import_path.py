@@ -32,8 +32,8 @@ def children_import_safely() -> Iterator[None]:
 
 
 def folders_before_python() -> list[str]:
-    """The absolute folders of `sys.path` that come before Python's own: of the script that runs, of PYTHONPATH, and of
-    a user's code. A process that a library starts lacks some of them."""
+    """The absolute folders of `sys.path` that come before those of Python: of the script that runs, of PYTHONPATH, and
+    of a user's code. A process that a library starts lacks some of them."""
     own = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
     before = takewhile(lambda folder: folder not in own, (Path(entry).absolute() for entry in sys.path))
     return list(dict.fromkeys(str(folder) for folder in before if folder.is_dir()))

@@ -11,7 +11,7 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of an evaluation. Records, tables and figures show it under its own name."""
+    """A figure of an evaluation. Records, tables and figures show it under its name."""
 
     name: str
     """In records and keys, such as `r2`."""

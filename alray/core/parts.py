@@ -1,4 +1,4 @@
-"""alray's own parts by name: the folders and files in `alray/parts/<kind>`, found without importing them."""
+"""alray's parts by name: the folders and files in `alray/parts/<kind>`, found without importing them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @cache
 def names_of(kind: str) -> tuple[str, ...]:
-    """The names of alray's own parts of a kind, such as `methods`, in alphabetical order."""
+    """The names of alray's parts of a kind, such as `methods`, in alphabetical order."""
     folder = importlib.import_module(f"alray.parts.{kind}")
     return tuple(sorted(module.name for module in pkgutil.iter_modules(folder.__path__)))
 

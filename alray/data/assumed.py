@@ -2,33 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from alray.config.sections.expected import Expected
+from alray.config.sections.data import DataSection
+from alray.config.sections.task import TaskSection
+from alray.data.dataset import Dataset
+from alray.data.division import part_sizes
+from alray.data.sample_data import require_images_to_augment
 from alray.data.source import generator
 from alray.data.split import Augment, EpochPosition, Split
-from alray.data.vocabulary import PADDING, SPECIALS, Vocabulary
-from alray.models.task import LearningTask
+from alray.models.shape import Shape
+from alray.models.task import LearningTask, make_task
+from alray.models.token_embedding import PADDING
+
+
+def assumed_data(section: DataSection, task_section: TaskSection, load: Callable[[str], Any]) -> Dataset:
+    """Data of the sizes that the section says. Raises DataError if they are too small for one mini-batch.
+
+    Args:
+        load: as for `open_data`.
+    """
+    expected = section.expected
+    assert expected.samples is not None and expected.shape is not None and expected.classes is not None
+    task = make_task(task_section, expected.classes, expected.shape, load)
+    num_validation, num_train = part_sizes(expected.samples, section)
+    if section.own_validation:
+        num_validation = expected.validation
+    require_images_to_augment(section, expected.shape)
+    said = f"{expected.samples:,} samples of shape {list(expected.shape)}"
+    if expected.words is not None:
+        shape = Shape(expected.shape, torch.int64, words=_made_up(expected.words))
+        said = f"{expected.samples:,} documents of up to {shape[0]} words, of {expected.words:,} different ones,"
+    elif expected.tokens:
+        shape = Shape(expected.shape, torch.int64, tokens=expected.classes)
+    else:
+        shape = Shape(expected.shape)
+    classes = tuple(f"class_{number}" for number in range(expected.classes))
+
+    def split(samples: int) -> AssumedSplit | None:
+        return AssumedSplit(samples, shape, classes, task) if samples else None
+
+    train = split(num_train)
+    assert train is not None, "a division leaves a sample for training"
+    whence = "the published sizes of this set" if section.assume is None else "as data.assume says"
+    return Dataset(
+        section=section,
+        task=task,
+        train=train,
+        validation=split(num_validation),
+        test=split(expected.test),
+        inputs=None,
+        num_samples=expected.samples,
+        contents=None,
+        assumed=f"planned without the data: {said} in {expected.classes} classes ({whence})",
+    )
+
+
+def _made_up(words: int) -> tuple[str, ...]:
+    """As many words that no document has, for the numbers of a vocabulary."""
+    from alray.data.vocabulary import SPECIALS  # which imports torchtext
+
+    return (*SPECIALS, *(f"word_{number}" for number in range(len(SPECIALS), words)))
 
 
 class AssumedSplit(Split):
-    """A number of samples of one shape: noise, or as many random words as a document may have."""
+    """A number of samples of one shape: noise, or as many random words as a document may have, or random tokens."""
 
-    def __init__(self, samples: int, expected: Expected, task: LearningTask) -> None:
-        """
-        Args:
-            expected: with shape and classes.
-        """
-        assert expected.shape is not None and expected.classes is not None
-        dtype = torch.float32 if expected.words is None and not expected.tokens else torch.int64
-        super().__init__(expected.shape, dtype, tuple(f"class_{number}" for number in range(expected.classes)))
-        self._task = task
+    def __init__(self, samples: int, shape: Shape, classes: tuple[str, ...], task: LearningTask) -> None:
+        super().__init__(shape, classes)
         self._samples = samples
-        self._words = expected.words
-        self._tokens = expected.classes if expected.tokens else None
+        self._task = task
 
     def __len__(self) -> int:
         return self._samples
@@ -38,21 +85,15 @@ class AssumedSplit(Split):
     ) -> tuple[Tensor, Tensor]:
         drawn = generator(0, "assumed", len(positions))
         size = (len(positions), *self.shape)
-        if self._tokens is not None:
-            samples = torch.randint(self._tokens, size, generator=drawn)
-        elif self._words is None:
-            samples = torch.rand(size, generator=drawn)
+        if self.shape.tokens is not None:
+            samples = torch.randint(self.shape.tokens, size, generator=drawn)
+        elif self.shape.words is not None:
+            samples = torch.randint(PADDING + 1, len(self.shape.words), size, generator=drawn)
         else:
-            samples = torch.randint(PADDING + 1, self._words, size, generator=drawn)
+            samples = torch.rand(size, generator=drawn)
         if self._task.label_shape:
             return samples, torch.zeros(len(positions), *self._task.label_shape, dtype=self._task.label_dtype)
         return samples, torch.as_tensor(positions, dtype=torch.int64) % len(self.classes)
 
     def mask(self, samples: Tensor) -> Tensor | None:
-        return None if self._words is None else samples != PADDING
-
-
-def assumed_vocabulary(words: int, tokenizer: str, max_tokens: int) -> Vocabulary:
-    """A vocabulary of this many words that no document has."""
-    made_up = (f"word_{number}" for number in range(len(SPECIALS), words))
-    return Vocabulary((*SPECIALS, *made_up), tokenizer, max_tokens)
+        return None if self.shape.words is None else samples != PADDING

@@ -114,7 +114,7 @@ class TrainBatches:
                 Empty: the batches hold all samples.
         """
         loader = DataLoader(
-            _MiniBatches(data, seed, tuple(shares) or (data.batch_size,), replica, dtype),
+            _MiniBatches(data, seed, tuple(shares) or (data.section.batch_size,), replica, dtype),
             batch_size=None,  # an item of `_MiniBatches` is a whole mini-batch
             sampler=range(start_step, end_step),
             collate_fn=_as_it_is,
@@ -191,7 +191,7 @@ class EvaluationBatches:
             hint = "set data.validation_fraction" if split == "validation" else "give the source a test set"
             raise DataError(f"there is no {split} split", key="data", hint=hint)
         self._split = chosen
-        self._batch_size = data.batch_size
+        self._batch_size = data.section.batch_size
 
     def __len__(self) -> int:
         return -(-len(self._split) // self._batch_size)
@@ -229,10 +229,10 @@ class _MiniBatches(TorchDataset[Any]):
         self._shares = shares
         self._replica = replica
         self._split = data.train
-        self._batch_size = data.batch_size
+        self._batch_size = data.section.batch_size
         self._steps_per_epoch = data.steps_per_epoch
-        self._augment = data.augment
-        self._mix = data.mix
+        self._augment = data.section.augment
+        self._mix = data.section.mix
         self._dtype = dtype
         self._seed = seed
         self._epoch = -1
@@ -299,7 +299,7 @@ def _start_workers(loader: DataLoader[Any]) -> Iterator[Batch | AlrayError]:
     try:
         with children_import_safely():
             started = iter(loader)
-        # A handler of SIGCHLD that torch may have in this process, of a loader of the user's, would raise an error for
+        # A handler of SIGCHLD that torch may have in this process, of a loader of the user, would raise an error for
         # these workers in the middle of the main thread. `TrainBatches` finds out by itself that one is gone.
         torch.utils.data._utils.signal_handling._remove_worker_pids(id(started))
         started._worker_pids_set = False  # type: ignore[attr-defined]

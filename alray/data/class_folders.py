@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from alray.core.errors import DataError, DataMissing, printable
-from alray.data.class_labels import plain
+from alray.data.columns import plain
 
 
 def class_folders(folder: Path, key: str, *, holding: str, passed_over: Collection[str] = ()) -> list[Path]:

@@ -1,14 +1,15 @@
-"""Reads the records of CSV files, and the numbers in them. An error names the line."""
+"""Reads the records of CSV files. An error names the line."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from alray.core.errors import DataError, DataMissing
-from alray.data.class_labels import damaged_record
+from alray.data.columns import damaged_record, plain
 from alray.data.text_file import decoded_lines, equal_line_ends
 
 _DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
@@ -72,3 +73,27 @@ def csv_records(path: Path, key: str, layout: str, form: CsvForm = COMMAS) -> It
                 )
             begun = True
             yield line, [equal_line_ends(cell) for cell in row]
+
+
+def csv_table(
+    path: Path, key: str, layout: str, form: CsvForm = COMMAS
+) -> tuple[tuple[str, ...], Iterator[tuple[int, list[str]]]]:
+    """Return the cells of the first line, as `plain` makes them, and all records as `csv_records`, also the first one.
+
+    Raises DataError as `csv_records`, or if there are no lines.
+    """
+    records = csv_records(path, key, layout, form)
+    first = next(records, None)
+    if first is None:
+        raise DataError("the file has no lines", file=str(path), key=key, hint=f"give a file in which {layout}")
+    return tuple(map(plain, first[1])), chain([first], records)
+
+
+def of_width(
+    records: Iterator[tuple[int, list[str]]], columns: int, path: Path, layout: str
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield these records. Raises DataError for the first one that has another number of columns."""
+    for line, record in records:
+        if len(record) != columns:
+            raise damaged_record(f"expected {columns} columns, got {len(record)}", path, line, hint=layout)
+        yield line, record

@@ -19,14 +19,14 @@ from pathlib import Path
 
 from alray.core.errors import DataError
 from alray.core.storage.location import user_cache
-from alray.data.redivided import divided
-from alray.data.source import SplitName, TextSet, TextSource
+from alray.data.redivided import Divided
+from alray.data.source import TextSet
 
 TEST_FRACTION = 0.15
 _FORMAT = 1  # version of the documents and of the cache file
 
 
-class DocstringSource(TextSource):
+class DocstringSource(Divided):
     """Docstrings of the standard library, NumPy, SciPy and scikit-learn. The class is the library.
 
     They are read from the packages' source files at first use (see `documents`) and kept in a cache. The same versions
@@ -36,7 +36,7 @@ class DocstringSource(TextSource):
     of 0.409. TF-IDF (1 + log of counts) with logistic regression (C = 10) has a test accuracy of 0.913.
     """
 
-    def __init__(self, *, cache: Path | None, libraries: Sequence[Library] | None = None) -> None:
+    def __init__(self, *, cache: Path | None = None, libraries: Sequence[Library] | None = None) -> None:
         """
         Args:
             cache: folder of the cache; None is `alray` in the user's cache folder.
@@ -44,15 +44,13 @@ class DocstringSource(TextSource):
         """
         self._libraries = tuple(installed_libraries() if libraries is None else libraries)
         folder = user_cache() if cache is None else cache
-        self._documents = _cached(folder / f"docstrings-{_key(self._libraries)}.json", self._libraries)
+        found = _cached(folder / f"docstrings-{_key(self._libraries)}.json", self._libraries)
+        documents = TextSet([text for text, _ in found], [label for _, label in found])
+        super().__init__(lambda: documents, TEST_FRACTION, "docstrings")
 
     @property
     def classes(self) -> tuple[str, ...]:
         return tuple(library.name for library in self._libraries)
-
-    def open(self, split: SplitName) -> TextSet:
-        chosen = divided(len(self._documents), TEST_FRACTION, "docstrings")[split]
-        return TextSet([self._documents[i][0] for i in chosen], [self._documents[i][1] for i in chosen])
 
 
 def _key(libraries: Sequence[Library]) -> str:
@@ -107,8 +105,8 @@ def _write(path: Path, made: list[tuple[str, int]]) -> None:
         raise DataError(
             f"the cache cannot be written: {error.strerror}",
             file=str(path),
-            key="data.cache",
-            hint="set data.cache to a writable folder",
+            key="data.source",
+            hint="set the environment variable XDG_CACHE_HOME to a writable folder",
         ) from error
 
 
@@ -179,7 +177,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _docstrings(path: Path) -> Iterator[str]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # escapes in the packages' own strings
+        warnings.simplefilter("ignore", SyntaxWarning)  # escapes in the packages' strings
         try:
             tree = ast.parse(path.read_bytes())
         except (SyntaxError, ValueError):

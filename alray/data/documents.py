@@ -10,7 +10,8 @@ import numpy
 import torch
 from torch import Tensor
 
-from alray.data.vocabulary import PADDING, UNKNOWN, Tokenizer, most_frequent, numbers_of
+from alray.data.vocabulary import UNKNOWN, Tokenizer, most_frequent, numbers_of
+from alray.models.token_embedding import PADDING
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from alray.data.huggingface import HubPictures
-from alray.data.image_folder import PictureSet
+from alray.data.picture import PictureFiles
 from alray.data.source import SampleSet, TensorSet, TextSet
 
 
@@ -19,7 +18,7 @@ def hash_of_names(names: Iterable[str]) -> str:
 
 
 def hash_of_set(samples: SampleSet | TextSet) -> str | None:
-    """SHA-256 of the labels of a set of alray's own, and of what is in memory of its samples; None for other sets.
+    """SHA-256 of the labels of a set that alray opened, and of what is in memory of its samples; None for other sets.
 
     Floating-point samples count if they are exact. Synthetic ones may differ in the last bit between processors.
     """
@@ -27,13 +26,10 @@ def hash_of_set(samples: SampleSet | TextSet) -> str | None:
         counts = samples.exact or samples.samples.dtype == torch.uint8
         pixels = [_bytes(samples.samples)] if counts else []
         return _sha256(_bytes(samples.labels), *pixels)
-    if isinstance(samples, PictureSet):
-        names = [(path.parent.name, path.name) for path in samples.paths]
-        if isinstance(samples.labels, torch.Tensor):
-            return _sha256(repr(names).encode("utf-8", "surrogatepass"), _bytes(samples.labels))
-        return _sha256(repr(names).encode("utf-8", "surrogatepass"), _of_labels(samples.labels))
-    if isinstance(samples, HubPictures):
-        return _sha256(_of_labels(samples.labels))
+    if isinstance(samples, PictureFiles):
+        names = [repr(samples.names).encode("utf-8", "surrogatepass")] if samples.names else []
+        labels = samples.labels
+        return _sha256(*names, _bytes(labels) if isinstance(labels, torch.Tensor) else _of_labels(labels))
     if isinstance(samples, TextSet):
         documents = (text.encode("utf-8", "surrogatepass") + b"\0" for text in samples.texts)
         return _sha256(_of_labels(samples.labels), *documents)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from alray.core.errors import DataError, DataMissing
-from alray.data.class_labels import plain
+from alray.data.columns import plain
 from alray.data.picture import BY_DEFAULT, Picture, PictureFiles, Reading, read_image
 from alray.data.source import Normalisation, Source, SplitName, TextSet, TextSource
 from alray.data.text_file import equal_line_ends
@@ -94,9 +94,9 @@ class HubSets:
         labels = []
         values = self.table(split)[self._label_column][:]
         if split != "train" and set(values) <= {-1, None, ""}:
-            said = f"no row of split `{self.split_name(split)}` has a label: its publisher hides them"
+            message = f"no row of split `{self.split_name(split)}` has a label: its publisher hides them"
             hint = f"set data.{split}_split=null, or name a split with labels: {', '.join(self._sets)}"
-            raise self.wrong(said, key=f"data.{split}_split", hint=hint)
+            raise self.wrong(message, key=f"data.{split}_split", hint=hint)
         for row, value in enumerate(map(_plain_value, values)):
             if value not in numbers:
                 where = f"row {row} of split `{self.split_name(split)}`"

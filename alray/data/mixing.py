@@ -27,7 +27,7 @@ class Mixture:
     """How the samples of one mini-batch are mixed.
 
     Attributes:
-        share: λ, the share of a sample's own label, in 0..1.
+        share: λ, the share of a sample and of its label, in 0..1.
         box: rows and columns (first, one past the last) that come from the neighbour; None: all values are mixed.
     """
 
@@ -69,5 +69,5 @@ class Mixture:
 
 
 def _around(centre: int, half: int, size: int) -> slice:
-    """`half` places to each side of a centre, as far as they are within 0..size."""
+    """`half` indices to each side of a centre, without those outside 0..size."""
     return slice(max(0, centre - half), min(size, centre + half))

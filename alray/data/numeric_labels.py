@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy
-from numpy.typing import NDArray
 from torch import Tensor
 
 from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError
-from alray.data.class_labels import damaged_record
-from alray.data.source import Normalisation
+from alray.data.columns import damaged_record
 from alray.models.task import make_task
 
 LARGEST = float(numpy.finfo(numpy.float32).max)
@@ -40,7 +37,7 @@ def number(text: str, decimal: str = ".") -> float | None:
 def not_a_number(value: str, column: str | int, path: Path, line: int) -> DataError:
     shown = value if len(value) <= 40 else value[:37] + "..."
     where = f"column `{column}`" if isinstance(column, str) else f"column {column}, counted from 0,"
-    said = f"{where} has no value" if not shown.strip() else f"{where} has `{shown}`, which is not a finite number"
+    message = f"{where} has no value" if not shown.strip() else f"{where} has `{shown}`, which is not a finite number"
     hint = "correct the value, or list the columns of numbers in data.columns"
     if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", value):
         hint = 'if the comma is the decimal sign, set data.decimal: ","'
@@ -49,7 +46,7 @@ def not_a_number(value: str, column: str | int, path: Path, line: int) -> DataEr
     elif divided := re.search("[;\t|]", value):
         shown_as = "\\t" if divided[0] == "\t" else divided[0]
         hint = f'if this character divides the columns, set data.delimiter: "{shown_as}"'
-    return damaged_record(said, path, line, hint=hint)
+    return damaged_record(message, path, line, hint=hint)
 
 
 def numeric_cell(text: str, column: str | int, path: Path, line: int, decimal: str = ".") -> float:
@@ -62,7 +59,7 @@ def numeric_cell(text: str, column: str | int, path: Path, line: int, decimal: s
 
 def require_labels(labels: Tensor, task: TaskSection, path: Path, lines: Sequence[int]) -> None:
     """Raise DataError, with the line, for the first row of labels [N, labels] that the task does not have. Those of a
-    task of one's own are checked when they are used."""
+    task of the user are checked when they are used."""
     if task.label == "own":
         return
     made = make_task(task, labels.shape[1])
@@ -71,31 +68,3 @@ def require_labels(labels: Tensor, task: TaskSection, path: Path, lines: Sequenc
         row = int(wrong.nonzero()[0])
         shown = ", ".join(f"{value:g}" for value in labels[row].tolist()[:10])
         raise damaged_record(f"the labels are {shown}", path, lines[row], hint=made.wants)
-
-
-_ROUNDED_AWAY = 1e-4
-"""Rounding by more than this part of a column's standard deviation loses what the column says."""
-
-
-def type_of(values: NDArray[numpy.float64]) -> type[numpy.float32] | type[numpy.float64]:
-    """The type in which the numbers [rows, columns] are standardised: float32, or float64 if float32 would round away a
-    part of what a column says, as with a time in seconds since 1970. The network gets float32 in both cases."""
-    for column in values.T:
-        with numpy.errstate(over="ignore"):
-            lost = numpy.abs(column - column.astype(numpy.float32)).max(initial=0.0)
-        if lost > _ROUNDED_AWAY * column.std():
-            return numpy.float64
-    return numpy.float32
-
-
-def fits_float32(mean: float, deviation: float) -> bool:
-    """Whether float32 keeps what numbers of this mean and standard deviation say, as `type_of` has it."""
-    return float(numpy.spacing(numpy.float32(abs(mean)))) / 2 <= _ROUNDED_AWAY * deviation
-
-
-def standardisation_of(values: NDArray[Any]) -> Normalisation:
-    """By the mean and the standard deviation of each column of [rows, columns]."""
-    deviation = values.std(axis=0, dtype=numpy.float64)
-    # A column that never changes says nothing; its computed deviation may be a little above zero.
-    deviation[values.min(axis=0) == values.max(axis=0)] = 1.0
-    return Normalisation(tuple(values.mean(axis=0, dtype=numpy.float64).tolist()), tuple(deviation.tolist()))

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from alray.config.sections.data import PictureSection
 from alray.core.errors import DataError, Problem
+from alray.models.task import Label
 
 
 def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
@@ -111,9 +112,14 @@ def read_image(
 
 
 class PictureFiles(ABC):
-    """A set of pictures that are decoded when they are read."""
+    """A set of pictures that are decoded when they are read.
+
+    Attributes:
+        labels: class numbers, or [N, labels] floating point.
+    """
 
     reading: Reading
+    labels: tuple[int, ...] | Tensor
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -121,6 +127,38 @@ class PictureFiles(ABC):
     @abstractmethod
     def encoded(self, index: int) -> tuple[Path, bytes | None]:
         """A picture's path and, where it is not on a disk, its content, as for `read_image`."""
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        """The folder and the name of each file; empty where pictures do not lie on a disk."""
+        return []
+
+
+@dataclass(frozen=True)
+class PictureSet(PictureFiles):
+    """Pictures that are decoded when they are read. An entry is uint8 [3, *size] and a label.
+
+    Attributes:
+        size: height and width, pixels.
+    """
+
+    paths: tuple[Path, ...]
+    labels: tuple[int, ...] | Tensor
+    size: tuple[int, int]
+    reading: Reading = BY_DEFAULT
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Label]:
+        return read_image(self.paths[index], (3, *self.size), reading=self.reading), self.labels[index]
+
+    def encoded(self, index: int) -> tuple[Path, None]:
+        return self.paths[index], None
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        return [(path.parent.name, path.name) for path in self.paths]
 
 
 def told_of(pictures: PictureFiles) -> tuple[str, ...]:
@@ -147,7 +185,7 @@ def told_of(pictures: PictureFiles) -> tuple[str, ...]:
                 transparent = transparent or path
                 laid: Any = _on_background(whole, reading).getextrema()  # two values for each of three channels
                 visible = visible or any(least != most for least, most in laid)
-    said = []
+    notes = []
     if deep is not None:
         if reading.pixel_range is None and 0 < used <= _DARK:
             raise DataError(
@@ -160,7 +198,7 @@ def told_of(pictures: PictureFiles) -> tuple[str, ...]:
         ends = "0 and 65,535 (0 and 1 in floating point)"
         if reading.pixel_range is not None:
             ends = " and ".join(f"{value:,g}" for value in reading.pixel_range)
-        said.append(f"{deep} has more than 8 bits for each pixel: {ends} are black and white (data.pixel_range)")
+        notes.append(f"{deep} has more than 8 bits for each pixel: {ends} are black and white (data.pixel_range)")
     if transparent is not None:
         if not visible:
             other = "black" if reading.background == "white" else "white"
@@ -171,8 +209,8 @@ def told_of(pictures: PictureFiles) -> tuple[str, ...]:
                 key="data.background",
                 hint=f"set data.background={other}",
             )
-        said.append(f"{transparent} is transparent in places: it is laid on {reading.background} (data.background)")
-    return tuple(said)
+        notes.append(f"{transparent} is transparent in places: it is laid on {reading.background} (data.background)")
+    return tuple(notes)
 
 
 def require_pictures(paths: Iterable[Path]) -> None:
@@ -262,7 +300,7 @@ def _raw_modes(image: Image.Image) -> list[str]:
 
 
 def _eight_bit(image: Image.Image, path: Path, content: bytes | None, reading: Reading) -> Image.Image:
-    """Scale a picture of more than 8 bits to 8 bits. Pillow's own conversion would clip it to white or black."""
+    """Scale a picture of more than 8 bits to 8 bits. Pillow's conversion would clip it to white or black."""
     if not _is_deep(image):
         return image
     colours, opacity = _colours(_values(image, path, content))

@@ -34,7 +34,7 @@ def prepared_text(text: str, prepare: Preparation) -> str:
     """Return a document as the tokenizer gets it.
 
     `thesis`: lower case; without HTML tags, each of which must lie within one line; without ASCII punctuation; without
-    stop words. Words are joined by one space. Nothing takes the place of a tag or a punctuation mark, so `a<br />b` and
+    stop words. Words are joined by one space. Nothing replaces a tag or a punctuation mark, so `a<br />b` and
     `a-b` become the word `ab`.
 
     This is `data_preprocessing` in `utils.py` of the thesis's public code. The code was read, not the thesis's text,
@@ -56,15 +56,15 @@ def prepared_sets(train: TextSet, test: TextSet | None, prepare: Preparation) ->
         return train, test
 
     def prepare_all() -> tuple[TextSet, TextSet | None]:
-        texts = [prepared_text(text, prepare) for text in train.texts]
-        long = [index for index, text in enumerate(texts) if text.count(" ") + 1 >= _FEWEST_WORDS]
+        prepared = TextSet([prepared_text(text, prepare) for text in train.texts], train.labels)
+        long = [index for index, text in enumerate(prepared.texts) if text.count(" ") + 1 >= _FEWEST_WORDS]
         if not long:
             raise DataError(
                 f"no training document has {_FEWEST_WORDS} words left",
                 key="data.text.prepare",
                 hint="set data.text.prepare=none, which keeps every document",
             )
-        chosen = TextSet([texts[index] for index in long], [train.labels[index] for index in long])
+        chosen = prepared.at(long)
         if test is None:
             return chosen, None
         return chosen, TextSet([prepared_text(text, prepare) for text in test.texts], test.labels)

@@ -1,10 +1,11 @@
-"""Data sources that are the user's own class, `python:package.module.Class` in a spec."""
+"""Data sources that are the user's class, `python:package.module.Class` in a spec."""
 
 from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -17,6 +18,26 @@ from alray.data.picture import resize
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TextSet, TextSource
 from alray.data.text_file import equal_line_ends
 from alray.models.task import Label
+
+
+class OwnSource(ABC):
+    """A source of one's own: a set of samples, `data: {source: "python:my_data.Mine"}`.
+
+    Any class with `classes` and `open` is a source; to derive from this one is a way to say so. The further keys of
+    the spec's section `data` are the arguments of its constructor.
+    """
+
+    classes: Sequence[str]
+    """Names of the classes, in the order of their numbers; of labels or targets in other tasks."""
+
+    @abstractmethod
+    def open(self, split: SplitName) -> Any:
+        """The samples of a split: an object with a length whose entries are pairs of a sample and its label. None where
+        there is no such split; the training set must be there.
+
+        A sample is a tensor, a NumPy array or a PIL image, and a text where the section has `text`. A label is what the
+        task takes: in classification the number of a class.
+        """
 
 
 @dataclass(frozen=True)
@@ -104,7 +125,7 @@ class PythonSource(Source):
         self.target_normalisation = getattr(own.inner, "target_normalisation", None)
         for name in ("normalisation", "target_normalisation"):
             if not isinstance(getattr(self, name), Normalisation | None):
-                raise own.wrong(f"needs a `{name}` of type alray.data.dataset.Normalisation, or None")
+                raise own.wrong(f"needs a `{name}` of type alray.data.source.Normalisation, or None")
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
-import torch
-
-from alray.data.source import SplitName, TextSet, TextSource, generator
+from alray.data.division import drawn
+from alray.data.source import SplitName, TextSet, TextSource
 
 TEST_SPLIT_SEED = 0
 """Not the seed of a run, so that every run is tested on the same documents."""
 
 
-def divided(num_documents: int, test_fraction: float, purpose: str) -> dict[SplitName, list[int]]:
-    """Return the indices of the training and of the test set, sorted: random parts by a seed that never changes.
+class Divided(TextSource):
+    """A source of documents, of which a fixed random share is the test set."""
 
-    The same number, share and purpose give the same parts.
+    def __init__(self, read: Callable[[], TextSet], test_fraction: float, purpose: str) -> None:
+        """
+        Args:
+            read: reads all documents.
+            test_fraction: share in 0..1 of all documents that is the test set.
+            purpose: of the draw. The same number of documents, share and purpose give the same parts.
+        """
+        self._read = read
+        self._test_fraction = test_fraction
+        self._purpose = purpose
 
-    Args:
-        purpose: of the draw.
-    """
-    order = torch.randperm(num_documents, generator=generator(TEST_SPLIT_SEED, purpose)).tolist()
-    num_test = round(num_documents * test_fraction)
-    return {"test": sorted(order[:num_test]), "train": sorted(order[num_test:])}
+    @cached_property
+    def _documents(self) -> TextSet:
+        return self._read()
+
+    def open(self, split: SplitName) -> TextSet:
+        whole = self._documents
+        num_test = round(len(whole) * self._test_fraction)
+        test, train = drawn(len(whole), (num_test, len(whole) - num_test), TEST_SPLIT_SEED, self._purpose)
+        return whole.at((test if split == "test" else train).tolist())
 
 
-class Redivided(TextSource):
+class Redivided(Divided):
     """A source whose training and test documents are put together and divided anew.
 
     The thesis divides IMDb in this way: a random fifth of all 50,000 reviews is the test set. Its public code
@@ -33,23 +45,15 @@ class Redivided(TextSource):
     """
 
     def __init__(self, source: TextSource, test_fraction: float) -> None:
-        """
-        Args:
-            test_fraction: share in 0..1 of all documents that is the test set.
-        """
+        super().__init__(self._pooled, test_fraction, "test_fraction")
         self._source = source
-        self._test_fraction = test_fraction
+        self.notes = source.notes
 
     @property
     def classes(self) -> tuple[str, ...]:
         return self._source.classes
 
-    def open(self, split: SplitName) -> TextSet:
-        chosen = divided(len(self._all), self._test_fraction, "test_fraction")[split]
-        return TextSet([self._all.texts[i] for i in chosen], [self._all.labels[i] for i in chosen])
-
-    @cached_property
-    def _all(self) -> TextSet:
+    def _pooled(self) -> TextSet:
         opened = [found for found in (self._source.open("train"), self._source.open("test")) if found is not None]
         return TextSet(
             [text for part in opened for text in part.texts], [label for part in opened for label in part.labels]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
@@ -23,7 +23,7 @@ def generator(seed: int, *purpose: str | int) -> torch.Generator:
 
 
 SplitName = Literal["train", "validation", "test"]
-"""A set of a source. Few sources have a validation set of their own; it is opened only where `data` says that there is
+"""A set of a source. Few sources have their own validation set; it is opened only where `data` says that there is
 one (`own_validation` of the section)."""
 
 
@@ -181,6 +181,11 @@ class TextSet:
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def at(self, indices: Iterable[int]) -> TextSet:
+        """The documents with these indices, in this order."""
+        chosen = list(indices)
+        return TextSet([self.texts[index] for index in chosen], [self.labels[index] for index in chosen])
 
 
 class TextSource(ABC):

@@ -15,6 +15,7 @@ from alray.config.user_code import named
 from alray.core.errors import DataError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.data.source import Normalisation, SampleSet, TensorSet
+from alray.models.shape import Shape
 from alray.models.task import Label, LearningTask
 
 #: From a sample in 0..1 and its position in the mini-batch to the augmented sample of the same shape.
@@ -29,13 +30,15 @@ _CPU = torch.device("cpu")
 class Split(ABC):
     """Samples and labels in a fixed order."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, classes: tuple[str, ...]) -> None:
+    target_normalisation: Normalisation | None = None
+    """How the targets of a regression are standardised; None: not at all."""
+
+    def __init__(self, shape: Shape, classes: tuple[str, ...]) -> None:
         """
         Args:
-            shape, dtype: of one sample as the model gets it. For text, the shape is that of the longest document.
+            shape: of one sample as the model gets it; of text, that of the longest document.
         """
         self.shape = shape
-        self.dtype = dtype
         self.classes = classes
 
     @abstractmethod
@@ -91,12 +94,13 @@ class SampleSplit(Split):
             name: the split of the source, for messages.
             shape: of a sample of the source.
             channels: so many equal channels are made of its one; None: they stay.
+            normalisation: of the samples after augmentation; None: none.
             own_seed: of the run, where a user's code reads the samples: whatever it draws is seeded for each sample.
         """
-        super().__init__(shape if channels is None else (channels, *shape[1:]), torch.float32, classes)
+        super().__init__(Shape(shape if channels is None else (channels, *shape[1:])), classes)
         self._given = shape
         self._task = task
-        self._target_normalisation = target_normalisation
+        self.target_normalisation = target_normalisation
         self._own_seed = own_seed
         # A list itself runs no code of the user.
         kind: type = type(samples)
@@ -104,7 +108,7 @@ class SampleSplit(Split):
         self._samples = samples
         self._part = part
         self._name = name
-        self._normalisation = normalisation
+        self.normalisation = normalisation
         # Samples in memory are checked and normalised all at once, when the first of them is read.
         self._prepared: Tensor | None = None
         self._preparable = (
@@ -152,7 +156,7 @@ class SampleSplit(Split):
                 prepare = self._as_the_model_gets
                 # A user's code may change its set before the next run.
                 own = self._own_seed is not None
-                way = (self.shape, self._normalisation)
+                way = (self.shape, self.normalisation)
                 self._prepared = prepare(samples.samples) if own else samples.prepared(way, prepare)
         return self._prepared is not None
 
@@ -166,7 +170,7 @@ class SampleSplit(Split):
 
     def _floating(self, raw: Tensor, what: str) -> Tensor:
         """As `as_float`; but rows of float64 are rounded only when they are standardised."""
-        if raw.dtype == torch.float64 and len(self.shape) == 1 and self._normalisation is not None:
+        if raw.dtype == torch.float64 and len(self.shape) == 1 and self.normalisation is not None:
             return raw
         return as_float(self._in_channels(raw), what)
 
@@ -175,11 +179,11 @@ class SampleSplit(Split):
         return raw if self._given == self.shape else raw.expand(*raw.shape[:-3], *self.shape)
 
     def _normalise(self, samples: Tensor) -> Tensor:
-        return samples if self._normalisation is None else self._normalisation.apply(samples).to(torch.float32)
+        return samples if self.normalisation is None else self.normalisation.apply(samples).to(torch.float32)
 
     def _standardised(self, labels: Tensor) -> Tensor:
-        if self._target_normalisation is not None:
-            labels = self._target_normalisation.apply(labels)
+        if self.target_normalisation is not None:
+            labels = self.target_normalisation.apply(labels)
         return labels.to(torch.float32) if labels.is_floating_point() else labels
 
     def _collate(self, indices: Tensor, at: EpochPosition | None) -> tuple[Tensor, Tensor]:
@@ -235,10 +239,10 @@ _PAIR = "return (tensor, integer label) from the source's sets"
 
 def wrong_label(what: str, label: Tensor, task: LearningTask) -> DataError:
     """The error of a label that the task does not have. `what` names the sample."""
-    said = f"has label {int(label)}, but there are {task.width} classes"
+    fault = f"has label {int(label)}, but there are {task.width} classes"
     if label.is_floating_point() or label.ndim:
-        said = f"has the label {reprlib.repr(label.tolist())}"
-    return DataError(f"{what} {said}", key="data", hint=task.wants)
+        fault = f"has the label {reprlib.repr(label.tolist())}"
+    return DataError(f"{what} {fault}", key="data", hint=task.wants)
 
 
 def own_entry(samples: SampleSet, index: int, what: str, task: LearningTask) -> tuple[Tensor, Label]:

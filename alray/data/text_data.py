@@ -1,33 +1,72 @@
-"""From documents to splits of word numbers."""
+"""Documents with classes: from the sets of a source to splits of word numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from alray.config.sections.data import DataSection, Text, TextSection
+from alray.config.sections.own_code import OwnCode
+from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError
 from alray.data.cache import cached
+from alray.data.dataset import Dataset
+from alray.data.division import Parts, divide, never_trained
 from alray.data.documents import Documents, Numbering
-from alray.data.source import TextSet
+from alray.data.hashes import hash_of_set
+from alray.data.inputs import TextInputs
+from alray.data.preparation import prepared_sets
+from alray.data.source import SplitName, TextSet, TextSource
 from alray.data.split import Augment, EpochPosition, Split
-from alray.data.vocabulary import PADDING, Vocabulary, make_tokenizer
+from alray.data.vocabulary import Vocabulary, make_tokenizer
+from alray.models.shape import Shape
+from alray.models.task import make_task
+from alray.models.token_embedding import PADDING
 
-if TYPE_CHECKING:
-    from alray.config.sections import data as spec
+
+def text_data(
+    source: TextSource,
+    sets: Mapping[SplitName, TextSet | None],
+    section: DataSection,
+    seed: int,
+    task_section: TaskSection,
+    load: Callable[[str], Any],
+    *,
+    fixed_length: bool,
+) -> Dataset:
+    """The data of a source of documents. Raises DataError, as `open_data`.
+
+    Args:
+        sets: of the source; its training set is there.
+    """
+    given = sets["train"]
+    assert given is not None
+    text = cast("TextSection", section).text  # a user's source has it too
+    task = make_task(task_section, len(source.classes), load=load)
+    train, test = prepared_sets(given, sets.get("test"), text.prepare)
+    labels = torch.tensor(train.labels, dtype=torch.int64)
+    parts = divide(len(train), section, seed, labels)
+    train_split, validation_split, test_split, vocabulary = text_splits(
+        train, test, parts, classes=source.classes, text=text, fixed_length=fixed_length
+    )
+    return Dataset(
+        section=section,
+        task=task,
+        train=train_split,
+        validation=validation_split,
+        test=test_split,
+        inputs=TextInputs(vocabulary, fixed_length),
+        num_samples=len(given),  # of the source: preparation may leave some out
+        contents=None if isinstance(section, OwnCode) else hash_of_set(train),
+        notes=(*source.notes, *never_trained(labels, parts.train, source.classes)),
+    )
 
 
 def text_splits(
-    train: TextSet,
-    test: TextSet | None,
-    *,
-    train_part: Tensor,
-    validation_part: Tensor,
-    classes: tuple[str, ...],
-    text: spec.Text,
-    fixed_length: bool,
+    train: TextSet, test: TextSet | None, parts: Parts, *, classes: tuple[str, ...], text: Text, fixed_length: bool
 ) -> tuple[TextSplit, TextSplit | None, TextSplit | None, Vocabulary]:
     """Return the training, validation and test split, and the vocabulary.
 
@@ -36,7 +75,7 @@ def text_splits(
 
     Args:
         train, test: documents that are prepared as `text.prepare` says.
-        train_part, validation_part: indices into `train`, [n] int64.
+        parts: of `train`.
     """
 
     def read_all() -> tuple[Numbering, Documents, Documents | None]:
@@ -44,28 +83,19 @@ def text_splits(
         return numbering, numbering.read(train.texts), numbering.read(test.texts) if test is not None else None
 
     numbering, read, read_test = cached("documents", (train, test, text.tokenizer), read_all)
-    words, table = numbering.vocabulary(read, train_part, text.vocabulary_size)
+    words, table = numbering.vocabulary(read, parts.train, text.vocabulary_size)
+    vocabulary = Vocabulary(words, text.tokenizer, text.max_tokens, text.prepare)
 
-    documents = read.renumbered(table, text.max_tokens)
-    labels = _labels(train, "train", classes)
+    def split(documents: Documents, labels: Tensor, part: Tensor) -> TextSplit:
+        return TextSplit(documents, labels, part, vocabulary, classes=classes, fixed_length=fixed_length)
 
-    def split(part: Tensor) -> TextSplit:
-        return TextSplit(
-            documents, labels, part, classes=classes, max_tokens=text.max_tokens, fixed_length=fixed_length
-        )
-
+    documents, labels = read.renumbered(table, text.max_tokens), _labels(train, "train", classes)
     test_split = None
     if test is not None and read_test is not None:
-        test_split = TextSplit(
-            read_test.renumbered(table, text.max_tokens),
-            _labels(test, "test", classes),
-            torch.arange(len(test)),
-            classes=classes,
-            max_tokens=text.max_tokens,
-            fixed_length=fixed_length,
-        )
-    vocabulary = Vocabulary(words, text.tokenizer, text.max_tokens, text.prepare)
-    return split(train_part), split(validation_part) if len(validation_part) else None, test_split, vocabulary
+        test_documents, test_labels = read_test.renumbered(table, text.max_tokens), _labels(test, "test", classes)
+        test_split = split(test_documents, test_labels, torch.arange(len(test)))
+    validation = split(documents, labels, parts.validation) if len(parts.validation) else None
+    return split(documents, labels, parts.train), validation, test_split, vocabulary
 
 
 def _labels(documents: TextSet, name: str, classes: tuple[str, ...]) -> Tensor:
@@ -92,20 +122,20 @@ class TextSplit(Split):
         documents: Documents,
         labels: Tensor,
         part: Tensor,
+        vocabulary: Vocabulary,
         *,
         classes: tuple[str, ...],
-        max_tokens: int,
         fixed_length: bool,
     ) -> None:
         """
         Args:
             part: [len(self)] int64, indices into `documents` and `labels` ([N] int64).
         """
-        super().__init__((max_tokens,), torch.int64, classes)
+        super().__init__(Shape((vocabulary.max_tokens,), torch.int64, words=vocabulary.words), classes)
         self._documents = documents
         self._labels = labels
         self._part = part
-        self._width = max_tokens if fixed_length else None
+        self._width = vocabulary.max_tokens if fixed_length else None
 
     def __len__(self) -> int:
         return len(self._part)

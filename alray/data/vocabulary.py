@@ -14,12 +14,11 @@ from torchtext.vocab import Vocab
 
 from alray.core.errors import DataError
 from alray.data.preparation import Preparation, prepared_text
+from alray.models.token_embedding import PADDING
 
 #: From a document to its words, in order.
 Tokenizer = Callable[[str], list[str]]
 
-#: The number after the last word of a document.
-PADDING = 0
 #: The number of all words that are not in the vocabulary.
 UNKNOWN = 1
 SPECIALS = ("<pad>", "<unk>")

@@ -2,15 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from alray.config.sections.data import LEARNT_BYTE_PAIRS, TokenSection
+from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError
-from alray.data.source import TextSet, generator
+from alray.data.dataset import Dataset
+from alray.data.division import divide, require_mini_batch
+from alray.data.hashes import hash_of_set
+from alray.data.inputs import TokenInputs
+from alray.data.source import SplitName, TextSet, TextSource, generator
 from alray.data.split import Augment, EpochPosition, Split
-from alray.data.tokens import Tokens
+from alray.data.tokens import make_tokens
+from alray.models.shape import Shape
+from alray.models.task import make_task
+
+
+def window_data(
+    source: TextSource,
+    sets: Mapping[SplitName, TextSet | None],
+    section: TokenSection,
+    seed: int,
+    task_section: TaskSection,
+) -> Dataset:
+    """The data of a text to continue. Raises DataError, as `open_data`.
+
+    Args:
+        sets: the documents of the source; its training set is there.
+    """
+    documents, test = sets["train"], sets.get("test")
+    assert documents is not None
+    parts = divide(len(documents), section, seed)
+    training, others = (documents.at(part.tolist()) for part in parts)
+    tokens = make_tokens(
+        section.tokens, training.texts, section.tokenizer, section.vocabulary_size or LEARNT_BYTE_PAIRS
+    )
+
+    def split(name: str, of: TextSet | None, seed: int | None = None) -> WindowSplit | None:
+        if of is None or not of.texts:
+            return None
+        stream = tokens.stream(of.texts, f"the tokens of the {name} split")
+        return WindowSplit(stream, section.context, name=name, names=tokens.names, seed=seed)
+
+    train = split("training", training, seed)
+    assert train is not None, "a division leaves a document for training"
+    require_mini_batch(len(train), section, f"{len(train)} windows of {section.context} tokens")
+    return Dataset(
+        section=section,
+        task=make_task(task_section, len(tokens.names), (section.context,)),
+        train=train,
+        validation=split("validation", others),
+        test=split("test", test),
+        inputs=TokenInputs(tokens, section.context),
+        num_samples=len(train),
+        contents=hash_of_set(documents),
+        notes=source.notes,
+    )
 
 
 class WindowSplit(Split):
@@ -29,7 +79,7 @@ class WindowSplit(Split):
             names: of the tokens.
             seed: of the run, for the training split; None: the offset is always 0.
         """
-        super().__init__((context,), torch.int64, names)
+        super().__init__(Shape((context,), torch.int64, tokens=len(names)), names)
         self._stream = stream
         self._seed = seed
         # A label is one token later, and the largest offset takes away almost a window.
@@ -56,34 +106,3 @@ class WindowSplit(Split):
         if at is None or self._seed is None:
             return 0
         return int(torch.randint(self.shape[0], (), generator=generator(self._seed, "window", at[0])))
-
-
-def window_splits(
-    train: TextSet,
-    test: TextSet,
-    tokens: Tokens,
-    *,
-    train_part: Tensor,
-    validation_part: Tensor,
-    context: int,
-    seed: int,
-) -> tuple[WindowSplit, WindowSplit | None, WindowSplit | None]:
-    """Return the training, validation and test split.
-
-    Raises DataError.
-
-    Args:
-        train_part, validation_part: indices into the documents of `train`, [n] int64.
-    """
-
-    def split(name: str, texts: Sequence[str], seed: int | None = None) -> WindowSplit | None:
-        if not texts:
-            return None
-        return WindowSplit(
-            tokens.stream(texts, f"the tokens of the {name} split"), context, name=name, names=tokens.names, seed=seed
-        )
-
-    training = split("training", [train.texts[index] for index in train_part.tolist()], seed)
-    validation = split("validation", [train.texts[index] for index in validation_part.tolist()])
-    assert training is not None, "a division leaves a document for training"
-    return training, validation, split("test", test.texts)

@@ -13,8 +13,8 @@ OWNER = "ALRAY_OWN_RAY"
 def use_names_of_owner() -> None:
     """Name the semaphores that this process makes after the folder of its Ray, and put temporary files into it.
 
-    Nothing is done where no such Ray runs this process. multiprocessing has a process of its own that would remove
-    both; but Ray kills a worker together with its children. `alray.runtime.graph.reaper` removes what has these names.
+    Nothing is done where no such Ray runs this process. multiprocessing has a separate process that would remove both;
+    but Ray kills a worker together with its children. `alray.runtime.local_ray.reaper` removes what has these names.
     """
     folder = os.environ.get(OWNER)
     if folder is not None:

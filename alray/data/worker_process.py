@@ -36,7 +36,8 @@ def _dump(value: Any, file: Any) -> None:
 
 
 class _Popen(popen_spawn_posix.Popen):
-    """A spawned process. `_launch` is that of multiprocessing, with the two functions above in place of its own."""
+    """A spawned process. `_launch` is that of multiprocessing, with the two functions above in place of those of
+    multiprocessing."""
 
     _launch = FunctionType(
         popen_spawn_posix.Popen._launch.__code__,  # type: ignore[attr-defined]  # not in typeshed

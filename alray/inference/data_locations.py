@@ -21,10 +21,10 @@ OPTION = "--data"
 
 
 def spec_of(run_dir: Location, given: Sequence[str]) -> Spec:
-    """The spec of a run, with its data in these places.
+    """The spec of a run, with its data in these locations.
 
-    Raises RequestError if a key names no place of files, SpecError if it cannot have this value, and DataError for all
-    files that are not there.
+    Raises RequestError if a key names no location of files, SpecError if it cannot have this value, and DataError for
+    all files that are not there.
 
     Args:
         given: KEY=PATH with a key in `data`; relative paths begin in the current folder, and `null` is no path.

@@ -19,7 +19,8 @@ from torch.export import Dim, ExportedProgram
 from alray.config.user_code import FAULTS_OF_USER_CODE
 from alray.core.errors import RequestError
 from alray.core.storage import disk
-from alray.data.numeric_labels import fits_float32
+from alray.core.storage.location import Location, require_no_links
+from alray.data.standardisation import fits_float32
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import HEADER, RouteHeader, TargetForm, header_of
 from alray.inference.whole_model import TrainedReadout, WholeModel, whole_model
@@ -29,7 +30,7 @@ from alray.models.route import Route
 
 Format = Literal["safetensors", "torch_export", "onnx", "state_dict"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-ENDINGS: dict[Format, str] = {
+_ENDINGS: dict[Format, str] = {
     "safetensors": ".safetensors",
     "torch_export": ".pt2",
     "onnx": ".onnx",
@@ -47,10 +48,10 @@ class Exported:
         parameters: number of trainable scalars.
         inputs: the shape of each input. A letter in a shape is a size that is free at run time (N samples, T words of a
             text).
-        class_alone: of a state dict, whether the model's own class gives the scores of the route by itself; None for
+        class_alone: of a state dict, whether the model's class gives the scores of the route by itself; None for
             another format.
         untrained: of a state dict, names of the parameters of the class that the route does not use.
-        readouts: of a state dict, those that the method trained in place of the model's own classifier.
+        readouts: of a state dict, those that the method trained in place of the model's classifier.
     """
 
     file: str
@@ -64,8 +65,8 @@ class Exported:
     readouts: tuple[TrainedReadout, ...] = ()
 
 
-def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file: Path) -> Exported:
-    """Write the route of this depth (None: the deepest) to `file` in float32. An existing file is replaced.
+def export_route(network: TrainedNetwork, depth: int | None, kind: Format, output: Location | None = None) -> Exported:
+    """Write the route of this depth (None: the deepest) to a file in float32. An existing file is replaced.
 
     safetensors holds the weights, and in its metadata what `alray predict` needs. torch_export and onnx hold a graph,
     and the same metadata. The graph goes from prepared samples `[N, ...]`, and for text a mask `[N, T]`, to class
@@ -73,8 +74,20 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, file:
     `[N, T, tokens]`. state_dict holds the weights of the whole model that `model.from` names, under its own names, and
     the readouts of all depths that the method trained in place of its classifier, under names that begin with `alray.`.
     Raises RequestError if the route cannot be traced, a library is not installed, or the file cannot be written.
+
+    Args:
+        output: the file; None: `export/route-<depth>` in the run folder, with the format's ending.
     """
     depth = network.require_depth(depth)
+    if output is None:
+        require_no_links(network.run_dir)
+    file = network.run_dir / "export" / f"route-{depth}{_ENDINGS[kind]}" if output is None else output
+    if not isinstance(file, Path):
+        raise RequestError(
+            f"a route is written on a disk, and {file} is on object storage",
+            key="--output",
+            hint="name a file on a disk, by --output",
+        )
     header = header_of(network, depth)
     route = copy.deepcopy(network.route(depth)).to("cpu", torch.float32)
     restore(route)
@@ -244,7 +257,7 @@ def _explained() -> Iterator[None]:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Hide torch's warnings about its own future changes: a user of alray cannot act on them."""
+    """Hide torch's warnings about its future changes: a user of alray cannot act on them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -13,10 +14,9 @@ from alray.config.loading.own_files import own_files
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OwnClass
 from alray.config.user_code import UserCode
-from alray.core.errors import CheckpointError, DataError, RequestError
-from alray.data.split import as_float
-from alray.inference.prediction import document
-from alray.inference.route_header import HEADER, RouteHeader, TextForm, TokenForm, parse_header
+from alray.core.errors import CheckpointError, RequestError
+from alray.inference.route_header import HEADER, RouteHeader, TextForm, parse_header
+from alray.inference.weights import Weights
 from alray.models.task import Prediction, make_task
 from alray.models.token_embedding import PADDING
 
@@ -25,13 +25,14 @@ class ExportedRoute:
     """One route, loaded from a file onto the CPU."""
 
     def __init__(self, file: Path, *, allow_code: bool) -> None:
-        """The user's own blocks are loaded from the file's folder, if that is allowed.
+        """The user's blocks are loaded from the file's folder, if that is allowed.
 
         Raises CheckpointError if alray did not export the file, or if it is damaged. Raises RequestError if the route
         has blocks of a user and `allow_code` is not set: nothing tells whose files these are.
         """
         text, weights = _read(file)
         self.header: RouteHeader = parse_header(text, str(file))
+        self.weights = Weights(self.header.step, "exported")
         folder = file.resolve().parent
         references = [reference for _, reference, _ in marked(self.header.whole_spec(), OwnClass)]
         if references and not allow_code:
@@ -59,8 +60,8 @@ class ExportedRoute:
         self.require_depth(depth)
         task = make_task(header.whole_spec().task, len(header.classes), header.sample, self._load)
         predictions = []
-        for given in inputs:
-            samples = self._sample(given).unsqueeze(0)
+        for given, sample in chain.from_iterable(map(header.input.inputs().read, inputs)):
+            samples = sample.unsqueeze(0)
             mask = samples != PADDING if isinstance(header.input, TextForm) else None
             scores = self.route(samples, mask)[0]
             scores = scores if header.targets is None else header.targets.in_units(scores)
@@ -76,27 +77,6 @@ class ExportedRoute:
                 hint="leave it out, or export that depth",
             )
         return self.header.depth
-
-    def _sample(self, given: str) -> torch.Tensor:
-        """One input as a sample of the route, without the batch dimension."""
-        form = self.header.input
-        if isinstance(form, TextForm):
-            # Imported where it is needed: pictures do without torchtext.
-            from alray.data.vocabulary import Vocabulary
-
-            vocabulary = Vocabulary(form.words, form.tokenizer, form.max_tokens, form.prepare)
-            return vocabulary.numbers(document(given), padded=form.padded)
-        if isinstance(form, TokenForm):
-            return form.made().prompt(document(given))[-form.context :]
-        if form.picture is None:
-            raise DataError(
-                "the file does not say how an input becomes a sample of this network",
-                file=given,
-                hint="predict from the run folder, whose data source may know",
-            )
-        pixels = form.picture.picture.read(Path(given)).expand(form.shape)  # a grey one may have become three channels
-        samples = as_float(pixels, f"picture {given}").unsqueeze(0)
-        return (samples if form.normalisation is None else form.normalisation.apply(samples))[0]
 
 
 def _read(file: Path) -> tuple[str, dict[str, torch.Tensor]]:

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from alray.core.errors import RequestError
 from alray.core.randomness.seeds import derive_seed
-from alray.data.tokens import Tokens
+from alray.data.inputs import Inputs, TokenInputs
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
-from alray.inference.route_header import TokenForm
 from alray.models.encoder import Tensors
 from alray.models.route import Route
 
@@ -76,7 +75,7 @@ def generate(
     Raises:
         RequestError: if the network is no language model, or an exported route is asked for another depth.
     """
-    given, context, device = _form(network)
+    given, device = _inputs(network)
     depth = network.require_depth(depth)
     if isinstance(network, ExportedRoute):
         depths, routes = [depth], [network.route]
@@ -84,11 +83,11 @@ def generate(
         depths = [each for each in network.depths if each == depth or (threshold is not None and each < depth)]
         routes = [network.route(each) for each in depths]
     drawn = torch.Generator().manual_seed(derive_seed(seed, "generate"))
-    text = given.prompt(prompt)
+    text = given.tokens.prompt(prompt)
     left_s: list[list[float]] = [[] for _ in routes]
     for _ in range(tokens):
         begun_s = time.perf_counter()
-        number, scores = _sure(routes, text[-context:].unsqueeze(0).to(device), threshold)
+        number, scores = _sure(routes, text[-given.context :].unsqueeze(0).to(device), threshold)
         left_s[number].append(time.perf_counter() - begun_s)
         if temperature == 0:
             following = scores.argmax().unsqueeze(0)
@@ -99,19 +98,20 @@ def generate(
         ExitTokens(each, len(those), sum(those) / len(those) if those else None)
         for each, those in zip(depths, left_s, strict=True)
     )
-    return Generated(prompt, given.text(text[len(text) - tokens :].tolist()), tokens, depth, exits)
+    return Generated(prompt, given.tokens.text(text[len(text) - tokens :].tolist()), tokens, depth, exits)
 
 
-def _form(network: TrainedNetwork | ExportedRoute) -> tuple[Tokens, int, torch.device]:
-    """The tokens of a language model, its context, and the device that it is on."""
+def _inputs(network: TrainedNetwork | ExportedRoute) -> tuple[TokenInputs, torch.device]:
+    """The inputs of a language model, and the device that it is on."""
+    inputs: Inputs | None
     if isinstance(network, ExportedRoute):
-        form, kind = network.header.input, network.header.whole_spec().task.kind
-        if isinstance(form, TokenForm):
-            return form.made(), form.context, torch.device("cpu")
+        inputs, device = network.header.input.inputs(), torch.device("cpu")
+        kind = network.header.whole_spec().task.kind
     else:
-        data, kind = network.workload.data, network.workload.spec.task.kind
-        if data.tokens is not None:
-            return data.tokens, data.sample_shape[0], network.device
+        inputs, device = network.workload.data.inputs, network.device
+        kind = network.workload.spec.task.kind
+    if isinstance(inputs, TokenInputs):
+        return inputs, device
     raise RequestError(
         f"this network learnt {kind}, and continues no text", key="--prompt", hint="leave it out, and give inputs"
     )

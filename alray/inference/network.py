@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +19,6 @@ from alray.core.run_folder.store import data_of, require_run_dir
 from alray.core.storage.location import Location
 from alray.data.batches import Batch
 from alray.inference.data_locations import OPTION, how_to_name, spec_of
-from alray.inference.prediction import document
 from alray.inference.weights import LAST, RequestedWeights, find_weights
 from alray.models.route import Route, route_of
 from alray.models.task import Prediction
@@ -52,7 +50,7 @@ class TrainedNetwork:
             data: where files of the data lie now, as for `spec_of`.
             compiled: whether to compile as the run did. That needs a compiler and time, and gives the bits of the run.
         """
-        run_dir = require_run_dir(run_dir)
+        self.run_dir = run_dir = require_run_dir(run_dir)
         manifest, self.weights = find_weights(run_dir, requested)
         spec = spec_of(run_dir, data)
         if not compiled:
@@ -69,7 +67,7 @@ class TrainedNetwork:
         )
         self._require_same(fields=OF_WEIGHTS)
         self.device = self.workload.device
-        devices.configure(spec.resources.threads, spec.run.deterministic, self.device, spec.resources.tf32)
+        self.configure()
         self.components = [
             self.workload.network.component(index, self.device) for index in range(len(self.workload.network))
         ]
@@ -77,6 +75,11 @@ class TrainedNetwork:
         self.step = self.weights.step
         self._work: Work = work_of(self.components)
         self._work.evaluation_mode(True)
+
+    def configure(self) -> None:
+        """Have this process compute as the run did. Another run in it may have changed that since."""
+        spec = self.workload.spec
+        devices.configure(spec.resources.threads, spec.run.deterministic, self.device, spec.resources.tf32)
 
     def _load(self, run_dir: Location, manifest: dict[str, Any], requested: RequestedWeights) -> None:
         """Load the weights, which are found again if a run in progress has deleted them meanwhile."""
@@ -125,25 +128,15 @@ class TrainedNetwork:
         or the path of a file that holds one. A language model gives the next token after its end.
         """
         depth, data = self.require_depth(depth), self.workload.data
+        assert data.inputs is not None, "a trained network has data"
         predictions = []
-        for number, (given, sample) in enumerate(chain.from_iterable(map(self._samples, inputs))):
+        for number, (given, sample) in enumerate(chain.from_iterable(map(data.inputs.read, inputs))):
             samples = sample.unsqueeze(0)
-            mask = self.workload.data.train.mask(samples)
+            mask = data.train.mask(samples)
             batch = Batch(number, samples, torch.zeros(1, dtype=torch.int64), mask)
             scores = self.scores(batch, number)[self.depths.index(depth)][0]
             predictions.append(data.task.prediction(given, data.in_units(scores), data.classes, depth))
         return predictions
-
-    def _samples(self, given: str) -> Iterator[tuple[str, torch.Tensor]]:
-        """The samples of an input without the batch dimension, with their names."""
-        data = self.workload.data
-        if data.tokens is not None:
-            (context,) = data.sample_shape
-            yield given, data.tokens.prompt(document(given))[-context:]
-        elif data.words is not None:
-            yield given, data.read_text(document(given))
-        else:
-            yield from data.read_samples(Path(given))
 
     def require_depth(self, depth: int | None) -> int:
         """The depth, or the deepest for None. Raises RequestError if there is no such route."""
@@ -164,7 +157,7 @@ def _opened(spec: Spec, code: UserCode, elsewhere: str | None) -> Workload:
     """The data and the network.
 
     Args:
-        elsewhere: how a request says where the files of the data lie now.
+        elsewhere: how a request names where the files of the data lie now.
     """
     try:
         return Workload.open(spec, code, trained=True)

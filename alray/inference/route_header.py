@@ -12,10 +12,10 @@ from alray import __version__
 from alray.config.sections.spec import Spec
 from alray.core.errors import CheckpointError
 from alray.core.storage.json_file import first_fault
-from alray.data.dataset import Dataset
+from alray.data.inputs import Inputs, PictureInputs, SampleInputs, TextInputs, TokenInputs
 from alray.data.picture import BY_DEFAULT, Picture, Reading
 from alray.data.preparation import Preparation
-from alray.data.source import Normalisation, Source
+from alray.data.source import Normalisation
 from alray.data.tokens import BytePairs, Bytes, Characters, Tokens
 from alray.inference.network import TrainedNetwork
 from alray.models.network import Network
@@ -53,7 +53,7 @@ class SampleForm(_PartHeader):
     shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
     mean: tuple[float, ...] | None  # null: not normalised
     std: tuple[float, ...] | None
-    picture: PictureForm | None  # null: samples are not pictures, or the user's own code reads them
+    picture: PictureForm | None  # null: samples are not pictures, or the user's code reads them
 
     @model_validator(mode="after")
     def _each_channel_has_both(self) -> SampleForm:
@@ -61,9 +61,10 @@ class SampleForm(_PartHeader):
             raise ValueError(f"`mean` and `std` need a value for each of {self.shape[0]} channels")
         return self
 
-    @property
-    def normalisation(self) -> Normalisation | None:
-        return None if self.mean is None or self.std is None else Normalisation(self.mean, self.std)
+    def inputs(self) -> PictureInputs:
+        """How a picture file becomes an input."""
+        normalisation = None if self.mean is None or self.std is None else Normalisation(self.mean, self.std)
+        return PictureInputs(self.picture.picture if self.picture else None, self.shape, normalisation)
 
 
 class TextForm(_PartHeader):
@@ -74,7 +75,13 @@ class TextForm(_PartHeader):
     tokenizer: str
     max_tokens: Annotated[int, Field(ge=1, le=100_000)]
     prepare: Preparation = "none"
-    padded: bool = False  # whether every row had `max_tokens` places in training
+    padded: bool = False  # whether every row had `max_tokens` positions in training
+
+    def inputs(self) -> TextInputs:
+        """How a document becomes an input."""
+        from alray.data.vocabulary import Vocabulary  # imports torchtext, which pictures do without
+
+        return TextInputs(Vocabulary(self.words, self.tokenizer, self.max_tokens, self.prepare), self.padded)
 
 
 class TokenForm(_PartHeader):
@@ -95,11 +102,14 @@ class TokenForm(_PartHeader):
             return cls(tokens="characters", characters=tokens.known, context=context)
         return cls(tokens="bytes", context=context)
 
-    def made(self) -> Tokens:
-        """The tokens. Raises DataError if byte pairs need a library that is not installed."""
+    def inputs(self) -> TokenInputs:
+        """How a text becomes an input. Raises DataError if byte pairs need a library that is not installed."""
+        tokens: Tokens = Bytes()
         if self.tokens == "bpe":
-            return BytePairs.from_json(self.tokenizer)
-        return Bytes() if self.tokens == "bytes" else Characters(self.characters)
+            tokens = BytePairs.from_json(self.tokenizer)
+        elif self.tokens == "characters":
+            tokens = Characters(self.characters)
+        return TokenInputs(tokens, self.context)
 
 
 class TargetForm(_PartHeader):
@@ -140,7 +150,7 @@ class RouteHeader(_PartHeader):
         """`spec` with the sections that a spec must have, and inference does not use. Raises ValueError."""
         spec = Spec.model_validate({**self.spec, "data": {"source": "digits"}, "run": {"steps": 1}})
         components = spec.model.num_components
-        # A model from elsewhere is cut in the same places as a whole; the route has the first of its parts.
+        # An imported model is cut at the same points as a whole; the route has the first of its parts.
         fits = components == self.depth if spec.model.source is None else (components or self.depth) >= self.depth
         if not fits:
             raise ValueError(f"a route of depth {self.depth} has {self.depth} components, not {components}")
@@ -165,7 +175,7 @@ class RouteHeader(_PartHeader):
 
 def header_of(network: TrainedNetwork, depth: int) -> RouteHeader:
     """The header of the route of this depth."""
-    standardised = network.workload.data.target_normalisation
+    standardised = network.workload.data.train.target_normalisation
     spec = network.workload.spec.model_dump(mode="json", include={"name", "seed", "task", "method"})
     spec["model"] = network.workload.network.model_section(depth)
     return RouteHeader(
@@ -176,7 +186,7 @@ def header_of(network: TrainedNetwork, depth: int) -> RouteHeader:
         components=len(network.components),
         classes=network.workload.data.classes,
         targets=None if standardised is None else TargetForm(mean=standardised.mean, std=standardised.std),
-        input=_form(network.workload.data),
+        input=_form(network.workload.data.inputs),
         spec=spec,
     )
 
@@ -196,23 +206,22 @@ def parse_header(text: str, file: str) -> RouteHeader:
     return header
 
 
-def _form(data: Dataset) -> SampleForm | TextForm | TokenForm:
-    if data.vocabulary is not None:
-        vocabulary = data.vocabulary
+def _form(inputs: Inputs | None) -> SampleForm | TextForm | TokenForm:
+    if isinstance(inputs, TextInputs):
+        vocabulary = inputs.vocabulary
         return TextForm(
             words=vocabulary.words,
             tokenizer=vocabulary.tokenizer,
             max_tokens=vocabulary.max_tokens,
             prepare=vocabulary.prepare,
-            padded=data.fixed_length,
+            padded=inputs.padded,
         )
-    if data.tokens is not None:
-        return TokenForm.of(data.tokens, data.sample_shape[0])
-    source = data.source
-    assert isinstance(source, Source)
-    normalisation, picture = data.normalisation, source.picture
+    if isinstance(inputs, TokenInputs):
+        return TokenForm.of(inputs.tokens, inputs.context)
+    assert isinstance(inputs, SampleInputs), "a trained network has data"
+    normalisation, picture = inputs.split.normalisation, inputs.source.picture
     return SampleForm(
-        shape=data.sample_shape,
+        shape=inputs.split.shape,
         mean=normalisation.mean if normalisation else None,
         std=normalisation.std if normalisation else None,
         picture=PictureForm(**vars(picture)) if picture else None,

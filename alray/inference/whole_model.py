@@ -1,6 +1,6 @@
-"""The weights of a whole model from elsewhere for its own class, with the readouts that a method trained for it.
+"""The weights of a whole imported model for its class, with the readouts that a method trained for it.
 
-A method with local losses trains readouts of its own and leaves the classifier of the model as it was. So the class
+A method with local losses trains other readouts and leaves the classifier of the model as it was. So the class
 with the trained weights may be no classifier. Whether it is one is not guessed from shapes: the class and the route
 compute the scores of the same samples, and these are compared.
 """
@@ -55,10 +55,10 @@ class WholeModel:
 
     Attributes:
         weights: those of the class, and others under names that begin with `alray.`.
-        class_alone: whether the class with its own weights gives the scores of the deepest route.
+        class_alone: whether the class with its weights alone gives the scores of the deepest route.
         untrained: names of the parameters of the class that the route does not use. Those of a classifier that was
             given the trained readout are not among them.
-        readouts: shallowest first. None of them is the model's own classifier.
+        readouts: shallowest first. None of them is the model's classifier.
     """
 
     weights: dict[str, torch.Tensor]
@@ -80,7 +80,7 @@ def whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> W
     model = network.workload.network.whole_model(parts)
     if model is None:
         raise RequestError(
-            "a state dict has the names of a model from elsewhere, and this network is made of alray's blocks",
+            "a state dict has the names of an imported model, and this network is made of alray's blocks",
             key="--format",
             hint="export safetensors, torch_export or onnx",
         )
@@ -92,7 +92,7 @@ def whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> W
         )
     samples = whole_batch(network.workload.data).inputs(torch.device("cpu"), torch.float32)["s"][:_COMPARED]
     untrained = _not_of(parts, model)
-    # It is the first time that the model's own forward pass is run, and not what was traced of it.
+    # It is the first time that the model's forward pass is run, and not what was traced of it.
     with named(f"`{network.workload.spec.model.source}`", "its forward pass for the export", key="model.from"):
         class_alone = _gives_scores_of(route, model, samples)
         taken = None if class_alone else _take_readout(model, untrained, route, samples)
@@ -171,10 +171,10 @@ def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 @torch.no_grad()
 def _take_readout(model: nn.Module, untrained: Sequence[str], route: Route, samples: torch.Tensor) -> str | None:
-    """Give the model's own last layer the weights of the readout, where it then computes the scores of the route.
+    """Give the model's last layer the weights of the readout, where it then computes the scores of the route.
     Returns its path, or None.
 
-    Shapes decide nothing: a readout of tokens is a norm and a linear layer of the shape of the model's own. So only a
+    Shapes decide nothing: a readout of tokens is a norm and a linear layer of the same shape as in the model. So only a
     readout that is one linear layer and all of the route after its encoders is tried. The scores are compared, and the
     model is left as it was if they differ.
     """

@@ -1,4 +1,4 @@
-"""The class that blocks of one's own may derive from."""
+"""The class that users' blocks may derive from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from alray.models.shape import Shape
 
 
 class Block(nn.Module):
-    """A block of one's own: the encoder of a component, `block: python:my_blocks.Mine`.
+    """A block of the user: the encoder of a component, `block: python:my_blocks.Mine`.
 
     Any `nn.Module` that is made and called like this one is a block; to derive from it is a way to say so. What it
     gives may differ in shape from what it gets; alray finds the shapes by calling it on torch's meta device. It must

@@ -1,4 +1,4 @@
-"""The encoders of a network in order: of the blocks that a spec lists, or the parts of a model from elsewhere."""
+"""The encoders of a network in order: of the blocks that a spec lists, or the parts of an imported model."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ class Chain(ABC):
         return ()
 
     def ends(self, index: int) -> PartEnds | None:
-        """The places at which a part of a model begins and ends; None for a block."""
+        """The cut points at which a part of a model begins and ends; None for a block."""
         return None
 
     def classifier(self) -> BuildClassifier | None:
-        """The builder of the model's own classifier after the last encoder, None if there is none."""
+        """The builder of the model's classifier after the last encoder, None if there is none."""
         return None
 
 
@@ -101,13 +101,13 @@ def chain_of(
 
     Args:
         encoders: facts that are known of it, (): none.
-        several: whether a model from elsewhere may be cut where several tensors are needed later.
-        pooled: whether its natural units end with its own pooling of maps.
+        several: whether an imported model may be cut where several tensors are needed later.
+        pooled: whether its natural units end with the model's pooling of maps.
         lowered: whether it computes in mixed precision.
     """
     if model.source is None:
         return _Blocks(model, load, trained=trained)
-    return _Parts(
+    return _ImportedParts(
         model,
         load,
         seed=seed,
@@ -182,7 +182,7 @@ class _Blocks(Chain):
         return result
 
 
-class _Parts(Chain):
+class _ImportedParts(Chain):
     """The whole model is made once in this process, with weights drawn from (seed, "model")."""
 
     def __init__(
@@ -215,8 +215,8 @@ class _Parts(Chain):
             self._arguments = of_named_weights(self._source, name) | self._arguments
         if sample.words is not None:
             raise SpecError(
-                f"`{self._source}` would get documents of different lengths, and their padding, which a model from "
-                "elsewhere would not leave out",
+                f"`{self._source}` would get documents of different lengths, and their padding, which an imported "
+                "model would not leave out",
                 key="model.from",
                 hint="list alray's blocks for text in `components`; a model of tokens is for `task: next_token`",
             )
@@ -265,10 +265,10 @@ class _Parts(Chain):
         return f"{self._source} {sorted(self._arguments.items())} {self._model.freeze} {self._parts[index]}"
 
     def as_spec(self, depth: int) -> dict[str, Any]:
-        places = [part.until for part in self._parts[:-1]]
-        cut: dict[str, Any] = {"cut": places} if places else {"components": 1}
-        if self._parts[-1].until != self._imported.places[-1]:
-            cut = {"components": "auto"}  # a cut by names ends behind the model's own pooling
+        cut_points = [part.until for part in self._parts[:-1]]
+        cut: dict[str, Any] = {"cut": cut_points} if cut_points else {"components": 1}
+        if self._parts[-1].until != self._imported.cut_points[-1]:
+            cut = {"components": "auto"}  # a cut by names ends behind the model's pooling
         return {"from": self._source, "with": self._arguments, **cut}
 
     def build(self, index: int, input: Shape) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Components: the links of the chain. Each has its own parts, losses and optimizers."""
+"""Components: the links of the chain. Each has separate parts, losses and optimizers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
     "LocalComponent",
     "Passage",
     "ProfiledPart",
-    "Span",
+    "SampleSpan",
     "Tensors",
 ]
 
@@ -47,7 +47,7 @@ class Component(nn.Module, ABC):
     """Where a user's code computes the losses: `method` or `task`, and its name."""
 
     contract: Contract | None = None
-    """Of a component of a user's own method: what it sends to the next one; None: nothing is checked."""
+    """Of a component of a user's method: what it sends to the next one; None: nothing is checked."""
 
     adds_up = False
     """Whether a route adds what the turn of this component gives to what the turns below give; `Method.infers_along`
@@ -150,7 +150,7 @@ class Passage(nn.Module, ABC):
 
 
 @dataclass(frozen=True)
-class Span:
+class SampleSpan:
     """Which samples of a mini-batch a component gets."""
 
     first: int  # the position of the first one
@@ -179,7 +179,7 @@ def backward_of(components: Sequence[Component]) -> Iterator[None]:
     except AlrayError:
         raise
     except FAULTS_OF_USER_CODE as fault:
-        # The pass goes from the last component to the first, so the first of several has begun last.
+        # The pass goes from the last component to the first, so the first of several started last.
         begun = [component for component in own if component.f.in_backward] or (own if len(own) == 1 else [])
         if not begun:
             raise
@@ -199,7 +199,7 @@ class ProfiledPart:
     method: str
     output: Callable[[Any], torch.Tensor] | None = None
     """Takes the result of a forward call to the tensor whose gradient begins the range `backward of`. None where
-    backward is a call of its own."""
+    backward is a separate call."""
 
 
 class Exercise(ABC):
@@ -209,7 +209,7 @@ class Exercise(ABC):
     """
 
     output: torch.Tensor | None = None
-    """Where gradients travel between components: the end of the graph that F leaves. None elsewhere."""
+    """The end of the graph that F leaves; None where no gradients travel between components."""
 
     around_forward: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Makes what F runs within, where gradients travel between components."""
@@ -269,12 +269,12 @@ class Exercise(ABC):
 
 
 class LocalComponent(Component):
-    """A component that learns from its own losses: no gradient comes in, and none goes out.
+    """A component that learns from local losses: no gradient comes in, and none goes out.
 
     A subclass defines `local_losses` and `turn`, and `decoder` if its method has a label chain. Everything else is the
     same for all methods with local losses:
 
-        F  encoder_step    f in training; what is passed on is computed before this component's own update. A method may
+        F  encoder_step    f in training; what is passed on is computed before this component's update. A method may
                            prepare what f gets (`prepared`) and decide what goes up (`passed_up`)
         L  label_step      the local losses, and the label tensors for the next component
         B  backward_step   the gradients of the local losses
@@ -289,7 +289,7 @@ class LocalComponent(Component):
         self._encoded: Tensors | None = None
         self._losses: Tensors | None = None
         self._step, self._device = 0, torch.device("cpu")  # of the mini-batch under way
-        self._samples, self._span = 0, Span(0, 0)
+        self._samples, self._span = 0, SampleSpan(0, 0)
 
     @abstractmethod
     def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
@@ -335,7 +335,7 @@ class LocalComponent(Component):
         """A generator of the CPU for the mini-batch under way, from (seed, purpose, step): the same on all replicas."""
         return torch.Generator().manual_seed(derive_seed(self.f.seed, *purpose, self._step))
 
-    def encoder_step(self, incoming: Tensors, step: int, span: Span | None = None) -> Tensors:
+    def encoder_step(self, incoming: Tensors, step: int, span: SampleSpan | None = None) -> Tensors:
         """F: `s` for the next component, with what goes along with it.
 
         Args:
@@ -345,7 +345,7 @@ class LocalComponent(Component):
         self._step = step
         self._device = incoming["s"].device
         self._samples = len(incoming["s"])
-        self._span = span or Span(0, self._samples)
+        self._span = span or SampleSpan(0, self._samples)
         self._encoded = self.f.run(self.prepared(incoming), step)
         outgoing = self.passed_up(incoming, stopped(self._encoded))
         if self.contract is not None:
@@ -432,7 +432,7 @@ class LocalComponent(Component):
 class ComparingComponent(LocalComponent):
     """A component whose loss compares the samples of a mini-batch with each other, by a code of each.
 
-    A replica compares the samples of its own share or, where the component `gathers`, those of all replicas. A subclass
+    A replica compares the samples of its share or, where the component `gathers`, those of all replicas. A subclass
     defines `codes`, and its `local_losses` begins with `compared(own_codes(encoded), labels)`.
     """
 
@@ -475,7 +475,7 @@ class ComparingComponent(LocalComponent):
         """The codes `[N, D]` and class numbers `[N]` that the loss compares: of this share, or of all replicas.
 
         Of the latter, this replica's codes alone have a gradient. The gradient of the whole mini-batch is the sum over
-        the replicas. Replicas average with the weights w_i = N_i / N instead, so each of them divides its own part by
+        the replicas. Replicas average with the weights w_i = N_i / N instead, so each of them divides its part by
         its w_i. That holds for what is compared alone: other losses may use `own` as well.
 
         Args:

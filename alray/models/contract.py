@@ -1,4 +1,4 @@
-"""What a method of the user's own sends up, next to what it says that it sends.
+"""What a method of the user sends up, next to what it says that it sends.
 
 The edges between stages are laid out by what the method says. One process needs no edge, so a method that sends
 something else would train there and fail on two stages.
@@ -46,19 +46,19 @@ class Contract:
         if fault is not None:
             raise self._wrong(function, f"returns {fault}", "return the losses by name, and the label tensors by name")
         losses, tensors = given
-        return losses, self._as_said(tensors, self.labels, function, "labels_out", samples)
+        return losses, self._as_declared(tensors, self.labels, function, "labels_out", samples)
 
     def passed_up(self, given: Any, function: Any, samples: int) -> Tensors:
         """What `passed_up` returned, in the same way."""
         if not isinstance(given, Mapping):
             raise self._wrong(function, f"returns {type(given).__name__}", "return tensors by name, `s` first")
-        return self._as_said(given, self.samples, function, "goes_up", samples)
+        return self._as_declared(given, self.samples, function, "goes_up", samples)
 
-    def _as_said(
-        self, tensors: Mapping[str, Any], said: Mapping[str, Shape], function: Any, where: str, samples: int
+    def _as_declared(
+        self, tensors: Mapping[str, Any], declared: Mapping[str, Shape], function: Any, where: str, samples: int
     ) -> Tensors:
-        for name in [*tensors, *said]:
-            fault = self._fault(name, tensors.get(name), said.get(name), where, samples)
+        for name in [*tensors, *declared]:
+            fault = self._fault(name, tensors.get(name), declared.get(name), where, samples)
             if fault is not None:
                 raise self._wrong(function, *fault)
         return {name: row_major(tensor) for name, tensor in tensors.items()}

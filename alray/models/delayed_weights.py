@@ -15,7 +15,7 @@ For plain SGD these are the updates of Ajanthan et al., "Nesterov Method for Asy
 Optimization", ICML 2025, arXiv 2505.01099 (the look-ahead d, and the factor 1 - c of a late gradient), for a delay of
 one update on every stage. Three things differ: c is constant, as in the paper's experiments, where its theory
 lets it grow with t; every stage has the same c and the same rate, because all have the same delay; and where the paper
-trains by NAdam, whose first moment is the look-ahead, here any optimizer makes the step. One with momentum of its own
+trains by NAdam, whose first moment is the look-ahead, here any optimizer makes the step. One with momentum
 has that as well as d.
 """
 
@@ -35,7 +35,7 @@ Values = list[torch.Tensor]
 class DelayedWeights:
     """The versions of some parameters. Outside of forwards and backwards the parameters have the newest one.
 
-    They change place by their `data`, so that a parameter stays the same object for its module, its optimizer and the
+    They exchange their `data`, so that a parameter stays the same object for its module, its optimizer and the
     gradients that are added up in it.
     """
 
@@ -82,7 +82,7 @@ class DelayedWeights:
 
     @torch.no_grad()
     def _look_on(self) -> None:
-        """P(t+1) from W(t+1) and W(t), in whose place it comes."""
+        """P(t+1) from W(t+1) and W(t); it replaces W(t)."""
         for value, newest in zip(self._before, self._newest, strict=True):
             value.mul_(-self._look_ahead).add_(newest, alpha=1.0 + self._look_ahead)
         self._before, self._points = self._points, self._before

@@ -49,7 +49,7 @@ class EncoderFacts:
     pooling: Pooling
     takes_along: dict[str, Shape]  # `mask`, `h` and `c`, where they come in with `s`
     gives_along: dict[str, Shape]  # the same, where they are sent on with `s`
-    ends: PartEnds | None = None  # of a part of a model: the places where it begins and ends
+    ends: PartEnds | None = None  # of a part of a model: the cut points where it begins and ends
 
     @property
     def gives(self) -> dict[str, Shape]:
@@ -109,7 +109,7 @@ class Encoder(nn.Module):
         self.title = f"block `{facts.name}`"
         self.key = facts.key(index)
         self.in_backward = False
-        """Whether the backward pass of a user's block has begun and not ended."""
+        """Whether the backward pass of a user's block has started and not ended."""
 
     def run(self, incoming: Tensors, *purpose: str | int) -> Tensors:
         """Run the block on `s`, `mask` and the final state in `incoming`. Return `s` and the tensors sent with it.
@@ -124,7 +124,7 @@ class Encoder(nn.Module):
         if self.draws:
             seed_torch(s.device, self.seed, "draw", self.index, *purpose)
         if self.writes_input:
-            s = s.clone()  # the component below still needs this tensor for its own loss
+            s = s.clone()  # the component below still needs this tensor for its loss
         return run_block(self.body, {**incoming, "s": s})
 
     def purpose(self, *purpose: str | int) -> tuple[str | int, ...]:
@@ -160,7 +160,7 @@ class Encoder(nn.Module):
 
 
 def _alias(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values and strides, with its own node in the gradient graph."""
+    """The same values and strides, with a separate node in the gradient graph."""
     alias: torch.Tensor = torch.ops.aten.alias(tensor)
     return alias
 

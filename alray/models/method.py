@@ -40,24 +40,24 @@ class Task:
     optimizer: Recipe
     learning: LearningTask  # has the form of the labels, and the loss
     copy: CopyOf  # for methods whose components have encoders like those of others
-    classifier: Callable[[Shape, int], nn.Module] | None = None  # builds the model's own, if it has one
+    classifier: Callable[[Shape, int], nn.Module] | None = None  # builds that of the model, if it has one
 
 
 class Method(ABC):
     """How a network is trained. A subclass builds the components and says what travels between them.
 
-    Subclass this for a method of your own: `method: {kind: "python:my_method.Mine", width: 64}` calls
+    Subclass this for your own method: `method: {kind: "python:my_method.Mine", width: 64}` calls
     `Mine(task, width=64)`. Its components are `LocalComponent`s; only `component` must be defined. Where labels do not
     travel unchanged from component to component, `labels_out` says what does; where routes end before the last
     component, `ends_route` says so.
     """
 
     local_losses: ClassVar[bool] = True
-    """Whether every component learns from its own losses, so that no gradient travels between components."""
+    """Whether every component learns from local losses, so that no gradient travels between components."""
     encoders_take_samples: ClassVar[bool] = False
     """Whether every encoder takes the samples themselves, not what the encoder below gives."""
     tasks: ClassVar[tuple[str, ...]] = (DEFAULT,)
-    """Of a method of your own: the kinds of task that it can learn. One that takes its loss from `task.learning` can
+    """Of your own method: the kinds of task that it can learn. One that takes its loss from `task.learning` can
     learn any."""
 
     def __init__(self, task: Task) -> None:
@@ -164,8 +164,8 @@ def make_method(section: MethodSection, task: Task, load: Load, *, of_task: Task
         own = kind(task, **section.fields)
     if not own.local_losses:
         raise SpecError(
-            f"method `{section.kind}` has `local_losses = False`, which only alray's own backpropagation may have",
+            f"method `{section.kind}` has `local_losses = False`, which only alray's backpropagation may have",
             key="method.kind",
-            hint="leave it at True, and give every component losses of its own",
+            hint="leave it at True, and give every component its losses",
         )
     return own

@@ -76,6 +76,7 @@ class Network:
         """
         self._trained = trained
         self.spec = spec
+        self.load = load
         self.classes = classes
         self._chain = chain_of(
             spec.model,
@@ -307,7 +308,7 @@ class Network:
         return component.train()
 
     def _contract(self, index: int) -> Contract:
-        """What component `index` of a method of the user's own sends to the next one."""
+        """What component `index` of a method of the user sends to the next one."""
         method, facts = self.method, self.encoders[index]
         with _method_called(f"labels_out({index})", method):
             labels = method.labels_out(index)
@@ -412,7 +413,7 @@ def _learning(spec: Spec, classes: int, sample: Shape, load: Callable[[str], Any
 
 @contextmanager
 def _method_called(call: str, method: Method) -> Iterator[None]:
-    """Raise SpecError, at the line, if this call of a user's own method raises."""
+    """Raise SpecError, at the line, if this call of a user's method raises."""
     try:
         yield
     except SpecError:
@@ -448,7 +449,7 @@ def _require_any_length(
     """Raise SpecError if a block of text does not take mini-batches of another width.
 
     Args:
-        whole: what it gave for `input`.
+        whole: its output for `input`.
     """
     shorter = input[0] - 1
     sample, mask = Shape((shorter, *input[1:]), input.dtype, input.words), Shape((shorter,), torch.bool)

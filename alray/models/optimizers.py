@@ -20,7 +20,7 @@ from alray.models.delayed_weights import DelayedWeights
 
 
 class Role(NamedTuple):
-    """The place of a parameter in its component."""
+    """The position of a parameter in its component."""
 
     part: str = ""
     """Name of the part: f, head, ..."""
@@ -329,7 +329,7 @@ def kernels(parameters: Sequence[nn.Parameter], *, fused: bool | None = None) ->
 
 
 def recipe(section: OptimizerSection, load: Load = no_user_code) -> Recipe:
-    """What makes the optimizers of components. Raises SpecError if a class of the user's is no optimizer."""
+    """What makes the optimizers of components. Raises SpecError if a class of the user is no optimizer."""
     if not isinstance(section, OwnCode):
         return Recipe(section, code_of(OPTIMIZERS, section, load))
     kind = class_of(OPTIMIZERS, section, torch.optim.Optimizer, load, key="optimizer.kind")

@@ -31,7 +31,7 @@ def share_norms(module: nn.Module, over: ReplicaSums) -> None:
     """Replace every batch normalisation in a module by one with statistics over all replicas.
 
     Parameters and buffers stay the same tensors with the same names. Raises PlanError for a batch normalisation whose
-    class has a forward pass of its own.
+    class overrides `forward`.
     """
     shared: dict[nn.Module, ReplicaBatchNorm] = {}
     for parent in list(module.modules()):
@@ -45,7 +45,7 @@ def share_norms(module: nn.Module, over: ReplicaSums) -> None:
 class ReplicaBatchNorm(BatchNorm):
     """Normalises `[N, C, ...]` by mean and variance over the rows of all replicas; replicas may differ in N.
 
-    It assumes that a loss is a mean over a replica's own samples, and that gradients of parameters are averaged over
+    It assumes that a loss is a mean over a replica's samples, and that gradients of parameters are averaged over
     the replicas with weights w_i = N_i / sum N. Then all values are those of one process on all rows. All replicas
     update the running statistics in the same way. In evaluation this is torch's batch normalisation.
     """
@@ -57,7 +57,7 @@ class ReplicaBatchNorm(BatchNorm):
         """
         if type(norm).forward is not BatchNorm.forward:
             raise PlanError(
-                f"the batch normalisation `{type(norm).__name__}` has a forward pass of its own, which alray cannot "
+                f"the batch normalisation `{type(norm).__name__}` has its own forward pass, which alray cannot "
                 "compute over replicas",
                 key="replicas.sync_batch_norm",
                 hint="use torch's BatchNorm1d, BatchNorm2d or BatchNorm3d, or set it to false",
@@ -144,7 +144,7 @@ class _Normalise(torch.autograd.Function):
 
         ds = weight / sigma (dy - sum(dy) / N - x sum(dy x) / N)
 
-    Here dy belongs to a replica's own loss, which has weight w_i in the common loss. So the sums are of w_i dy, and the
+    Here dy belongs to a replica's loss, which has weight w_i in the common loss. So the sums are of w_i dy, and the
     result is divided by w_i again, because gradients are averaged with that weight later.
     """
 

@@ -26,7 +26,7 @@ Gradients = list[tuple[nn.Parameter, torch.Tensor]]
 
 
 class SplitBackward:
-    """Splits the backward passes of these modules; each micro-batch has its own `LaterWeights`."""
+    """Splits the backward passes of these modules; each micro-batch has one `LaterWeights`."""
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         every = dict.fromkeys(layer for module in modules for layer in module.modules())

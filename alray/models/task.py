@@ -83,10 +83,10 @@ class LearningTask(ABC):
     loss_name: str
     """The name of the loss in records."""
     metrics: ClassVar[tuple[str, ...]] = ()
-    """Of a task of one's own: the metrics that it can measure, such as `cost`. `self.metric.name` is the one that the
+    """Of a task of the user: the metrics that it can measure, such as `cost`. `self.metric.name` is the one that the
     spec asks for."""
     by_position: ClassVar[bool] = False
-    """Whether each position of a sequence has a label, and so a readout of its own."""
+    """Whether each position of a sequence has a label, and so a readout."""
 
     def __init__(self, section: TaskSection, width: int, sample: tuple[int, ...] = ()) -> None:
         """
@@ -245,10 +245,10 @@ def make_task(
     Args:
         width: the number of classes, labels, targets or tokens.
         sample: shape of one sample.
-        load: loads the class of a task of one's own.
+        load: loads the class of a task of the user.
 
     Raises:
-        SpecError: if a task of one's own cannot be made.
+        SpecError: if a task of the user cannot be made.
     """
     kind: type[LearningTask] = class_of(TASKS, section, LearningTask, load, key="task.kind")
     if not isinstance(section, OwnTask):

@@ -15,7 +15,7 @@ from alray.models.token_embedding import TokenEmbedding
 class TiedLayer(nn.Module):
     """Scores of tokens by the vectors of an embedding (Press and Wolf 2017): `[N, T, D] -> [N, T, tokens]`.
 
-    It has no matrix of its own. The embedding is a part of the encoder, and must lie in the same component.
+    It has no separate matrix. The embedding is a part of the encoder, and must lie in the same component.
     """
 
     def __init__(self, embedding: nn.Embedding) -> None:

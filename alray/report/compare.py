@@ -15,7 +15,7 @@ from typing import Any, Literal
 from alray.config.loading.yaml_text import read_yaml
 from alray.core.errors import RequestError, SpecError
 from alray.core.metric import Metric
-from alray.core.run_folder.records import Best, EvaluationRecord, Record, StageRecord, StepRecord
+from alray.core.run_folder.records import Best, EvaluationRecord, Figures, Record, StageRecord, StepRecord
 from alray.core.run_folder.store import has_checkpoint
 from alray.core.storage.location import Location
 from alray.report.compare_labels import differences, labels_of
@@ -23,7 +23,7 @@ from alray.report.folder import RunFolder, read_run
 from alray.report.same_weights import Weights
 from alray.report.single_step import SingleStep, single_step
 from alray.report.spread import Spread, spread
-from alray.report.summary import Figures, figures_of
+from alray.report.summary import figures_of
 from alray.report.text import number, score
 from alray.report.training_time import TrainingTime
 
@@ -162,8 +162,7 @@ class ComparedRun:
             "best": None if self.figures.best is None else self.figures.best.model_dump(include=_BEST),
             "best_kept": self.keeps_best,
             "metric": self.figures.metric,
-            "accuracy": self.figures.accuracy and self.figures.accuracy.model_dump(mode="json"),
-            "scores": self.figures.scores and self.figures.scores.model_dump(mode="json"),
+            self.figures.metric: self.figures.scores.model_dump(mode="json"),
             "duration_s": self.duration_s,
         }
 
@@ -281,7 +280,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedRuns:
     """Groups of runs in the order in which they were given, and the keys in which their specs differ."""
 
     groups: tuple[Group, ...]
@@ -347,7 +346,7 @@ class Comparison:
         }
 
 
-def compare_runs(run_dirs: Sequence[Location]) -> Comparison:
+def compare_runs(run_dirs: Sequence[Location]) -> ComparedRuns:
     """Read the run folders and group the runs. Raises CheckpointError if one of them is not a run folder, and
     RequestError if their metrics differ."""
     grouped: dict[str, list[ComparedRun]] = {}
@@ -364,7 +363,7 @@ def compare_runs(run_dirs: Sequence[Location]) -> Comparison:
         )
     specs = [runs[0].spec for runs in groups]
     labels = labels_of(specs, [runs[0].engine for runs in groups])
-    return Comparison(
+    return ComparedRuns(
         tuple(Group(label, tuple(runs)) for label, runs in zip(labels, groups, strict=True)), differences(specs)
     )
 

@@ -14,7 +14,7 @@ from typing import Any
 from alray import __version__
 from alray.core.metric import Metric
 from alray.core.run_folder.records import EvaluationRecord
-from alray.report.compare import ComparedRun, ComparedSplit, Comparison, Group
+from alray.report.compare import ComparedRun, ComparedRuns, ComparedSplit, Group
 from alray.report.compare_tables import (
     bag_table,
     cost_table,
@@ -45,7 +45,7 @@ AXES: dict[str, tuple[str, AxisPosition]] = {
 """The horizontal axes of the accuracy curves: name -> (label, where an evaluation lies on the axis, if it is known)."""
 
 
-def scores(comparison: Comparison) -> Exhibit:
+def scores(comparison: ComparedRuns) -> Exhibit:
     """Runs that differ only in their seed share a row: the mean of the runs that finished, and from three runs on ±
     their sample standard deviation. The accuracies, or metrics of another task, are those of the evaluation that is the
     best on the validation set, if its weights were kept, otherwise of the last one; nothing is chosen on the test
@@ -55,7 +55,7 @@ def scores(comparison: Comparison) -> Exhibit:
     return Exhibit(comparison.metric.heading, tables=tables | ({"bag_of_embeddings": bags} if bags.rows else {}))
 
 
-def training(comparison: Comparison) -> Exhibit:
+def training(comparison: ComparedRuns) -> Exhibit:
     """With several seeds, the line is their mean at the evaluations that all of them made. From three seeds on, the
     band reaches from the lowest to the highest. Of very many evaluations only some are drawn."""
     split, metric = curve_split(comparison), comparison.metric
@@ -78,7 +78,7 @@ def training(comparison: Comparison) -> Exhibit:
     return Exhibit(f"{metric.heading} during training", tuple(figures), none)
 
 
-def depths(comparison: Comparison) -> Exhibit | None:
+def depths(comparison: ComparedRuns) -> Exhibit | None:
     """At the chosen evaluation. A route of depth n uses the first n components only. Without a label chain the only
     route is the whole network."""
     rows = depth_rows(comparison)
@@ -92,31 +92,31 @@ def depths(comparison: Comparison) -> Exhibit | None:
     return Exhibit(f"{metric.heading} per depth", (figure,), tables={name: depth_table(comparison)})
 
 
-def costs(comparison: Comparison) -> Exhibit:
+def costs(comparison: ComparedRuns) -> Exhibit:
     """Effective parameters are those that inference at full depth uses: every encoder f and label decoder h, and the
     last bridge b or the head. The rest are affiliate parameters, which only training uses. Memory is that of the
     largest stage. Step times are medians after warm-up, next to the plan's prediction."""
     return Exhibit("Parameters, memory and time", tables={"costs": cost_table(comparison)})
 
 
-def single_steps(comparison: Comparison) -> Exhibit:
+def single_steps(comparison: ComparedRuns) -> Exhibit:
     """Milliseconds of one mini-batch, means after warm-up and over the stages, for the first run of each row."""
     return Exhibit("The single step", tables={"single_step": step_table(comparison)})
 
 
-def differences(comparison: Comparison) -> Exhibit | None:
+def differences(comparison: ComparedRuns) -> Exhibit | None:
     """Every key of the specs whose values differ, except the seed."""
     if not comparison.differences:
         return None
     return Exhibit("What differs in the specs", tables={"differences": difference_table(comparison)})
 
 
-def runs(comparison: Comparison) -> Exhibit:
+def runs(comparison: ComparedRuns) -> Exhibit:
     """Each run by itself, whether it was counted above or not."""
     return Exhibit("Every run", tables={"runs": run_table(comparison)})
 
 
-EXHIBITS: tuple[Show[Comparison], ...] = (scores, training, depths, costs, single_steps, differences, runs)
+EXHIBITS: tuple[Show[ComparedRuns], ...] = (scores, training, depths, costs, single_steps, differences, runs)
 """In the order of the page."""
 
 
@@ -124,7 +124,7 @@ EXHIBITS: tuple[Show[Comparison], ...] = (scores, training, depths, costs, singl
 class ComparisonReport:
     """The report of a comparison: figures, tables and the page that has them."""
 
-    comparison: Comparison
+    comparison: ComparedRuns
 
     @cached_property
     def exhibits(self) -> list[Exhibit]:
@@ -143,7 +143,7 @@ class ComparisonReport:
         )
 
 
-def training_rows(comparison: Comparison, axis: str) -> list[Row]:
+def training_rows(comparison: ComparedRuns, axis: str) -> list[Row]:
     """Accuracy during training along an axis of `AXES`: for each group, and for its bag of embeddings if it has one.
 
     A value is the mean over the runs of a group, at the evaluations that all of them made. From three runs on, `low`
@@ -165,8 +165,8 @@ def bag_label(group: Group) -> str:
     return f"{group.label}: bag of embeddings"
 
 
-def depth_rows(comparison: Comparison) -> list[Row]:
-    """Accuracy against depth at the chosen evaluations of each group, on the set `Comparison.split`."""
+def depth_rows(comparison: ComparedRuns) -> list[Row]:
+    """Accuracy against depth at the chosen evaluations of each group, on the set `ComparedRuns.split`."""
     return [
         {
             "series": group.label,
@@ -180,13 +180,13 @@ def depth_rows(comparison: Comparison) -> list[Row]:
     ]
 
 
-def curve_split(comparison: Comparison) -> ComparedSplit:
+def curve_split(comparison: ComparedRuns) -> ComparedSplit:
     """The set of the training curves: validation, by which evaluations are chosen; test if a run has no validation."""
     found = [run for group in comparison.groups for run in group.counted]
     return "validation" if all(run.figures.best is not None for run in found if run.evaluations) else "test"
 
 
-def _curves(name: str, title: str, curves: Curves, rows: list[Row], comparison: Comparison) -> Figure:
+def _curves(name: str, title: str, curves: Curves, rows: list[Row], comparison: ComparedRuns) -> Figure:
     """A figure of curves. Groups that end in the same weights have one curve where their values are equal."""
     series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
     weights = {label: group.weights for group in comparison.groups for label in (group.label, bag_label(group))}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from alray.core.counting import counted
 from alray.core.errors import printable
-from alray.report.compare import Comparison, Group
+from alray.core.run_folder.records import Figures
+from alray.report.compare import ComparedRuns, Group
 from alray.report.single_step import HEAD, cells
 from alray.report.spread import shown
-from alray.report.summary import Figures
 from alray.report.table import Table
 from alray.report.text import NOT_MEASURED, number, score, seconds, share, size, whole
 
 
-def score_table(comparison: Comparison) -> Table:
+def score_table(comparison: ComparedRuns) -> Table:
     """The spec of each group, how it ended, and its metric at the chosen evaluations."""
     head = ("run", "method", "schedule", "engine", "seeds", "status", "chosen after", "validation", "test")
     return Table(
@@ -34,8 +34,8 @@ def score_table(comparison: Comparison) -> Table:
     )
 
 
-def depth_table(comparison: Comparison) -> Table:
-    """The metric of each route, on the set that `Comparison.split` names."""
+def depth_table(comparison: ComparedRuns) -> Table:
+    """The metric of each route, on the set that `ComparedRuns.split` names."""
     depths = sorted({depth for group in comparison.groups for depth in group.depths})
     return Table(
         ("run", *(f"depth {depth}" for depth in depths)),
@@ -46,7 +46,7 @@ def depth_table(comparison: Comparison) -> Table:
     )
 
 
-def bag_table(comparison: Comparison) -> Table:
+def bag_table(comparison: ComparedRuns) -> Table:
     """The test accuracy of the bag of embeddings and of the whole network, for each group that has both."""
     return Table(
         ("run", "bag of embeddings, test", "whole network, test"),
@@ -58,13 +58,13 @@ def bag_table(comparison: Comparison) -> Table:
     )
 
 
-def cost_table(comparison: Comparison) -> Table:
+def cost_table(comparison: ComparedRuns) -> Table:
     """Parameters, memory and time of each group."""
     head = ("run", "effective", "affiliate", "peak memory", "step time", "predicted", "samples/s", "bubble", "duration")
     return Table(head, tuple(_costs(group) for group in comparison.groups))
 
 
-def step_table(comparison: Comparison) -> Table:
+def step_table(comparison: ComparedRuns) -> Table:
     """The mean stage of a mini-batch of each group: two rows, predicted and measured."""
     rows = []
     for group in comparison.groups:
@@ -76,13 +76,13 @@ def step_table(comparison: Comparison) -> Table:
     return Table(("run", "source", *HEAD), tuple(rows))
 
 
-def difference_table(comparison: Comparison) -> Table:
+def difference_table(comparison: ComparedRuns) -> Table:
     """The keys in which the specs differ, with the value of each group."""
     head = ("key", *(group.label for group in comparison.groups))
     return Table(head, tuple((key, *values) for key, values in comparison.differences.items()))
 
 
-def run_table(comparison: Comparison) -> Table:
+def run_table(comparison: ComparedRuns) -> Table:
     """Every run."""
     head = (
         "folder",

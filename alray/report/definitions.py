@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from alray.core.run_folder.records import Summary
 
 NO_BUBBLE = "none: the stages take turns in one process"
-"""Stands in the place of the bubble where it is null."""
+"""Stands for the bubble where it is null."""
 
 
 def definition(kind: type[BaseModel], key: str) -> str:

@@ -219,7 +219,7 @@ def _library_file() -> str:
 
 
 def coloured(value: Any, colours: Mapping[str, str]) -> Any:
-    """A drawing or theme with colours in the place of their names."""
+    """A drawing or theme with colours for their names."""
     if isinstance(value, str):
         return colours.get(value, value)
     if isinstance(value, dict):

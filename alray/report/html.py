@@ -26,25 +26,8 @@ def render_page(template: str, exhibits: Sequence[Exhibit], **values: Any) -> st
 
     Raises jinja2.UndefinedError if a value is missing.
     """
-    return _page(template, ("figures.js",) if any(exhibit.figures for exhibit in exhibits) else (), exhibits, values)
-
-
-def render_live(**values: Any) -> str:
-    """The page that live.js fills with what `render_part` makes."""
-    return _page("live.html", ("figures.js", "live.js"), (), values)
-
-
-def render_part(template: str, exhibits: Sequence[Exhibit], **values: Any) -> str:
-    """Return the HTML of a template with exhibits and values that a page has already."""
-    return _environment().get_template(template).render(exhibits=exhibits, **values)
-
-
-def _page(template: str, names: Sequence[str], exhibits: Sequence[Exhibit], values: dict[str, Any]) -> str:
-    """
-    Args:
-        names: of its scripts, which stand after the library that draws figures.
-    """
-    scripts = [library(), *(_environment().get_template(name).render() for name in names)] if names else []
+    drawn = any(exhibit.figures for exhibit in exhibits)
+    scripts = [library(), _environment().get_template("figures.js").render()] if drawn else []
     theme = {"theme": THEME, "light": light_colours()}
     allowed = " ".join([*map(_hash_of, scripts), "'unsafe-eval'"]) if scripts else "'none'"
     values |= {"exhibits": exhibits, "scripts": scripts, "allowed_scripts": allowed, "theme": theme}
@@ -57,12 +40,12 @@ def _hash_of(script: str) -> str:
 
 
 def slug(title: str) -> str:
-    """A title as the name of a place in a page."""
+    """A title as the name of an anchor in a page."""
     return re.sub(r"\W+", "-", title.lower()).strip("-")
 
 
 def headings(body: str) -> list[tuple[str, str]]:
-    """The places of a page that its table of contents lists: name and title, in HTML."""
+    """The sections of a page that its table of contents lists: name and title, in HTML."""
     from markupsafe import Markup
 
     return [(name, Markup(title)) for name, title in re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', body)]

@@ -87,7 +87,7 @@ class View(NamedTuple):
         return [(part[0] - self.start_s, part[1] - self.start_s) for part in parts if part]
 
     def clipped(self, bar: TimedAction) -> tuple[float, float]:
-        """Start and end of a bar, as far as it lies in the window, in seconds from the start of the window."""
+        """Start and end of the part of a bar that lies in the window, in seconds from the start of the window."""
         start, end = max(bar.start_s, self.start_s), min(bar.end_s, self.end_s)
         return start - self.start_s, end - self.start_s
 

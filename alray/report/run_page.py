@@ -11,7 +11,7 @@ from typing import Any
 
 from alray.config.loading.yaml_text import write_yaml
 from alray.core.counting import counted
-from alray.core.run_folder.records import EvaluationRecord
+from alray.core.run_folder.records import EvaluationRecord, Figures
 from alray.core.run_folder.store import has_checkpoint
 from alray.report.definitions import NO_BUBBLE, of_summary
 from alray.report.figure import Exhibit, exhibits_of
@@ -20,7 +20,7 @@ from alray.report.folder import RunFolder
 from alray.report.html import render_page
 from alray.report.run_figures import EXHIBITS
 from alray.report.run_tables import ENGINES, TABLES, MeasuredRun
-from alray.report.summary import Figures, figures_of
+from alray.report.summary import figures_of
 from alray.report.table import Table
 from alray.report.text import number, score, seconds, share, size
 
@@ -52,7 +52,7 @@ class RunReport:
         """The HTML page."""
         files = _files(self.run)
         return render_page(
-            "run.html", self.exhibits, title=f"{self.run.name} · alray report", files=files, live=None, **self.values
+            "run.html", self.exhibits, title=f"{self.run.name} · alray report", files=files, **self.values
         )
 
     @property

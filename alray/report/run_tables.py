@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from alray.core.counting import counted
-from alray.core.run_folder.records import AttemptSummary, CheckpointRecord, EngineName, EventRecord
+from alray.core.run_folder.records import AttemptSummary, CheckpointRecord, EngineName, EventRecord, Figures
 from alray.planning.prediction.plan import StagePlan
 from alray.planning.schedules.table import SCHEDULES
 from alray.report.definitions import of_summary
 from alray.report.figure import Exhibit, Show
 from alray.report.folder import RunFolder
-from alray.report.summary import Figures
 from alray.report.table import Table
 from alray.report.text import number, seconds, share, size
 

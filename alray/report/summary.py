@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from statistics import median
-from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from alray import __version__
 from alray.core.errors import printable
 from alray.core.metric import ACCURACY, Metric
-from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import (
     AttemptSummary,
-    Best,
-    DepthScores,
     EngineName,
     EvaluationRecord,
     EventRecord,
     Failure,
+    Figures,
     PlanRecord,
     Record,
     Scores,
@@ -46,76 +43,15 @@ if TYPE_CHECKING:
     from alray.runtime.stage.workload import Workload
 
 
-class Facts(TypedDict):
-    """The values of a summary that neither records nor plan hold; keys as in `records.Summary`."""
-
-    version: str
-    name: str
-    status: Status
-    run_dir: str
-    seed: int
-    threads: int
-    engine: EngineName
-    duration_s: float
-    weights_sha256: str | None
-    parameters: int
-    classes: NotRequired[list[str]]
-    report: NotRequired[str | None]
-
-
-@dataclass(frozen=True)
-class Figures:
-    """The figures that follow from records and plan; fields as in `records.Summary`. None means not measured."""
-
-    method: str
-    schedule: str
-    gradient_delay: int
-    stages: int
-    replicas: int
-    partition: list[int]
-    steps: int
-    epochs: float
-    samples: int
-    samples_per_s: float | None
-    step_time_s: float | None
-    step_time_quartiles_s: list[float] | None
-    predicted_step_time_s: float
-    bubble: float | None
-    predicted_bubble: float | None
-    doubts: list[str]
-    metric: str
-    accuracy: Scores | None
-    scores: Scores | None
-    best: Best | None
-    accuracy_per_depth: list[DepthScores]
-    scores_per_depth: list[DepthScores]
-    peak_memory_bytes: list[int | None]
-    predicted_memory_bytes: list[int]
-    bytes_sent: dict[str, int]
-    shares: list[int]
-    all_reduce_bytes: int
-    failures: list[Failure]
-    attempts: list[AttemptSummary]
-
-    @property
-    def measures(self) -> Metric:
-        """The task's metric."""
-        return METRICS[self.metric]
-
-    @property
-    def measured(self) -> Scores:
-        """The metric of the final weights, whatever the task."""
-        return self.scores or self.accuracy or Scores()
-
-
-def summarise(records: Sequence[Record], plan: Plan, metric: Metric = ACCURACY, **facts: Unpack[Facts]) -> Summary:
+def summarise(records: Sequence[Record], plan: Plan, metric: Metric = ACCURACY, **facts: Any) -> Summary:
     """The summary of a run: the figures of `figures_of`, and the facts that the caller knows.
 
     Args:
         records: all records of the run as they were written, lost work included.
         metric: of its task, for a run without an evaluation.
+        facts: the other fields of a summary.
     """
-    return Summary(**facts, **vars(figures_of(records, plan, metric)))
+    return Summary(**facts, **dict(figures_of(records, plan, metric)))
 
 
 def write_summary(
@@ -185,9 +121,6 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
     batch_size = samples / steps if steps else 0.0  # the mean: the last mini-batch of an epoch may be smaller
     evaluations = [record for record in effective_records if isinstance(record, EvaluationRecord)]
     final = evaluations[-1] if evaluations and evaluations[-1].step == steps else None
-    metric = evaluations[-1].metric if evaluations else task_metric.name
-    of_classes = metric == ACCURACY.name
-    scores, per_depth = _scores(final), list(final.per_depth) if final else []
     return Figures(
         method=plan.method,
         schedule=plan.schedule_name,
@@ -205,12 +138,10 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
         bubble=_bubble(timed, measured),
         predicted_bubble=measured.predicted_bubble,
         doubts=doubts_of(timed, measured.stages),
-        metric=metric,
-        accuracy=scores if of_classes else None,
-        scores=None if of_classes else scores,
+        metric=evaluations[-1].metric if evaluations else task_metric.name,
+        scores=_scores(final),
         best=reduce(Standing.after, evaluations, Standing()).best,
-        accuracy_per_depth=per_depth if of_classes else [],
-        scores_per_depth=[] if of_classes else per_depth,
+        scores_per_depth=list(final.per_depth) if final else [],
         peak_memory_bytes=_peaks(split_attempts(records), plan),
         predicted_memory_bytes=[stage.memory.total_bytes for stage in plan.stage_plans],
         bytes_sent=_bytes_sent(last),

@@ -93,7 +93,7 @@ class Column:
         name: in the CSV.
         title: in words.
         form: how a number is shown as text.
-        kind: `seconds` and `share` have a unit; a `setting` was chosen, not measured: each has its own digits.
+        kind: `seconds` and `share` have a unit; a `setting` was chosen, not measured: each has its number of digits.
         best: whether the largest or the smallest number is the best one; None where there is no best.
         is_metric: whether runs are compared by it, so that LaTeX has its best mean in bold.
     """
@@ -112,7 +112,7 @@ class Numbers:
     """A table of values: as many in each row as there are columns.
 
     Attributes:
-        latex_columns: the names of those that the LaTeX table has, as far as they have a value; empty: all of them.
+        latex_columns: the names of those that the LaTeX table has, if they have a value; empty: all of them.
         comparable: a value for each row, which is equal for rows whose metrics can be compared; empty: all can.
     """
 

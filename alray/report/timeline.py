@@ -62,7 +62,7 @@ def predicted_steady(plan: Plan, batches: range) -> View:
     """The predicted view of the time in which stage 0 does these mini-batches, at least one.
 
     In its steady state a pipeline repeats itself. A mini-batch far into the run is therefore taken from the prediction
-    of an earlier one, under its own number.
+    of an earlier one, under its number.
     """
     first = min(batches.start, _STEADY + 2 * plan.stages)
     lanes = predicted_lanes(plan, first + len(batches) + 1)

@@ -1,1 +1,1 @@
-"""A plan becomes a run: devices, channels, stages, measurements, Ray actors and the driver."""
+"""A plan becomes a run: devices, channels, stages, measurements, Ray and the driver."""

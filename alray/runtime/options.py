@@ -24,7 +24,6 @@ class Requested(TypedDict, total=False):
     address: str | None
     profile: str | None  # as in "20-24,40"
     allow_code: bool
-    watch: bool
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,6 @@ class Options:
     data: DataIdentity | None = None  # what told the data of the run that is done again from others
     stop_after: int | None = None  # stop after so many mini-batches, as if the user had asked for it then
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))  # what the user typed
-    watch: bool = False  # serve a live page of the run next to it
     study: Path | None = None  # a trial of this study: stages run in the placement group it has, costs are kept here
 
     @classmethod

@@ -63,7 +63,7 @@ def regimes(steps: Mapping[int, float], missed: Mapping[int, int] | None = None)
     Args:
         steps: batch size -> mini-batches to the target, of the batch sizes that reached it.
         missed: of the others, the mini-batches that they ran: they need more. So a larger batch size that never reached
-            the target shows that a plateau has begun, if it ran at least as many mini-batches as the best one needs.
+            the target shows that a plateau has started, if it ran at least as many mini-batches as the best one needs.
     """
     sizes, missed = sorted(steps), dict(missed or {})
     if len(sizes) < 2:

@@ -136,19 +136,16 @@ def _of_search(results: Results, row: PointRow, name: str) -> tuple[Confidence |
             "settings that follow from earlier trials, and trials that end early, do not show the best there is",
         )
     dimensions = sum(each.choice is None for each in search.space_at(row.point).values())
-    by_settings: dict[int, list[TrialRecord]] = {}
-    for record in results.records:
-        if label_of(record.point) == label_of(row.point):
-            by_settings.setdefault(record.index, []).append(record)
-    reached = [each for each in by_settings.values() if all(record.reached is not None for record in each)]
+    settings = results.settings_of(row)
+    reached = [each for each in settings if all(record.reached is not None for record in each)]
     if len(reached) < 2 or dimensions == 0:
-        return None, f"{counted(len(reached), 'setting')} of {len(by_settings)} reached the target"
+        return None, f"{counted(len(reached), 'setting')} of {len(settings)} reached the target"
     of_each = [_scaled(name, each) for each in reached]
     means = [math.fsum(each) / len(each) for each in of_each]
     if name == "steps_to_target":
         means = _ungrained([each[0].reached.step for each in reached if each[0].reached is not None], means)
     noise = noise_of_means(of_each) or 0.0
-    return of_best(means, dimensions=dimensions, noise=noise, trials=len(by_settings)), ""
+    return of_best(means, dimensions=dimensions, noise=noise, trials=len(settings)), ""
 
 
 def _ungrained(steps: Sequence[int], logs: Sequence[float]) -> list[float]:

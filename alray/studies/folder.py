@@ -62,7 +62,7 @@ class StudyFolder:
             ) from error
         folder = cls(study_dir.resolve())
         write_json(folder.path / TRIALS, _begun(loaded).model_dump(mode="json"))
-        replace_file(folder.path / STUDY, dump_study(loaded.study))  # with it the study has begun
+        replace_file(folder.path / STUDY, dump_study(loaded.study))  # with it the study has started
         return folder
 
     def keep(self, grown: LoadedStudy) -> None:
@@ -74,7 +74,7 @@ class StudyFolder:
 
     @classmethod
     def open(cls, study_dir: Path) -> StudyFolder:
-        """The folder of a study that was begun. Raises CheckpointError if it is none, RequestError for a URL."""
+        """The folder of a study that was started. Raises CheckpointError if it is none, RequestError for a URL."""
         require_on_disk(study_dir)
         if not (study_dir / STUDY).is_file() or not (study_dir / TRIALS).is_file():
             raise CheckpointError(
@@ -108,8 +108,9 @@ class StudyFolder:
             if specs.get(values, point.spec_sha256) != point.spec_sha256
         ]
         if changed:
-            said = self._changes_of_base(begun, changed, loaded)
-            shown = said[:_MOST_SHOWN] + ([f"and {len(said) - _MOST_SHOWN} more"] if len(said) > _MOST_SHOWN else [])
+            of_base = self._changes_of_base(begun, changed, loaded)
+            more = len(of_base) - _MOST_SHOWN
+            shown = of_base[:_MOST_SHOWN] + ([f"and {more} more"] if more > 0 else [])
             raise RequestError(
                 "the specs of the trials are no longer those that the study began with, "
                 f"at {len(changed)} of {len(begun.points)} points{': ' if shown else ''}{', '.join(shown)}",

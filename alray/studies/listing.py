@@ -116,7 +116,7 @@ def ordered(rows: Iterable[Listed], by: str, *, reverse: bool) -> list[Listed]:
 
 def table_of(rows: Iterable[Listed]) -> Table:
     """The rows as texts. Methods have their short names; stages are `stages x replicas` where there are several."""
-    head = ("folder", "method", "schedule", "stages", "state", "validation", "test", "step", "begun")
+    head = ("folder", "method", "schedule", "stages", "state", "validation", "test", "step", "started")
     return Table(head, tuple(_cells(row) for row in rows))
 
 
@@ -206,8 +206,8 @@ def _run(folder: Location) -> Listed:
             replicas=summary.replicas,
             steps=summary.steps,
             metric=summary.metric,
-            validation=summary.measured.validation,
-            test=summary.measured.test,
+            validation=summary.scores.validation,
+            test=summary.scores.test,
             step_time_s=summary.step_time_s,
             date=date,
         )

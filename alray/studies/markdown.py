@@ -16,7 +16,7 @@ TIMES_ONLY = "This study measures times only: its trials are too short to learn 
 
 
 def markdown_of(results: Results, summary: StudySummary, table: Table, exhibits: Sequence[Exhibit]) -> str:
-    """The text of `report.md`. It names the files of the figures relative to its own folder."""
+    """The text of `report.md`. It names the files of the figures relative to its folder."""
     ended = sum(summary.statuses.values())
     statuses = ", ".join(f"{count} {status}" for status, count in summary.statuses.items())
     lost = f"; {counted(summary.lost, 'trial')} lost, which a resume runs again" if summary.lost else ""

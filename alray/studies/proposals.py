@@ -120,7 +120,7 @@ def _outcome(records: Sequence[TrialRecord | None], budget: int) -> tuple[TrialS
 
 
 def _of_optuna(distribution: Distribution) -> Any:
-    """The distribution in Optuna's terms: of a choice it gives the place, of `one_minus_loguniform` 1 - value."""
+    """The distribution in Optuna's terms: of a choice the index, of `one_minus_loguniform` 1 - value."""
     if distribution.choice is not None:
         return CategoricalDistribution(tuple(range(len(distribution.choice))))
     if distribution.integers is not None:

@@ -1,5 +1,5 @@
-"""Published figures that a study shows next to its own if its spec asks for them (`published`): times of pipelines, and
-errors of networks that were cut.
+"""Published figures that a study shows next to its figures if its spec asks for them (`published`): times of pipelines,
+and errors of networks that were cut.
 
 The thesis times AL with a barrier in each mini-batch, the schedule `overlapped` here. On several GPUs its layers lie
 round-robin: `partition: cyclic`.
@@ -21,7 +21,7 @@ NOTES: dict[PublishedName, str] = {
         "the ratios can be compared."
     ),
     "wang_2021": (
-        "Published curves of the same data set are lines of their own: other networks, other training (Y. Wang et al., "
+        "Published curves of the same data set are separate lines: other networks, other training (Y. Wang et al., "
         "Revisiting Locally Supervised Learning, ICLR 2021, as others cite it)."
     ),
 }

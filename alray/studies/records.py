@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, model_validator
 
 from alray.core.metric import ACCURACY, Metric
 from alray.core.run_folder.records import Exit, Scores, Summary
@@ -64,22 +64,6 @@ class Reached(BaseModel):
     training_s: float | None  # without start-up and evaluations; None if it was the first mini-batch
 
 
-class Segment(BaseModel):
-    """A part of a trial whose settings the trial scheduler changed while it ran.
-
-    Attributes:
-        step: mini-batches before it.
-        trial: the one that computed it.
-        values: the settings of the search in it.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    step: int
-    trial: NonNegativeInt
-    values: dict[str, Any]
-
-
 class Times(BaseModel):
     """What a trial took, from the records of its run: the time of all its training, and the parts of a mini-batch.
 
@@ -104,11 +88,10 @@ class TrialRecord(BaseModel):
     number: NonNegativeInt
     point: dict[str, Any]  # axis -> value, for a variant its name
     index: int  # which settings of the search; 0 without a search
-    values: dict[str, Any]  # the settings that were drawn; those of its last segment if there is a history
+    values: dict[str, Any]  # the settings that were drawn
     seed: int
-    # `alray run BASE` with these is the same run, unless there is a history
+    # `alray run BASE` with these is the same run
     overrides: list[Annotated[str, AfterValidator(_is_override)]]
-    history: list[Segment] = Field(default_factory=list)  # how it came about, if settings changed while it ran
     status: TrialStatus
     reason: str | None = None  # of `stopped`, `diverged`, `failed` and `lost`
     reached: Reached | None = None
@@ -117,6 +100,12 @@ class TrialRecord(BaseModel):
     # that other programs kept busy and it needed, as a mean over its time; None where that is not known
     taken_processors: float | None = None
     summary: Summary | None = None  # as in the run folder; None if the trial failed before it could run
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_history(cls, values: Any) -> Any:
+        """Schedulers of alray 0.2 could change the settings of a trial while it ran, and its records say how."""
+        return {key: value for key, value in values.items() if key != "history"} if isinstance(values, dict) else values
 
     @property
     def metric(self) -> Metric | None:
@@ -128,8 +117,7 @@ class TrialRecord(BaseModel):
         """The record without what it says of accuracies or other metrics, for studies that measure times only."""
         if self.summary is None:
             return self
-        nothing = {"accuracy": Scores(), "accuracy_per_depth": [], "scores": None, "scores_per_depth": []}
-        silent = self.summary.model_copy(update={**nothing, "best": None})
+        silent = self.summary.model_copy(update={"scores": Scores(), "scores_per_depth": [], "best": None})
         return self.model_copy(update={"summary": silent})
 
 

@@ -16,7 +16,7 @@ from alray.core.metric import Metric
 from alray.core.run_folder.records import Record, effective, read
 from alray.studies.records import TrialRecord, metric_of
 from alray.studies.scaling import Scaling, scaling_of, with_gains
-from alray.studies.table import PointRow, rows_of
+from alray.studies.table import PointRow, by_settings, rows_of
 
 BATCH_SIZE = "data.batch_size"
 
@@ -108,6 +108,10 @@ class Results:
         path = self.trial_dir(record.number) / "records.jsonl"
         return effective(read(path)) if path.is_file() else []
 
+    def settings_of(self, row: PointRow) -> list[list[TrialRecord]]:
+        """As `by_settings`, of all trials of a point."""
+        return by_settings(record for record in self.records if label_of(record.point) == label_of(row.point))
+
     def setting(self, record: TrialRecord, key: str) -> Any:
         """The value that a trial gave to a key of its spec; None if that is not known."""
         for override in reversed(record.overrides):
@@ -140,7 +144,7 @@ class Results:
 
 
 def _below(value: Any, parts: Sequence[str]) -> Any:
-    """The value at this place of a section; None if there is none."""
+    """The value at this path of a section; None if there is none."""
     for part in parts:
         value = value.get(part) if isinstance(value, dict) else None
     return value

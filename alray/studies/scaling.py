@@ -199,7 +199,7 @@ def _repeats(row: PointRow) -> int | None:
 
 
 def _decides(axis: str, rows: Sequence[PointRow], along: Along) -> bool:
-    """Whether each value of an axis stands for a number of stages or replicas of its own."""
+    """Whether each value of an axis stands for a different number of stages or replicas."""
     counts: dict[str, set[int]] = {}
     for row in rows:
         counts.setdefault(value_text(row.point[axis]), set()).add(getattr(row.summary, along))

@@ -14,36 +14,31 @@ from typing import TYPE_CHECKING, Any
 from alray.config.known_code import CodeRecord, refused, sha256
 from alray.config.loading.load import SpecSource
 from alray.config.loading.own_files import own_files
-from alray.config.sections.checks import Finding
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import PREFIX, OwnClass
 from alray.config.sections.spec import Spec
-from alray.config.study.checks import classes_exist
 from alray.config.study.load import LoadedStudy, load_study
-from alray.config.study.section import Asha, OwnScheduler, OwnSearch, Study
+from alray.config.study.section import Asha
 from alray.config.study.trials import Trial
 from alray.core.counting import counted
 from alray.core.errors import AlrayError, PlanError, StageError, SystemFault
 from alray.core.run_folder.store import is_marked, mark, new_token
-from alray.core.storage.lock import held
+from alray.core.storage.lock import locked
 from alray.core.system_errors import system_faults
 from alray.report.text import score, seconds
-from alray.runtime.graph.cluster import Bundle, connect, has_room, holding_nodes
-from alray.runtime.graph.own_ray import import_ray, told_of_loss
-from alray.runtime.graph.sigterm import sigterm_as_sigint
+from alray.runtime.cluster.connect import connect
+from alray.runtime.cluster.nodes import Bundle
+from alray.runtime.cluster.room import has_room, holding_nodes
+from alray.runtime.local_ray.sigterm import sigterm_as_sigint
+from alray.runtime.local_ray.watch import told_of_loss
 from alray.runtime.runner.engines import stage_bundles
 from alray.studies.busy import StudyMachine, is_disturbed, taken_from
 from alray.studies.folder import STUDY, StudyFolder, require_on_disk
-from alray.studies.own_classes import StudyClass
 from alray.studies.records import TrialRecord
 from alray.studies.report import StudyReport, write_report
 from alray.studies.trial import TrialOrder, record_of
 
 if TYPE_CHECKING:
-    from ray.tune.schedulers import TrialScheduler
-    from ray.tune.search import Searcher
-
-    from alray.studies.proposals import Proposals
     from alray.studies.tuning import End
 
 
@@ -118,9 +113,9 @@ class Watcher:
     Attributes:
         note: takes a line.
         progress: is called when a trial has ended.
-        lost: is called in a thread of its own with an error when the Ray that was started for the study has died. Tune
-            then waits for it in a call that no exception ends, and Ray ends this process after a minute with words of
-            its own.
+        lost: is called in a separate thread with an error when the Ray that was started for the study has died. Tune
+            then waits for it in a call that no exception ends, and Ray ends this process after a minute with a message
+            of Ray.
     """
 
     note: Callable[[str], None]
@@ -130,7 +125,7 @@ class Watcher:
 
 def run_study(source: SpecSource, overrides: list[str], options: StudyOptions, watcher: Watcher) -> StudyReport:
     """Run a study from its beginning, in a new study folder."""
-    loaded = load_study(source, overrides, also_of_study=_checks(options))
+    loaded = load_study(source, overrides)
     for line in loaded.notes:
         watcher.note(line)
     return _run(loaded, None, options, watcher)
@@ -146,12 +141,8 @@ def resume_study(study_dir: Path, overrides: list[str], options: StudyOptions, w
         RequestError: if it changes otherwise.
     """
     folder = StudyFolder.open(study_dir)
-    loaded = folder.grown(load_study(folder.path / STUDY, overrides, also_of_study=_checks(options)))
+    loaded = folder.grown(load_study(folder.path / STUDY, overrides))
     return _run(loaded, folder, options, watcher)
-
-
-def _checks(options: StudyOptions) -> list[Callable[[Study], Iterator[Finding]]]:
-    return [partial(classes_exist, allow_elsewhere=options.allow_code)]
 
 
 def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, watcher: Watcher) -> StudyReport:
@@ -165,13 +156,12 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
         of, first = counted(len(loaded.skipped), "point"), loaded.skipped[0]
         watcher.note(f"{of} skipped, which the report lists; {first.point.label}: {first.reason}")
     known = begun is not None and _is_known(loaded, begun, allowed=options.allow_code)
-    own = _own_classes(loaded.study, allow=options.allow_code)
     specs = [loaded.spec_of(trial) for trial in loaded.trials]
     bundles = [stage_bundles(spec, spec.pipeline.stages, spec.replicas.count) for spec in specs]
     largest = max(bundles, key=lambda each: sum(bundle.get("CPU", 0.0) for bundle in each))
     with ExitStack() as stack:
         if begun is not None:
-            stack.enter_context(held(begun.path, watcher.note, "study"))
+            stack.enter_context(locked(begun.path, watcher.note, "study"))
             begun.keep(loaded)
             if known and (record := _code_of(loaded, begun)) is not None:
                 record.remember(watcher.note)
@@ -190,7 +180,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
         if begun is None and (record := _code_of(loaded, folder)) is not None:
             record.remember(watcher.note)
         if begun is None:
-            stack.enter_context(held(folder.path, watcher.note, "study"))
+            stack.enter_context(locked(folder.path, watcher.note, "study"))
         try:
             _require_shared(folder, loaded.study.base, specs)
         except PlanError:
@@ -199,37 +189,9 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
             raise
         with _naming_the_resume(folder), told_of_loss(lambda error: watcher.lost(_with_resume_hint(error, folder))):
             machine = StudyMachine() if connection.own else None
-            _run_trials(loaded, specs, folder, options, watcher, own, machine)
+            _run_trials(loaded, specs, folder, options, watcher, machine)
     with _naming_the_resume(folder):
         return write_report(folder)
-
-
-@dataclass(frozen=True)
-class _Own:
-    """The user's classes of a study."""
-
-    searcher: StudyClass[Searcher] | None = None
-    scheduler: StudyClass[TrialScheduler] | None = None
-
-
-def _own_classes(study: Study, *, allow: bool) -> _Own:
-    """Load the classes of the user that a study names. Raises SpecError if one is none."""
-    searcher = scheduler = None
-    root = study.base.parent
-    if isinstance(study.search, OwnSearch):
-        import_ray()
-        from ray.tune.search import Searcher
-
-        searcher = StudyClass.load(
-            study.search, Searcher, what="the searcher", key="search.kind", root=root, allow=allow
-        )
-    if isinstance(study.trial_scheduler, OwnScheduler):
-        import_ray()
-        from ray.tune.schedulers import TrialScheduler
-
-        what, key = "the trial scheduler", "trial_scheduler.kind"
-        scheduler = StudyClass.load(study.trial_scheduler, TrialScheduler, what=what, key=key, root=root, allow=allow)
-    return _Own(searcher, scheduler)
 
 
 @contextmanager
@@ -251,8 +213,7 @@ def _with_resume_hint(error: StageError, folder: StudyFolder) -> AlrayError:
 def _code_of(loaded: LoadedStudy, folder: StudyFolder) -> CodeRecord | None:
     """The code of the user that the trials load, together with the text of the study; None if they load none."""
     root, text = loaded.study.base.parent.resolve(), (folder.path / STUDY).read_bytes()
-    named = [loaded.study, *loaded.specs]
-    references = {reference for section in named for _, reference, _ in marked(section, OwnClass)}
+    references = {reference for section in loaded.specs for _, reference, _ in marked(section, OwnClass)}
     if not references and PREFIX.encode() not in text:  # settings that are drawn later may name classes too
         return None
     return CodeRecord.of(root, own_files(references, root), study=sha256(text))
@@ -271,7 +232,7 @@ def _is_known(loaded: LoadedStudy, folder: StudyFolder, *, allowed: bool) -> boo
 
 def _require_shared(folder: StudyFolder, base: Path, specs: Sequence[Spec]) -> None:
     """Raise PlanError if a trial may come to a node that does not see the study folder or the spec of the trials."""
-    from alray.runtime.graph.placement import nodes_without
+    from alray.runtime.cluster.placement import nodes_without
 
     bundles: dict[tuple[tuple[str, str], ...], list[Bundle]] = {}
     for spec in specs:
@@ -298,7 +259,6 @@ def _run_trials(
     folder: StudyFolder,
     options: StudyOptions,
     watcher: Watcher,
-    own: _Own,
     machine: StudyMachine | None,
 ) -> None:
     """Run the trials that have not ended.
@@ -323,7 +283,6 @@ def _run_trials(
             target=study.target.bound_at(trial.point.values) if study.target is not None else None,
             thresholds=study.early_exit.thresholds if study.early_exit is not None else None,
             allow_code=options.allow_code,
-            saves_every=str(spec.run.evaluate_every) if own.scheduler and spec.run.checkpoint is None else None,
         )
         orders.append((order, spec))
     ended_s: list[float] = []
@@ -349,30 +308,20 @@ def _run_trials(
         storage=folder.path / "tune",
         max_concurrent=study.max_concurrent,
         asha=study.trial_scheduler if isinstance(study.trial_scheduler, Asha) else None,
-        own=own.scheduler,
-        keys_of=lambda number: study.search.space_at(left[number].point.values) if study.search is not None else (),
-        propose=_proposing(loaded, folder, left, own.searcher),
+        propose=_proposing(loaded, folder, left),
         listener=TrialListener(again, ended, watcher.note),
     )
-    for order, _ in orders:
-        if own.scheduler is not None and not order.keeps_checkpoints:  # those of trials that it stopped
-            shutil.rmtree(folder.trial_dir(order.trial.number) / "checkpoints", ignore_errors=True)
 
 
 def _proposing(
-    loaded: LoadedStudy, folder: StudyFolder, left: dict[int, Trial], own: StudyClass[Searcher] | None
+    loaded: LoadedStudy, folder: StudyFolder, left: dict[int, Trial]
 ) -> Callable[[int], Mapping[str, Any]] | None:
     """Return a function to choose a trial's settings at its start and put them in `left`; None if all are known."""
     if loaded.study.search is None or loaded.study.search.kind == "random":
         return None
-    if own is not None:
-        from alray.studies.own_searcher import OwnProposals
+    from alray.studies.proposals import Proposals
 
-        proposals: Proposals = OwnProposals(loaded, folder, own)
-    else:
-        from alray.studies.proposals import Proposals
-
-        proposals = Proposals(loaded, folder)
+    proposals = Proposals(loaded, folder)
 
     def propose(number: int) -> Mapping[str, Any]:
         left[number] = proposals.with_settings(left[number])

@@ -12,6 +12,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Literal
 
 from alray.config.study.points import in_words, label_of, named, parts_of, value_text
@@ -34,8 +36,8 @@ def _score(record: TrialRecord, split: str) -> float | None:
     summary = record.summary
     if summary is None:
         return None
-    best: float | None = getattr(summary.best or summary.measured, split)
-    at_the_end: float | None = getattr(summary.measured, split)
+    best: float | None = getattr(summary.best or summary.scores, split)
+    at_the_end: float | None = getattr(summary.scores, split)
     return at_the_end if best is None else best
 
 
@@ -220,6 +222,12 @@ def collapsed(row: PointRow) -> int:
 def value_of(record: TrialRecord, name: str) -> float | None:
     """A figure of a trial, by its name in `ROW_FIGURES`; None if the trial did not come to its end."""
     return ROW_FIGURES[name][1](record) if _came_to_an_end(record) else None
+
+
+def by_settings(records: Iterable[TrialRecord]) -> list[list[TrialRecord]]:
+    """The trials of a point: a list for each of the settings that were tried, in their order."""
+    index = attrgetter("index")
+    return [list(trials) for _, trials in groupby(sorted(records, key=index), index)]
 
 
 def rows_of(records: Sequence[TrialRecord], *, target: bool) -> list[PointRow]:
@@ -424,10 +432,7 @@ def _value(value: Any) -> CellValue:
 
 
 def _row(trials: Sequence[TrialRecord], target: bool) -> PointRow:
-    by_settings: dict[int, list[TrialRecord]] = {}
-    for record in trials:
-        by_settings.setdefault(record.index, []).append(record)
-    tried = min(by_settings.values(), key=_to_target if target else _to_accuracy)
+    tried = min(by_settings(trials), key=_to_target if target else _to_accuracy)
     best = tuple(record for record in tried if _came_to_an_end(record))
     return PointRow(
         point=trials[0].point,

@@ -13,23 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from alray.config.study.trials import Trial, with_values
-from alray.config.user_code import UserCode
+from alray.config.study.trials import Trial
 from alray.core.errors import AlrayError, ChannelError, NodesLost, NonFiniteLoss, StageError, SystemFault
-from alray.core.run_folder.records import CheckpointRecord, EvaluationRecord, Exit, Record, StepRecord, effective, read
+from alray.core.run_folder.records import EvaluationRecord, Exit, Record, effective, read
 from alray.core.system_errors import system_faults
-from alray.orchestrate import resume_run, run_spec
+from alray.orchestrate import run_spec
 from alray.planning.prediction.plan import Plan
 from alray.runtime.options import Finished, Options
 from alray.runtime.stage.telemetry import StageStatus
 from alray.studies.folder import StudyFolder
 from alray.studies.outcome import divergence, first_reached, times
-from alray.studies.records import Segment, TrialRecord, TrialStatus
-
-if TYPE_CHECKING:
-    from alray.studies.continuation import Continuation
+from alray.studies.records import TrialRecord, TrialStatus
 
 OF_THE_MACHINE = (SystemFault, StageError, ChannelError)
 """Errors that say nothing of the settings of a trial."""
@@ -40,11 +35,10 @@ class TrialOrder:
     """The instructions for a process that runs a trial.
 
     Attributes:
-        one_process: the trial has one stage, which runs in the trial's own process.
+        one_process: the trial has one stage, which runs in the trial's process.
         keeps_checkpoints: they are not deleted at the end.
         target: the metric of the validation set to reach; None: none.
         thresholds: the confidences for which early exits are measured; None: they are not.
-        saves_every: the interval of the checkpoints that a trial scheduler needs, where the spec asks for none.
         command: what the user typed, where the order is made.
     """
 
@@ -56,7 +50,6 @@ class TrialOrder:
     target: float | None
     thresholds: tuple[float, ...] | None
     allow_code: bool
-    saves_every: str | None = None
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))
 
 
@@ -83,34 +76,13 @@ class Unwatched:
 
 @dataclass
 class _Listening(Unwatched):
-    """Passes evaluations on.
-
-    Attributes:
-        marks: only those with a checkpoint after the same mini-batch, and each of them once the run has gone on: the
-            last one, with which a run ends, is not passed on.
-        heard: mini-batches before the last evaluation that was.
-    """
+    """Passes evaluations on."""
 
     evaluated: Callable[[EvaluationRecord], None]
-    marks: bool = False
-    heard: int = 0
-    _waiting: list[EvaluationRecord] = field(default_factory=list)
-    _saved: set[int] = field(default_factory=set)
-    _step: int = 0
 
     def record(self, record: Record) -> None:
         if isinstance(record, EvaluationRecord):
-            if not self.marks:
-                self.evaluated(record)
-            elif record.step > self.heard:  # after a failure, a run makes some of them again
-                self.heard = record.step
-                self._waiting.append(record)
-        elif isinstance(record, CheckpointRecord):
-            self._saved.add(record.step)
-        elif isinstance(record, StepRecord):
-            self._step = record.step
-        while self._waiting and self._waiting[0].step in self._saved and self._waiting[0].step < self._step:
-            self.evaluated(self._waiting.pop(0))
+            self.evaluated(record)
 
 
 @cache
@@ -135,58 +107,34 @@ def prepare_process() -> None:
     gc.enable()
 
 
-def run_trial(
-    order: TrialOrder,
-    evaluated: Callable[[EvaluationRecord], None] = lambda record: None,
-    continuation: Continuation | None = None,
-) -> TrialRecord:
+def run_trial(order: TrialOrder, evaluated: Callable[[EvaluationRecord], None] = lambda record: None) -> TrialRecord:
     """Run a trial to its end and keep its record.
 
     Raises one of OF_THE_MACHINE, without a record, if the trial did not come to its end and may do so if it runs again.
 
     Args:
         evaluated: is called with every evaluation. If it raises SystemExit the trial stops there, without a record.
-        continuation: how a trial begins or continues that its scheduler may pause and change.
     """
     with system_faults():
-        record = _run(order, evaluated, continuation)
-        if continuation is not None and len(continuation.history) > 1:
-            record = record.model_copy(update={"history": continuation.history})
+        record = _run(order, evaluated)
         order.folder.write(record)
     return record
 
 
-def _run(
-    order: TrialOrder, evaluated: Callable[[EvaluationRecord], None], continuation: Continuation | None
-) -> TrialRecord:
+def _run(order: TrialOrder, evaluated: Callable[[EvaluationRecord], None]) -> TrialRecord:
     run_dir = order.folder.trial_dir(order.trial.number)
-    continues = continuation is not None and continuation.mark is not None
-    if continuation is not None and continues:
-        continuation.take_over()
-    else:
-        order.folder.clear(order.trial.number)
+    order.folder.clear(order.trial.number)
     options = Options(
         inline=order.one_process,
         run_dir=run_dir,
         allow_code=order.allow_code,
-        # A trial whose shapes were known has loaded no code, and so its run folder has no copy to continue with.
-        code=UserCode(order.base.parent, allow_elsewhere=order.allow_code) if continues else None,
         pages=False,
         command=order.command,
         study=order.folder.path,
     )
     listening = _Listening(evaluated)
-    overrides = list(order.trial.overrides)
-    if continuation is not None:
-        listening = _Listening(evaluated, marks=True, heard=continuation.step)
-        overrides = continuation.overrides
     try:
-        if continuation is not None and continues:
-            finished = resume_run(
-                run_dir, continuation.changes, options, listening, listening, allow_change=continuation.is_changed
-            )
-        else:
-            finished = run_spec(order.base, overrides, options, listening, listening)
+        finished = run_spec(order.base, list(order.trial.overrides), options, listening, listening)
     except OF_THE_MACHINE:
         raise
     except AlrayError as error:
@@ -209,16 +157,8 @@ def _exits(run_dir: Path, thresholds: Sequence[float], allow_code: bool) -> list
     return early_exits(TrainedNetwork(run_dir, allow_code=allow_code), thresholds)
 
 
-def record_of(
-    trial: Trial, status: TrialStatus, reason: str | None = None, history: Sequence[Segment] = ()
-) -> TrialRecord:
-    """The record of a trial without a run.
-
-    Args:
-        history: of all settings that it has had.
-    """
-    if len(history) > 1:
-        trial = with_values(trial, history[-1].values)
+def record_of(trial: Trial, status: TrialStatus, reason: str | None = None) -> TrialRecord:
+    """The record of a trial without a run."""
     return TrialRecord(
         number=trial.number,
         point=dict(trial.point.values),
@@ -226,7 +166,6 @@ def record_of(
         values=dict(trial.values),
         seed=trial.seed,
         overrides=list(trial.overrides),
-        history=list(history) if len(history) > 1 else [],
         status=status,
         reason=reason,
     )

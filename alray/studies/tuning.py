@@ -2,14 +2,13 @@
 
 Tune gets the numbers of the trials that have not ended, and holds nothing that a resume needs: a resume is a new
 experiment. A trial of several stages runs in the placement group that Tune makes for it. A trial of one stage runs in
-the trial's own process. Processes are used again for the next trial of the same resources.
+the trial's process. Processes are used again for the next trial of the same resources.
 """
 
 from __future__ import annotations
 
 import importlib
 import io
-import json
 import logging
 import math
 import os
@@ -17,41 +16,37 @@ import pickle
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from ray import tune
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from ray.tune import Callback, FailureConfig, PlacementGroupFactory, Stopper
-from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from alray.config.sections.spec import Spec
 from alray.config.study.section import Asha
-from alray.config.study.trials import Trial, with_values
+from alray.config.study.trials import with_values
 from alray.core.errors import AlrayError, DiskFault, RunError, StageError
 from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import EvaluationRecord
 from alray.core.system_errors import system_faults
-from alray.runtime.graph.cluster import Bundle
-from alray.runtime.graph.own_ray import end_if_silent
-from alray.runtime.graph.placement import ray_bundle
-from alray.runtime.graph.stopped_workers import StoppedWorkers
+from alray.runtime.cluster.nodes import Bundle
+from alray.runtime.cluster.placement import ray_bundle
+from alray.runtime.local_ray.stopped_workers import StoppedWorkers
+from alray.runtime.local_ray.watch import end_if_silent
 from alray.runtime.runner.engines import stage_bundles
-from alray.studies.continuation import Continuation, Mark
-from alray.studies.own_classes import StudyClass
-from alray.studies.records import Segment, TrialRecord, TrialStatus
-from alray.studies.schedulers import METRIC, NUMBER, RECORD, OwnPerGroup, PerGroup, asha_per_point, number_of
+from alray.studies.records import TrialRecord, TrialStatus
+from alray.studies.schedulers import METRIC, NUMBER, RECORD, asha_per_point, number_of
 from alray.studies.trial import OF_THE_MACHINE, TrialOrder, prepare_process, run_trial
 
 Propose = Callable[[int], Mapping[str, Any]]
 """Gives the settings of a trial, by its number, when it is about to start."""
-End = TrialRecord | tuple[TrialStatus, str, list[Segment]]
-"""The record of a trial; or its status, the reason and its history, where it did not come to make one."""
+End = TrialRecord | tuple[TrialStatus, str]
+"""The record of a trial; or its status and the reason, where it did not come to make one."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +71,6 @@ _QUIET = {
     "TUNE_GLOBAL_CHECKPOINT_S": "1e9",  # nothing that Tune could save is ever read
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
 }
-_HISTORY, _MARK = "history", "mark.json"
-_PAUSING_S = 60
-"""Seconds that the process of a paused trial may take to end, before it may run another one."""
 _UNTOLD_S = 20.0
 """Seconds without a new trial before the study prints a note: Ray starts processes in that time."""
 
@@ -89,7 +81,7 @@ def runs_in_one_process(spec: Spec) -> bool:
 
 
 def trial_resources(spec: Spec) -> PlacementGroupFactory:
-    """The placement group of a trial: one bundle for each stage, after an empty one for the trial's own process unless
+    """The placement group of a trial: one bundle for each stage, after an empty one for the trial's process unless
     the one stage runs there."""
     bundles = [ray_bundle(bundle) for bundle in stage_bundles(spec, spec.pipeline.stages, spec.replicas.count)]
     own: list[Bundle] = [] if runs_in_one_process(spec) else [{}]
@@ -102,8 +94,8 @@ class _Watch(Callback, Stopper):
     """Tells of trials that end or begin again, in whatever way, and of a long time in which none starts. It ends
     processes of trials that somebody has stopped, so that these trials begin again.
 
-    It stops the study where the disk is full, because every further trial would meet the same, and where a searcher or
-    a scheduler of the user raises an error.
+    It stops the study where the disk is full, because every further trial would meet the same, and where no settings
+    can be proposed.
 
     fault: why it stopped the study; None if it did not.
     """
@@ -154,11 +146,7 @@ class _Watch(Callback, Stopper):
         if RECORD in last:
             end: End = TrialRecord.model_validate_json(last[RECORD])
         else:
-            end = (
-                "stopped",
-                f"the trial scheduler stopped it after {last.get('steps', 0):,} mini-batches",
-                _history(last),
-            )
+            end = "stopped", f"the trial scheduler stopped it after {last.get('steps', 0):,} mini-batches"
         self._tell(trial, end)
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -174,7 +162,7 @@ class _Watch(Callback, Stopper):
             self.fault = fault
         else:
             of_the_machine = isinstance(fault, (RayActorError, *OF_THE_MACHINE))
-            self._tell(trial, ("lost" if of_the_machine else "failed", _reason(fault), _history(trial.last_result)))
+            self._tell(trial, ("lost" if of_the_machine else "failed", _reason(fault)))
 
     def _tell(self, trial: Any, end: End) -> None:
         try:
@@ -184,22 +172,17 @@ class _Watch(Callback, Stopper):
             self.fault = fault
 
 
-def _history(result: Mapping[str, Any]) -> list[Segment]:
-    """The settings that a trial has had by its last result."""
-    return [Segment.model_validate(each) for each in json.loads(result.get(_HISTORY, "[]"))]
-
-
 def _fault_of(trial: Any) -> BaseException:
     """Why the process of a trial, or the trial in it, ended. Not `get_pickled_error`: it reads the copy of this file
     that Tune makes later."""
-    if trial.pickled_error_file is None:  # an error of Tune's own
+    if trial.pickled_error_file is None:  # an error of Tune itself
         return RunError(Path(trial.error_file).read_text(encoding="utf-8").strip())
     fault: BaseException = pickle.loads(Path(trial.pickled_error_file).read_bytes())
     return fault.cause if isinstance(fault, RayTaskError) else fault
 
 
 def _reason(fault: BaseException) -> str:
-    """One line for the user. Ray's own text on a process that died continues with guesses."""
+    """One line for the user. Ray's text on a process that died continues with guesses."""
     if isinstance(fault, RayActorError):
         return f"the process of the trial ended: {str(fault).strip().splitlines()[-1].partition('. ')[0].rstrip('.')}"
     return str(fault) if isinstance(fault, OF_THE_MACHINE) else f"{type(fault).__name__}: {fault}"
@@ -211,7 +194,7 @@ class _InOrder(Searcher):
     def __init__(self, numbers: Sequence[int], propose: Propose, failed: Callable[[AlrayError], None]) -> None:
         """
         Args:
-            failed: takes an error of a searcher of the user.
+            failed: takes an error of the proposals, such as a damaged record of a trial.
         """
         super().__init__()
         self._left = iter(numbers)
@@ -263,44 +246,14 @@ def _emptied(folder: Path) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _metrics(evaluation: EvaluationRecord | None) -> dict[str, Any]:
-    """The metrics that a trial scheduler compares. One that is None would end the whole experiment."""
-    if evaluation is None or evaluation.validation is None:
-        return {}
-    sign = -1.0 if METRICS[evaluation.metric].lowest else 1.0
-    return {"samples": evaluation.samples, METRIC: sign * evaluation.validation, "steps": evaluation.step}
-
-
 def _report(evaluation: EvaluationRecord) -> None:
-    """Let the trial scheduler decide whether this trial continues; if not, Tune raises SystemExit."""
-    if metrics := _metrics(evaluation):
-        tune.report(metrics)
+    """Let the trial scheduler decide whether this trial continues; if not, Tune raises SystemExit.
 
-
-def _run_with_marks(order: TrialOrder, marks_folder: Path) -> dict[str, Any]:
-    """Run a trial that its scheduler may pause and change. Tune keeps its last `Mark` as a checkpoint, and gives the
-    trial that of another one to continue from there."""
-    os.environ["TUNE_FUNCTION_THREAD_TIMEOUT_S"] = str(_PAUSING_S)
-    checkpoint = tune.get_checkpoint()
-    mark = None
-    if checkpoint is not None:
-        with checkpoint.as_directory() as folder:
-            mark = Mark.model_validate_json(Path(folder, _MARK).read_bytes())
-    continuation = Continuation.of(order, mark, marks_folder)
-    history = json.dumps([segment.model_dump(mode="json") for segment in continuation.history])
-    last: dict[str, Any] = {}
-
-    def report(evaluation: EvaluationRecord) -> None:
-        if not (metrics := _metrics(evaluation)):
-            return
-        last.update(metrics)
-        with TemporaryDirectory() as folder:
-            Path(folder, _MARK).write_text(continuation.marked(evaluation.step).model_dump_json(), encoding="utf-8")
-            tune.report({**metrics, _HISTORY: history}, checkpoint=tune.Checkpoint.from_directory(folder))
-
-    record = run_trial(order, report, continuation)
-    best = _metrics(continuation.last_evaluation()) or last
-    return {**best, _HISTORY: history, RECORD: record.model_dump_json()}
+    A metric that is None would end the whole experiment.
+    """
+    if evaluation.validation is not None:
+        sign = -1.0 if METRICS[evaluation.metric].lowest else 1.0
+        tune.report({"samples": evaluation.samples, METRIC: sign * evaluation.validation, "steps": evaluation.step})
 
 
 def _run_config(storage: Path, watch: _Watch, max_failures: int) -> tune.RunConfig:
@@ -328,49 +281,23 @@ def _load_callbacks() -> None:
             del sys.modules["wandb"]
 
 
-def _scheduler(
-    trials: Mapping[int, Trial],
-    asha: Asha | None,
-    own: StudyClass[TrialScheduler] | None,
-    keys_of: Callable[[int], Collection[str]],
-    failed: Callable[[AlrayError], None],
-) -> PerGroup | None:
-    """The scheduler that decides which trials continue; None: all do. Arguments as in `run_trials` and `OwnPerGroup`.
-
-    Trials of different seeds have different validation sets: none of them continues from another.
-    """
-    if own is not None:
-        return OwnPerGroup(
-            own,
-            group_of=lambda number: (trials[number].point.number, trials[number].seed),
-            values_of=lambda number: trials[number].values,
-            keys_of=keys_of,
-            failed=failed,
-        )
-    return None if asha is None else asha_per_point(asha, lambda number: trials[number].point.number)
-
-
 def run_trials(
     orders: Sequence[tuple[TrialOrder, Spec]],
     *,
     storage: Path,
     max_concurrent: int | None,
     asha: Asha | None,
-    own: StudyClass[TrialScheduler] | None,
-    keys_of: Callable[[int], Collection[str]],
     propose: Propose | None,
     listener: TrialListener,
 ) -> None:
     """Run the trials on the connected cluster. Returns when all have ended, or at the first Ctrl-C.
 
     A trial that the machine ended runs again, at most `run.max_failures` times. Raises DiskFault, and stops the trials
-    that run, where the disk is full; and UserCodeError or RunError where the user's scheduler or searcher fails.
+    that run, where the disk is full; and CheckpointError where the record of a trial is damaged.
 
     Args:
         storage: a folder for what Tune writes; it is deleted.
-        asha: None: another scheduler.
-        own: a scheduler of the user; with neither, every trial runs to its end.
-        keys_of: the keys that are searched for a trial.
+        asha: stops bad trials of each point; None: every trial runs to its end.
         propose: gives the settings of each trial; None: they are known.
     """
     os.environ |= _QUIET
@@ -379,7 +306,6 @@ def run_trials(
     max_failures = {order.trial.number: spec.run.max_failures for order, spec in orders}
     resources = {order.trial.number: trial_resources(spec) for order, spec in orders}
     numbers = sorted(by_number)
-    reports, marks = asha is not None, own is not None
 
     def trainable(config: dict[str, Any]) -> dict[str, Any]:
         order = by_number[int(tune.get_context().get_trial_name())]
@@ -387,16 +313,14 @@ def run_trials(
             order = replace(order, trial=with_values(order.trial, values))
         if order.one_process:
             prepare_process()
-        if marks:
-            return _run_with_marks(order, storage / "kept")
-        record = run_trial(order, _report) if reports else run_trial(order)
+        record = run_trial(order) if asha is None else run_trial(order, _report)
         return {RECORD: record.model_dump_json()}
 
     def name(trial: Any) -> str:
         return f"{trial.config[NUMBER]:04d}"
 
     watch = _Watch(max_failures, listener)
-    trials = {number: order.trial for number, order in by_number.items()}
+    point_of = {number: order.trial.point.number for number, order in by_number.items()}
     with _emptied(storage), _silent(), _named_if_ray_is_silent(), _named_if_removed(storage):
         tune.Tuner(
             tune.with_resources(trainable, lambda config: resources[config[NUMBER]]),
@@ -405,7 +329,7 @@ def run_trials(
                 search_alg=None if propose is None else _InOrder(numbers, propose, watch.failed),
                 num_samples=1 if propose is None else len(numbers),
                 max_concurrent_trials=max_concurrent,
-                scheduler=_scheduler(trials, asha, own, keys_of, watch.failed),
+                scheduler=None if asha is None else asha_per_point(asha, point_of.__getitem__),
                 reuse_actors=True,
                 trial_name_creator=name,
                 trial_dirname_creator=name,
@@ -431,7 +355,8 @@ def _named_if_removed(storage: Path) -> Iterator[None]:
 
 @contextmanager
 def _named_if_ray_is_silent() -> Iterator[None]:
-    """Raise StageError where a call of Ray Tune to the GCS has no answer in time, and end a Ray of our own then."""
+    """Raise StageError where a call of Ray Tune to the GCS has no answer in time, and end a Ray that alray started
+    then."""
     try:
         yield
     except GetTimeoutError as error:

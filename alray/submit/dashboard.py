@@ -1,6 +1,6 @@
 """The dashboard of a Ray cluster, over HTTP: its jobs, their logs, and files below the folder of the logs.
 
-Each request has a time limit. Ray's own `JobSubmissionClient` sets none and may wait for ever.
+Each request has a time limit. Ray's `JobSubmissionClient` sets none and may wait for ever.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Dashboard:
             client.submit_job(
                 submission_id=job_id,
                 # Ray starts a shell, and sends the signal of a stop to its processes. A stop that comes while the shell
-                # starts another process would be lost there: the command takes the place of the shell.
+                # starts another process would be lost there: the command replaces the shell.
                 entrypoint=f"exec {command}",
                 metadata=dict(metadata),
                 runtime_env=runtime_env,
@@ -302,7 +302,7 @@ class Dashboard:
         return RequestError(
             f"what answers at {self.url} is not the dashboard of a Ray cluster",
             key="--address",
-            hint=f"give the dashboard's address, such as http://HEAD:{PORT}; it has a port of its own",
+            hint=f"give the dashboard's address, such as http://HEAD:{PORT}; its port is a separate one",
         )
 
     def _nobody(self, error: OSError) -> RequestError:

@@ -41,8 +41,8 @@ _SHOWN = 100
 _CHUNK = 1 << 20
 
 
-class _Said(BaseModel):
-    """A line of the job that packs: that it has begun, where the packed folder is, or why there is none."""
+class _Answer(BaseModel):
+    """A line of the job that packs: that it has started, where the packed folder is, or why there is none."""
 
     alray: Literal["offer"]
     begun: bool | None = None
@@ -63,7 +63,7 @@ class Fetched:
 def fetch(dashboard: Dashboard, job: Job, target: Path, doing: Callable[[str], None]) -> Fetched:
     """Bring the run folder or study folder of a job to `target`, which is new or empty.
 
-    Raises RequestError if the job has not begun or `target` is not empty, and RunError if its folder is not there,
+    Raises RequestError if the job has not started or `target` is not empty, and RunError if its folder is not there,
     cannot be packed, arrives damaged, or cannot be written here. Then `target` is as empty as before.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -112,7 +112,7 @@ def _require_space(announced: int, disk: Path) -> None:
         )
 
 
-def _take(pieces: Iterator[bytes], offer: _Said, file: IO[bytes]) -> None:
+def _take(pieces: Iterator[bytes], offer: _Answer, file: IO[bytes]) -> None:
     """Write what comes to a file. Raises RunError if it is not what was announced, as soon as it is more."""
     found, sha256 = 0, hashlib.sha256()
     for piece in pieces:
@@ -137,13 +137,13 @@ class _Entry(tarfile.TarInfo):
 def _unpack(archive: Path, target: Path) -> None:
     """Write the files of a tar file below an empty folder. Raises RunError for anything but files and folders in it.
 
-    Not tarfile's own extraction: there a chain of links has led out of the folder before (CVE-2025-4517).
+    Not tarfile's extraction: there a chain of links has led out of the folder before (CVE-2025-4517).
     """
     with tarfile.open(archive, tarinfo=_Entry) as packed:
         for entry in packed:
             parts = entry.name.split("/")
             if not {"", ".", ".."}.isdisjoint(parts) or "\0" in entry.name or len(parts) > _DEEPEST:
-                raise _not_offered(f"`{entry.name[:_SHOWN]}` is no place in it")
+                raise _not_offered(f"`{entry.name[:_SHOWN]}` is no path in it")
             path = target.joinpath(*parts)
             if entry.isdir():
                 path.mkdir(parents=True, exist_ok=True)
@@ -175,25 +175,25 @@ def _empty(folder: Path) -> None:
 
 
 @contextmanager
-def _offer(dashboard: Dashboard, job: Job, doing: Callable[[str], None]) -> Iterator[tuple[str, _Said]]:
+def _offer(dashboard: Dashboard, job: Job, doing: Callable[[str], None]) -> Iterator[tuple[str, _Answer]]:
     """Run the job that offers the folder on the node where it lies, until the block ends."""
     folder = job.require_result()
     if job.node is None:
-        raise RequestError(f"the job `{job.id}` has not begun", key="ID", hint="fetch its folder later")
+        raise RequestError(f"the job `{job.id}` has not started", key="ID", hint="fetch its folder later")
     name = f"alray-fetch-{secrets.token_hex(6)}"
     command = shlex.join(["python", "-m", "alray.submit.offer", name, folder])
     dashboard.submit(name, command, {"alray": "fetch", "of": job.id}, runtime_env={}, node=job.node)
     try:
-        _said(dashboard, name, "begun", _BEGIN_S)
+        _answer(dashboard, name, "begun", _BEGIN_S)
         doing("packing the folder on the cluster")
-        yield job.node, _said(dashboard, name, "file", math.inf)
+        yield job.node, _answer(dashboard, name, "file", math.inf)
     finally:
         # It is not deleted: Ray would list a deleted job again, as failed.
         dashboard.stop(name)
         wait_until_ended(dashboard, name, _END_S)
 
 
-def _said(dashboard: Dashboard, name: str, key: Literal["begun", "file"], timeout_s: float) -> _Said:
+def _answer(dashboard: Dashboard, name: str, key: Literal["begun", "file"], timeout_s: float) -> _Answer:
     """The line of the job that has this key. Raises RunError if the job fails, or ends or takes too long without it,
     and if a line is none that it writes."""
     until_s = time.monotonic() + timeout_s
@@ -203,8 +203,8 @@ def _said(dashboard: Dashboard, name: str, key: Literal["begun", "file"], timeou
         for line in log.split("\n")[:-1]:  # the last one may still be written
             if line.startswith(_BEGINS):
                 try:
-                    said = _Said.model_validate_json(line)
-                    failed = said.failed and Problem.from_json(said.failed)
+                    answer = _Answer.model_validate_json(line)
+                    failed = answer.failed and Problem.from_json(answer.failed)
                 except (ValidationError, TypeError, KeyError) as error:
                     raise RunError(
                         "the job that packs the folder wrote a line that alray does not write",
@@ -212,8 +212,8 @@ def _said(dashboard: Dashboard, name: str, key: Literal["begun", "file"], timeou
                     ) from error
                 if failed:
                     raise RunError.of((failed,))
-                if getattr(said, key) is not None:
-                    return said
+                if getattr(answer, key) is not None:
+                    return answer
         if ended or time.monotonic() > until_s:
             last = log.strip().splitlines()[-1:] or ["the job did not begin"]
             raise RunError(

@@ -4,7 +4,7 @@ It packs the folder into one file next to the logs of its node, for Ray's dashbo
 the file when it is asked to stop. So no storage has to be shared with the cluster. A folder on object storage is copied
 to the node first.
 
-It prints a line of JSON when it has begun, and one when the file is there. A line with `failed` is a problem.
+It prints a line of JSON when it has started, and one when the file is there. A line with `failed` is a problem.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ import os
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OwnClass
 from alray.config.sections.section import Input
 from alray.config.sections.spec import Spec
-from alray.config.study.checks import classes_exist
 from alray.config.study.load import is_study, load_study
 from alray.core.errors import RequestError, SpecError
 from alray.planning.schedules.listed import is_listed
@@ -77,13 +75,12 @@ def package(spec_file: Path, overrides: Sequence[str], include: Sequence[Path], 
     """
     file = spec_file.resolve()
     if is_study(spec_file):
-        study = load_study(spec_file, overrides, also_of_study=[partial(classes_exist, allow_elsewhere=allow_code)])
+        study = load_study(spec_file, overrides)
         base = study.study.base.resolve()
         specs = [load_spec(base, trial.overrides) for trial in study.trials]
-        own = {reference for _, reference, _ in marked(study.study, OwnClass)}
         command = "study"
         name = study.study.study
-        files = {file, base, *own_files(own, base.parent)}
+        files = {file, base}
     else:
         specs = [load_spec(spec_file, overrides)]
         command = "run"

@@ -19,7 +19,7 @@ from alray.submit.package import package
 from alray.submit.room import require_room_for
 
 _HOW_TO_STOP = {"RAY_JOB_STOP_SIGNAL": "SIGINT", "RAY_JOB_STOP_WAIT_TIME_S": "60"}
-"""How Ray stops a job: it sends this signal, and SIGKILL after so many seconds. Its own values are SIGTERM and 3.
+"""How Ray stops a job: it sends this signal, and SIGKILL after so many seconds. Ray's values are SIGTERM and 3.
 
 Ray handles SIGTERM in the process of a study, which would end without a report. A checkpoint may take longer than 3 s.
 """

@@ -28,7 +28,7 @@ def networks_are_counted_once(counted_once: None) -> None:
 
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The spec, in a folder of the test's own that is the current one."""
+    """The spec, in a folder of the test that is the current one."""
     monkeypatch.chdir(tmp_path)
     return TINY
 

@@ -26,11 +26,9 @@ ARGUMENTS = {"one_file.py": ("--steps", "3")}
 
 
 @pytest.fixture
-def beside_the_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Path:
+def beside_the_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None, nothing_measured: None) -> Path:
     (tmp_path / "specs").symlink_to(ROOT / "specs")
     monkeypatch.chdir(tmp_path)
-    # To measure components takes longer than to train them.
-    monkeypatch.setattr("alray.runtime.planner.planning.Planner._measure", lambda self, *around: self._estimate())
     return tmp_path
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import alray
+from alray.api.trained import Trained
 from alray.cli import main
 
 STUB = Path(alray.__file__).with_suffix(".pyi")
@@ -20,13 +21,16 @@ STUB = Path(alray.__file__).with_suffix(".pyi")
 def test_the_stub_has_the_types_of_every_name() -> None:
     tree = ast.parse(STUB.read_text(encoding="utf-8"))
     imported = {
-        alias.asname: f"{node.module}" for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.name: f"{node.module}" for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
+    for renamed in (ast.unparse(node).split(" = ") for node in tree.body if isinstance(node, ast.Assign)):
+        imported[renamed[0]] = imported.pop(renamed[1])
     assert imported == {name: getattr(alray, name).__module__ for name in alray.__all__ if name != "__version__"}
 
 
 def test_every_name_is_there_and_says_what_it_does() -> None:
     assert set(alray.__all__) <= set(dir(alray))
+    assert {"Block", "LocalComponent", "Method", "Source", "Task", "Tracker"} <= set(alray.__all__)
     assert all(getattr(alray, name).__doc__ for name in alray.__all__ if name != "__version__")
 
 
@@ -59,28 +63,26 @@ def test_an_import_changes_nothing_of_its_program() -> None:
     assert done.stdout == "True\n"
 
 
-_OF_A_TERMINAL = {"json", "events", "watch", "svg", "compare", "dry_run", "resume"}
+_OF_A_TERMINAL = {"json", "events", "svg", "compare", "dry_run", "resume"}
 """How a command shows what it did, and what is a function of its own in Python."""
-_OF_GENERATION = {"prompt", "tokens", "temperature", "seed", "threshold"}
-"""Options of `alray predict` that `Run.generate` has."""
 _OF_PYTHON = {"self", "progress"}
 
 
 @pytest.mark.parametrize(
-    ("command", "function"),
+    ("command", "functions"),
     [
-        (main.run, alray.run),
-        (main.resume, alray.Run.resume),
-        (main.reproduce, alray.reproduce),
-        (main.plan, alray.plan),
-        (main.fit, alray.search_layouts),
-        (main.study, alray.study),
-        (main.predict, alray.Run.predict),
-        (main.export, alray.Run.export),
+        (main.run, [alray.run]),
+        (main.resume, [alray.Run.resume]),
+        (main.reproduce, [alray.reproduce]),
+        (main.plan, [alray.plan]),
+        (main.fit, [alray.search_layouts]),
+        (main.study, [alray.study]),
+        (main.predict, [alray.Run.trained, Trained.predict, Trained.generate]),
+        (main.export, [alray.Run.trained, Trained.export]),
     ],
 )
 def test_a_function_takes_the_options_of_its_command(
-    command: Callable[..., None], function: Callable[..., object]
+    command: Callable[..., None], functions: list[Callable[..., object]]
 ) -> None:
     """By the same names, and with the same defaults."""
 
@@ -92,7 +94,9 @@ def test_a_function_takes_the_options_of_its_command(
             if each.kind is each.KEYWORD_ONLY and name not in left_out
         }
 
-    left_out = _OF_A_TERMINAL | (_OF_GENERATION if command is main.predict else set())
-    of_command, of_function = options(command, left_out), options(function, _OF_PYTHON)
-    positional = set(inspect.signature(function).parameters) - set(of_function)  # `format` and `output` of an export
-    assert {name: value for name, value in of_command.items() if name not in positional} == of_function
+    of_command, of_functions, positional = options(command, _OF_A_TERMINAL), {}, set()
+    for function in functions:
+        of_functions |= options(function, _OF_PYTHON)
+        positional |= set(inspect.signature(function).parameters)  # such as `format` and `output` of an export
+    positional -= set(of_functions)
+    assert {name: value for name, value in of_command.items() if name not in positional} == of_functions

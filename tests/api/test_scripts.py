@@ -18,7 +18,7 @@ import alray
 print("begins", flush=True)
 spec = {
     "name": "unguarded",
-    "data": {"source": SOURCE, "batch_size": 8, "workers": 1},
+    "data": {"source": SOURCE, "batch_size": 8, "workers": 1, "validation_fraction": 0.0},
     "model": {"components": [{"block": "mlp", "widths": [4]}]},
     "method": "backpropagation",
     "pipeline": {"costs": [{"forward_s": 1e-3, "backward_s": 1e-3, "update_s": 1e-3}]},

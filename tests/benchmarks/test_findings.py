@@ -49,12 +49,6 @@ def found_of(study: Path) -> list[Finding]:
     return findings(study.parent, study.parents[1] / "docs")
 
 
-def test_the_page_is_current() -> None:
-    """`make findings`."""
-    made = page(findings(findings_page.SPECS, findings_page.REPORTS))
-    assert findings_page.PAGE.read_text(encoding="utf-8") == made
-
-
 def test_a_claim_has_the_answer_to_its_own_question(study: Path) -> None:
     first, second = found_of(study)
     assert (first.says, first.earlier, second.says) == ("holds", False, NOT_RUN)

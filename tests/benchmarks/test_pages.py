@@ -10,14 +10,6 @@ import pytest
 from benchmarks import publish, runs
 
 
-@pytest.mark.few
-@pytest.mark.parametrize("name", publish.pages(runs.RESULTS))
-def test_a_page_is_what_its_results_give(name: str) -> None:
-    """Nobody edits a figure by hand."""
-    committed = (publish.DOCS / name).read_text(encoding="utf-8")
-    assert publish.pages(runs.RESULTS)[name] == committed
-
-
 def test_only_publishing_changes_what_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = json.loads((runs.RESULTS / "clock.json").read_text(encoding="utf-8"))
     figures["ratio"]["mean"] = 1.2345

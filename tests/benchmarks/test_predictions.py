@@ -8,17 +8,11 @@ from pathlib import Path
 import pytest
 
 from alray.config.study.load import read_study_file
-from benchmarks import predictions_page
-from benchmarks.findings_page import BESIDE, KEPT, REPORTS, SPECS, kept
-from benchmarks.predictions_page import Setting, page, settings
+from benchmarks.findings_page import BESIDE, KEPT, kept
+from benchmarks.predictions_page import Setting, settings
 
 STUDY = "study: scaling\nbase: ../base.yaml\naxes: {pipeline.stages: [1, 2]}\nmax_concurrent: 1\n"
 POINTS = "pipeline.stages,step_time_s,predicted_step_time_s\n1,0.02,0.01\n2,,0.01\n"
-
-
-def test_the_page_is_current() -> None:
-    """`make findings`."""
-    assert predictions_page.PAGE.read_text(encoding="utf-8") == page(settings(SPECS, REPORTS))
 
 
 @pytest.fixture

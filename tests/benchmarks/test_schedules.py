@@ -1,4 +1,4 @@
-"""The benchmarks of schedules stay runnable: at tiny sizes, inline, and their page from figures made up here."""
+"""The benchmarks of schedules stay runnable, at tiny sizes and inline; what they conclude."""
 
 from __future__ import annotations
 
@@ -61,10 +61,6 @@ def test_all_schedules_are_measured(run_inline: Run) -> None:
         assert entry["step_time_s"] > 0 and entry["predicted_step_time_s"] > 0
     assert len({result["runs"][name][0]["weights_sha256"] for name in schedules_page.LOCAL}) == 1
     json.dumps(result)
-    for entries in result["runs"].values():
-        entries[0] |= {"bubble": 0.1, "predicted_bubble": 0.1}  # there is none where stages take turns
-    lines = [*schedules_page.schedules(result), *schedules_page.predictions({"eight": result})]
-    assert sum(line.startswith("| `") for line in lines) == 2 * len(schedules.SCHEDULES)
 
 
 @pytest.mark.full
@@ -90,7 +86,6 @@ def test_the_laws_are_measured(run_inline: Run, monkeypatch: pytest.MonkeyPatch)
     assert {name: law["law_s"] for name, law in result["laws"].items()} == pytest.approx(
         {"streamed": 0.060, "overlapped": 0.360, "parallel_backward": 0.360, "sequential": 0.960}
     )
-    assert sum(line.startswith("| `") for line in schedules_page.laws(result)) == 4
 
 
 def test_the_laws_are_those_of_the_spec() -> None:
@@ -141,21 +136,3 @@ def test_every_cut_and_schedule_is_measured_and_the_choice_judged() -> None:
     assert (result["chosen"], result["best"]) == (["streamed [1, 3]"] * 2, "overlapped [1, 3]")
     assert result["over_best"] == pytest.approx([1.01] * 2)
     assert result["over_uniform"] == pytest.approx([0.150 / 0.101] * 2)
-    lines = schedules_page.uneven(result)
-    assert next(line for line in lines if line.startswith("| `")).startswith("| `overlapped [1, 3]` | 100.0 | 98.0 |")
-    assert "**1.010**" in lines[-2] and "**1.49**" in lines[-2]
-
-
-def test_a_prediction_that_is_off_is_told(tmp_path: Path) -> None:
-    figures = {"step_time_s": 0.100, "bubble": 0.1, "predicted_bubble": 0.2, "weights_sha256": "same"}
-    runs = {name: [{**figures, "predicted_step_time_s": 0.093}] for name in schedules.SCHEDULES}
-    result = {"spec": "eight.yaml", "runs": runs}
-    (tmp_path / "schedules.json").write_text(json.dumps(result), encoding="utf-8")
-    (tmp_path / "predictions.json").write_text(json.dumps({"eight": result, "a VGG": result}), encoding="utf-8")
-    page = schedules_page.page(tmp_path)
-    assert "| `streamed` | 100.0 | 93.0 | **0.930** | 10.0 % | 20.0 % | within 5 %: **no** |" in page
-    assert "| `gpipe` | 100.0 | 93.0 | **0.930** | 10.0 % | 20.0 % | within 10 %: yes |" in page
-    assert "the same weights, bit for bit" in page
-    assert "| `gpipe` | **0.930** (0.930 to 0.930) | **0.930** (0.930 to 0.930) |" in page
-    assert "nine in ten within **7.0 %**" in page
-    assert "law" not in page  # of what was not measured nothing is said

@@ -25,7 +25,7 @@ _TITLES = {
     "raylet": ("raylet",),
     "GCS": ("gcs_server",),
     "agent": ("ray::DashboardAgent", "ray::RuntimeEnvAgent", "dashboard/agent.py", "runtime_env/agent/main.py"),
-    "reaper": ("runtime/graph/reaper.py",),
+    "reaper": ("runtime/local_ray/reaper.py",),
     "Ray's dashboard, monitor or log monitor": (
         *("dashboard/dashboard.py", "ray::DashboardHead", "_private/log_monitor.py", "_private/monitor.py"),
         "ray::DashboardSubprocess",
@@ -98,7 +98,7 @@ def _go_on(process: psutil.Process) -> None:
     with suppress(psutil.NoSuchProcess):
         process.send_signal(signal.SIGCONT)
         begun_by = process.parent()
-        if begun_by is not None and begun_by.name() == "nsenter":  # which stops itself with what it has begun
+        if begun_by is not None and begun_by.name() == "nsenter":  # which stops itself with what it has started
             begun_by.send_signal(signal.SIGCONT)
 
 

@@ -170,7 +170,7 @@ class _Player:
         played.outcome = "does not end"
 
     def _can_go_on(self) -> bool:
-        """Whether the run had begun when its command ended; otherwise there is nothing to resume."""
+        """Whether the run had started when its command ended; otherwise there is nothing to resume."""
         return (self.run_folder / ("study.yaml" if self.case.scenario.study else "records.jsonl")).exists()
 
     @property

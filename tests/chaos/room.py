@@ -1,4 +1,4 @@
-"""A machine of its own for one run, made of namespaces: processes, a network, a name, `/dev/shm` and a small disk.
+"""A separate machine for one run, made of namespaces: processes, a network, a name, `/dev/shm` and a small disk.
 
 What is left in it was left by the run. What happens to it happens to no other program. The right to make namespaces is
 needed, which a container seldom gives.
@@ -34,7 +34,7 @@ class NoRoom(Exception):
 
 
 class Room:
-    """Processes that are begun here see `folder` as /mnt, with a disk of `DISK_BYTES` at /mnt/disk.
+    """Processes that are started here see `folder` as /mnt, with a disk of `DISK_BYTES` at /mnt/disk.
 
     Temporary files, and with them Ray's session folders, come into /mnt/tmp.
     """
@@ -103,7 +103,7 @@ class Room:
         subprocess.run(self._inside("ip", "link", "set", "lo", state), check=True)
 
     def processes(self) -> list[psutil.Process]:
-        """What runs in the room, without the room's own."""
+        """What runs in the room, without what makes the room."""
         found = []
         for process in psutil.process_iter():
             with suppress(OSError, psutil.NoSuchProcess):
@@ -136,7 +136,7 @@ class Room:
 
 
 def title_of(process: psutil.Process) -> str:
-    """The name that a process goes by: Ray's own name for it, a program, or the file that Python runs."""
+    """The name that a process goes by: Ray's name for it, a program, or the file that Python runs."""
     try:
         words = process.cmdline()
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""A spec that trains in a second, the command in this process and in one of its own, and a run that has ended."""
+"""A spec that trains in a second, the command in this process and in a separate one, and a run that has ended."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def command() -> list[str]:
-    """The console script, to be run as a process of its own."""
+    """The console script, to be run as a separate process."""
     return [sys.executable, "-c", "from alray.cli.main import main; main()"]
 
 
@@ -91,7 +91,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 @pytest.fixture
 def python() -> Callable[[str], Answer]:
-    """Runs a program in a Python of its own."""
+    """Runs a program in a separate Python."""
 
     def run(program: str) -> Answer:
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)

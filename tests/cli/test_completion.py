@@ -14,7 +14,6 @@ import pytest
     [
         ("alray re", ["resume", "reproduce", "report"]),
         ("alray run --inl", ["--inline"]),
-        ("alray run --wa", ["--watch"]),
         ("alray jobs st", ["status", "stop"]),
         ("alray run x.yaml optimizer.l", ["optimizer.lr=", "optimizer.label_lr=", "optimizer.look_ahead="]),
         ("alray run x.yaml run.ch", ["run.checkpoint.every=", "run.checkpoint.keep="]),

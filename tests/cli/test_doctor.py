@@ -15,7 +15,7 @@ import pytest
 from alray.cli import checks, node_checks
 from alray.cli.check_result import CheckResult
 from alray.cli.cluster_checks import access_to, of_node
-from alray.runtime.graph.survey import NodeFacts
+from alray.runtime.cluster.survey import NodeFacts
 
 
 class Disk(NamedTuple):
@@ -75,7 +75,7 @@ def test_libraries_that_are_too_old_or_missing(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_gpu_whose_driver_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NVIDIA's own library counts it, and CUDA cannot open it."""
+    """NVIDIA's library counts it, and CUDA cannot open it."""
     monkeypatch.setattr("alray.core.accelerator.available", lambda: None)
     monkeypatch.setattr("alray.core.accelerator.count", lambda: 1)
     found = checks.gpus()

@@ -1,4 +1,4 @@
-"""The data of a run in another place, and other data in the same place."""
+"""The data of a run in another folder, and other data in the same folder."""
 
 from __future__ import annotations
 
@@ -109,13 +109,13 @@ def test_the_same_files_in_another_place(alray: Callable[..., Any], here: Path) 
     assert alray("export", "part", "--format", "safetensors", *places).code == 0
     overrides = ("data.train=there/train.csv", "data.test=there/test.csv", "run.steps=12")
     assert alray("resume", "part", "--inline", "--json", *overrides).json["weights_sha256"] == whole["weights_sha256"]
-    assert alray("evaluate", "part").code == 0, "the run folder has the new places now"
+    assert alray("evaluate", "part").code == 0, "the run folder has the new paths now"
 
 
 def test_a_key_that_is_no_place(alray: Callable[..., Any], here: Path) -> None:
     run(alray, "run", "run.steps=4")
     said = alray("evaluate", "run", "--data", "batch_size=3")
-    assert said.errors.endswith("does not say where the data of this run lie; these keys do: train, test\n")
+    assert "batch_size" in said.errors and said.errors.endswith("train, test\n")
     said = alray("evaluate", "run", "--data", "train")
     assert said.errors.startswith("--data: `train` does not have the form KEY=PATH; ")
 
@@ -128,7 +128,7 @@ def test_a_place_is_taken_as_it_is_written(alray: Callable[..., Any], here: Path
     for name in ("#1.csv", "a: b, c.csv", "[2024]", "1e3", "a #b", " a=b.csv", "'x.csv", "\udce9.csv"):
         place = place.rename(here / name)
         assert alray("predict", "run", "word1 word2", "--data", f"train={name}").code == 0
-    assert load_run("run").predict("word1 word2", data={"train": Path(name)})
+    assert load_run("run").trained(data={"train": Path(name)}).predict("word1 word2")
 
 
 def test_files_that_are_not_there(alray: Callable[..., Any], here: Path) -> None:
@@ -161,9 +161,9 @@ def test_a_run_is_reproduced_where_its_files_lie_now(alray: Callable[..., Any], 
     documents(here / "train.csv", 150, 2)
     said = alray("reproduce", "run", "data.train=train.csv", "--json")
     assert not said.json["same"]
-    assert "not the data that the recorded run had: 135 training samples, before 180; 15 validation" in said.err
+    assert "135 training samples, before 180; 15 validation" in said.err
     refused = alray("reproduce", "run", "data.train_fraction=0.5")
-    assert "only `pipeline.`, `resources.`, `data.workers`, `data.train`, `data.test` may change" in refused.errors
+    assert "`data.train_fraction`" in refused.errors and "`data.train`, `data.test`" in refused.errors
 
 
 @pytest.mark.full
@@ -189,14 +189,14 @@ def test_the_files_of_an_own_class(alray: Callable[..., Any], here: Path) -> Non
     run(alray, "run", "data={source: 'python:listed.Listed', place: '#numbers', batch_size: 8}", *LAYERS, "run.steps=4")
     (here / "#numbers").rename(here / "#others")
     said = alray("evaluate", "run")
-    assert "where its files are not there, say where they lie now: --data place=PATH" in said.errors
+    assert "--data place=PATH" in said.errors
     for key in ("place", "default"):
         assert alray("evaluate", "run", "--data", f"{key}=#others").code == 0
     assert "unexpected keyword argument 'plaec'" in alray("evaluate", "run", "--data", "plaec=#others").errors
     assert "these keys do: place" in alray("evaluate", "run", "--data", "batch_size=3").errors
     place = "data.place='#others'"
     said = alray("resume", "run", "--inline", place)
-    assert "--allow-change, which changes no weight where only the files of your class lie elsewhere" in said.errors
+    assert "--allow-change" in said.errors
     assert alray("resume", "run", "--inline", place, "--allow-change").code == 0
 
 
@@ -208,8 +208,8 @@ def test_changes_that_are_allowed(alray: Callable[..., Any], here: Path) -> None
     assert said.code == 0
     assert "for the data changed: samples of shape [4], before [6]" in said.err
     said = alray("resume", "run", "--inline", "run.steps=8", "data.train_fraction=0.1", "--allow-change")
-    assert "command line: data.train_fraction: these are not the data of this run: 18 training" in said.errors
-    assert said.errors.endswith("another vocabulary; leave it as it was, or start a new run\n")
+    assert "command line: data.train_fraction: " in said.errors and "18 training" in said.errors
+    assert "another vocabulary" in said.errors
     photos(here / "photos")
     run(alray, "pictures", *PICTURES, "run.steps=4")
     (here / "photos/a").rename(here / "photos/c")
@@ -231,10 +231,7 @@ def test_an_exported_route_needs_no_data(alray: Callable[..., Any], here: Path) 
     run(alray, "run", "run.steps=4")
     assert alray("export", "run", "--format", "safetensors", "--output", "route.safetensors").code == 0
     said = alray("predict", "route.safetensors", "word1 word2", "--data", "train=train.csv")
-    assert (
-        said.errors
-        == "route.safetensors: --data: this file needs no data: it knows how to read its inputs; leave it out\n"
-    )
+    assert said.errors.startswith("route.safetensors: --data: ")
 
 
 @pytest.mark.full
@@ -245,7 +242,7 @@ def test_files_that_changed_are_not_the_data_of_the_run(alray: Callable[..., Any
     (here / "train.csv").write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
     said = alray("resume", "run", "--inline", "run.steps=12")
     assert said.code == 2
-    assert "data: these are not the data of this run: other samples, or the same in another order; " in said.errors
+    assert "data: these are not the data of this run: other samples" in said.errors
     assert alray("evaluate", "run").code == 2, "the validation split would have samples of the training"
     assert alray("predict", "run", "word1 word2").code == 0
     said = alray("resume", "run", "--inline", "run.steps=12", "--allow-change")
@@ -277,4 +274,4 @@ def test_data_that_change_between_the_plan_and_the_run(alray: Callable[..., Any]
     (here / "growing.py").write_text(COUNTING)
     said = alray("run", "s.yaml", "--inline", "data={source: 'python:growing.Growing', batch_size: 8}", *LAYERS)
     assert said.code == 1
-    assert "data: these are not the data of the run as it began: 29 training samples, before 28; " in said.errors
+    assert "29 training samples, before 28; " in said.errors

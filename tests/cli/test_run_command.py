@@ -1,4 +1,4 @@
-"""run, resume and report: answers, exit codes and the places of errors."""
+"""run, resume and report: answers, exit codes and the locations of errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from alray.core.run_folder.records import Summary
 from alray.core.run_folder.store import make_run_dir, mark, require_new
-from alray.core.storage.lock import held
+from alray.core.storage.lock import locked
 
 from .conftest import COUNTED
 
@@ -199,7 +199,7 @@ def test_a_backward_pass_that_raises_is_one_error_as_json(alray: Callable[..., A
 
 @pytest.mark.full
 def test_a_run_that_never_began_leaves_its_folder_to_another(alray: Callable[..., Any], spec: Path) -> None:
-    """Unless somebody put a file of his own there."""
+    """Unless somebody put another file there."""
     sound = spec.read_text()
     Path("mine.py").write_text(BACKWARD)
     spec.write_text(sound.replace("{block: vgg, channels: [2]}", "{block: 'python:mine.Block'}", 1))
@@ -232,7 +232,7 @@ def test_what_a_kill_leaves_of_a_run_that_had_hardly_begun(
     early = make_run_dir("tiny", tmp_path / "early")
     (early / "code").mkdir()
     assert "ended before it had written its spec" in alray("resume", early).errors
-    with held(early, print):
+    with locked(early, print):
         assert "the run folder is not empty" in alray("run", spec, "--inline", "--output", early).errors
     require_new(early)
     for name in ("spec.yaml", "plan.json", "environment.json"):
@@ -251,7 +251,7 @@ def test_runs_that_begin_in_the_same_second(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.full
 def test_a_run_that_goes_on_is_read_and_not_resumed(alray: Callable[..., Any], ended: Path) -> None:
-    with held(ended, print):
+    with locked(ended, print):
         said = alray("resume", ended, "--inline", "run.epochs=2")
         for command in ("report", "list", "evaluate"):
             assert alray(command, ended).code == 0

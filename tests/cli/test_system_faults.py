@@ -15,7 +15,7 @@ import pytest
 from alray.config.user_code import named
 from alray.core.errors import RequestError, UserCodeError
 from alray.core.system_errors import from_system
-from alray.runtime.graph.own_ray import _private_folder
+from alray.runtime.local_ray.private import private_folder
 
 LONG = ("run.steps=100000", "run.evaluate_every=null", "run.checkpoint={every: 1 s}", "--output", "out")
 LEAKY = """\
@@ -219,6 +219,6 @@ def test_a_limit_on_the_size_of_files(spec: Path, command: list[str]) -> None:
 
 def test_a_folder_for_temporary_files_that_ray_cannot_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "größe"))
-    with pytest.raises(RequestError, match="beyond ASCII") as caught, _private_folder():
+    with pytest.raises(RequestError, match="beyond ASCII") as caught, private_folder():
         pass
     assert "RAY_TMPDIR" in str(caught.value.problems[0].hint)

@@ -29,7 +29,7 @@ _PRIVATE = (
 
 @dataclass
 class Hosts:
-    """Hosts n1, n2 and n3 with the addresses 10.77.0.1 to 10.77.0.3, joined by a switch of their own.
+    """Hosts n1, n2 and n3 with the addresses 10.77.0.1 to 10.77.0.3, joined by a switch.
 
     folder: where commands run. variables: of the environment of all that is started there.
     """
@@ -127,7 +127,7 @@ class Hosts:
         return self.begun[-1]
 
     def stop(self, process: subprocess.Popen[str]) -> None:
-        """Ask what was begun with `serve` to end, with all that it began."""
+        """Ask what was started with `serve` to end, with all that it began."""
         for inner in psutil.Process(process.pid).children(recursive=True):
             inner.terminate()
         process.wait(10)

@@ -32,7 +32,7 @@ def test_ray_takes_the_file_for_aws() -> None:
     config = cluster_file("aws.yaml")
     prepared = prepare_config(config)
     validate_config(prepared)
-    # Ray's own choice of an image has Python 3.6.
+    # Ray's choice of an image has Python 3.6.
     images = {kind["node_config"].get("ImageId") for kind in prepared["available_node_types"].values()}
     assert images == {"ami-of-ubuntu-24.04"}
     sent = [source for source in config["file_mounts"].values() if not source.startswith("~")]

@@ -1,6 +1,6 @@
 """A real cluster of two nodes with a dashboard and a token (`cluster/local.sh`): jobs are sent, followed and fetched.
 
-Every command is a process of its own, as a person runs it.
+Every command is a separate process, as a person runs it.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def longer(cluster: Cluster) -> str:
 
 
 def killed(cluster: Cluster, *words: str) -> tuple[str, str]:
-    """The id of a job that was killed (SIGKILL) once it had trained, and what `alray submit` said at its end."""
+    """The id of a job that was killed (SIGKILL) once it had trained, and what `alray submit` printed at its end."""
     process = cluster.start("submit", "tiny.yaml", *LONG, *words)
     assert process.stderr is not None
     job = process.stderr.readline().split()[1].rstrip(":")

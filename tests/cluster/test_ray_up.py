@@ -1,4 +1,4 @@
-"""`ray up` over ssh, with the files and commands of `cluster/aws.yaml` on two hosts of one's own instead of EC2's.
+"""`ray up` over ssh, with the files and commands of `cluster/aws.yaml` on two hosts of the user instead of EC2's.
 
 Each host has an sshd, with keys and a home folder that are made for the test. Skipped where OpenSSH or rsync is not
 installed, or where this process has no right to make namespaces.
@@ -51,7 +51,7 @@ class Laptop:
         return self.hosts.environment() | {
             "HOME": str(home),
             "TMPDIR": str(home),
-            # With hosts of one's own, the newer autoscaler of Ray 2.60 starts no worker.
+            # With hosts of the user, the newer autoscaler of Ray 2.60 starts no worker.
             "RAY_UP_enable_autoscaler_v2": "0",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(home / ".alray-token"),
@@ -144,7 +144,7 @@ def test_from_ray_up_to_ray_down(laptop: Laptop) -> None:
     assert json.loads((folder / "fetched" / "summary.json").read_text()) == answer["summary"]
     hosts.stop(forwarding)
     laptop.run(*laptop.ray("down", "-y"))
-    # `ray down` stops Ray on the head alone, for EC2 takes the others back. On a host of one's own the raylet ends
+    # `ray down` stops Ray on the head alone, for EC2 takes the others back. On a host of the user the raylet ends
     # by itself, and a process stays that reads logs.
     until(lambda: "raylet" not in hosts.running(WORKER), lambda: "the raylet goes on", 60)
     subprocess.run(hosts.on(WORKER, sys.executable, "-m", "ray.scripts.scripts", "stop"), check=True)

@@ -1,5 +1,5 @@
-"""`cluster/slurm.sh` under a real Slurm of a login node and two nodes. Each has a network, processes and `/dev/shm` of
-its own.
+"""`cluster/slurm.sh` under a real Slurm of a login node and two nodes. Each has a separate network, processes and
+`/dev/shm`.
 
 Skipped where Slurm is not installed, or where this process has no right to make namespaces.
 """

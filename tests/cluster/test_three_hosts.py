@@ -1,4 +1,4 @@
-"""Three hosts with a network, `/dev/shm` and `/tmp/ray` of their own: where stages go, and that they end in the bits of
+"""Three hosts, each with a network, `/dev/shm` and `/tmp/ray`: where stages go, and that they end in the bits of
 one process. Skipped where this process has no right to make namespaces.
 """
 

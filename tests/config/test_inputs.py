@@ -18,7 +18,7 @@ from .conftest import SMALL
 
 @pytest.fixture
 def said(write: Callable[[str], Path], tmp_path: Path) -> Callable[[str], list[str]]:
-    """What is said of a spec of which one line is changed."""
+    """The errors of a spec of which one line is changed."""
 
     def load(text: str) -> list[str]:
         try:
@@ -56,7 +56,7 @@ def with_data(data: str) -> str:
         ("source: image_folder, train: folder, test: folder, image_size: 8", []),
         ("source: torchvision, dataset: CIFAR10, root: a, download: true", []),
         ("source: huggingface, dataset: ag_news", []),
-        ("source: docstrings, cache: a, text: {tokenizer: bert-base-uncased}", []),
+        ("source: docstrings, text: {tokenizer: bert-base-uncased}", []),
     ],
 )  # fmt: skip
 def test_files_and_folders(said: Callable[[str], list[str]], tmp_path: Path, data: str, expected: list[str]) -> None:
@@ -78,13 +78,13 @@ def test_every_place_for_a_class(said: Callable[[str], list[str]], tmp_path: Pat
     (tmp_path / "ran.py").write_text("raise RuntimeError('this module was run')\n\nclass Gated: pass\n")
     text = with_data("source: 'python:ran.Data'").replace("{block: vgg, channels: [4]}", "{block: 'python:ran.Gate'}")
     text = text.replace("{kind: associated_learning}", "{kind: 'python:away.Method'}")
-    text = text.replace("run: {epochs: 1}", "run: {epochs: 1, trackers: [mlflow, 'python:ran.Tracker']}")
+    text = text.replace("run: {epochs: 1}", "run: {epochs: 1, trackers: ['python:ran.Tracker']}")
     found = said(text)
     assert [" ".join(line.split(": ")[:2]) for line in found] == [
         "x.yaml:2 data.source",
         "x.yaml:5 model.components[0].block",
         "x.yaml:7 method.kind",
-        "x.yaml:10 run.trackers[1].kind",
+        "x.yaml:10 run.trackers[0].kind",
     ]
     assert found[1].endswith("did you mean `Gated`?") and "--allow-code" in found[2]
     assert "ran" not in sys.modules

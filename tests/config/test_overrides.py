@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +59,17 @@ def test_a_method_by_name_replaces_the_section(load: Load, small: str) -> None:
     assert loaded.notes == []
 
 
+def keys_of(notes: Sequence[str]) -> list[str]:
+    """The key with which each note begins."""
+    return [note.split()[0] for note in notes]
+
+
 def test_another_kind_drops_what_it_lacks_and_keeps_the_rest(load: Load, small: str) -> None:
     text = small.replace("{kind: adam}", "{kind: adam, lr: 0.5, betas: [0.8, 0.9], eps: 1.0e-6, clip_norm: 1.0}")
     loaded = load("optimizer.kind=sgd", text=text)
     assert loaded.spec.optimizer == Sgd(kind="sgd", lr=0.5, clip_norm=1.0)
-    assert loaded.notes == ["optimizer.kind=sgd removes optimizer.betas, optimizer.eps: sgd has no such key"]
+    (note,) = loaded.notes
+    assert note.startswith("optimizer.kind=sgd ") and "optimizer.betas, optimizer.eps" in note
 
 
 def test_another_source_and_another_block(load: Load) -> None:
@@ -76,13 +82,13 @@ def test_another_source_and_another_block(load: Load) -> None:
 def test_the_length_asked_for_sets_the_other_aside(load: Load) -> None:
     loaded = load("run.steps=100")
     assert (loaded.spec.run.epochs, loaded.spec.run.steps) == (None, 100)
-    assert loaded.notes == ["run.epochs of the file is set aside: run.steps says how long to train"]
+    assert keys_of(loaded.notes) == ["run.epochs"] and "run.steps" in loaded.notes[0]
 
 
 def test_a_partition_asked_for_sets_the_stages_aside(load: Load) -> None:
     loaded = load("pipeline.partition=[2]")
     assert loaded.spec.pipeline.stages == 1
-    assert loaded.notes == ["pipeline.stages of the file is set aside: pipeline.partition is for 1 stage"]
+    assert keys_of(loaded.notes) == ["pipeline.stages"] and "pipeline.partition" in loaded.notes[0]
 
 
 def test_stages_asked_for_set_the_partition_aside(load: Load, small: str) -> None:
@@ -93,7 +99,7 @@ def test_stages_asked_for_set_the_partition_aside(load: Load, small: str) -> Non
 def test_another_method_of_local_losses_leaves_the_pipeline_alone(load: Load, small: str) -> None:
     text = small.replace("{stages: 2}", "{schedule: overlapped, partition: [1, 1]}")
     loaded = load("method=supervised_contrastive", text=text.replace("{kind: adam}", "{label_lr: 0.1}"))
-    assert loaded.notes == ["optimizer.label_lr of the file is set aside: supervised_contrastive has no label chain"]
+    assert keys_of(loaded.notes) == ["optimizer.label_lr"] and "supervised_contrastive" in loaded.notes[0]
     assert (loaded.spec.schedule, loaded.spec.pipeline.partition) == ("overlapped", (1, 1))
 
 
@@ -101,13 +107,8 @@ def test_backpropagation_sets_the_pipeline_of_local_losses_aside(load: Load, sma
     text = small.replace("{stages: 2}", "{schedule: streamed, partition: [1, 1], stages: 2}")
     loaded = load("method=backpropagation", "run.steps=3", text=text.replace("{kind: adam}", "{label_lr: 0.1}"))
     assert (loaded.spec.schedule, loaded.spec.pipeline.stages, loaded.spec.pipeline.partition) == ("single", 1, "auto")
-    assert loaded.notes == [
-        "run.epochs of the file is set aside: run.steps says how long to train",
-        "pipeline.schedule of the file is set aside: it is not one for backpropagation",
-        "pipeline.stages of the file is set aside: backpropagation runs on one stage",
-        "pipeline.partition of the file is set aside: backpropagation runs on one stage",
-        "optimizer.label_lr of the file is set aside: backpropagation has no label chain",
-    ]
+    of_pipeline = ["pipeline.schedule", "pipeline.stages", "pipeline.partition"]
+    assert keys_of(loaded.notes) == ["run.epochs", *of_pipeline, "optimizer.label_lr"]
 
 
 @pytest.mark.parametrize("schedule", [schedule.name for schedule in SCHEDULES.values() if schedule.is_pipeline])

@@ -53,7 +53,7 @@ def found(spec: Spec) -> list[str]:
 
 def test_the_defaults() -> None:
     made = replicas()
-    assert (made.count, made.all_reduce, made.balance, made.engine) == (1, "backend", "fixed", "graph")
+    assert (made.count, made.all_reduce.kind, made.balance, made.engine) == (1, "backend", "fixed", "graph")
     assert (made.synchronise, made.sync_batch_norm) == ("every_step", False)
     assert made.disturbance is None and made.shares is None and made.compression == NoCompression()
     assert (spec_with().optimizer.accumulate, spec_with().lr_schedule.scale_with_batch) == (1, "none")

@@ -26,13 +26,13 @@ def test_quickstart_is_the_spec_that_is_committed() -> None:
     assert starter("quickstart", Path("specs/quickstart.yaml")) == {Path("specs/quickstart.yaml"): text}
 
 
-@pytest.mark.parametrize("name", starter_names())
-def test_a_starter_shows_its_command_and_the_schema(name: str) -> None:
-    for file, text in starter(name, Path("a b/x.yaml")).items():
-        first, second, *_ = text.split("\n")
-        assert first.startswith("# ") and f"specs/{name}" not in text
-        assert first.endswith((f"alray run '{file}'", f"alray study '{file}'"))
-        assert second == f"# yaml-language-server: $schema={SCHEMA_FILE}"
+def test_a_starter_shows_its_command_and_the_schema() -> None:
+    for name in starter_names():
+        for file, text in starter(name, Path("a b/x.yaml")).items():
+            first, second, *_ = text.split("\n")
+            assert first.startswith("# ") and f"specs/{name}" not in text
+            assert first.endswith((f"alray run '{file}'", f"alray study '{file}'"))
+            assert second == f"# yaml-language-server: $schema={SCHEMA_FILE}"
 
 
 def test_a_study_comes_with_its_base(tmp_path: Path) -> None:

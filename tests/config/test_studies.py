@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from alray.config.study.checks import classes_exist
 from alray.config.study.load import dump_study, is_study, load_study
 from alray.config.study.points import label_of
 from alray.config.study.section import Study
@@ -334,30 +332,6 @@ def test_the_settings_of_optuna_are_proposed_later(load: Callable[..., Any]) -> 
 def test_halving_keeps_one_trial_in_four(load: Callable[..., Any]) -> None:
     asha = "trial_scheduler: {kind: asha, grace_samples: 100}\n"
     assert load(STUDY + SEARCH + asha).study.trial_scheduler.reduction_factor == 4
-
-
-@pytest.mark.parametrize(
-    ("text", "places"),
-    [
-        ('search: {kind: "python:nowhere.Mine", trials: 2, space: {optimizer.lr: {choice: [1]}}}', ["3 search.kind"]),
-        ('search: {kind: "python:ray.tune.search.Searcher", trials: 2, space: {optimizer.momentum: '
-         "{one_minus_loguniform: [0.5, 0.9]}}}", ["3 search.space.optimizer.momentum.one_minus_loguniform"]),
-        ('trial_scheduler: {kind: "python:ray.tune.schedulers.HyperBandScheduler"}\n'
-         "set: {run.checkpoint: {every: 3 steps}}", ["4 set.run.checkpoint"]),
-        ('trial_scheduler: {kind: "python:ray.tune.schedulers.HyperBandScheduler"}\n'
-         "search: {trials: 2, space: {pipeline.stages: {choice: [1, 2]}}}", ["4 search.space.pipeline.stages"]),
-    ],
-)  # fmt: skip
-def test_what_a_searcher_or_scheduler_of_ones_own_cannot_do_is_refused(
-    write: Callable[[str], Path], small: str, text: str, places: list[str]
-) -> None:
-    Path("base.yaml").write_text(small, encoding="utf-8")
-    with pytest.raises(SpecError) as caught:
-        load_study(
-            write(f"study: a\nbase: base.yaml\n{text}\n"),
-            also_of_study=[partial(classes_exist, allow_elsewhere=False)],
-        )
-    assert [place(problem) for problem in caught.value.problems] == places
 
 
 @pytest.mark.full

@@ -36,9 +36,9 @@ def test_defaults_and_places(load: Callable[[str], Any], tmp_path: Path) -> None
     assert isinstance(data, TextCsv)
     assert (data.train, data.test) == (tmp_path / "ag" / "train.csv", None)
     assert (data.text.tokenizer, data.text.vocabulary_size, data.text.max_tokens) == ("basic_english", 30_000, 128)
-    data = load("source: docstrings, cache: here, text: {max_tokens: 9}").data
+    data = load("source: docstrings, text: {max_tokens: 9}").data
     assert isinstance(data, Docstrings)
-    assert (data.cache, data.text.max_tokens, data.text.vocabulary_size) == (tmp_path / "here", 9, 30_000)
+    assert (data.text.max_tokens, data.text.vocabulary_size) == (9, 30_000)
     assert isinstance(load("source: tiny_imagenet, root: x, image_size: 32").data, TinyImagenet)
 
 

@@ -26,10 +26,8 @@ def test_a_part_is_called_as_its_folder_and_has_its_code(
         assert callable(getattr(module_of(kind.name, name, file), attribute))
 
 
-def test_schedules_and_all_reduces_are_found_too() -> None:
+def test_schedules_are_found_too() -> None:
     assert len(SCHEDULES) == len(names_of("schedules"))
-    for name in names_of("all_reduces"):
-        assert module_of("all_reduces", name, "cost").seconds
 
 
 def test_a_file_has_one_class_of_its_kind() -> None:

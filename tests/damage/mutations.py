@@ -98,7 +98,7 @@ ODD_VALUES: tuple[Any, ...] = (
 
 
 DEEPEST = "<3,000 lists>"
-"""Stands for a value within so many lists, which Python's own JSON neither writes nor reads."""
+"""Stands for a value within so many lists, which Python's JSON neither writes nor reads."""
 
 
 def deep(levels: int, of: type = list) -> Any:
@@ -302,7 +302,7 @@ def _token(random: Random, text: str) -> str:
 
 
 def _repeated(random: Random, text: str) -> str:
-    """A line twice: a duplicate key, in most places."""
+    """A line twice: a duplicate key, mostly."""
     return _line_changed(random, text, lambda line: f"{line}\n{line}")
 
 

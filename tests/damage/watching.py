@@ -56,5 +56,5 @@ def watched(case: str, run: Callable[[], str | None]) -> list[str]:
 
 
 def _peak_bytes() -> int:
-    """The most memory that this process has held so far."""
+    """The most memory that this process has used so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

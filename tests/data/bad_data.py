@@ -20,7 +20,7 @@ Files = Mapping[str, str | bytes]
 
 
 class BadData(NamedTuple):
-    """place: file, line and key of the problem, as far as there are any. data: the section of the spec."""
+    """place: file, line and key of the problem, if there are any. data: the section of the spec."""
 
     place: str
     data: str

@@ -10,7 +10,8 @@ import torch
 
 from alray.core.errors import DataError, DataMissing
 from alray.data.batches import TrainBatches
-from alray.data.dataset import Dataset, open_data
+from alray.data.dataset import Dataset
+from alray.data.opening import open_data
 from tests.data import sections as spec
 
 
@@ -43,33 +44,33 @@ def test_the_kind_of_a_source_says_its_sizes(tmp_path: Path) -> None:
     """No download: there is nothing in the folder afterwards."""
     data = planned(cifar(tmp_path, batch_size=128, image_size=16))
     assert data.assumed is not None and "50,000 samples of shape [3, 16, 16] in 100 classes" in data.assumed
-    assert (data.num_train, len(data.validation or ()), len(data.test or ())) == (45_000, 5_000, 10_000)
-    assert (data.sample_shape, data.num_classes, data.steps_per_epoch) == ((3, 16, 16), 100, 351)
+    assert (len(data.train), len(data.validation or ()), len(data.test or ())) == (45_000, 5_000, 10_000)
+    assert (data.sample_shape, len(data.classes), data.steps_per_epoch) == ((3, 16, 16), 100, 351)
     assert first(data).samples.shape == (128, 3, 16, 16)
     assert not list(tmp_path.iterdir())
 
 
 def test_the_spec_may_say_the_sizes_of_pictures(tmp_path: Path) -> None:
     data = planned(pictures(tmp_path, assume=spec.Assume(classes=5, samples=40, test_samples=3)))
-    assert (data.num_train, len(data.test or ()), data.num_classes, data.sample_shape) == (36, 3, 5, (3, 6, 6))
+    assert (len(data.train), len(data.test or ()), len(data.classes), data.sample_shape) == (36, 3, 5, (3, 6, 6))
     assert "data.assume" in str(data.assumed)
 
 
 def test_the_spec_may_say_the_sizes_of_documents(tmp_path: Path) -> None:
     text = spec.Text(max_tokens=12, vocabulary_size=50)
     data = planned(texts(tmp_path, text=text, assume=spec.Assume(classes=4, samples=100)))
-    assert (data.sample_shape, data.sample_dtype, len(data.words or ())) == ((12,), torch.int64, 50)
+    assert (data.sample_shape, data.sample_shape.dtype, len(data.sample_shape.words or ())) == ((12,), torch.int64, 50)
     batch = first(data)
     assert batch.samples.shape == (8, 12) and int(batch.samples.max()) < 50
     assert batch.mask is not None and bool(batch.mask.all())
     smaller = planned(texts(tmp_path, text=text, assume=spec.Assume(classes=4, samples=100, vocabulary_size=20)))
-    assert len(smaller.words or ()) == 20
+    assert len(smaller.sample_shape.words or ()) == 20
 
 
 def test_a_users_source_is_not_loaded() -> None:
     assume = spec.Assume(shape=(7,), classes=2, samples=64)
     data = planned(spec.OwnData(source="python:nowhere.Data", batch_size=8, assume=assume))
-    assert (data.sample_shape, data.num_classes, data.num_samples) == ((7,), 2, 64)
+    assert (data.sample_shape, len(data.classes), data.num_samples) == ((7,), 2, 64)
 
 
 @pytest.mark.parametrize(

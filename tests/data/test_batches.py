@@ -18,7 +18,8 @@ from torch.overrides import TorchFunctionMode
 from alray.core.errors import DataError, ProcessLost
 from alray.data import batches as batches_module
 from alray.data.batches import Batch, EvaluationBatches, TrainBatches
-from alray.data.dataset import Dataset, open_data
+from alray.data.dataset import Dataset
+from alray.data.opening import open_data
 from alray.data.stopped import StoppedWatch
 from alray.runtime.stage.feed import feed
 from tests.data import sections as spec
@@ -164,8 +165,8 @@ def test_the_global_random_numbers_are_left_alone() -> None:
 
 def test_last_batch_keep_and_drop() -> None:
     dropped, kept = synthetic(last_batch="drop"), synthetic(last_batch="keep")
-    assert (dropped.num_train, dropped.steps_per_epoch) == (36, 4)
-    assert (kept.num_train, kept.steps_per_epoch) == (36, 5)
+    assert (len(dropped.train), dropped.steps_per_epoch) == (36, 4)
+    assert (len(kept.train), kept.steps_per_epoch) == (36, 5)
     assert [len(batch.labels) for batch in collect(dropped, 0, 5)] == [8, 8, 8, 8, 8]
     assert [len(batch.labels) for batch in collect(kept, 0, 6)] == [8, 8, 8, 8, 4, 8]
 
@@ -210,7 +211,7 @@ def test_a_damaged_picture_met_while_training(image_folder: Path, workers: int) 
     assert problem.file.endswith(".png")
 
 
-@pytest.mark.filterwarnings("ignore:Got pickle error")  # torch's own word on it
+@pytest.mark.filterwarnings("ignore:Got pickle error")  # torch's word on it
 def test_samples_that_cannot_be_sent_to_workers() -> None:
     class Local:
         classes = ("a", "b")

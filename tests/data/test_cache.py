@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from alray.data import cache, text_data
-from alray.data.dataset import Dataset, open_data
+from alray.data.dataset import Dataset
 from alray.data.documents import Numbering
+from alray.data.opening import open_data
 from alray.parts.sources.digits.source import DigitsSource
 from tests.data import sections as spec
 
@@ -78,7 +79,7 @@ def test_texts_are_tokenised_once(caching: None, monkeypatch: pytest.MonkeyPatch
     tokenised = counted(monkeypatch, Numbering, "read")
     again = documents(text_files, train_fraction=0.5)
     assert (len(tokenised), len(again.train)) == (0, round(54 * 0.5))
-    assert same(first, documents(text_files)) and first.words == documents(text_files).words
+    assert same(first, documents(text_files)) and first.sample_shape.words == documents(text_files).sample_shape.words
     monkeypatch.setattr(text_data, "make_tokenizer", lambda name: str.split)
     documents(text_files, text={"tokenizer": "another", "max_tokens": 10})
     assert len(tokenised) == 2

@@ -9,7 +9,8 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from alray.core.errors import DataError
-from alray.data.dataset import Dataset, open_data
+from alray.data.dataset import Dataset
+from alray.data.opening import open_data
 from tests.data import sections as spec
 
 DIGITS: dict[str, Any] = {"source": "digits", "batch_size": 8}

@@ -10,8 +10,10 @@ import torch
 
 from alray.core.errors import DataError
 from alray.data import split
-from alray.data.dataset import Dataset, Normalisation, TensorSet, open_data
+from alray.data.dataset import Dataset
 from alray.data.hashes import hash_of_set
+from alray.data.opening import open_data
+from alray.data.source import Normalisation, TensorSet
 from tests.data import sections as spec
 
 
@@ -67,7 +69,7 @@ def test_validation_is_a_seeded_part_of_the_training_set() -> None:
 
 def test_train_fraction_keeps_part_of_what_is_left() -> None:
     whole, half, tenth = (numbered(train_fraction=fraction) for fraction in (1.0, 0.5, 0.1))
-    assert [data.num_train for data in (whole, half, tenth)] == [90, 45, 9]
+    assert [len(data.train) for data in (whole, half, tenth)] == [90, 45, 9]
     assert set(indices(tenth, "train")) < set(indices(half, "train")) < set(indices(whole, "train"))
     assert indices(half, "validation") == indices(whole, "validation")
 
@@ -75,7 +77,7 @@ def test_train_fraction_keeps_part_of_what_is_left() -> None:
 def test_without_validation() -> None:
     data = numbered(validation_fraction=0.0)
     assert data.splits["validation"] is None
-    assert data.num_train == 100
+    assert len(data.train) == 100
 
 
 def test_steps_per_epoch() -> None:
@@ -90,9 +92,9 @@ def test_what_the_data_says_of_itself() -> None:
     section = spec.Digits(source="digits", image_size=16)
     data = open_data(section, seed=0, load=no_code)
     assert data.sample_shape == (1, 16, 16)
-    assert data.sample_dtype == torch.float32
+    assert data.sample_shape.dtype == torch.float32
     assert data.classes == tuple("0123456789")
-    assert data.num_classes == 10
+    assert len(data.classes) == 10
     assert {name: len(split or ()) for name, split in data.splits.items()} == {
         "train": 1293,
         "validation": 144,

@@ -104,10 +104,10 @@ def test_a_damaged_cache_is_noticed_and_made_anew(
 def test_where_the_cache_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, libraries: tuple[Library, ...]) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    DocstringSource(cache=None, libraries=libraries)
+    DocstringSource(libraries=libraries)
     assert len(list((tmp_path / "home" / ".cache" / "alray").iterdir())) == 1
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    DocstringSource(cache=None, libraries=libraries)
+    DocstringSource(libraries=libraries)
     assert len(list((tmp_path / "xdg" / "alray").iterdir())) == 1
 
 
@@ -115,7 +115,7 @@ def test_a_cache_that_cannot_be_written(libraries: tuple[Library, Library], tmp_
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError) as caught:
         DocstringSource(cache=tmp_path / "file", libraries=libraries)
-    assert caught.value.problems[0].key == "data.cache"
+    assert caught.value.problems[0].key == "data.source"
 
 
 def test_a_package_without_source_files(tmp_path: Path, libraries: tuple[Library, Library]) -> None:

@@ -15,8 +15,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from alray.core.errors import DataError
 from alray.data.batches import TrainBatches
-from alray.data.dataset import Dataset, open_data
-from alray.data.opening import make_source
+from alray.data.dataset import Dataset
+from alray.data.opening import make_source, open_data
 from alray.data.source import TextSource
 from alray.data.vocabulary import make_tokenizer
 from tests.data import sections as spec
@@ -88,8 +88,8 @@ def test_from_a_spec_to_mini_batches(folder: Path) -> None:
     section = spec.HuggingFace(source="huggingface", path=folder, batch_size=4)
     data = open_data(section, seed=0, load=lambda reference: None)
     assert data.train.take([0, 1])[0].shape == (2, 2)
-    assert data.words is not None
-    assert data.words[2] == "again"
+    assert data.sample_shape.words is not None
+    assert data.sample_shape.words[2] == "again"
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_a_tokenizer_of_a_file(tokenizer: Path, folder: Path) -> None:
     assert make_tokenizer(str(tokenizer))("word-part other") == ["word", "-", "part", "[UNK]"]
     section = spec.HuggingFace(source="huggingface", path=folder, batch_size=4, text={"tokenizer": str(tokenizer)})
     data = open_data(section, seed=0, load=lambda reference: None)
-    assert data.words == ("<pad>", "<unk>", "[UNK]")
-    assert data.read_text("").tolist() == [1]
+    assert data.sample_shape.words == ("<pad>", "<unk>", "[UNK]")
+    assert next(data.inputs.read(""))[1].tolist() == [1]
 
 
 def test_a_tokenizer_that_is_not_there_or_damaged(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_images(tmp_path: Path) -> None:
     folder = pictures(tmp_path / "set", {"train": rows, "validation": rows[:1], "test": rows[1:]})
     data = images(folder, validation_split="validation")
     assert (data.classes, data.sample_shape) == (("cat", "dog"), (3, 3, 4))
-    assert (data.num_train, len(data.validation or ()), len(data.test or ())) == (3, 1, 2)
+    assert (len(data.train), len(data.validation or ()), len(data.test or ())) == (3, 1, 2)
     assert [(float(sample.mean()), label) for sample, label in (data.train[place] for place in range(2))] == [
         (-1.0, 0),
         (1.0, 1),

@@ -13,8 +13,7 @@ import torch
 from PIL import Image
 
 from alray.core.errors import DataError
-from alray.data.image_folder import PictureSet
-from alray.data.picture import Picture, Reading, read_image, told_of
+from alray.data.picture import Picture, PictureSet, Reading, read_image, told_of
 
 
 def write(path: Path, pixels: numpy.ndarray, **options: object) -> Path:

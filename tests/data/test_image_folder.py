@@ -12,7 +12,8 @@ import torch
 from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError
 from alray.data.batches import EvaluationBatches
-from alray.data.dataset import Dataset, check_pictures, open_data
+from alray.data.dataset import Dataset
+from alray.data.opening import check_pictures, open_data
 from alray.parts.tasks.multi_label.keys import MultiLabel
 from alray.parts.tasks.regression.keys import Regression
 from tests.data import sections as spec
@@ -49,7 +50,7 @@ def test_classes_and_samples(image_folder: Path) -> None:
 
 def test_a_picture_to_predict_is_prepared_as_the_training_data_is(image_folder: Path) -> None:
     data = opened(image_folder)
-    assert torch.equal(next(data.read_samples(image_folder / "train/cat/0.jpg"))[1], data.train[0][0])
+    assert torch.equal(next(data.inputs.read(str(image_folder / "train/cat/0.jpg")))[1], data.train[0][0])
 
 
 def test_without_a_test_folder(image_folder: Path) -> None:
@@ -64,7 +65,7 @@ def test_hidden_and_other_files_are_passed_over(image_folder: Path) -> None:
     (image_folder / "train/cat/notes.txt").write_text("x", encoding="utf-8")
     (image_folder / "train/cat/._0.jpg").write_bytes(b"x")
     (image_folder / "train/.thumbnails").mkdir()
-    assert opened(image_folder).num_train == 12
+    assert len(opened(image_folder).train) == 12
 
 
 def test_a_validation_set_of_its_own(image_folder: Path) -> None:
@@ -72,10 +73,10 @@ def test_a_validation_set_of_its_own(image_folder: Path) -> None:
     shutil.copytree(image_folder / "test", image_folder / "valid")
     section = {"source": "image_folder", "train": image_folder / "train", "image_size": 6, "batch_size": 4}
     data = open_data(spec.ImageFolder(**section, validation=image_folder / "valid"), seed=0, load=no_code)
-    assert (data.num_train, len(data.validation or ()), data.test) == (12, 4, None)
+    assert (len(data.train), len(data.validation or ()), data.test) == (12, 4, None)
     (batch,) = EvaluationBatches(data, "validation")
     assert batch.labels.tolist() == [0, 0, 1, 1]
-    assert torch.equal(batch.samples[0], next(data.read_samples(image_folder / "valid/cat/0.jpg"))[1])
+    assert torch.equal(batch.samples[0], next(data.inputs.read(str(image_folder / "valid/cat/0.jpg")))[1])
     (image_folder / "valid/cat/1.png").write_bytes(b"x")
     with pytest.raises(DataError, match="not a picture"):
         check_pictures(spec.ImageFolder(**section, validation=image_folder / "valid"), no_code)
@@ -86,7 +87,7 @@ def test_height_and_width_of_their_own(image_folder: Path) -> None:
     assert (
         data.sample_shape
         == data.train[0][0].shape
-        == next(data.read_samples(image_folder / "train/cat/0.jpg"))[1].shape
+        == next(data.inputs.read(str(image_folder / "train/cat/0.jpg")))[1].shape
     )
     assert data.sample_shape == (3, 4, 9)
 
@@ -96,7 +97,7 @@ def test_given_means_and_deviations(image_folder: Path) -> None:
     data = opened(image_folder, normalise={"mean": mean.tolist(), "deviation": deviation.tolist()})
     values = (opened(image_folder).train[3][0] + 1) / 2
     assert torch.allclose(data.train[3][0], (values - mean[:, None, None]) / deviation[:, None, None], atol=1e-6)
-    assert torch.equal(next(data.read_samples(image_folder / "train/cat/3.png"))[1], data.train[3][0])
+    assert torch.equal(next(data.inputs.read(str(image_folder / "train/cat/3.png")))[1], data.train[3][0])
     with pytest.raises(DataError, match=r"data.normalise: .*1 means and 1 standard deviations"):
         opened(image_folder, normalise={"mean": [0.5], "deviation": [0.5]})
 
@@ -117,7 +118,7 @@ def test_a_table_of_targets(image_folder: Path) -> None:
     data = opened(
         folder, task=Regression(kind="regression"), targets="ages.csv", label_columns=["age", "tilt"], batch_size=2
     )
-    assert (data.classes, data.num_train, data.sample_shape) == (("age", "tilt"), 3, (3, 6, 6))
+    assert (data.classes, len(data.train), data.sample_shape) == (("age", "tilt"), 3, (3, 6, 6))
     _, labels = data.train.take([0, 1, 2])
     torch.testing.assert_close(labels.mean(0), torch.zeros(2))
     expected = torch.tensor([[10.0, -1.0], [30.0, 3.0], [20.0, 1.0]], dtype=torch.float64)

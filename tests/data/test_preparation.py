@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alray.core.errors import DataError
-from alray.data.dataset import Dataset, open_data
+from alray.data.dataset import Dataset
+from alray.data.opening import open_data
 from alray.data.preparation import STOP_WORDS, prepared_sets, prepared_text
 from alray.data.source import TextSet
 from tests.data import sections as spec
@@ -80,12 +81,12 @@ def test_words_lengths_and_new_documents_follow_the_preparation(tmp_path: Path) 
     lines = [f'"{index % 2 + 1}","{row}"\n' for index, row in enumerate(rows)]
     (tmp_path / "train.csv").write_text("".join(lines), encoding="utf-8")
     plain, prepared = opened(tmp_path), opened(tmp_path, text={"prepare": "thesis"})
-    assert plain.words is not None
-    assert {"the", ".", "sat"} & set(plain.words) == {"the", "sat"}
-    assert prepared.words == ("<pad>", "<unk>", "dog", "cat", "catsat", "hard", "ran")
+    assert plain.sample_shape.words is not None
+    assert {"the", ".", "sat"} & set(plain.sample_shape.words) == {"the", "sat"}
+    assert prepared.sample_shape.words == ("<pad>", "<unk>", "dog", "cat", "catsat", "hard", "ran")
     assert (len(plain.train), len(prepared.train)) == (4, 3)
     samples, labels = prepared.train.take([0, 1, 2])
     assert samples.tolist() == [[4, 5], [2, 6], [3, 2]]
     assert labels.tolist() == [0, 1, 1]
-    assert torch.equal(prepared.read_text("THE cat; ran"), torch.tensor([3, 6]))
+    assert torch.equal(next(prepared.inputs.read("THE cat; ran"))[1], torch.tensor([3, 6]))
     assert plain.identity.contents != prepared.identity.contents

@@ -1,4 +1,4 @@
-"""A data source that is a user's own class."""
+"""A data source that is a user's class."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import torch
 
 from alray.core.errors import DataError, UserCodeError
 from alray.data.batches import EvaluationBatches, TrainBatches
-from alray.data.dataset import Dataset, open_data
+from alray.data.dataset import Dataset
+from alray.data.opening import open_data
 from tests.data import sections as spec
 
 SQUARES = """
@@ -57,16 +58,16 @@ def opened(name: str, **keys: Any) -> Dataset:
 def test_a_users_source_with_its_fields(own_module: Callable[[str], None]) -> None:
     own_module(SQUARES)
     data = opened("Squares", count=12, side=3)
-    assert (data.num_train, data.classes, data.sample_shape) == (12, ("small", "large"), (1, 3, 3))
+    assert (len(data.train), data.classes, data.sample_shape) == (12, ("small", "large"), (1, 3, 3))
     assert data.splits["test"] is None
     assert data.train[6][0].flatten().tolist() == [0.5] * 9
-    assert next(data.read_samples(Path("any.png")))[1].shape == (1, 3, 3)
+    assert next(data.inputs.read("any.png"))[1].shape == (1, 3, 3)
 
 
 def test_a_source_that_cannot_read_pictures(own_module: Callable[[str], None]) -> None:
     own_module(SQUARES.replace("def read_image", "def unused"))
     with pytest.raises(DataError) as caught:
-        next(opened("Squares", count=12).read_samples(Path("any.png")))
+        next(opened("Squares", count=12).inputs.read("any.png"))
     assert caught.value.problems[0].key == "data.source"
 
 
@@ -160,11 +161,11 @@ def test_documents_of_ones_own(own_module: Callable[[str], None]) -> None:
     own_module(LETTERS)
     entries = [["a e i", 0], ["b c d f g", 1], ["o u a", 0], ["b d", 1]]
     data = opened("Letters", entries=entries, text={"max_tokens": 4})
-    assert (data.num_train, data.classes) == (4, ("vowels", "consonants"))
-    assert data.vocabulary is not None
+    assert (len(data.train), data.classes) == (4, ("vowels", "consonants"))
+    assert data.sample_shape.words is not None
     samples, labels = data.train.take([0, 1])
     assert labels.tolist() == [0, 1]
     assert samples.tolist() == [
-        [*data.read_text("a e i").tolist(), 0],
-        data.read_text("b c d f").tolist(),
+        [*next(data.inputs.read("a e i"))[1].tolist(), 0],
+        next(data.inputs.read("b c d f"))[1].tolist(),
     ]

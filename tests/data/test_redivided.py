@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from alray.core.errors import DataError
-from alray.data.dataset import open_data
-from alray.data.redivided import Redivided, divided
+from alray.data.opening import open_data
+from alray.data.redivided import Divided, Redivided
+from alray.data.source import TextSet
 from alray.parts.sources.text_csv.source import TextCsvSource
 from tests.data import sections as spec
 
@@ -30,16 +31,29 @@ def test_every_document_is_in_one_part(text_files: Path, test: bool, documents: 
         assert set(_entries(test_set)) - set(_entries(whole.open("test")))  # from both files
 
 
+def test_notes_stay(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text(",label,text\n" + "".join(f"{n},{n % 2},word\n" for n in range(20)))
+    section = spec.TextCsv(source="text_csv", train=tmp_path / "train.csv", test_fraction=0.2, batch_size=2)
+    assert "column 0" in open_data(section, seed=0, load=str).notes[0]
+
+
 def _entries(part: object) -> list[tuple[str, int]]:
     return list(zip(part.texts, part.labels, strict=True))  # type: ignore[attr-defined]
 
 
+class Unclassed(Divided):
+    classes = ("text",)
+
+
 def test_the_part_is_random_and_always_the_same() -> None:
-    parts = divided(1000, 0.2, "x")
-    assert parts == divided(1000, 0.2, "x")
-    assert parts["test"] != divided(1000, 0.2, "y")["test"]
-    assert parts["test"] == sorted(parts["test"]) != list(range(200))
-    assert 60 < sum(index < 500 for index in parts["test"]) < 140
+    def test_of(purpose: str) -> list[int]:
+        numbers = TextSet([""] * 1000, range(1000))
+        return Unclassed(lambda: numbers, 0.2, purpose).open("test").labels
+
+    part = test_of("x")
+    assert part == test_of("x") != test_of("y")
+    assert part == sorted(part) != list(range(200))
+    assert 60 < sum(index < 500 for index in part) < 140
 
 
 def test_a_spec_asks_for_it_and_its_seed_does_not_change_it(text_files: Path) -> None:

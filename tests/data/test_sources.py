@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from alray.core.errors import DataError
-from alray.data.dataset import open_data
+from alray.data.opening import open_data
 from alray.parts.sources.digits.source import DigitsSource
 from alray.parts.sources.synthetic.source import SyntheticSource
 from tests.data import sections as spec
@@ -59,7 +59,7 @@ def test_a_picture_of_a_digit_is_prepared_as_the_training_data_is(tmp_path: Path
     raw = DigitsSource().open("train").samples[5]
     pixels = (raw[0] * 255).round().to(torch.uint8).numpy()
     Image.fromarray(pixels).save(tmp_path / "digit.png")
-    got = next(data.read_samples(tmp_path / "digit.png"))[1]
+    got = next(data.inputs.read(str(tmp_path / "digit.png")))[1]
     assert got.shape == (1, 16, 16)
     assert torch.allclose(got, data.train[5][0], atol=0.01)
 
@@ -95,5 +95,5 @@ def test_a_picture_for_samples_that_are_not_pictures(tmp_path: Path) -> None:
         spec.Synthetic(source="synthetic", shape=(20,), classes=2, samples=100, batch_size=4), seed=0, load=no_code
     )
     with pytest.raises(DataError) as caught:
-        next(data.read_samples(tmp_path / "a.png"))
+        next(data.inputs.read(str(tmp_path / "a.png")))
     assert str(caught.value).startswith(f"{tmp_path / 'a.png'}: a picture cannot be read as a sample of shape (20,); ")

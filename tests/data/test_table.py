@@ -14,8 +14,9 @@ from pyarrow import parquet
 
 import alray.parts.sources.table.source
 from alray.core.errors import DataError
-from alray.data.dataset import Dataset, open_data
-from alray.parts.sources.table.source import Layout, TableSource
+from alray.data.dataset import Dataset
+from alray.data.opening import open_data
+from alray.parts.sources.table.source import TableLayout, TableSource
 from alray.parts.tasks.multi_label.keys import MultiLabel
 from alray.parts.tasks.regression.keys import Regression
 from tests.data import sections as spec
@@ -55,7 +56,7 @@ def normalised(rows: Any = ROWS) -> torch.Tensor:
 
 def test_a_csv_file_with_names(tmp_path: Path) -> None:
     data = opened(write_csv(tmp_path / "iris.csv"), label_column="kind")
-    assert (data.classes, data.sample_shape, data.num_train) == (("setosa", "virginica"), (2,), 4)
+    assert (data.classes, data.sample_shape, len(data.train)) == (("setosa", "virginica"), (2,), 4)
     assert [label for _, label in (data.train[place] for place in range(4))] == [0, 0, 1, 0]
     assert torch.allclose(values(data), normalised(), atol=1e-6)
 
@@ -93,7 +94,7 @@ def test_other_files_have_their_columns_by_name(tmp_path: Path) -> None:
     other = [(kind, "a note", width, length) for length, width, kind in ROWS[:3]]
     test = write_csv(tmp_path / "test.csv", other, ("kind", "note", "width", "length"))
     data = opened(train, test=test, validation=test, label_column="kind")
-    assert data.num_train == 4
+    assert len(data.train) == 4
     for split in (data.test, data.validation):
         assert split is not None and len(split) == 3
         samples, labels = split.take([0, 1, 2])
@@ -135,7 +136,7 @@ def test_a_small_parquet_file_of_many_rows_is_not_read(
     with pytest.raises(DataError, match="kept in memory"):
         opened(file)
     monkeypatch.setattr(alray.parts.sources.table.source, "_LARGEST_BYTES", 64)
-    assert opened(file).num_train == 4
+    assert len(opened(file).train) == 4
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_what_is_no_parquet(tmp_path: Path) -> None:
     ],
 )
 def test_samples_to_predict_need_no_label(tmp_path: Path, train: Any, given: Any, named: bool) -> None:
-    layout = Layout(header=named, label_column=None if named else 1)
+    layout = TableLayout(header=named, label_column=None if named else 1)
     source = TableSource(train=write_csv(tmp_path / "a.csv", train, None), validation=None, test=None, layout=layout)
     samples = list(source.read_samples(write_csv(tmp_path / "b.csv", given, None)))
     assert [row.tolist() for _, row in samples] == [[1, 5], [2, 6]]
@@ -236,7 +237,7 @@ def test_large_numbers_keep_what_they_say(tmp_path: Path, start: float, kind: st
         samples, _ = split.take([0, 1, 2, 3])
         assert samples.dtype == torch.float32 and torch.allclose(samples.flatten(), wanted)
         assert torch.allclose(split.take(range(4))[0][2], split[2][0])
-    predicted = torch.cat([sample for _, sample in data.read_samples(file)])
+    predicted = torch.cat([sample for _, sample in data.inputs.read(str(file))])
     assert torch.allclose(predicted, wanted)
 
 
@@ -310,7 +311,7 @@ def test_numbers_as_names(tmp_path: Path, first: Any, rows: int, told: str | Non
         **label,
     )
     data = open_data(section, seed=0, load=no_code, task=Regression(kind="regression"))
-    assert data.num_train == rows
+    assert len(data.train) == rows
     assert (told is None and not data.notes) or (told is not None and told in data.notes[0])
 
 

@@ -12,7 +12,8 @@ import torch
 
 from alray.core.errors import DataError
 from alray.data.batches import Batch, EvaluationBatches, TrainBatches
-from alray.data.dataset import Dataset, open_data
+from alray.data.dataset import Dataset
+from alray.data.opening import open_data
 from alray.runtime.stage.workload import open_training_data
 from tests.data import sections as spec
 
@@ -55,11 +56,11 @@ def same(left: list[Batch], right: list[Batch]) -> bool:
 def test_what_the_data_says_of_itself(text_files: Path) -> None:
     data = texts(text_files)
     assert data.sample_shape == (10,)
-    assert data.sample_dtype == torch.int64
+    assert data.sample_shape.dtype == torch.int64
     assert data.classes == ("1", "2", "3")
-    assert data.words is not None
-    assert data.words[:2] == ("<pad>", "<unk>")
-    assert "title" in data.words
+    assert data.sample_shape.words is not None
+    assert data.sample_shape.words[:2] == ("<pad>", "<unk>")
+    assert "title" in data.sample_shape.words
     assert [len(split or ()) for split in data.splits.values()] == [54, 6, 15]
 
 
@@ -128,33 +129,31 @@ def test_evaluation_goes_in_order_and_keeps_the_last_partial_batch(text_files: P
 
 
 def test_the_vocabulary_follows_the_seed_of_the_split_and_nothing_else(text_files: Path) -> None:
-    assert texts(text_files).words == texts(text_files).words
-    assert texts(text_files, validation_fraction=0.5).words != texts(text_files).words
+    assert texts(text_files).sample_shape.words == texts(text_files).sample_shape.words
+    assert texts(text_files, validation_fraction=0.5).sample_shape.words != texts(text_files).sample_shape.words
 
 
 def test_the_size_of_the_vocabulary(text_files: Path) -> None:
     data = texts(text_files, text={"vocabulary_size": 12, "max_tokens": 10})
-    assert data.words is not None
-    assert len(data.words) == 12
+    assert data.sample_shape.words is not None
+    assert len(data.sample_shape.words) == 12
     assert int(data.train.take(range(54))[0].max()) == 11
 
 
 def test_a_line_of_text_becomes_a_sample(text_files: Path) -> None:
     data = texts(text_files)
-    assert data.words is not None
-    sample = data.read_text("Title, unheard-of")
-    assert [data.words[number] for number in sample.tolist()] == ["title", ",", "<unk>"]
-    assert data.read_text("").tolist() == [1]
-    assert len(data.read_text("title " * 50)) == 10
+    assert data.sample_shape.words is not None
+    sample = next(data.inputs.read("Title, unheard-of"))[1]
+    assert [data.sample_shape.words[number] for number in sample.tolist()] == ["title", ",", "<unk>"]
+    assert next(data.inputs.read(""))[1].tolist() == [1]
+    assert len(next(data.inputs.read("title " * 50))[1]) == 10
 
 
-def test_pictures_and_documents_are_not_mistaken_for_one_another(text_files: Path) -> None:
-    with pytest.raises(DataError, match="samples of this data are documents, not pictures"):
-        next(texts(text_files).read_samples(text_files / "a.png"))[1]
+def test_a_document_is_no_picture() -> None:
     digits = open_data(spec.Digits(source="digits"), seed=0, load=no_code)
-    with pytest.raises(DataError, match="samples of this data are not documents"):
-        digits.read_text("seven")
-    assert digits.words is None
+    with pytest.raises(DataError, match="picture not found"):
+        next(digits.inputs.read("seven"))
+    assert digits.sample_shape.words is None
     assert next(iter(EvaluationBatches(digits, "test"))).mask is None
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from alray.core.errors import DataError
 from alray.data.csv_file import CsvForm
+from alray.data.inputs import document
 from alray.data.text_file import read_text
-from alray.inference.prediction import document
 from alray.parts.sources.text_csv.source import TextCsvSource, TextFileLayout
 
 # Lines of the real files: all fields quoted (AG News), class bare (DBpedia); quotes doubled, backslashes as they are.

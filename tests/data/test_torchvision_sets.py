@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import inspect
+import json
 import pickle
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -18,9 +18,13 @@ from PIL import Image
 from torchvision import datasets
 
 from alray.core.errors import DataError
-from alray.data.dataset import Dataset, check_pictures, open_data
-from alray.parts.sources.torchvision import source as torchvision_sets
+from alray.data.dataset import Dataset
+from alray.data.opening import check_pictures, open_data
+from alray.parts.sources.torchvision.idx import IDX
+from alray.parts.sources.torchvision.keys import _names_of_torchvision
 from alray.parts.sources.torchvision.known import KNOWN
+from alray.parts.sources.torchvision.sets import _usual_splits, arguments
+from alray.parts.sources.torchvision.source import _FILES
 from tests.data import sections as spec
 
 from .bad_data import idx
@@ -66,7 +70,7 @@ def write_cifar10(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_idx_files_in_the_root_or_where_torchvision_puts_them(tmp_path: Path, compressed: bool, below: str) -> None:
     write_idx(tmp_path / below, compressed=compressed)
     data = opened("FashionMNIST", tmp_path)
-    assert (data.num_train, data.sample_shape) == (6, (1, 28, 28))
+    assert (len(data.train), data.sample_shape) == (6, (1, 28, 28))
     assert data.classes[9] == "Ankle boot"
     sample, label = data.train[4]
     assert label == 4
@@ -82,13 +86,13 @@ def test_a_picture_to_predict(tmp_path: Path) -> None:
     data = opened("MNIST", tmp_path, image_size=32)
     pixels = (numpy.arange(2 * 784, 3 * 784) % 256).astype(numpy.uint8).reshape(28, 28)
     Image.fromarray(pixels).save(tmp_path / "two.png")
-    assert torch.equal(next(data.read_samples(tmp_path / "two.png"))[1], data.train[2][0])
+    assert torch.equal(next(data.inputs.read(str(tmp_path / "two.png")))[1], data.train[2][0])
 
 
 def test_cifar10_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_cifar10(tmp_path, monkeypatch)
     data = opened("CIFAR10", tmp_path)
-    assert (data.num_train, data.sample_shape, data.num_classes) == (10, (3, 32, 32), 10)
+    assert (len(data.train), data.sample_shape, len(data.classes)) == (10, (3, 32, 32), 10)
     sample, label = data.train[1]
     assert label == 9
     assert data.classes[9] == "name_9"
@@ -129,22 +133,23 @@ def test_what_a_download_prints_goes_to_standard_error(
         write_idx(tmp_path / "MNIST" / "raw", compressed=False)
 
     monkeypatch.setattr(datasets.MNIST, "download", download)
-    assert opened("MNIST", tmp_path, download=True).num_train == 6
+    assert len(opened("MNIST", tmp_path, download=True).train) == 6
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "fetching\n")
 
 
 def test_every_set_that_a_spec_may_name_is_one_of_torchvision() -> None:
     """Its class takes the arguments that it gets, and those that a spec may give."""
-    tables = [torchvision_sets._ARRAYS, torchvision_sets._PICTURES, dict.fromkeys((*torchvision_sets._IDX, "EMNIST"))]
-    assert sorted(name for table in tables for name in table) == sorted(KNOWN)
-    for name, kind in {**torchvision_sets._ARRAYS, **torchvision_sets._PICTURES}.items():
-        takes = inspect.signature(getattr(datasets, name))
-        for arguments in kind.splits.values():
-            takes.bind("root", **arguments, **kind.options)
-        own = (bool(KNOWN[name].test), bool(KNOWN[name].validation))
-        assert own == ("test" in kind.splits, "validation" in kind.splits), name
-        assert (KNOWN[name].shape is None or name == "EuroSAT") == (name in torchvision_sets._PICTURES), name
+    assert set(KNOWN) <= _names_of_torchvision()
+    for name, known in KNOWN.items():
+        takes = arguments(getattr(datasets, name))
+        splits = known.splits or _usual_splits(takes)
+        for given in splits.values():
+            assert {"root", *given, *(known.options or ())} <= set(takes), name
+        sets = (bool(known.sizes.test), bool(known.sizes.validation))
+        assert name in IDX or sets == ("test" in splits, "validation" in splits), name
+        of_files = "loader" in takes or name in _FILES
+        assert (known.sizes.shape is None or name == "EuroSAT") == of_files, name
 
 
 def write_pictures(folder: Path, names: Iterable[str]) -> None:
@@ -194,10 +199,18 @@ def write_caltech101(root: Path) -> None:
     write_pictures(folder, ["ant/image_0001.jpg", "BACKGROUND_Google/image_0001.jpg", "crab/image_0001.jpg"])
 
 
+def write_imagenet(root: Path) -> None:
+    names = {"n01440764": ("tench", "Tinca tinca"), "n02102040": ("English springer",)}
+    torch.save((names, []), root / "meta.bin")
+    for split in ("train", "val"):
+        write_pictures(root / split, [f"{number}/1.JPEG" for number in names])
+
+
 FILES: dict[str, tuple[Callable[[Path], None], dict[str, Any], tuple[int, int, int], tuple[str, ...]]] = {
     "DTD": (write_dtd, {}, (2, 2, 2), ("banded", "woven")),
     "EuroSAT": (write_eurosat, {}, (3, 0, 0), ("Forest", "River")),
     "Imagenette": (write_imagenette, {"options": {"size": "160px"}}, (2, 0, 2), ("tench", "English springer")),
+    "ImageNet": (write_imagenet, {}, (2, 0, 2), ("tench", "English springer")),
     "GTSRB": (write_gtsrb, {}, (2, 0, 1), ("0", "1")),
     "OxfordIIITPet": (write_pets, {}, (2, 0, 2), ("Beagle", "Birman")),
     "Caltech101": (write_caltech101, {}, (2, 0, 0), ("ant", "crab")),
@@ -210,7 +223,7 @@ def test_a_set_of_picture_files(tmp_path: Path, dataset: str) -> None:
     write, keys, sizes, classes = FILES[dataset]
     write(tmp_path)
     data = opened(dataset, tmp_path, image_size=[3, 4], **keys)
-    assert (data.num_train, len(data.validation or ()), len(data.test or ())) == sizes
+    assert (len(data.train), len(data.validation or ()), len(data.test or ())) == sizes
     assert (data.classes, data.sample_shape) == (classes, (3, 3, 4))
     sample, label = data.train[len(data.train) - 1]
     assert label == len(classes) - 1
@@ -219,6 +232,41 @@ def test_a_set_of_picture_files(tmp_path: Path, dataset: str) -> None:
         sample[:, 1, 1], (grey / 255 - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
     )
     assert data.contents is not None
+
+
+def test_a_set_that_alray_does_not_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its class says itself how its parts are chosen, which options it has and what its classes are called."""
+    folder = tmp_path / "lfw-py"
+    write_pictures(folder / "lfw", ["Ann/Ann_0001.jpg", "Bo/Bo_0001.jpg", "Bo/Bo_0002.jpg"])
+    for name, text in {
+        "lfw-names.txt": "Ann\t1\nBo\t2\n",
+        "peopleDevTrain.txt": "2\nAnn\t1\nBo\t2\n",
+        "peopleDevTest.txt": "1\nBo\t2\n",
+        "lfw.tgz": "",
+    }.items():
+        (folder / name).write_text(text)
+    no_checksums(monkeypatch, "torchvision.datasets.lfw")
+    data = opened("LFWPeople", tmp_path, image_size=[3, 4], options={"image_set": "original"})
+    assert (data.classes, len(data.train), len(data.test), data.sample_shape) == (("Ann", "Bo"), 3, 2, (3, 3, 4))
+    assert data.train[2][1] == 1 and data.contents is not None
+
+
+@pytest.mark.parametrize("dataset", ["LSUN", "FER2013", "FakeData"])
+def test_a_class_of_another_form_is_not_called(tmp_path: Path, dataset: str) -> None:
+    """LSUN unpickles a file of its folder."""
+    with pytest.raises(DataError, match=f"alray cannot read torchvision's {dataset}: "):
+        opened(dataset, tmp_path, image_size=8)
+
+
+def test_a_set_whose_labels_are_no_classes(tmp_path: Path) -> None:
+    """The labels of CLEVR's test set are not public."""
+    folder = tmp_path / "clevr" / "CLEVR_v1.0"
+    write_pictures(folder / "images", ["train/1.png", "test/1.png"])
+    (folder / "scenes").mkdir()
+    scene = {"image_filename": "1.png", "objects": [{}, {}]}
+    (folder / "scenes" / "CLEVR_train_scenes.json").write_text(json.dumps({"scenes": [scene]}))
+    with pytest.raises(DataError, match="cannot read CLEVRClassification: its entries are not"):
+        opened("CLEVRClassification", tmp_path, image_size=8)
 
 
 def test_a_broken_picture_of_torchvision_is_found_before_the_run(tmp_path: Path) -> None:
@@ -240,7 +288,7 @@ def write_usps(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             f"{number + 1} " + " ".join(f"{place}:{number / 2 - 1}" for place in range(256)) for number in range(count)
         ]
         (root / name).write_bytes(bz2.compress("\n".join(rows).encode()))
-    no_checksums(monkeypatch, "alray.parts.sources.torchvision.source")
+    no_checksums(monkeypatch, "alray.parts.sources.torchvision.sets")
 
 
 def write_svhn(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,8 +346,8 @@ def test_a_set_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, datase
     write, shape, third = ARRAYS[dataset]
     write(tmp_path, monkeypatch)
     data = opened(dataset, tmp_path)
-    assert (data.num_train, len(data.test or ()), data.sample_shape) == (4, 2, shape)
-    assert data.sample_shape == KNOWN[dataset].shape
+    assert (len(data.train), len(data.test or ()), data.sample_shape) == (4, 2, shape)
+    assert data.sample_shape == KNOWN[dataset].sizes.shape
     assert data.classes[3] == third
     assert [data.train[place][1] for place in range(4)] == [0, 1, 2, 3]
     middle = data.train[1][0][:, 5, 5]
@@ -316,8 +364,8 @@ def test_a_download_is_asked_for_each_missing_set(tmp_path: Path, monkeypatch: p
         write_svhn(tmp_path, monkeypatch)
 
     monkeypatch.setattr(datasets.SVHN, "download", download)
-    assert opened("SVHN", tmp_path, download=True).num_train == 4
-    assert opened("SVHN", tmp_path, download=True).num_train == 4
+    assert len(opened("SVHN", tmp_path, download=True).train) == 4
+    assert len(opened("SVHN", tmp_path, download=True).train) == 4
     assert asked == ["train"]
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from alray.core.errors import DataError
+from alray.data.division import Parts
 from alray.data.documents import Documents, Numbering
 from alray.data.source import TextSet
 from alray.data.text_data import text_splits
@@ -71,8 +72,7 @@ def test_a_new_document_gets_the_numbers_it_would_have_had() -> None:
     train, _, _, vocabulary = text_splits(
         TextSet(texts, [0, 1, 0, 1]),
         None,
-        train_part=torch.tensor([0, 1, 2]),
-        validation_part=torch.tensor([3]),
+        Parts(torch.tensor([0, 1, 2]), torch.tensor([3])),
         classes=("a", "b"),
         text=section,
         fixed_length=False,
@@ -91,8 +91,7 @@ def test_only_the_training_split_has_a_say_in_the_vocabulary() -> None:
         _, _, _, vocabulary = text_splits(
             train,
             test_set,
-            train_part=torch.tensor([0, 2]),
-            validation_part=torch.tensor([1]),
+            Parts(torch.tensor([0, 2]), torch.tensor([1])),
             classes=("a", "b"),
             text=spec.Text(),
             fixed_length=False,
@@ -107,8 +106,7 @@ def test_what_stands_behind_the_cut_counts_too() -> None:
     _, _, _, vocabulary = text_splits(
         TextSet(["a b b b"], [0]),
         None,
-        train_part=torch.tensor([0]),
-        validation_part=torch.tensor([], dtype=torch.int64),
+        Parts(torch.tensor([0]), torch.tensor([], dtype=torch.int64)),
         classes=("a",),
         text=spec.Text(max_tokens=1),
         fixed_length=False,
@@ -121,8 +119,7 @@ def test_a_label_out_of_range() -> None:
         text_splits(
             TextSet(["a", "b"], [0, 2]),
             None,
-            train_part=torch.tensor([0, 1]),
-            validation_part=torch.tensor([], dtype=torch.int64),
+            Parts(torch.tensor([0, 1]), torch.tensor([], dtype=torch.int64)),
             classes=("a", "b"),
             text=spec.Text(),
             fixed_length=False,

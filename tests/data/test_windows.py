@@ -9,7 +9,8 @@ import torch
 
 from alray.core.errors import DataError, DataMissing
 from alray.data.batches import TrainBatches
-from alray.data.dataset import Dataset, open_data
+from alray.data.dataset import Dataset
+from alray.data.opening import open_data
 from alray.data.tokens import Bytes, Characters, make_tokens
 from alray.parts.sources.text.keys import TokenText
 from alray.parts.tasks.next_token.keys import NextToken
@@ -34,10 +35,9 @@ def opened(seed: int = 0, **keys: object) -> Dataset:
 
 
 def stream(data: Dataset, split: str) -> str:
-    assert data.tokens is not None
     chosen = data.splits[split]
     assert chosen is not None
-    return data.tokens.text(chosen._stream.tolist())
+    return data.inputs.tokens.text(chosen._stream.tolist())
 
 
 def test_documents_are_divided_as_wholes(folder) -> None:
@@ -80,7 +80,7 @@ def test_windows_depend_on_seed_epoch_and_position_alone(folder) -> None:
     whole = batches(0, 0)
     assert all(torch.equal(a, b) for a, b in zip(whole[7:], batches(0, 7), strict=True))
     offsets = {int(data.train.take([0], at=(epoch, 0))[0][0, 0:9].sum()) for epoch in range(6)}
-    assert len(offsets) > 1, "epochs are cut in different places"
+    assert len(offsets) > 1, "epochs are cut at different positions"
     assert torch.equal(data.train.take([1])[0], data.train.take([1])[0])
 
 
@@ -128,3 +128,5 @@ def test_what_is_missing_or_too_small_is_said(tmp_path, folder) -> None:
             task=NextToken(kind="next_token"),
         )
     assert error.value.problems[0].key == "data.context"
+    with pytest.raises(DataError, match="leave 0 of 16 training samples"):
+        opened(folder=folder, train_fraction=0.01)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ run: {epochs: 3, evaluate_every: 4 steps, checkpoint: {every: 5 steps, keep: 50}
 """
 """Seven mini-batches an epoch; evaluations and checkpoints fall inside and across epochs.
 
-Costs are given: measuring them would take longer than the run, and is tested elsewhere.
+Costs are given: measuring them would take longer than the run, and has other tests.
 """
 
 MORE = "run.epochs=20"
@@ -189,7 +190,7 @@ def longer_reference(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """One Ray of four processors for all tests, in processes of its own; connected to by nobody."""
+    """One Ray of four processors for all tests, in separate processes; connected to by nobody."""
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
@@ -209,13 +210,14 @@ def local_ray(cluster: Cluster) -> Iterator[None]:
 
 @pytest.fixture
 def own_ray() -> None:
-    """Marks a test whose run starts a Ray of its own and ends it."""
+    """Marks a test whose run starts a Ray and ends it."""
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The socket of one stage server for all tests."""
-    with stage_server(tmp_path_factory.mktemp("server")) as socket:
+    """The socket of one stage server for all tests, of all workers."""
+    folder = tmp_path_factory.getbasetemp()
+    with stage_server(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) as socket:
         yield socket
 
 

@@ -13,18 +13,21 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from filelock import FileLock
 
 from alray.planning.prediction.plan import Plan
 from alray.runtime.graph.actor import ActorLocation
+from alray.runtime.graph.answers import Answers
 from alray.runtime.graph.graph import Graph
 from alray.runtime.graph.ray_graph import RayGraph
+from alray.runtime.options import Options
 from alray.runtime.runner import engines
 from alray.runtime.runner.engines import Engine
 from alray.runtime.stage.assignment import Assignment
@@ -69,7 +72,7 @@ class ProcessGraph(RayGraph):
         self._server, self._nodes, self._gpus = server, nodes, gpus
 
     def start(self, assignments: Sequence[Assignment]) -> None:
-        self._assignments = assignments
+        self._assignments, self._answers = assignments, Answers(assignments)
         gpus = [self._gpus[index] if self._gpus else None for index in range(len(assignments))]
         self._actors = [Stage(self._server, assignment, gpu) for assignment, gpu in zip(assignments, gpus, strict=True)]
         nodes = [self._nodes[assignment.stage] if self._nodes else "here" for assignment in assignments]
@@ -84,12 +87,10 @@ class ProcessGraph(RayGraph):
 
     def poll(self, timeout_s: float) -> list[StageStatus]:
         time.sleep(min(timeout_s, POLL_S))
-        statuses = [
-            self._latest[index] if self._is_finished(index) else self._call([stage.poll.remote()])[0]
-            for index, stage in enumerate(self._actors)
-        ]
-        self._latest = {index: replace(status, reports=()) for index, status in enumerate(statuses)}
-        return statuses
+        for index, stage in enumerate(self._actors):
+            if not self._answers.has_finished(index):
+                self._answers.take(index, self._call([stage.poll.remote()])[0])
+        return self._answers.statuses(time.monotonic())
 
     def request_stop(self) -> None:
         self._call([self._actors[0].request_stop.remote()])
@@ -107,6 +108,8 @@ class ProcessGraph(RayGraph):
 class ProcessEngine(Engine):
     """There is always room."""
 
+    name = "ray"
+
     def __init__(self, server: str, nodes: Sequence[str] = (), gpus: Sequence[str] = ()) -> None:
         super().__init__()
         self._server, self._nodes, self._gpus = server, nodes, gpus
@@ -120,18 +123,31 @@ class ProcessEngine(Engine):
 
 @contextmanager
 def stage_server(folder: Path) -> Iterator[str]:
-    """A stage server, ready; gives its socket, in this folder."""
-    socket = folder / "stages"
-    command = [sys.executable, Path(__file__).with_name("stage_server.py"), socket]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE)  # which ends with this process, however that ends
+    """The stage server of this folder, ready; gives its socket.
+
+    The first who asks starts it, for it takes some seconds of a processor. It ends when all who asked are gone, however
+    they end: each holds the other end of its standard input.
+    """
+    socket, input_ = folder / "stages", folder / "stages.input"
+    with FileLock(folder / "stages.lock"):
+        if not input_.exists():
+            os.mkfifo(input_)
+        try:
+            held = os.open(input_, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # nobody reads: there is no server
+            reader = os.open(input_, os.O_RDONLY | os.O_NONBLOCK)
+            held = os.open(input_, os.O_WRONLY)
+            socket.unlink(missing_ok=True)
+            command = [sys.executable, Path(__file__).with_name("stage_server.py"), socket]
+            process = subprocess.Popen(command, stdin=reader)
+            os.close(reader)
+            while not socket.exists():
+                assert process.poll() is None, "the stage server did not come up"
+                time.sleep(0.05)
     try:
-        while not socket.exists():
-            assert process.poll() is None, "the stage server did not come up"
-            time.sleep(0.05)
         yield str(socket)
     finally:
-        process.kill()
-        process.communicate()
+        os.close(held)
 
 
 @contextmanager
@@ -139,8 +155,8 @@ def in_processes(server: str, nodes: Sequence[str] = (), gpus: Sequence[str] = (
     """Runs with `inline=False` are run in processes, not on Ray; others stay in this process. nodes, gpus: see
     `ProcessGraph`."""
 
-    def begin_engine(spec: Any, inline: bool, *options: Any) -> Engine:
-        return engines.begin_engine(spec, True, *options) if inline else ProcessEngine(server, nodes, gpus)
+    def begin_engine(spec: Any, options: Options, note: Any) -> Engine:
+        return engines.begin_engine(spec, options, note) if options.inline else ProcessEngine(server, nodes, gpus)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("alray.orchestrate.begin_engine", begin_engine)

@@ -18,8 +18,8 @@ from pathlib import Path
 import torch.distributed as dist
 
 import alray.runtime.graph.actor as actor_module
-from alray.runtime.graph import rendezvous
 from alray.runtime.graph.actor import StageActor
+from alray.runtime.rendezvous import edges, groups
 from alray.runtime.stage.assignment import Assignment
 
 SIMULATED = os.environ.get("ALRAY_TEST_DEVICE") == "simulated"
@@ -29,7 +29,7 @@ if SIMULATED:  # tests/gpu
     from tests.simulated.nccl import between_processes
 
     install(count=2)
-    rendezvous._nccl_group = between_processes
+    edges.nccl_group = groups.nccl_group = between_processes
 
 
 def serve(connection: Connection) -> None:

@@ -9,7 +9,8 @@ import pytest
 from alray.core.errors import RequestError
 from alray.core.run_folder.records import EvaluationRecord, effective, read
 from alray.core.run_folder.store import manifests
-from alray.inference.requests import evaluate_run
+from alray.inference.network import TrainedNetwork
+from alray.inference.requests import evaluate
 from alray.inference.weights import RequestedWeights
 
 from .conftest import Workshop
@@ -46,16 +47,16 @@ def test_the_best_weights_are_kept_and_can_be_used(unbroken: Path) -> None:
     best = max(records, key=lambda record: record.validation)
     assert best.step % 5 and best.step < 35, "no ordinary checkpoint has these weights"
     assert kept(unbroken) == [best.step, 35]
-    found = evaluate_run(unbroken, depth=None, allow_code=False, requested=RequestedWeights(best=True))
+    found = evaluate(TrainedNetwork(unbroken, allow_code=False, requested=RequestedWeights(best=True)))
     assert (found.weights.step, found.weights.which) == (best.step, "best")
-    assert (found.accuracies[-1].validation, found.accuracies[-1].test) == (best.validation, best.test)
-    last = evaluate_run(unbroken, depth=None, allow_code=False)
+    assert (found.scores[-1].validation, found.scores[-1].test) == (best.validation, best.test)
+    last = evaluate(TrainedNetwork(unbroken, allow_code=False))
     assert (last.weights.step, last.weights.which) == (35, "last")
-    assert last.accuracies[-1].validation == records[-1].validation < best.validation
-    at_step = evaluate_run(unbroken, depth=None, allow_code=False, requested=RequestedWeights(step=best.step))
-    assert at_step.accuracies == found.accuracies
+    assert last.scores[-1].validation == records[-1].validation < best.validation
+    at_step = evaluate(TrainedNetwork(unbroken, allow_code=False, requested=RequestedWeights(step=best.step)))
+    assert at_step.scores == found.scores
     with pytest.raises(RequestError, match=rf"no checkpoint after 20 mini-batches; there are .* {best.step}, 35"):
-        evaluate_run(unbroken, depth=None, allow_code=False, requested=RequestedWeights(step=20))
+        evaluate(TrainedNetwork(unbroken, allow_code=False, requested=RequestedWeights(step=20)))
 
 
 @pytest.mark.full
@@ -81,7 +82,7 @@ def test_without_checkpoints_the_best_is_not_kept_and_that_is_said(workshop, unb
     assert run.summary.best.validation == max(record.validation for record in evaluations(unbroken))
     assert run.summary.best.checkpoint is None
     with pytest.raises(RequestError) as caught:
-        evaluate_run(Path(run.summary.run_dir), depth=None, allow_code=False, requested=RequestedWeights(best=True))
+        evaluate(TrainedNetwork(Path(run.summary.run_dir), allow_code=False, requested=RequestedWeights(best=True)))
     message = str(caught.value)
     assert "were not kept; there are checkpoints after 35" in message
     assert "`run.checkpoint`" in message

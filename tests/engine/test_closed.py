@@ -20,8 +20,8 @@ import pytest
 import ray
 
 from alray.core.errors import RequestError, RunError
-from alray.runtime.graph import own_ray as starting
-from alray.runtime.graph.cluster import connect
+from alray.runtime.cluster.connect import connect
+from alray.runtime.local_ray import private
 
 from .conftest import LONG, Workshop
 
@@ -96,7 +96,7 @@ def refused(url: str) -> int:
 @pytest.mark.full
 def test_others_are_refused_and_a_killed_command_leaves_nothing(workshop: Workshop, own_ray: None) -> None:
     words = ["run", str(workshop.spec), *LONG, "pipeline.stages=1", "replicas.count=2", "data.workers=1"]
-    words += ["--watch", "--output", "run"]
+    words += ["--output", "run"]
     records = workshop.folder / "run" / "records.jsonl"
     with going_on(workshop.folder, *words) as run:
         until(lambda: records.is_file() and '"kind":"steps"' in records.read_text())
@@ -134,7 +134,7 @@ def test_others_are_refused_and_a_killed_command_leaves_nothing(workshop: Worksh
     [
         ("study", "two.yaml", "--output", "study"),
         ("plan", "tiny.yaml", "--probe", "pipeline.stages=2", "replicas.count=2", "pipeline.costs=null"),
-        ("run", "tiny.yaml", "--inline", "--watch", "pipeline.stages=2", "replicas.count=2"),
+        ("run", "tiny.yaml", "--inline", "pipeline.stages=2", "replicas.count=2"),
         ("run", "tiny.yaml", "method=backpropagation", "replicas={count: 2, engine: ray_train}", "run.epochs=2"),
         ("doctor",),
     ],
@@ -207,8 +207,8 @@ def test_a_ray_that_does_not_start_is_one_error(monkeypatch, tmp_path: Path) -> 
         raise Exception("The current node timed out during startup.\nand more")
 
     monkeypatch.setattr(ray, "init", late)
-    monkeypatch.setattr(starting, "rays_folder", lambda: (tmp_path / "a", tmp_path))
-    monkeypatch.setattr(starting, "_LONGEST_SOCKET", 500)
+    monkeypatch.setattr(private, "rays_folder", lambda: (tmp_path / "a", tmp_path))
+    monkeypatch.setattr(private, "_LONGEST_SOCKET", 500)
     with (
         pytest.raises(RunError, match=r"Ray did not start on this machine: The current node timed out"),
         connect(None, []),

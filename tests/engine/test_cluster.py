@@ -5,21 +5,21 @@ from __future__ import annotations
 import platform
 import time
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import psutil
 import pytest
 import ray
-from ray.exceptions import OutOfMemoryError
 from ray.util.placement_group import placement_group
 
 from alray.core.errors import DataError, PlanError, RequestError, StageError
 from alray.orchestrate import Options, run_spec
-from alray.runtime.graph import links
-from alray.runtime.graph.cluster import living_nodes, require_room
-from alray.runtime.graph.placement import Placement
+from alray.runtime.cluster import links
+from alray.runtime.cluster.nodes import living_nodes, on_node
+from alray.runtime.cluster.placement import Placement
+from alray.runtime.cluster.room import require_room
+from alray.runtime.cluster.survey import NodeFacts, survey
+from alray.runtime.graph.processes import StageProcesses
 from alray.runtime.graph.ray_graph import RayGraph
-from alray.runtime.graph.survey import NodeFacts, survey
 from alray.runtime.runner.engines import RayEngine
 
 from .conftest import LONG, Asked, Watching
@@ -120,7 +120,7 @@ def test_more_gpu_stages_than_gpus(workshop, local_ray) -> None:
 @pytest.mark.full  # more than a minute
 @pytest.mark.timeout(240)
 def test_a_node_that_goes(workshop, longer_reference, cluster, local_ray) -> None:
-    # Two nodes of its own: a stage takes all processors of one, and what ran before may still hold some of the others.
+    # Two separate nodes: a stage takes all processors of one, and what ran before may still hold some of the others.
     nodes = [cluster.add_node(num_cpus=4, labels={"pair": "yes"}) for _ in range(2)]
     doomed = nodes[1]
 
@@ -179,26 +179,10 @@ def test_a_node_that_goes_before_it_is_asked(cluster, local_ray, monkeypatch, tm
     assert time.monotonic() - began_s < 20
     placement.release()
 
-    graph = RayGraph(lambda: None, run_token="", note=print)
+    never = ray.remote(links.Listener).options(**on_node(gone)).remote()
+    graph = RayGraph(lambda: StageProcesses(placement, (never,), (never.port.remote(),)), run_token="", note=print)
     with pytest.raises(StageError, match="the stages could not be started: The actor is not schedulable"):
-        graph._call([ray.remote(links.Listener).options(**links.on_node(gone)).remote().port.remote()])
-
-
-def test_a_stage_that_ray_ends_where_memory_runs_out(monkeypatch) -> None:
-    """Ray then raises an error that is none of a dead actor."""
-
-    def killed(reference: object) -> None:
-        raise OutOfMemoryError("1 worker(s) were killed due to the node running low on memory.\nand more")
-
-    monkeypatch.setattr(ray, "get", killed)
-    graph = RayGraph(lambda: None, run_token="", note=print)
-    plan, start = SimpleNamespace(schedule="streamed"), SimpleNamespace(step=3)
-    graph._assignments = [SimpleNamespace(stage=0, replica=0, title="stage 0", plan=plan, start=start)]
-    graph._locations = [SimpleNamespace(pid=7, host="n1")]
-    status = graph._read(0, None)
-    assert status.dead and status.step == 3
-    message = str(status.error)
-    assert message.startswith("stage 0 ran out of memory: ") and "process 7 on n1" in message
+        graph.start([])
 
 
 SLOW_HERE = '''

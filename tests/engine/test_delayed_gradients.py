@@ -127,7 +127,7 @@ def wrong_version(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def one_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mini-batch that is begun before an update goes back with the weights from after it, as autograd reads them."""
+    """A mini-batch that starts before an update goes back with the weights from after it, as autograd reads them."""
     monkeypatch.setattr(backpropagation, "keeping_versions", nullcontext)
 
 
@@ -145,7 +145,7 @@ def test_another_version_is_found(
 @pytest.mark.few
 @pytest.mark.parametrize("keys", [(), AHEAD], ids=["plain", "ahead"])
 def test_cuts_and_stops_leave_the_weights_alone(late: Workshop, processes: None, keys: tuple[str, ...]) -> None:
-    """Evaluations and checkpoints flush the pipeline; a stopped run goes on elsewhere with both versions."""
+    """Evaluations and checkpoints flush the pipeline; a stopped run goes on in another process with both versions."""
     expected = late.run(*on(3, *keys), name="undisturbed").summary.weights_sha256
     often = late.run(*on(3, *keys, "run.evaluate_every=2 steps", "run.checkpoint.every=1 steps"), name="often")
     assert often.summary.weights_sha256 == expected
@@ -163,7 +163,7 @@ from torch.nn import functional
 
 
 class Frozen(nn.Module):
-    """Parameters that do not learn, one that learns in two places, and batch normalisation."""
+    """Parameters that do not learn, one that is used twice, and batch normalisation."""
 
     def __init__(self, input, width):
         super().__init__()

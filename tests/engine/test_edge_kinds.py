@@ -1,4 +1,4 @@
-"""Stages of one replica on two nodes: each edge is of the kind that its own two stages need, and the bits stay."""
+"""Stages of one replica on two nodes: each edge is of the kind that its two stages need, and the bits stay."""
 
 from __future__ import annotations
 

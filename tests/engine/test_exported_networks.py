@@ -1,4 +1,4 @@
-"""What leaves is what was evaluated: of every method and format, in the model's own class and plain torch too."""
+"""What leaves is what was evaluated: of every method and format, in the model's class and plain torch too."""
 
 from __future__ import annotations
 
@@ -86,10 +86,10 @@ METHODS = {
     "mono, last": "{kind: mono_forward, prediction: last, pool: 1}",
     "ff, activities": "{kind: forward_forward, prediction: activities}",
 }
-"""Each method that trains a model from elsewhere, then the same ones with other keys."""
+"""Each method that trains an imported model, then the same ones with other keys."""
 OF_BLOCKS = {"noprop": "{kind: noprop, hidden: 6}", "auglocal": "{kind: auglocal, depth: 1}"}
 CLASS_ALONE = {"bp", "bp, every depth", "dgl", "scpl", "predsim"}
-"""Whose deepest route the class with its own weights is: a linear layer on one value of each map."""
+"""Whose deepest route the class with its weights alone is: a linear layer on one value of each map."""
 FROZEN = (f"{OWN[:-1]}, freeze: [conv, bn, layer1.bn1]}}",)
 MORE = {"frozen": FROZEN, "bf16": (OWN, "run.precision=bf16"), "multi_label": (OWN, "task={kind: multi_label}")}
 MLP = """\
@@ -193,7 +193,7 @@ def require_its_class(network: TrainedNetwork, workshop: Workshop, model: nn.Mod
     """The state dict in the model's class: alone it is the deepest route, or it is not and the export says so."""
     file = workshop.folder / "route.pt"
     exported = export_route(network, None, "state_dict", file)
-    plain = PlainModel(model, file, by_position=network.workload.data.tokens is not None)
+    plain = PlainModel(model, file, by_position=network.workload.data.sample_shape.tokens is not None)
     samples, _ = samples_of(network)
     with torch.no_grad():
         scores, route = model(samples.clone()), network.route(network.depths[-1])(samples.clone())
@@ -226,7 +226,7 @@ def test_a_model_of_torchvision(tmp_path: Path, one_thread: None, method: str) -
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("method", first_alone(["solo", "dgl", "al", "bp"], first=2))
+@pytest.mark.parametrize("method", first_alone(["dgl", "solo", "al", "bp"]))
 def test_a_gpt_of_ones_own(tmp_path: Path, one_thread: None, method: str) -> None:
     """Its last layer and that of a readout have one shape, and are not the same."""
     workshop = windows_in(tmp_path)
@@ -297,6 +297,7 @@ def test_the_command_says_what_the_class_is(
     assert refused == 2 and "readouts of all depths" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_the_python_of_the_page_loads_what_was_exported(
     tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

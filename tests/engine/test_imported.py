@@ -1,4 +1,4 @@
-"""A model from elsewhere trains as blocks do: in the same bits however it is cut, and as plain torch does."""
+"""An imported model trains as blocks do: in the same bits however it is cut, and as plain torch does."""
 
 from __future__ import annotations
 
@@ -93,8 +93,10 @@ data: {source: synthetic, shape: [3, 32, 32], classes: 10, samples: 64, batch_si
 model: {from: "torchvision:resnet18", with: {num_classes: 10}, components: 4}
 method: backpropagation
 optimizer: {kind: sgd, lr: 0.01}
-pipeline: {schedule: 1f1b, stages: 2, micro_batches: 2, micro_batch_norm: accept}
-run: {steps: 3}
+pipeline:
+  {schedule: 1f1b, stages: 2, micro_batches: 2, micro_batch_norm: accept,
+   costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost, *cost, *cost]}
+run: {steps: 3, evaluate_every: null, train: never}
 """
 
 
@@ -258,7 +260,7 @@ from torch import nn
 
 
 class Net(nn.Module):
-    '''Indexes a buffer in its own forward, and draws numbers in a submodule.'''
+    '''Indexes a buffer in its forward, and draws numbers in a submodule.'''
 
     def __init__(self, classes, asks=False):
         super().__init__()

@@ -431,7 +431,7 @@ def test_metrics_are_those_of_all_tokens(folder, whole, metric) -> None:
 
 def test_every_depth_has_learnt(whole) -> None:
     for method in ("dgl", "al", "solo"):
-        found = whole[method].summary.measured_per_depth
+        found = whole[method].summary.scores_per_depth
         assert [each.depth for each in found] == [1, 2, 3, 4]
         assert all(each.test is not None and each.test < math.log(256) for each in found)
 
@@ -537,7 +537,7 @@ def test_tokens_in_a_header_are_those_of_the_run() -> None:
     texts = ["def f(): return 1", "überall – 2"]
     for kind in ("bytes", "characters", "bpe"):
         tokens = make_tokens(kind, texts, None, 300)
-        back = TokenForm.model_validate_json(TokenForm.of(tokens, 8).model_dump_json()).made()
+        back = TokenForm.model_validate_json(TokenForm.of(tokens, 8).model_dump_json()).inputs().tokens
         assert back.names == tokens.names
         assert [back.numbers(text).tolist() for text in texts] == [tokens.numbers(text).tolist() for text in texts]
 
@@ -545,22 +545,22 @@ def test_tokens_in_a_header_are_those_of_the_run() -> None:
 # --- Models for GPUs ---
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
-    ("name", "parameters"), [("gpt2_small", 124e6), pytest.param("gpt_340m", 340e6, marks=pytest.mark.full)]
+    "keys", [(), ("method=backpropagation", "pipeline.schedule=1f1b", "pipeline.micro_batches=8")], ids=["own", "1f1b"]
 )
-def test_a_model_for_gpus_is_planned_at_its_size_without_its_text(name, parameters) -> None:
-    """Its encoders have the published number of parameters, whose readout is that of its embedding. The same layers
-    are planned by 1F1B."""
+@pytest.mark.parametrize(("name", "parameters"), [("gpt2_small", 124e6), ("gpt_340m", 340e6)])
+def test_a_model_for_gpus_is_planned_at_its_size_without_its_text(name, parameters, keys) -> None:
+    """Its encoders have the published number of parameters, whose readout is that of its embedding."""
     file = Path(__file__).parents[2] / "specs" / "language" / f"{name}.yaml"
-    for keys in ((), ("method=backpropagation", "pipeline.schedule=1f1b", "pipeline.micro_batches=8")):
-        planner = Planner.open(load_spec(file, keys).spec, UserCode(file.parent), without_data=True)
-        plan = planner.plan(planner.costs(probe=False))
-        assert plan.predicted_step_time_s > 0
-        assert all(stage.memory.activations_bytes > 0 for stage in plan.stage_plans)
-        network = planner.workload.network
-        parts = [network.component(index, "meta").part_parameters() for index in range(len(network))]
-        assert sum(part["f"] for part in parts) == pytest.approx(parameters, rel=0.03)
-        assert parts[-1]["head"] > 30e6
+    planner = Planner.open(load_spec(file, keys).spec, UserCode(file.parent), without_data=True)
+    plan = planner.plan(planner.costs(probe=False))
+    assert plan.predicted_step_time_s > 0
+    assert all(stage.memory.activations_bytes > 0 for stage in plan.stage_plans)
+    network = planner.workload.network
+    parts = [network.component(index, "meta").part_parameters() for index in range(len(network))]
+    assert sum(part["f"] for part in parts) == pytest.approx(parameters, rel=0.03)
+    assert parts[-1]["head"] > 30e6
 
 
 SAMPLED = "method={kind: associated_learning, label_dim: 5, sampled_tokens: 20}"
@@ -573,7 +573,7 @@ def test_sampled_tokens_give_the_same_bits_on_any_stages_and_resumed(gpt, whole)
     gpt.run(SAMPLED, "pipeline.stages=4", "run.steps=7", name="stopped")
     same(gpt.resume("run.steps=20", "pipeline.stages=2", name="stopped"), one)
     two = gpt.run(SAMPLED, "replicas.count=2", name="two")
-    assert two.summary.measured.test == pytest.approx(one.summary.measured.test, rel=1e-5)
+    assert two.summary.scores.test == pytest.approx(one.summary.scores.test, rel=1e-5)
 
 
 @pytest.mark.few
@@ -619,7 +619,7 @@ def test_what_does_not_fit_is_refused(gpt, key, overrides) -> None:
 
 
 def test_solo_refuses_widths_that_differ(gpt) -> None:
-    """A model of one's own may give any."""
+    """A model of the user may give any."""
     block = "{block: transformer, causal: true, dim: 8, heads: 2, feedforward: 16}"
     narrower = (f"model.components=[{block}, {{block: linear, width: 6}}]", "pipeline.costs=null")
     for keys, key in ((narrower, "model.components[0]"), (("method.heads=3",), "method.heads")):

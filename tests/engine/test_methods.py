@@ -9,7 +9,8 @@ import pytest
 
 from alray.core.errors import RequestError
 from alray.core.run_folder.records import StepRecord, read
-from alray.inference.requests import evaluate_run
+from alray.inference.network import TrainedNetwork
+from alray.inference.requests import evaluate
 from alray.orchestrate import Finished, Options, run_spec
 
 from .conftest import Asked, Watching, Workshop
@@ -68,10 +69,10 @@ def test_what_a_run_leaves_behind(workshop) -> None:
             3: ["cross_entropy"],
         }
     assert [entry.depth for entry in finished.summary.accuracy_per_depth] == [4]
-    accuracies = evaluate_run(folder, depth=None, allow_code=True).accuracies
+    accuracies = evaluate(TrainedNetwork(folder, allow_code=True)).scores
     assert [(entry.depth, entry.test) for entry in accuracies] == [(4, finished.summary.accuracy.test)]
     with pytest.raises(RequestError, match="there is no route of depth 2"):
-        evaluate_run(folder, depth=2, allow_code=True)
+        evaluate(TrainedNetwork(folder, allow_code=True), 2)
 
 
 @pytest.mark.full

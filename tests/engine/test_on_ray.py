@@ -21,8 +21,8 @@ from alray.core.run_folder.records import read
 from alray.orchestrate import Finished
 from alray.report.make import make_report
 from alray.runtime.graph.ray_graph import RayGraph
-from alray.runtime.graph.train_graph import TrainGraph
-from alray.runtime.graph.trainer import STORAGE
+from alray.runtime.ray_train.graph import TrainGraph
+from alray.runtime.ray_train.trainer import STORAGE
 from alray.runtime.stage.telemetry import StageStatus
 
 from .conftest import LONG, Watching, Workshop
@@ -58,7 +58,7 @@ def victims(monkeypatch):
 
 @dataclass
 class Striking(Watching):
-    """Sends a signal to one stage after another, each in an attempt of its own.
+    """Sends a signal to one stage after another, each in a separate attempt.
 
     strikes: (stage, mini-batches that stage 0 must have done by then, signal), in this order.
     """
@@ -189,7 +189,7 @@ def struck(workshop, victims, partition: str, strikes: list[tuple[int, int, int]
     attempts = run.summary.attempts
     assert [each.ended_after for each in attempts] == [*(each.began_after for each in attempts[1:]), 140]
     assert len(attempts) == len(strikes) + 1
-    unbroken = workshop.run(f"pipeline.partition={partition}", LONG[0], inline=False, name="unbroken")
+    unbroken = workshop.run(f"pipeline.partition={partition}", LONG[0], name="unbroken")
     assert run.summary.bytes_sent == unbroken.summary.bytes_sent
     return run
 

@@ -170,7 +170,7 @@ import torch
 
 
 class Trouble(Exception):
-    """A class of errors of one's own."""
+    """A class of errors of the user."""
 
 
 class Raises(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""A method of one's own, as the documentation shows it, keeps the promises of local losses."""
+"""A method of the user, as the documentation shows it, keeps the promises of local losses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from alray.core.run_folder.records import read as read_records
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
-from alray.inference.requests import evaluate_run
+from alray.inference.requests import evaluate
 
 from ..pairwise import first_alone
 from .conftest import Workshop
@@ -24,7 +24,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "writing_a_spec.md"
 HINTED = """
 
 class Hinted(OneHot):
-    '''Sends the class scores along, under a name of its own; the loss below adds what it is told.'''
+    '''Sends the class scores along, under another name; the loss below adds what it is told.'''
 
     def component(self, index, f, facts, make):
         return HintedComponent(index, f, make("head", lambda: self.head(facts)), self.task)
@@ -72,8 +72,8 @@ def test_what_a_run_leaves_behind(own: Workshop) -> None:
     assert [entry.depth for entry in finished.summary.accuracy_per_depth] == [1, 2, 3, 4]
     (own.folder / "one_hot.py").unlink()
     with pytest.raises(RequestError, match=r"one_hot.py \(changed or missing in "):
-        evaluate_run(folder, depth=None, allow_code=False)
-    accuracies = evaluate_run(folder, depth=None, allow_code=True).accuracies
+        evaluate(TrainedNetwork(folder, allow_code=False))
+    accuracies = evaluate(TrainedNetwork(folder, allow_code=True)).scores
     assert [(entry.depth, entry.test) for entry in accuracies] == [
         (entry.depth, entry.test) for entry in finished.summary.accuracy_per_depth
     ]

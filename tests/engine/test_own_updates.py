@@ -1,4 +1,4 @@
-"""Optimizers and rates of a user's own, and those of torch by name: trained, stopped and continued."""
+"""Optimizers and rates of a user, and those of torch by name: trained, stopped and continued."""
 
 from __future__ import annotations
 

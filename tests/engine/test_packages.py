@@ -1,5 +1,4 @@
-"""Installed packages provide methods, blocks and sources under names of their own, and these do as classes next to a
-spec."""
+"""Installed packages provide parts of every kind under names of their own, and these do as classes next to a spec."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from alray.core.run_folder.records import read_environment
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
-from alray.inference.requests import evaluate_run
+from alray.inference.requests import evaluate
 
 from .conftest import Watching, Workshop
 from .test_same_bits import same
@@ -74,6 +73,9 @@ MODULES = {
     "layers": BLOCK,
     "pictures": SOURCE,
     "quantile": of_page("writing_a_spec.md", r"`quantile\.py`"),
+    "order": of_page("extending.md", r"`parts/schedules/paired\.py` is new"),
+    "sums": of_page("extending.md", r"`parts/all_reduces/everyone/algorithm\.py` is new"),
+    "signs": of_page("extending.md", r"`parts/compressions/signs/compression\.py` is new"),
 }
 NAMES = {"method": "one_hot", "block": "dropped", "source": "noisy"}
 CLASSES = {
@@ -87,7 +89,7 @@ TASK = ["task={kind: quantile, metric: cost, share: 0.8}", "model.components.2={
 
 
 def overrides(named: dict[str, str]) -> list[str]:
-    """Everything of one's own, by these names."""
+    """Everything of the user, by these names."""
     return [
         f"data={{source: '{named['source']}', samples: 90, batch_size: 16, validation_fraction: 0.2}}",
         f"model.components.2={{block: '{named['block']}', width: 6}}",
@@ -152,7 +154,7 @@ def test_the_bits_of_the_same_classes_next_to_the_spec(own: Workshop, there: Pat
     watching = Watching()
     same(own.resume("run.epochs=3", "pipeline.partition=[1,1,2]", name="resumed", watching=watching), one)
     assert not [note for note in watching.notes if "my-package" in note]
-    tested = evaluate_run(own.folder / "two", depth=None, allow_code=False).accuracies
+    tested = evaluate(TrainedNetwork(own.folder / "two", allow_code=False)).scores
     assert [entry.test for entry in tested] == [entry.test for entry in two.summary.accuracy_per_depth]
 
 
@@ -171,6 +173,35 @@ def test_a_task_in_the_same_bits(own: Workshop, there: Path) -> None:
     assert ExportedRoute(Path(exported.file), allow_code=False).header.depth == 2
     stopped = own.run(*TASK, "run.stop_at={metric: validation_cost, below: 1e9}", name="stopped")
     assert stopped.summary.steps < one.summary.steps
+
+
+def test_an_all_reduce_and_a_compression_in_the_same_bits(own: Workshop, there: Path) -> None:
+    by_class = "replicas={count: 2, all_reduce: 'python:sums.Everyone', compression: 'python:signs.SignsCompression'}"
+    one = own.run(by_class, "run.epochs=1", name="one")
+    assert (own.folder / "one" / "code" / "sums.py").is_file()
+    two = own.run("replicas={count: 2, all_reduce: everyone, compression: signs}", "run.epochs=1", name="two")
+    same(two, one)
+    assert two.summary.all_reduce_bytes > 0
+    of_run = read_environment(own.folder / "two")
+    assert of_run is not None
+    assert list(of_run["brought_by"]) == ["alray.all_reduces:everyone", "alray.compressions:signs"]
+    failed = own.run("replicas={count: 2, all_reduce: {kind: everyone, root: 1}}", name="wrong")
+    assert "all-reduce `everyone` cannot be made: TypeError" in str(failed.error)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_schedule_in_the_same_bits(own: Workshop, there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = own.run("pipeline.stages=2", "run.epochs=1", name="one")
+    two = own.run("pipeline.stages=2", "pipeline.schedule=paired", "run.epochs=1", name="two")
+    same(two, one)
+    assert two.summary.schedule == "paired"
+    of_run = read_environment(own.folder / "two")
+    assert of_run is not None and list(of_run["brought_by"]) == ["alray.schedules:paired"]
+    names = "[alray.schedules]\nwrong = json:JSONDecoder\nlost = my_package.nowhere:SCHEDULE\n"
+    monkeypatch.syspath_prepend(other(own.folder / "c", "broken", "1", names))
+    for name, said in (("wrong", "is no schedule of this name"), ("lost", "cannot be imported"), ("pared", "expected")):
+        with pytest.raises(SpecError, match=said):
+            load_spec(own.spec, [f"pipeline.schedule={name}"])
 
 
 def test_an_error_in_the_loss_of_a_task_names_it(own: Workshop) -> None:
@@ -204,7 +235,7 @@ def test_another_version_is_noted_and_a_missing_package_refused(
     with pytest.raises(SpecError, match=said):
         own.resume("run.epochs=3")
     with pytest.raises(SpecError, match=said):
-        evaluate_run(own.folder / "run", depth=1, allow_code=True)
+        evaluate(TrainedNetwork(own.folder / "run", allow_code=True), 1)
 
 
 @pytest.fixture
@@ -296,4 +327,4 @@ def test_a_run_folder_from_elsewhere_runs_what_is_installed_here(own: Workshop, 
     shutil.copytree(own.folder / "run", strangers)
     other(strangers, "evil", "1.0", "[alray.methods]\none_hot = evil:Evil\n")
     (strangers / "evil.py").write_text("raise SystemExit", encoding="utf-8")
-    assert evaluate_run(strangers, depth=1, allow_code=False).accuracies
+    assert evaluate(TrainedNetwork(strangers, allow_code=False), 1).scores

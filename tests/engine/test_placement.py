@@ -138,7 +138,7 @@ def test_fewer_micro_batches_than_the_v_is_long(placed) -> None:
 @pytest.mark.few
 @pytest.mark.parametrize("content", [MINE, BACKWARDS])
 def test_another_order_of_the_sums_is_the_users_own(placed, one_device, content) -> None:
-    """The list says in which order gradients are added up, so the last bits are its own, and a resume tells it."""
+    """The list says in which order gradients are added up, so the last bits depend on it, and a resume tells it."""
     (placed.folder / "mine.csv").write_text(content)
     run = placed.run(*on("mine.csv"), "run.steps=4")
     assert run.summary.weights_sha256 != one_device.summary.weights_sha256
@@ -202,7 +202,7 @@ def test_a_comparison_has_the_file_on_its_own_stages(placed) -> None:
         stages=(1, 2, 3),
         in_flight=4,
         micro_batches=6,
-        listed=plan.schedule,
+        besides=plan.schedule,
     )
     (row,) = (row for row in rows if row.schedule == "mine.csv")
     assert (row.stages, row.virtual_stages, row.refused) == (2, 2, None)

@@ -1,4 +1,4 @@
-"""Traces of chosen mini-batches where every stage is a process of its own, and what they leave alone."""
+"""Traces of chosen mini-batches where every stage is its own process, and what they leave alone."""
 
 from __future__ import annotations
 

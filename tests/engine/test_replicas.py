@@ -1,4 +1,5 @@
-"""Replicas train what one process trains on the whole mini-batch; they agree on cuts, deal shares, and go on."""
+"""Replicas train what one process trains on the whole mini-batch; they agree on cuts, change their shares, and go
+on."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from safetensors.torch import load_file
 from alray.core.errors import SpecError
 from alray.core.run_folder.records import read
 from alray.core.run_folder.store import checkpoint_folder
-from alray.inference.requests import evaluate_run
+from alray.inference.network import TrainedNetwork
+from alray.inference.requests import evaluate
 from alray.orchestrate import Finished
 from alray.runtime.stage.disturbance import Slowdown
 
@@ -115,7 +117,7 @@ def replicas(count: int, *more: str) -> list[str]:
     ("method", "setting"),
     [
         pytest.param([], ADAM, id="al-adam"),
-        pytest.param(BP, SGD, id="bp-sgd"),
+        pytest.param(BP, SGD, id="bp-sgd", marks=pytest.mark.full),
         pytest.param([], SGD, id="al-sgd", marks=pytest.mark.full),
         pytest.param(BP, ADAM, id="bp-adam", marks=pytest.mark.full),
     ],
@@ -279,10 +281,10 @@ def test_cuts_between_two_means_change_nothing_and_show_the_mean(replicated) -> 
         for name, value in mean.items():
             assert not torch.equal(own[0][name], own[1][name])
             torch.testing.assert_close(value, (own[0][name] + own[1][name]) / 2, rtol=0, atol=1e-15)
-    shown = evaluate_run(
-        Path(run.summary.run_dir), depth=None, allow_code=False, splits=("train", "validation", "test")
+    shown = evaluate(
+        TrainedNetwork(Path(run.summary.run_dir), allow_code=False), splits=("train", "validation", "test")
     )
-    assert shown.accuracies == run.summary.accuracy_per_depth
+    assert shown.scores == run.summary.accuracy_per_depth
 
 
 @pytest.mark.full
@@ -290,7 +292,7 @@ def test_replicas_that_average_weights_stay_as_many(replicated) -> None:
     """With --allow-change they go on from the mean."""
     replicated.run(*APART, "run.steps=5")
     with pytest.raises(
-        SpecError, match=r"`replicas.count` from 2 to 3 \(each replica has weights of its own; another number"
+        SpecError, match=r"`replicas.count` from 2 to 3 \(each replica has its own weights; another number"
     ):
         replicated.resume("run.steps=7", "replicas.count=3")
     run = replicated.resume("run.steps=7", "replicas.count=3", allow_change=True)
@@ -359,7 +361,7 @@ def test_stop_at_is_agreed_on(replicated, one_process) -> None:
         pytest.param([*SGD[0], *replicas(2)], marks=pytest.mark.full),
         [*SCPL, *SGD[0], *replicas(3), "optimizer.accumulate=3"],
         pytest.param([*SGD[0], *replicas(2, "replicas.compression={kind: qsgd, bits: 4}")], marks=pytest.mark.full),
-        APART,
+        pytest.param(APART, marks=pytest.mark.full),
     ],
     ids=["plain", "gathers", "rounds at random", "apart"],
 )

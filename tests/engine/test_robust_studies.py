@@ -115,7 +115,7 @@ def test_every_stage_has_a_bundle_of_its_trials_own_group(
         """In place of a run: begin a process for each stage, and write down where Ray has put it."""
         import ray
 
-        from alray.runtime.graph.placement import Placement
+        from alray.runtime.cluster.placement import Placement
         from alray.runtime.runner.engines import stage_bundles
         from alray.studies.trial import record_of
 
@@ -150,7 +150,7 @@ def test_every_stage_has_a_bundle_of_its_trials_own_group(
         found = json.loads(record.reason or "")
         processes = found["stages"]
         assert len(processes) == len({process["process"] for process in processes}) == stages * replicas
-        assert found["offset"] == 0  # Ray has dropped the empty bundle of the trial's own process
+        assert found["offset"] == 0  # Ray has dropped the empty bundle of the trial's process
         assert [process["node"] for process in processes] == found["nodes"]
         for place, process in enumerate(processes):
             assert set(process["bundles"]) == {found["group"], f"{place}_{found['group']}"}

@@ -1,6 +1,6 @@
 """The first promise: every family, method, partition, schedule and engine gives the same weights and accuracies.
 
-Bit for bit. What could break it: strides at a boundary and in-place writes (VGG, with two blocks of its own), residual
+Bit for bit. What could break it: strides at a boundary and in-place writes (VGG, with two blocks of the test), residual
 paths, sequences packed by their lengths, states handed on, and dropout in attention.
 """
 
@@ -106,10 +106,8 @@ def same(run: Finished, reference: Finished) -> None:
     assert run.error is None
     assert run.summary.status == "finished"
     assert run.summary.weights_sha256 == reference.summary.weights_sha256
-    assert run.summary.accuracy_per_depth == reference.summary.accuracy_per_depth
-    assert run.summary.accuracy == reference.summary.accuracy
-    assert run.summary.measured_per_depth == reference.summary.measured_per_depth
-    assert run.summary.measured == reference.summary.measured
+    assert run.summary.scores_per_depth == reference.summary.scores_per_depth
+    assert run.summary.scores == reference.summary.scores
     assert run.summary.best == reference.summary.best
 
 
@@ -125,7 +123,7 @@ def write_texts(folder: Path) -> None:
 
 
 def of_family(workshop: Workshop, family: str) -> Workshop:
-    """The workshop with a spec of the family instead of its own."""
+    """The workshop with another spec of the family."""
     workshop.spec.write_text(FAMILIES[family])
     write_texts(workshop.folder)
     return workshop

@@ -90,7 +90,7 @@ def study(workshop: Workshop, text: str) -> Path:
 
 
 def begin(cluster: Any, *arguments: object) -> subprocess.Popen[bytes]:
-    """Begin `alray study` in a process of its own. cluster: None for a Ray of its own."""
+    """Begin `alray study` in a separate process. cluster: None for its own Ray."""
     command = [sys.executable, "-c", "from alray.cli.main import main; main()", "study", *map(str, arguments)]
     if cluster is not None:
         command += ["--address", cluster.address]
@@ -121,7 +121,7 @@ def left_behind() -> list[Any]:
     deadline = time.monotonic() + 10
     while True:
         groups = [group["state"] for group in placement_group_table().values() if group["state"] != "REMOVED"]
-        # Ray keeps an actor of its own for placement groups as soon as one test has used Ray Train.
+        # Ray keeps its own actor for placement groups as soon as one test has used Ray Train.
         actors = [
             actor
             for actor in ray.util.list_named_actors(all_namespaces=True)
@@ -250,7 +250,7 @@ def test_two_trials_that_meet_a_full_disk_at_once_end_the_study_in_one_error(
     assert printed == []
 
 
-@pytest.mark.full  # tests/runtime/graph/test_placement.py waits for room
+@pytest.mark.full  # tests/runtime/cluster/test_placement.py waits for room
 @pytest.mark.timeout(120)
 def test_a_full_cluster_is_waited_for(
     workshop: Workshop, local_ray: None, seen: list[StudyProgress], monkeypatch: pytest.MonkeyPatch

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 
+from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.core import accelerator
-from alray.runtime.channel.all_reduce import all_reduce
+from alray.runtime.channel.all_reduce import all_reduce_class
 from alray.runtime.channel.in_process import Queue
 from alray.runtime.channel.message import Message, MessageKind
 from alray.runtime.channel.nccl import NcclReceiver, NcclSender
@@ -77,7 +78,7 @@ def test_sums_and_rows_of_two_gpus(holds_host: bool) -> None:
     started = threading.Barrier(2)
 
     def work(rank: int, group: Any) -> tuple[int, torch.Tensor, torch.Tensor]:
-        over = all_reduce("backend")(group, timeout_s=20.0, holds_host=holds_host)
+        over = all_reduce_class(ALL_REDUCES.section("backend"))(group, timeout_s=20.0, holds_host=holds_host)
         values = torch.arange(4.0, device=DEVICES[rank]) + rank
         started.wait()
         waits = host_waits()

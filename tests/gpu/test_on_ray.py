@@ -1,4 +1,4 @@
-"""Stages on GPUs through Ray: two on one GPU, and each on its own."""
+"""Stages on GPUs through Ray: two on one GPU, and each on a separate one."""
 
 from __future__ import annotations
 

@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 import torch
 
+from alray.config.sections.all_reduce import ALL_REDUCES
+from alray.config.sections.compression import COMPRESSIONS
 from alray.core import accelerator
 from alray.data.batches import Batch
-from alray.runtime.channel.all_reduce import all_reduce
-from alray.runtime.channel.compression import compression_class
+from alray.runtime.channel.all_reduce import make_all_reduce
+from alray.runtime.channel.compression import make_compression
 from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
 from alray.runtime.channel.message import Message, MessageKind
@@ -206,9 +208,13 @@ def test_gradients_are_averaged_beside_the_computation(on_ranks: Callable[..., l
         gradients = [torch.full((5, 3), rank + 1.0, device=GPU), None, torch.ones(2, device=GPU) * rank]
         layout = GradientLayout((torch.Size((5, 3)), torch.Size((4,)), torch.Size((2,))), device=GPU)
         with communication_thread() as thread:
-            over = all_reduce("ring")(group, timeout_s=20.0)
+            over = make_all_reduce(ALL_REDUCES.section("ring"), group, timeout_s=20.0)
             reducer = GradientReducer(
-                layout, over=over, compression=compression_class(kind)(layout), thread=thread, may_lack=True
+                layout,
+                over=over,
+                compression=make_compression(COMPRESSIONS.section(kind), layout),
+                thread=thread,
+                may_lack=True,
             )
             found = []
             for _ in range(3):
@@ -233,7 +239,7 @@ def test_rows_are_gathered_from_a_gpu(on_ranks: Callable[..., list[Any]]) -> Non
     def work(rank: int, group: Any) -> torch.Tensor:
         accelerator.use(GPU)
         with communication_thread() as thread:
-            gather = RowGather(all_reduce("ring")(group, timeout_s=20.0), thread)
+            gather = RowGather(make_all_reduce(ALL_REDUCES.section("ring"), group, timeout_s=20.0), thread)
             own = rows[rank * 3 : rank * 3 + 3].to(GPU)
             gather.start(own, [3, 3])
             own.zero_()

@@ -1,4 +1,4 @@
-"""The LSTM: its states never run over padding, and are handed on and begun with as they should be."""
+"""The LSTM: its states never run over padding, and it hands on and takes the states that it should."""
 
 from __future__ import annotations
 

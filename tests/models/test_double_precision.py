@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from alray.config.sections.method import METHODS
 from alray.data.batches import Batch, TrainBatches
-from alray.data.dataset import open_data
+from alray.data.opening import open_data
 from alray.models.network import Network
 from alray.models.shape import Shape
 from alray.runtime.stage.assemble import work_of
@@ -58,7 +58,6 @@ OPTIMIZERS = {
     "adamw": "{kind: adamw, lr: 0.01}",
     "lars": "{kind: lars, lr: 0.01}",
     "lamb": "{kind: lamb, lr: 0.01}",
-    "rmsprop": "{kind: rmsprop, lr: 0.01}",
 }
 
 

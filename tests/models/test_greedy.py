@@ -1,4 +1,4 @@
-"""Decoupled greedy learning: each component's own classifier trains it, and nothing else does."""
+"""Decoupled greedy learning: each component's classifier trains it, and nothing else does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models from elsewhere: where they are cut, and that the chain of their parts is the whole model, bit for bit."""
+"""Imported models: where they are cut, and that the chain of their parts is the whole model, bit for bit."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_parts_of_a_model_of_torchvision_are_the_whole(name: str, natural: l
 def test_a_number_of_components_of_even_work_or_named_layers(one_thread: None) -> None:
     model = torchvision("resnet18")
     four = places(model.cut(4, None, IMAGE))
-    assert len(four) == 4 and four[-1] == "flatten" and set(four) <= set(model.places)
+    assert len(four) == 4 and four[-1] == "flatten" and set(four) <= set(model.cut_points)
     assert places(model.cut("auto", ["layer1", "layer3.0"], IMAGE)) == ["layer1.1.relu_1", "layer3.0.relu_1", "flatten"]
 
 
@@ -121,7 +121,7 @@ def test_a_cut_that_is_not_possible_is_refused(
 
 
 class Skips(nn.Module):
-    """A skip over two layers, a loop, dropout as a function, a parameter of its own, and another argument."""
+    """A skip over two layers, a loop, dropout as a function, a separate parameter, and another argument."""
 
     def __init__(self, width: int = 6, classes: int = 5) -> None:
         super().__init__()
@@ -408,7 +408,7 @@ class Bent(nn.Module):
 
 def test_backpropagation_is_cut_where_several_tensors_are_needed(one_thread: None) -> None:
     model = own(Bent)
-    assert model.places[0] == "cat_1"
+    assert model.cut_points[0] == "cat_1"
     with pytest.raises(SpecError, match="at most 2 components"):
         model.cut(3, None, IMAGE)
     parts = model.cut(5, None, IMAGE, several=True)

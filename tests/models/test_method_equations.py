@@ -1,6 +1,6 @@
 """Methods with local losses against their equations, written once more here from the paper, in plain torch.
 
-The others have theirs elsewhere: AL, SCPL and DGL in `examples/one_file.py`, SOLO in test_language_models.py.
+The others have theirs in other files: AL, SCPL and DGL in `examples/one_file.py`, SOLO in test_language_models.py.
 
 Ten mini-batches in double precision: all weights agree to 1e-10. The loops share only initial weights with alray. The
 last encoder ends with tanh, because sqrt has no gradient at the length of a row of zeros, which ReLU may give.
@@ -377,7 +377,7 @@ def sample_encoder(index: int) -> nn.Sequential:
 
 
 def test_ten_mini_batches_of_noprop(make_network) -> None:
-    """Every component trains on the sample and on a draw of its own; a prediction goes up the chain of draws."""
+    """Every component trains on the sample and on a draw from it; a prediction goes up the chain of draws."""
     network = make_network("method={kind: noprop, eta: 0.2, hidden: 6}", *SETTING, classes=CLASSES)
     components = [network.component(index, "cpu") for index in range(3)]
     plain = [

@@ -1,4 +1,4 @@
-"""A component's own optimizers: clipped, at rates of their own, and fixed in how they compute."""
+"""A component's optimizers: clipped, at separate rates, and fixed in how they compute."""
 
 from __future__ import annotations
 
@@ -49,13 +49,6 @@ def test_the_rate_of_a_step_is_the_one_given():
     assert one.item() == -0.75
 
 
-def test_rmsprop_has_a_kernel_for_all_parameters_on_a_gpu_alone():
-    optimizer = ComponentOptimizer([parameter(0.0, gradient=(1.0,))], spec("rmsprop"))
-    for device, foreach in (("cuda", True), ("cpu", False)):
-        optimizer.update_as_on(torch.device(device))
-        assert optimizer.state_dict()["param_groups"][0]["foreach"] is foreach
-
-
 @pytest.mark.parametrize("kind", ["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("fused", [False, True])
 def test_how_it_computes_is_fixed(kind, fused):
@@ -76,8 +69,6 @@ def test_how_it_computes_is_fixed(kind, fused):
         ("adamw", {"weight_decay": 0.1}, torch.optim.AdamW),
         ("lars", {"momentum": 0.5, "weight_decay": 0.1, "trust_coefficient": 0.1, "eps": 0.2}, LarsOptimizer),
         ("lamb", {"weight_decay": 0.1, "betas": (0.5, 0.9), "eps": 1e-3}, LambOptimizer),
-        ("rmsprop", {"alpha": 0.5, "weight_decay": 0.1, "eps": 1e-3, "momentum": 0.9}, torch.optim.RMSprop),
-        ("rmsprop", {"centered": True}, torch.optim.RMSprop),
     ],
 )
 def test_every_value_of_the_spec_reaches_torch(kind, values, expected):
@@ -100,9 +91,6 @@ def test_every_value_of_the_spec_reaches_torch(kind, values, expected):
         ("lars", {"momentum": 0.9}, 1),
         ("lars", {"momentum": 0.0}, 0),
         ("lamb", {}, 2),
-        ("rmsprop", {}, 1),
-        ("rmsprop", {"momentum": 0.9}, 2),
-        ("rmsprop", {"momentum": 0.9, "centered": True}, 3),
         ("muon", {"momentum": 0.9}, 2),
     ],
 )
@@ -209,7 +197,6 @@ def test_a_component_says_to_muon_what_its_matrices_are_for(make_network):
         ("sgd", torch.optim.SGD),
         ("adam", torch.optim.Adam),
         ("adamw", torch.optim.AdamW),
-        ("rmsprop", torch.optim.RMSprop),
     ],
 )
 def test_weight_decay_of_weights_leaves_biases_and_norms_alone(kind, torchs):
@@ -273,7 +260,6 @@ def test_state_follows_its_parameters_into_other_groups():
     ("kind", "values"),
     [
         ("lamb", {"weight_decay": 0.1}),
-        ("rmsprop", {"weight_decay": 0.1, "momentum": 0.9, "decay": "weights"}),
         ("muon", {"weight_decay": 0.1, "momentum": 0.9, "decay": "weights"}),
     ],
 )

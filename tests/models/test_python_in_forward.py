@@ -50,7 +50,7 @@ class Own(nn.Module):
 
 
 class Within(nn.Module):
-    """The same with what the case adds in a submodule of its own."""
+    """The same with what the case adds in a separate submodule."""
 
     def __init__(self, extra: nn.Module) -> None:
         super().__init__()
@@ -290,7 +290,7 @@ class Checkpointed(Own):
 
 
 class Double(torch.autograd.Function):
-    """Has a gradient of its own."""
+    """Defines its gradient."""
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
@@ -411,7 +411,7 @@ CASES: dict[type[Own], tuple[str, str]] = {
     AsksForItsClass: (FORWARD, FORWARD),
     ChoosesByValues: (LINE, LINE),
 }
-"""What becomes of each case in the model's own `forward`, and in that of a submodule."""
+"""What becomes of each case in the model's `forward`, and in that of a submodule."""
 
 
 def own(make: Callable[[], nn.Module]) -> ImportedModel:

@@ -146,7 +146,7 @@ class Odd(nn.BatchNorm1d):
 @pytest.mark.parametrize("make", [lambda: Odd(3), lambda: nn.SyncBatchNorm(3)])
 def test_one_that_computes_in_its_own_way_is_refused(make: Callable[[], nn.Module]) -> None:
     with pytest.raises(
-        PlanError, match=r"replicas\.sync_batch_norm: the batch normalisation `.*` has a forward pass of its own"
+        PlanError, match=r"replicas\.sync_batch_norm: the batch normalisation `.*` has its own forward pass"
     ):
         share_norms(nn.Sequential(make()), Threads(1).member(0))
 

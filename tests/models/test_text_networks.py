@@ -147,14 +147,10 @@ def test_what_does_not_fit_together_is_told_before_anything_runs(make_network):
         return str(caught.value)
 
     embedding = "{block: embedding, dim: 6}"
-    assert complaint("{block: vgg, channels: [3]}").startswith(
-        "model.components[0]: block `vgg` takes images (channels, height, width), but its input is (12,); "
-    )
-    assert complaint("{block: lstm, hidden: 4}").startswith(
-        "model.components[0]: block `lstm` takes real values, but its input is word numbers or other integers; "
-    )
+    assert complaint("{block: vgg, channels: [3]}").startswith("model.components[0]: block `vgg` takes images ")
+    assert complaint("{block: lstm, hidden: 4}").startswith("model.components[0]: block `lstm` takes real values, ")
     assert complaint(f"{embedding}, {{block: transformer, dim: 7, heads: 1, feedforward: 5}}").startswith(
-        "model.components[1]: block `transformer` keeps the width of its input, which is 6, not 7; "
+        "model.components[1]: block `transformer` keeps the width of its input, "
     )
     assert "block `lstm` starts from a state of shape (2, 5), but gets (2, 4)" in complaint(
         f"{embedding}, {{block: lstm, hidden: 4, hand_on_state: true}}, {{block: lstm, hidden: 5, hand_on_state: true}}"

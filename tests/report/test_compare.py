@@ -16,7 +16,7 @@ from alray.config.study.section import Study
 from alray.core.errors import CheckpointError, RequestError
 from alray.core.run_folder.records import DepthScores, EvaluationRecord, Writer, effective, read, read_summary
 from alray.core.run_folder.store import write_manifest
-from alray.report.compare import Comparison, compare_runs
+from alray.report.compare import ComparedRuns, compare_runs
 from alray.report.compare_page import ComparisonReport, depth_rows, training_rows
 from alray.report.compare_tables import bag_table, cost_table, depth_table, score_table
 from alray.report.spread import Spread, spread
@@ -377,7 +377,7 @@ def test_a_comparison_of_runs_without_any_evaluation(add: Add) -> None:
     comparison = compare_runs([add("a", status=None)])
     page = ComparisonReport(comparison).page()
     assert "No run made an evaluation." in page and "<figure" not in page and "<script" not in page
-    assert Comparison.as_json(comparison)["groups"][0]["test"] is None
+    assert ComparedRuns.as_json(comparison)["groups"][0]["test"] is None
 
 
 def test_a_folder_that_is_no_run_is_refused(add: Add, tmp_path: Path) -> None:

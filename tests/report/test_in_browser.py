@@ -83,7 +83,7 @@ def study_page(folder: Path, *, sizes: int, settings: int) -> Path:
 
 @pytest.fixture
 def opened(browser: Browser, pages: dict[str, Path]) -> Iterator[Open]:
-    """`opened(kind)`: a page when all its figures are drawn. Fails if it said or asked for anything by the end."""
+    """`opened(kind)`: a page when all its figures are drawn. Fails if it printed or asked for anything by the end."""
     said: list[str] = []
     asked: list[str] = []
     context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)

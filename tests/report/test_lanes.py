@@ -62,7 +62,7 @@ def of_page(run_dir: Path) -> tuple[Intervals, float, float]:
 
 
 def busy(intervals: Intervals, start_s: float, end_s: float) -> Intervals:
-    """The work of each stage as far as it lies in a window."""
+    """The work of each stage that lies in a window."""
     return [
         [
             (name, max(begins, start_s), min(ends, end_s))

@@ -24,7 +24,7 @@ IN_PAGE = ("#", "data:")
 
 
 class Page(HTMLParser):
-    """Text, tags, figures and links of a page; fails on tags that do not match and on anything from elsewhere."""
+    """Text, tags, figures and links of a page; fails on tags that do not match and on anything from another host."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -239,6 +239,7 @@ def test_a_loss_that_is_not_finite(given: ModuleType, tmp_path: Path) -> None:
     assert "1 failure" in page.text
 
 
+@pytest.mark.full
 def test_the_page_stays_small(given: ModuleType, tmp_path: Path) -> None:
     plan = given.example_plan((2, 2))
     report(given, tmp_path / "run", plan, given.example_records(plan, epochs=400))

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from alray.core.run_folder.metrics import METRICS
-from alray.core.run_folder.records import Best, Failure, Scores
+from alray.core.run_folder.records import Best, Failure, Scores, Summary
 from alray.report.summary import figures_of, summarise
 
 FACTS = {
@@ -63,31 +63,60 @@ def test_what_was_not_measured_is_none(given: ModuleType) -> None:
     plan = given.example_plan()
     figures = figures_of([given.event("started", 0, 0.0)], plan)
     assert (figures.step_time_s, figures.samples_per_s, figures.bubble) == (None, None, None)
-    assert figures.accuracy == Scores()
-    assert (figures.best, figures.accuracy_per_depth) == (None, [])
+    assert figures.scores == Scores()
+    assert (figures.best, figures.scores_per_depth) == (None, [])
     assert figures.peak_memory_bytes == [None, None]
     only_warm_up = figures_of([given.staged(10, 1.0, 1, warm_up=True)], plan)
     assert (only_warm_up.step_time_s, only_warm_up.bubble) == (None, None)
     assert only_warm_up.peak_memory_bytes == [None, 1_000_000]
 
 
-@pytest.mark.parametrize("name", ["r2", "nats_per_token"])
-def test_another_task_than_classification_has_no_accuracy(given: ModuleType, name: str) -> None:
-    """With an evaluation, and before the first one."""
+@pytest.mark.parametrize("name", ["accuracy", "r2", "nats_per_token"])
+def test_the_metric_names_its_keys(given: ModuleType, name: str) -> None:
+    """With an evaluation, and before the first one. The fields have one name in Python, and that of the file too."""
     plan = given.example_plan()
     record = given.evaluated(10, 1.0, 0.9, 0.8).model_copy(update={"metric": name})
-    for figures in (figures_of([record], plan), figures_of([given.step(10, 1.0)], plan, METRICS[name])):
-        assert (figures.accuracy, figures.metric) == (None, name)
+    assert figures_of([given.step(10, 1.0)], plan, METRICS[name]).metric == name
     summary = summarise([record], plan, **FACTS)
-    assert json.loads(summary.model_dump_json())["accuracy"] is None
-    assert summary.measured == Scores(train=summary.measured.train, validation=0.9, test=0.8)
+    written = json.loads(summary.model_dump_json())
+    assert written[name] == {"train": 0.99, "validation": 0.9, "test": 0.8}
+    assert [each["depth"] for each in written[f"{name}_per_depth"]] == [each.depth for each in record.per_depth]
+    assert not ({"scores", "scores_per_depth", "accuracy", "r2"} - {name}) & set(written)
+    assert Summary.model_validate(written) == summary
+    assert getattr(summary, name) == summary.scores == Scores(train=0.99, validation=0.9, test=0.8)
+    with pytest.raises(AttributeError, match="perplexity"):
+        assert summary.perplexity
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "r2"])
+def test_a_summary_of_an_older_version_is_read(given: ModuleType, metric: str) -> None:
+    """Those of another task had twins: `scores`, and `accuracy` without a value. The first ones had no `metric`."""
+    plan = given.example_plan()
+    record = given.evaluated(10, 1.0, 0.9, 0.8).model_copy(update={"metric": metric})
+    summary = summarise([record], plan, **FACTS)
+    written = json.loads(summary.model_dump_json())
+    scores, per_depth = written.pop(metric), written.pop(f"{metric}_per_depth")
+    empty = {"train": None, "validation": None, "test": None}
+    if metric == "accuracy":
+        del written["metric"]
+        twins = [{"accuracy": scores, "accuracy_per_depth": per_depth, "scores": None, "scores_per_depth": []}]
+        twins.append({"accuracy": scores, "accuracy_per_depth": per_depth})
+    else:
+        of_task = {"scores": scores, "scores_per_depth": per_depth, "accuracy_per_depth": []}
+        twins = [of_task | {"accuracy": None}, of_task | {"accuracy": empty}]
+    for old in twins:
+        assert Summary.model_validate(written | old) == summary
+
+
+def test_no_metric_has_the_name_of_another_field() -> None:
+    assert not Summary.model_fields.keys() & {f"{name}{end}" for name in METRICS for end in ("", "_per_depth")}
 
 
 def test_accuracy_is_of_the_final_weights_only(given: ModuleType) -> None:
     records = [given.evaluated(10, 1.0, 0.9, 0.8), given.step(13, 1.2)]
     figures = figures_of(records, given.example_plan())
-    assert figures.accuracy == Scores()
-    assert figures.accuracy_per_depth == []
+    assert figures.scores == Scores()
+    assert figures.scores_per_depth == []
     assert figures.best == Best(step=10, validation=0.9, test=0.8)
 
 
@@ -103,7 +132,7 @@ def test_best_is_chosen_on_validation_and_the_earliest_of_equals(given: ModuleTy
 def test_without_a_validation_set_there_is_no_best(given: ModuleType) -> None:
     figures = figures_of([given.evaluated(10, 1.0, None, 0.8)], given.example_plan())
     assert figures.best is None
-    assert figures.accuracy.test == 0.8
+    assert figures.scores.test == 0.8
 
 
 def test_a_failure_and_a_resume(given: ModuleType) -> None:

@@ -149,6 +149,7 @@ def test_a_run_writes_it_with_the_date_of_each_record(run_dir: Path) -> None:
     assert started < min(walls) and max(walls) < ended + 0.01
 
 
+@pytest.mark.full
 def test_its_library_is_imported_with_the_first_file() -> None:
     code = "import sys, alray.report.trackers.tensorboard; print('tensorboardX' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

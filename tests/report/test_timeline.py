@@ -80,7 +80,7 @@ def test_predicted_waits_fill_the_gaps(given: ModuleType) -> None:
     waits = [bar for bar in lanes[1].bars if bar.action == "receive_wait"]
     assert len(waits) == 3
     assert waits[0].start_s == 0.0
-    # Between two mini-batches 8 ms of stage 0 and 10 us of sending, less 4 ms of its own and 10 us of messages.
+    # Between two mini-batches 8 ms of stage 0 and 10 us of sending, less 4 ms of its work and 10 us of messages.
     assert waits[2].end_s - waits[2].start_s == pytest.approx(0.004, abs=2e-5)
     for lane in lanes:
         assert all(a.end_s == pytest.approx(b.start_s) for a, b in pairwise(lane.bars))

@@ -1,11 +1,10 @@
-"""Trackers: MLflow really, which a run writes to; and those of one's own, which may fail or hang."""
+"""Trackers of one's own, which may fail or hang. Those of packages are in `tests/test_plugins.py`."""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from alray.cli.main import execute
 from alray.config.user_code import UserCode
 from alray.core.errors import SpecError
-from alray.core.run_folder.records import Record, StepRecord, effective, read
+from alray.core.run_folder.records import Record
 from alray.report.trackers import follow, make
 from alray.report.trackers.follow import watched
 from alray.report.trackers.tracker import TrackedPoint, TrackedRun, Tracker
@@ -29,7 +28,7 @@ optimizer: {kind: adam, lr: 1.0e-2}
 pipeline: {stages: 2, costs: [&cost {forward_s: 1e-3, backward_s: 2e-3, update_s: 1e-3}, *cost]}
 run:
   epochs: 1
-  trackers: [mlflow, {kind: "python:lines.Lines", file: LINES}]
+  trackers: [{kind: "python:lines.Lines", file: LINES}]
 """
 STEPS_PER_EPOCH = 22
 
@@ -71,41 +70,9 @@ def tracked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "spec.yaml").write_text(SPEC.replace("LINES", str(folder / "lines.jsonl")))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(follow, "_ENDING_S", 120.0)  # these short runs end while MLflow is still being imported
-        for name, value in {
-            "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
-            "MLFLOW_EXPERIMENT_NAME": "mine",
-            "MLFLOW_DISABLE_TELEMETRY": "true",
-        }.items():
-            patch.setenv(name, value)
         assert execute(["run", "spec.yaml", "--inline", "--output", "out"]) == 0
         assert execute(["resume", "out", "--inline", "run.epochs=2"]) == 0
         yield folder
-
-
-def losses(folder: Path) -> dict[int, float]:
-    """A loss by the number of its mini-batch, as in the records."""
-    records = effective(read(folder / "out/records.jsonl"))
-    return {each.step: each.losses[1]["associated"] for each in records if isinstance(each, StepRecord)}
-
-
-@pytest.mark.full  # a tracker of one's own is below
-def test_mlflow_has_one_run_with_all_mini_batches(tracked: Path) -> None:
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{tracked}/mlflow.db")
-    experiment = client.get_experiment_by_name("mine")
-    assert experiment is not None
-    (run,) = client.search_runs([experiment.experiment_id])
-    assert (run.info.run_name, run.info.status) == ("out", "FINISHED")
-    assert run.data.tags["alray.run_dir"] == str(tracked / "out")
-    assert run.data.params["optimizer.lr"] == "0.01"
-    assert run.data.params["model.components.1.block"] == "vgg"
-    history = client.get_metric_history(run.info.run_id, "loss_associated/component_01")
-    assert {metric.step: metric.value for metric in history} == pytest.approx(losses(tracked))
-    assert len(history) == 2 * STEPS_PER_EPOCH
-    kept = json.loads((tracked / "out/trackers.json").read_text())
-    assert (kept["mlflow"], kept["python:lines.Lines"]) == (run.info.run_id, "mine")
 
 
 @pytest.mark.full
@@ -221,7 +188,6 @@ def test_a_run_without_points_begins_none(watch: Any) -> None:
 @pytest.mark.parametrize(
     ("trackers", "code", "said"),
     [
-        ("[mlflow]", "", "run.trackers[0]: the tracker `mlflow` needs the library `mlflow`, which is not installed"),
         ("['python:own_blocks.Its']", "class Its: pass", "is not a subclass of alray.report.trackers.tracker.Tracker"),
         (
             "[{kind: 'python:own_blocks.Its', size: 3}]",
@@ -231,10 +197,8 @@ def test_a_run_without_points_begins_none(watch: Any) -> None:
     ],
 )
 def test_what_is_wrong_with_one_is_told_before_anything_runs(
-    load_small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, trackers: str, code: str, said: str
+    load_small: Callable[..., Any], trackers: str, code: str, said: str
 ) -> None:
-    # Without the library, a folder beside the spec may have its name.
-    monkeypatch.setattr(make, "find_spec", lambda name: ModuleSpec(name, None, is_package=True))
     loaded = load_small(f"run.trackers={trackers}", code=code)
     with pytest.raises(SpecError) as caught:
         make.make_trackers(loaded.spec, UserCode(loaded.folder))
@@ -242,5 +206,5 @@ def test_what_is_wrong_with_one_is_told_before_anything_runs(
 
 
 def test_each_is_named_once(load_small: Callable[..., Any]) -> None:
-    with pytest.raises(SpecError, match="`mlflow` is there twice"):
-        load_small("run.trackers=[mlflow, mlflow]")
+    with pytest.raises(SpecError, match=r"`python:mine\.Mine` is there twice"):
+        load_small("run.trackers=['python:mine.Mine', 'python:mine.Mine']")

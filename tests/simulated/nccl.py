@@ -118,7 +118,7 @@ class ProcessWire:
 
 
 def between_processes(store: dist.Store, rank: int, size: int, timeout_s: float) -> Any:
-    """In the place of `alray.runtime.graph.rendezvous._nccl_group`."""
+    """In the place of `alray.runtime.rendezvous.groups.nccl_group`."""
     return Group(ProcessWire(store, rank, size, timeout_s), rank, accelerator.current())
 
 

@@ -425,11 +425,11 @@ def test_published_curves_are_drawn_where_the_study_asks_for_them() -> None:
 
 
 def test_points_that_end_in_the_same_weights_have_one_curve(tmp_path: Path) -> None:
-    """Against samples, by depth and in the losses; against seconds each device has its own."""
+    """Against samples, by depth and in the losses; against seconds each device has a separate curve."""
     depths = [DepthScores(depth=depth, validation=0.4 + 0.1 * depth) for depth in (1, 2)]
     hashes = {1: "a", 2: "a", 4: "b"}
     trials = [
-        trial(n, {"run.deterministic": n}, ran={"weights_sha256": sha256, "accuracy_per_depth": depths})
+        trial(n, {"run.deterministic": n}, ran={"weights_sha256": sha256, "scores_per_depth": depths})
         for n, sha256 in hashes.items()
     ]
     for number in hashes:
@@ -473,7 +473,7 @@ def test_batch_sizes_on_other_stages_have_one_way_to_the_target() -> None:
 
 def test_accuracy_per_depth_and_utilisation(tmp_path: Path) -> None:
     depths = [DepthScores(depth=depth, validation=0.4 + 0.1 * depth) for depth in (1, 2)]
-    trials = [trial(0, {"variant": "al"}, ran={"accuracy_per_depth": depths})]
+    trials = [trial(0, {"variant": "al"}, ran={"scores_per_depth": depths})]
     (tmp_path / "0000").mkdir()
     writer = Writer(tmp_path / "0000" / "records.jsonl")
     no_peak = {"peak_memory_bytes": None}
@@ -578,7 +578,7 @@ def test_a_target_that_nothing_reached_is_shown() -> None:
 
 def test_every_figure_is_a_drawing_a_table_and_a_text() -> None:
     depth = [DepthScores(depth=depth, validation=0.4 + 0.1 * depth) for depth in (1, 2)]
-    other = results([trial(n, {"a": n + 1, "b": 2}, ran={"accuracy_per_depth": depth}) for n in range(2)])
+    other = results([trial(n, {"a": n + 1, "b": 2}, ran={"scores_per_depth": depth}) for n in range(2)])
     maps = results([trial(2 * a + b, {"a": a + 1, "b": b + 1}) for a in range(2) for b in range(2)])
     studies = (BATCH_SIZES, *map(exhibits_of, (strong(), other, maps)))
     figures = {each.name: each for study in studies for one in study for each in one.figures}
@@ -647,7 +647,7 @@ def test_bars_of_times_stay_above_zero_and_stand_beside_each_other() -> None:
     root = ElementTree.fromstring(shown.svg)
     bars = [each for each in root.iter() if each.get("aria-roledescription") == "rule mark"]
     places = {(each.get("transform") or "").partition(",")[0] for each in bars}
-    assert len(bars) == len(places) == 4, "two series at two numbers of stages, all at places of their own"
+    assert len(bars) == len(places) == 4, "two series at two numbers of stages, all at different positions"
     assert "NaN" not in shown.svg
 
 

@@ -1,4 +1,4 @@
-"""Times of studies that cannot be true are said."""
+"""Times of studies that cannot be true are reported."""
 
 from __future__ import annotations
 

@@ -159,6 +159,7 @@ def test_a_study_without_figures_has_a_page_without_scripts(tmp_path: Path) -> N
     assert scripts == "" and '<h2 id="points">Points</h2>' in html
 
 
+@pytest.mark.full
 @pytest.mark.few
 @pytest.mark.parametrize(
     "module", ["alray.studies.study", "alray.cli.study", "alray.orchestrate", "alray.studies.trial"]

@@ -22,7 +22,7 @@ def test_a_trial_asks_for_its_stages_and_for_nothing_else(load_small: Any, stage
     spec = load_small(f"model.components.0.repeat={stages}", f"pipeline.stages={stages}").spec
     factory = trial_resources(spec)
     assert factory.bundles == [{"CPU": 1.0}] * stages
-    # The one stage runs in the trial's own process, which is in the first bundle; others have none of their own.
+    # The one stage runs in the trial's process, which is in the first bundle; others have none.
     assert factory.head_bundle_is_empty == (stages > 1)
 
 
@@ -57,8 +57,8 @@ def test_a_trial_goes_on_in_the_group_it_was_given_or_not_at_all(load_small: Any
         given.append(len(bundles))
         return SimpleNamespace(is_whole=whole)
 
-    monkeypatch.setattr("alray.runtime.graph.placement.Placement.of_trial", placement)
-    engine = TrialEngine(load_small("pipeline.stages=2").spec, study=Path("studies/mine"))
+    monkeypatch.setattr("alray.runtime.cluster.placement.Placement.of_trial", placement)
+    engine = TrialEngine(load_small("pipeline.stages=2").spec, print, Path("studies/mine"))
     assert engine.room(2, 1) == (2, 1)
     whole = False  # a node was lost
     assert engine.room(2, 1) == (0, 0)
@@ -66,7 +66,7 @@ def test_a_trial_goes_on_in_the_group_it_was_given_or_not_at_all(load_small: Any
 
 
 def test_a_full_disk_in_a_trial_stops_the_study_and_ends_no_trial(tmp_path: Path) -> None:
-    """Every further trial would meet it: neither is this one begun again, nor counted as failed."""
+    """Every further trial would meet it: neither is this one started again, nor counted as failed."""
     told: list[Any] = []
     pickled = tmp_path / "error.pkl"
     pickled.write_bytes(pickle.dumps(DiskFault("the disk is full", file="/study")))

@@ -214,7 +214,7 @@ def test_a_dashboard_that_goes_is_an_error_of_its_own(serve: Callable[..., str])
 
 def test_a_download_may_take_a_day(serve: Callable[..., str]) -> None:
     assert b"".join(Dashboard.open(serve()).file("n", "f.tar")) == b"content"
-    assert Answers.asked["timeout"] == ["86400"], "Ray's own limit is 30 s"
+    assert Answers.asked["timeout"] == ["86400"], "Ray's limit is 30 s"
 
 
 def test_a_log_that_breaks_is_a_lost_connection(serve: Callable[..., str]) -> None:
@@ -296,7 +296,7 @@ def test_a_new_cluster_at_the_address_is_told_at_once(serve: Callable[..., str])
 
 
 def test_a_new_cluster_with_another_token_names_the_folder(serve: Callable[..., str]) -> None:
-    """The dashboard that was followed had this token; the one that answers now has its own."""
+    """The dashboard that was followed had this token; the one that answers now has another."""
     dashboard = Dashboard.open(serve())
     dashboard._headers = {"Authorization": "Bearer of-the-old-cluster"}
     with pytest.raises(RequestError, match=r"refuses this token.*`alray submit --resume /shared/j`"):

@@ -168,10 +168,10 @@ FILE, FOLDER = tarfile.REGTYPE, tarfile.DIRTYPE
 @pytest.mark.parametrize(
     ("packed", "said"),
     [
-        (tar_of(("../escaped", FILE, "")), "`../escaped` is no place in it"),
-        (tar_of(("a", FOLDER, ""), ("a/../../escaped", FILE, "")), "is no place in it"),
-        (tar_of(("/tmp/escaped", FILE, "")), "`/tmp/escaped` is no place in it"),
-        (tar_of(("a/" * 60 + "b", FILE, "")), "is no place in it"),
+        (tar_of(("../escaped", FILE, "")), "`../escaped` is no path in it"),
+        (tar_of(("a", FOLDER, ""), ("a/../../escaped", FILE, "")), "is no path in it"),
+        (tar_of(("/tmp/escaped", FILE, "")), "`/tmp/escaped` is no path in it"),
+        (tar_of(("a/" * 60 + "b", FILE, "")), "is no path in it"),
         (tar_of(("a", tarfile.SYMTYPE, ".."), ("a/escaped", FILE, "")), "`a` is neither a file nor a folder"),
         (tar_of(("x", FILE, ""), ("a", tarfile.LNKTYPE, "x")), "`a` is neither a file nor a folder"),
         (tar_of(("a", tarfile.CHRTYPE, "")), "`a` is neither a file nor a folder"),

@@ -49,7 +49,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def unpacked(project: Path) -> Callable[[Package], tuple[Path, set[str]]]:
-    """Unpacks a package into a folder elsewhere; returns its spec and the names of its files."""
+    """Unpacks a package into another folder; returns its spec and the names of its files."""
 
     def unpack(packed: Package) -> tuple[Path, set[str]]:
         packed.write(project / "package.zip")

@@ -43,7 +43,7 @@ class Pace:
 
 
 class RunObserver(ABC):
-    """What every way to follow a run from its own process shares.
+    """What every way to follow a run from the process that runs it shares.
 
     It is the `Observer` of the run: the driver calls its methods. Used as a context manager, it leaves the terminal as
     it found it.

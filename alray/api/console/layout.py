@@ -179,7 +179,7 @@ def cleaned(text: str) -> str:
 
 
 def safe(text: str) -> str:
-    """A text that is laid out, as it can be printed: only its lines, its tabs and alray's own styles act.
+    """A text that is laid out, as it can be printed: only its lines, its tabs and alray's styles act.
 
     A network, a data set, a run folder or an error may say anything, also what moves the cursor, changes the title of a
     terminal or types for the user. Whatever a command prints goes through here, so this also holds for what no rule of
@@ -200,7 +200,7 @@ def json_text(value: Any) -> str:
 
 
 def columns(text: str) -> int:
-    """The columns that a terminal needs for a text: two for a wide character, none for an accent of its own."""
+    """The columns that a terminal needs for a text: two for a wide character, none for a combining accent."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len  # the help is in ASCII, and needs no rich
@@ -233,7 +233,7 @@ def _padded(text: str, width: int, *, right: bool = False) -> str:
 
 
 def _wrapped(text: str, width: int, first: int | None = None) -> list[str]:
-    """The text in lines of so many columns, broken at spaces; a word that is longer has a line of its own.
+    """The text in lines of so many columns, broken at spaces; a word that is longer gets a separate line.
 
     Args:
         first: the columns of the first line, if they differ.
@@ -300,7 +300,7 @@ def _widths(table: Table, width: int) -> tuple[list[int], int] | None:
 def _blocks(table: Table, width: int) -> list[Table]:
     """The table cut between columns into tables that fit. Each begins with the first column.
 
-    A column that is too wide by itself has a table of its own.
+    A column that is too wide by itself gets a separate table.
     """
     cuts: list[list[int]] = []
     for column in range(1, len(table.head)):

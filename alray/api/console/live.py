@@ -17,7 +17,7 @@ from alray.api.console.layout import Page
 from alray.report.progress import Progress, progress_text
 from alray.report.table import Table
 from alray.report.text import share
-from alray.runtime.graph.sigterm import sigterm_blocked
+from alray.runtime.local_ray.sigterm import sigterm_blocked
 
 _BAR_WIDTH = 60
 

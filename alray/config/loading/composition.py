@@ -50,7 +50,7 @@ def compose(
     """Put a spec on top of its base. Sections are merged key by key, and lists are replaced.
 
     A section of another kind (`method`, `data`, `optimizer`, ...) replaces that of the base. What of the base cannot
-    hold together with the spec is set aside, as for overrides. Relative paths of the base begin in its own folder.
+    hold together with the spec is set aside, as for overrides. Relative paths of the base begin in its folder.
 
     Args:
         folder: of the spec.
@@ -71,7 +71,7 @@ def compose(
     inherited = {path: location for path, location in below.locations if _is_in(value, path)}
     locations = parsed.locations.over(inherited)
     notes = set_aside(value, frozenset(_paths(own)), locations, of="the base")
-    problems = {**{path: said for path, said in below.problems.items() if _is_in(value, path)}, **parsed.problems}
+    problems = {**{path: found for path, found in below.problems.items() if _is_in(value, path)}, **parsed.problems}
     return Composed(value, locations, problems, (*below.notes, *notes), (file, *below.bases))
 
 
@@ -89,7 +89,7 @@ def _file_of(given: Any, folder: FilePath | None, locations: SourceLocations, ab
     if not file.is_file():
         raise refuse(f"there is no file {file}", "correct the path, which begins in the folder of this spec")
     if file in above:
-        raise refuse(f"{file.name} has this spec as its own base", "remove one of the two")
+        raise refuse(f"{file.name} has this spec as its base", "remove one of the two")
     return file
 
 

@@ -16,7 +16,7 @@ from alray.config.sections.spec import Spec
 
 def keys_of_files(data: DataSection) -> list[str]:
     """The keys in `data` whose values are paths, such as `train` and `text.tokenizer`, and `download`. The same files
-    in another place are the same data."""
+    in another folder are the same data."""
     return [*_paths(data), *(["download"] if data.downloads_to is not None else [])]
 
 

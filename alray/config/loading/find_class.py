@@ -1,7 +1,7 @@
 """Looks for the class that a `python:` reference names, in the symbol table of its module. Nothing is imported or run.
 
 A name that a module imports counts as found. So does any name of a module whose text need not show all of them, because
-of a star import, `globals()`, `exec` or a `__getattr__` of its own. Then only loading the class tells.
+of a star import, `globals()`, `exec` or a `__getattr__`. Then only loading the class tells.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def class_fault(reference: str, root: Path, *, allow_elsewhere: bool) -> Fault |
 
     Args:
         root: the folder of the spec.
-        allow_elsewhere: whether modules may be elsewhere on `sys.path`.
+        allow_elsewhere: whether modules may be in other folders of `sys.path`.
 
     Raises:
         ValueError: if the text is no reference.
@@ -52,8 +52,8 @@ def class_fault(reference: str, root: Path, *, allow_elsewhere: bool) -> Fault |
         names = _names(file) if file.is_file() else set()
     except (SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
         line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        said = error.msg if isinstance(error, SyntaxError) else str(error)
-        return f"`{reference}`: {file}{line} cannot be read as Python: {said}", "correct the module"
+        message = error.msg if isinstance(error, SyntaxError) else str(error)
+        return f"`{reference}`: {file}{line} cannot be read as Python: {message}", "correct the module"
     if names is None or parsed.name in names:
         return None
     meant = nearest(parsed.name, names)
@@ -117,9 +117,9 @@ def no_module(reference: str, top: str, root: Path) -> Fault:
     if top == "__main__":  # a script, a notebook
         return (
             f"`{reference}`: no stage can import the script that is running",
-            f"put the class into a file of its own in {root}, and name it `{PREFIX}file.Class`",
+            f"put the class into a separate file in {root}, and name it `{PREFIX}file.Class`",
         )
     return (
         f"`{reference}`: there is no module `{top}` in {root}",
-        "put it next to the spec, or allow code from other places with --allow-code",
+        "put it next to the spec, or allow code from other folders with --allow-code",
     )

@@ -23,7 +23,7 @@ def input_checks(root: Path, *, allow_elsewhere: bool) -> tuple[Check, ...]:
 
     Args:
         root: the folder of the spec, where the user's classes are.
-        allow_elsewhere: whether they may be elsewhere.
+        allow_elsewhere: whether they may be in other folders.
     """
 
     def classes_exist(spec: Spec) -> Iterator[Finding]:
@@ -44,7 +44,7 @@ def load_with_inputs(
     allow_elsewhere: bool,
     without_data: bool = False,
 ) -> LoadedSpec:
-    """A spec, as from `load_spec`, with all that it names in its place.
+    """A spec, as from `load_spec`, with all that it names.
 
     Args:
         code: where the user's classes are; None: in the folder of the spec. If they are on object storage, those that

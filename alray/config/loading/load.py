@@ -98,8 +98,8 @@ def _read_no_study(source: SpecSource) -> Parsed:
     parsed = read_document(source)
     locations = parsed.locations
     if "study" in parsed.value:
-        said = "this is a study, not the spec of one run"
-        raise SpecError.of((problem(locations, ("study",), said, "run it with `alray study`", at_key=True),))
+        message = "this is a study, not the spec of one run"
+        raise SpecError.of((problem(locations, ("study",), message, "run it with `alray study`", at_key=True),))
     return parsed
 
 
@@ -148,9 +148,9 @@ def _content(file: Location) -> bytes:
     with file.open("rb") as opened:
         content = opened.read(LARGEST_BYTES + 1)
     if len(content) > LARGEST_BYTES:
-        said = f"the file has more than {LARGEST_BYTES:,} bytes, which no spec needs"
+        message = f"the file has more than {LARGEST_BYTES:,} bytes, which no spec needs"
         hint = "give a spec file; a component that comes again is written once, with `repeat`"
-        raise SpecError(said, hint=hint, file=str(file))
+        raise SpecError(message, hint=hint, file=str(file))
     return content
 
 

@@ -11,7 +11,7 @@ from alray.config.loading.source_locations import COMMAND_LINE, SourceLocations
 from alray.config.loading.usual_names import key_elsewhere, key_here, value_meant
 from alray.config.loading.value_messages import Words, value_message
 from alray.config.sections.grammar import Spot, spot
-from alray.config.sections.own_code import FORM
+from alray.config.sections.own_code import FORM, PREFIX
 from alray.config.sections.paths import Path, key_text
 from alray.config.sections.section import PLAIN, Section, describe
 from alray.config.sections.spec import Spec
@@ -67,6 +67,8 @@ def unknown_key(path: Path, known: list[str], locations: SourceLocations, root: 
     If only another section has it, the command line gets the whole override to write.
     """
     word = str(path[-1])
+    if instead := _KEYS_THAT_WENT.get(path):
+        return "unknown key", instead
     meant = key_here(word, known)
     if meant is None:
         meant = key_elsewhere(word, root, path[:-1])
@@ -85,21 +87,38 @@ def unknown_key(path: Path, known: list[str], locations: SourceLocations, root: 
     return "unknown key", f"known: {', '.join(known)}" if known else "remove it"
 
 
-_IN_A_PACKAGE: dict[tuple[str | None, str], str] = {("alray.trackers", "wandb"): "./plugins/wandb"}
-"""Parts that earlier versions of alray had themselves, by group and name: the folders of their packages."""
+_PACKAGE = "it is in a package of its own: pip install ./plugins/{}, in a clone of alray"
+_OWN_RATE = f"a class of your own as {FORM} (docs/extending.md)"
+_PARTS_THAT_WENT: dict[tuple[str | None, str], str] = {
+    ("alray.trackers", "mlflow"): _PACKAGE.format("mlflow"),
+    ("alray.trackers", "wandb"): _PACKAGE.format("wandb"),
+    ("alray.optimizers", "rmsprop"): "write {kind: torch, name: RMSprop} with the same further keys",
+    ("alray.rates", "step"): "write multi_step, and every time of a change in `at`",
+    ("alray.rates", "rising"): f"write constant with `warmup_epochs`, or {_OWN_RATE}",
+    ("alray.rates", "one_cycle"): f"write cosine with `warmup_epochs`, or {_OWN_RATE}",
+}
+"""What to write for parts that earlier versions of alray had, by group and name."""
+_KEYS_THAT_WENT: dict[Path, str] = {
+    ("data", "cache"): "remove it, and set the environment variable XDG_CACHE_HOME: the cache is its folder `alray`",
+}
+"""What to do in place of keys that earlier versions of alray had."""
 
 
 def unknown_word(noun: str, word: str, here: Spot) -> Words:
     """Return message and hint for a `kind`, `source` or `block` that does not exist."""
     group = here.choice.group if here.choice is not None else None
     of_packages = [] if group is None else [name for name in provided(group) if name not in here.members]
-    if folder := _IN_A_PACKAGE.get((group, word)):
-        return f"unknown {noun} `{word}`", f"it is in a package of its own: pip install {folder}, in a clone of alray"
+    if instead := _PARTS_THAT_WENT.get((group, word)):
+        return f"unknown {noun} `{word}`", instead
+    if word.startswith(PREFIX) and not here.is_open:
+        return f"unknown {noun} `{word}`", f"no class of yours is possible here; known: {', '.join(here.known)}"
     meant = meant_kind(word, here) or value_meant(word, of_packages)
-    hint = f"did you mean `{meant}`? known: " if meant is not None else "known: "
-    hint += ", ".join([*here.known, *of_packages])
-    if here.is_open:
-        hint += f", and your own classes as {FORM}"
+    hint = f"did you mean `{meant}`? " if meant is not None else ""
+    own = f"your classes as {FORM}"
+    if known := [*here.known, *of_packages]:
+        hint += f"known: {', '.join(known)}{f', and {own}' if here.is_open else ''}"
+    else:
+        hint += f"no installed package provides any; known: {own}"
     return f"unknown {noun} `{word}`", hint
 
 
@@ -132,7 +151,7 @@ def _wrong_kind(error: ErrorDetails, here: Spot) -> tuple[Path, Words]:
     if not isinstance(value, dict):
         return here.path, (
             f"expected a section, got {describe(value)}",
-            f"write, for example, {{{key}: {here.known[0]}}}",
+            f"write, for example, {{{key}: {(here.known or [FORM])[0]}}}",
         )
     path = (*here.path, key)
     if key not in value:

@@ -111,8 +111,8 @@ def _parse(text: str, document: dict[str, Any], flat: Sequence[Path], applied: A
     try:
         value = deepcopy(_value(written))
     except SpecError as error:
-        for said in error.problems:
-            applied.refuse(text, f"`{written}`: {said.message}", said.hint, path, at_key=False)
+        for fault in error.problems:
+            applied.refuse(text, f"`{written}`: {fault.message}", fault.hint, path, at_key=False)
         return None
     return _Override(text, path, value)
 

@@ -18,7 +18,7 @@ from alray.config.sections.paths import Path, key_text
 from alray.config.sections.run import LENGTHS
 from alray.core.counting import counted
 from alray.planning.schedules.listed import is_listed
-from alray.planning.schedules.table import SCHEDULES, schedules_for
+from alray.planning.schedules.table import SCHEDULES, of_package, schedules_for
 
 Done = frozenset[Path]
 """The paths that the command line, or the spec on top, set."""
@@ -57,7 +57,7 @@ def _lengths(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]
 
 
 def _cuts(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
-    """A model from elsewhere is cut at given places or into a number of components."""
+    """An imported model is cut at given cut points or into a number of components."""
     cut, components = _value(document, "model", "cut"), _value(document, "model", "components")
     if cut is None or components in (None, "auto") or isinstance(components, list):
         return
@@ -88,6 +88,8 @@ def _method(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
     known = [each.name for each in schedules_for(local_losses=section.local_losses)]
     if is_listed(schedule):
         known = [schedule] if not section.local_losses else known
+    elif of_package(schedule) and SCHEDULES[schedule].local_losses == section.local_losses:
+        known = [schedule]
     if schedule not in (None, "auto", *known):
         yield ("pipeline", "schedule"), f"it is not one for {kind}"
     # Whoever asked for a pipeline wants the stages.

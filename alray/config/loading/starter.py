@@ -69,7 +69,7 @@ def _base(name: str) -> str | None:
 
 
 def _adapted(name: str, file: Path) -> str:
-    """The text for a file: its own name in the command and as that of the run, and the schema next to it."""
+    """The text for a file: its name in the command and as that of the run, and the schema next to it."""
     text = _text(name).replace(f"specs/{name}{_SUFFIX}", shlex.quote(str(file)))
     if _PLAIN.fullmatch(file.stem):
         text = _NAME.sub(rf"\g<1>: {file.stem}", text, count=1)

@@ -20,8 +20,8 @@ def parse_steps(text: str) -> tuple[range, ...]:
     for part in text.split(","):
         match = _PART.fullmatch(part.strip())
         if match is None:
-            said = f"`{part.strip()}` is not a mini-batch" if part.strip() else "a mini-batch is missing"
-            raise RequestError(said, key=_KEY, hint=_GRAMMAR)
+            message = f"`{part.strip()}` is not a mini-batch" if part.strip() else "a mini-batch is missing"
+            raise RequestError(message, key=_KEY, hint=_GRAMMAR)
         first, last = int(match[1]), int(match[2] or match[1])
         if first == 0:
             raise RequestError("there is no mini-batch 0", key=_KEY, hint="count mini-batches from 1")

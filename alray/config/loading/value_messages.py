@@ -33,10 +33,10 @@ def _expected(what: str, meant: Callable[[Any], str | None], hint: str) -> _Tran
 
     def translate(context: dict[str, Any], value: Any, here: Spot) -> Words:
         written = meant(value)
-        said = f"expected {what}, got {describe(value)}"
+        message = f"expected {what}, got {describe(value)}"
         if written is None:
-            return said, f"{hint}{_or_leave_out(here)}"
-        return said, f"write `{written}`" + (" without quotes" if written == value else "")
+            return message, f"{hint}{_or_leave_out(here)}"
+        return message, f"write `{written}`" + (" without quotes" if written == value else "")
 
     return translate
 
@@ -53,9 +53,9 @@ def _bound(words: str, name: str) -> _Translate:
 def _items(words: str, name: str) -> _Translate:
     def translate(context: dict[str, Any], value: Any, here: Spot) -> Words:
         wanted, given = int(context[name]), int(context["actual_length"])
-        said = f"expected {words} {counted(wanted, 'entry', 'entries')}, got {given}"
+        message = f"expected {words} {counted(wanted, 'entry', 'entries')}, got {given}"
         change = counted(abs(wanted - given), "entry", "entries")
-        return said, f"{'add' if given < wanted else 'remove'} {change}{_or_leave_out(here)}"
+        return message, f"{'add' if given < wanted else 'remove'} {change}{_or_leave_out(here)}"
 
     return translate
 
@@ -63,10 +63,10 @@ def _items(words: str, name: str) -> _Translate:
 def _literal(context: dict[str, Any], value: Any, here: Spot) -> Words:
     known = [word.strip("'") for word in context["expected"].replace(" or ", ", ").split(", ")]
     meant = value_meant(value, known) if isinstance(value, str) else None
-    said = f"expected {listed(known)}, got {describe(value)}"
+    message = f"expected {listed(known)}, got {describe(value)}"
     if meant is not None:
-        return said, f"did you mean `{meant}`?"
-    return said, f"write {'one of these' if len(known) > 1 else f'`{known[0]}`'}{_or_leave_out(here)}"
+        return message, f"did you mean `{meant}`?"
+    return message, f"write {'one of these' if len(known) > 1 else f'`{known[0]}`'}{_or_leave_out(here)}"
 
 
 def _section(context: dict[str, Any], value: Any, here: Spot) -> Words:

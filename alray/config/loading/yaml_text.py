@@ -43,8 +43,8 @@ _PLAIN_SCALARS: tuple[tuple[str, str, str], ...] = (
 
 _HINTS = {
     "a tab": "indent with spaces",
-    "mapping values": "put each `key: value` on a line of its own, and a text with `: ` in quotes",
-    "sequence entries": "put each `- entry` on a line of its own, below its key",
+    "mapping values": "put each `key: value` on a separate line, and a text with `: ` in quotes",
+    "sequence entries": "put each `- entry` on a separate line, below its key",
     "could not find expected ':'": "write `key: value`, and close the brackets and quotes above",
     "expected ',' or": "separate entries by commas, and close the bracket",
     "<block end>": "indent all keys of a section, and all entries of a list, alike",
@@ -195,7 +195,7 @@ def _compose(text: str, file: str, lines: Sequence[str]) -> Node | None:
     if second is not None:
         at = _location(file, lines, second.start_mark.line, second.start_mark.column)
         raise SpecError.of(
-            (at.problem("a second document starts here", "write each document to a file of its own", None),)
+            (at.problem("a second document starts here", "write each document to a separate file", None),)
         )
     return node
 
@@ -203,25 +203,25 @@ def _compose(text: str, file: str, lines: Sequence[str]) -> Node | None:
 def _unreadable(error: yaml.reader.ReaderError, text: str, file: str, lines: Sequence[str]) -> SpecError:
     before = _LINE_ENDS.split(text[: error.position])
     at = _location(file, lines, len(before) - 1, len(before[-1]))
-    said = f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed"
-    return SpecError.of((at.problem(said, "write it as an escape in a double-quoted text, or remove it", None),))
+    message = f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed"
+    return SpecError.of((at.problem(message, "write it as an escape in a double-quoted text, or remove it", None),))
 
 
 def _unparsable(error: yaml.MarkedYAMLError, file: str, lines: Sequence[str]) -> SpecError:
     mark = error.problem_mark or error.context_mark
-    said = error.problem or "it cannot be read"
-    if "'\\t'" in said:
-        said = "a tab cannot begin a value or indent a line"
+    message = error.problem or "it cannot be read"
+    if "'\\t'" in message:
+        message = "a tab cannot begin a value or indent a line"
     elif error.context:
         begun = error.context_mark
         where = f" that starts in line {begun.line + 1}" if begun is not None and begun is not mark else ""
-        said = f"{said} ({error.context}{where})"
-    hint = next(hint for words, hint in _HINTS.items() if words in said)
+        message = f"{message} ({error.context}{where})"
+    hint = next(hint for words, hint in _HINTS.items() if words in message)
     at = _location(file, lines, mark.line, mark.column) if mark is not None else SourceLocation(file, None)
     variable = VARIABLE.search(at.text or "")
     if variable is not None:
-        said = f"{said}, in a line with `{variable[0]}`"
-    return SpecError.of((at.problem(f"not YAML: {said}", hint, None),))
+        message = f"{message}, in a line with `{variable[0]}`"
+    return SpecError.of((at.problem(f"not YAML: {message}", hint, None),))
 
 
 def _location(file: str | None, lines: Sequence[str], line: int, column: int | None = None) -> SourceLocation:
@@ -287,14 +287,14 @@ class _Builder:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, ScalarNode) or key_node.tag != _TAG + "str":
                 shown = f"`{key_node.value}`" if isinstance(key_node, ScalarNode) else "a list or section"
-                said = f"{shown} is used as a key, but keys are text"
-                self._refuse(key_node, path, said, "write the key in quotes", within=f"line {line}")
+                message = f"{shown} is used as a key, but keys are text"
+                self._refuse(key_node, path, message, "write the key in quotes", within=f"line {line}")
             elif printable(key_node.value) != key_node.value:  # half a surrogate pair, which pydantic does not take
-                said = f"`{printable(key_node.value)}` is used as a key, but keys are text"
-                self._refuse(key_node, path, said, "write another key", within=f"line {line}")
+                message = f"`{printable(key_node.value)}` is used as a key, but keys are text"
+                self._refuse(key_node, path, message, "write another key", within=f"line {line}")
             elif key_node.style is None and (unseen := _UNSEEN.search(key_node.value)):
-                said, hint = _of_unseen(unseen[0])
-                self._refuse(key_node, path, said, hint, within=f"line {line}")
+                message, hint = _of_unseen(unseen[0])
+                self._refuse(key_node, path, message, hint, within=f"line {line}")
             elif key_node.value in own:
                 first = lines[key_node.value]
                 self._refuse(

@@ -187,7 +187,7 @@ def mixed_labels_are_shares_of_classes(spec: Spec) -> Iterator[Finding]:
 
 
 def method_knows_task(spec: Spec) -> Iterator[Finding]:
-    """Some methods learn classes only. Of a user's own method its class says what it learns."""
+    """Some methods learn classes only. Of a user's method its class says what it learns."""
     task, method = spec.task.kind, spec.method
     if spec.task.like not in method.known_tasks():
         knowing = [kind for kind, section in METHODS.sections.items() if spec.task.like in section.known_tasks()]
@@ -207,7 +207,7 @@ def method_knows_task(spec: Spec) -> Iterator[Finding]:
 
 
 def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
-    """Many sources have classes only. A task of one's own says of the labels themselves whether it takes them."""
+    """Many sources have classes only. A task of the user says of the labels themselves whether it takes them."""
     data, task = spec.data, spec.task.kind
     fits = data.suits(spec.task)
     if not fits or (task != DEFAULT_TASK and getattr(data, "text", None) is not None):
@@ -216,7 +216,7 @@ def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
         yield (
             ("data", "source"),
             f"{what} has classes, and no labels for the task {task}",
-            f"choose {listed(others)}, or write a source of your own",
+            f"choose {listed(others)}, or write your own source",
         )
     if task == DEFAULT_TASK and getattr(data, "label_columns", None) is not None:
         yield ("data", "label_columns"), "classification has one column of classes", "set label_column instead"
@@ -241,17 +241,6 @@ def scaled_rates_have_a_reference(spec: Spec) -> Iterator[Finding]:
             ("lr_schedule", "scale_with_batch"),
             f"`{schedule.scale_with_batch}` needs the batch size that the rates of the optimizer are meant for",
             "set lr_schedule.reference_batch_size",
-        )
-
-
-def rates_rise_once(spec: Spec) -> Iterator[Finding]:
-    """A warm-up before a schedule that starts low would rise, fall at once and rise again."""
-    schedule = spec.lr_schedule
-    if schedule.starts_low and schedule.warmup_epochs:
-        yield (
-            ("lr_schedule", "warmup_epochs"),
-            f"`{schedule.kind}` starts at a low rate by itself",
-            "leave it out, or set lr_schedule.first_factor",
         )
 
 
@@ -355,8 +344,8 @@ def stop_says_when(spec: Spec) -> Iterator[Finding]:
         for key in ("above", "below"):
             bound = getattr(stop, key)
             if bound is not None and not 0 <= bound <= 1:
-                said = f"expected a number of 0 to 1, as the {metric.title} is, got {bound:g}"
-                yield ("run", "stop_at", key), said, "write a share, such as 0.95"
+                message = f"expected a number of 0 to 1, as the {metric.title} is, got {bound:g}"
+                yield ("run", "stop_at", key), message, "write a share, such as 0.95"
 
 
 def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
@@ -397,8 +386,8 @@ def pools_leave_an_image(spec: Spec) -> Iterator[Finding]:
 def one_validation_set(spec: Spec) -> Iterator[Finding]:
     """A validation set comes from the source or from its training set."""
     if spec.data.own_validation and spec.data.validation_fraction > 0:
-        said = "the source has a validation set of its own"
-        yield ("data", "validation_fraction"), said, "leave it out"
+        message = "the source has its own validation set"
+        yield ("data", "validation_fraction"), message, "leave it out"
 
 
 CHECKS: tuple[Check, ...] = (
@@ -418,7 +407,6 @@ CHECKS: tuple[Check, ...] = (
     source_has_labels_of_task,
     look_ahead_is_for_late_gradients,
     scaled_rates_have_a_reference,
-    rates_rise_once,
     one_cost_per_component,
     one_bundle_per_stage,
     one_speed_per_stage,

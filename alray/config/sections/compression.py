@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+from pydantic import ConfigDict
+
 from alray.config.sections.kind import Kind, PartSection
+from alray.config.sections.own_code import Name, OfPackage, OwnCode
 
 
 class CompressionSection(PartSection):
@@ -17,6 +20,16 @@ class CompressionSection(PartSection):
     """Name of the compression."""
 
 
-COMPRESSIONS = Kind("compressions", CompressionSection, default="none")
+class OwnCompression(OwnCode, CompressionSection):
+    """A compression of the user's own; the keys that are not listed here go to its constructor."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Annotated[Name, OfPackage("alray.compressions")]
+    """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives from
+    `alray.runtime.channel.compression.Compression`."""
+
+
+COMPRESSIONS = Kind("compressions", CompressionSection, OwnCompression, default="none")
 """All compressions."""
 Compression = Annotated[CompressionSection, COMPRESSIONS]

@@ -132,9 +132,17 @@ class DataSection(PartSection):
     """Sizes of the data for `alray plan` and `alray fit` where the data are not there. null: those that the kind of the
     source has, if it has any."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_cache(cls, values: Any) -> Any:
+        """The specs in run folders of alray 0.2 have `cache: null` where the samples are docstrings."""
+        if not issubclass(cls, OwnCode) and isinstance(values, dict) and values.get("cache", 0) is None:
+            return {key: value for key, value in values.items() if key != "cache"}
+        return values
+
     @classmethod
     def suits(cls, task: TaskSection) -> bool:
-        """Whether the source may have labels for a task. A task of one's own says of the labels themselves whether it
+        """Whether the source may have labels for a task. A task of the user says of the labels themselves whether it
         takes them."""
         return cls.labels != ("tokens",) if task.label == "own" else task.label in cls.labels
 
@@ -146,18 +154,18 @@ class DataSection(PartSection):
     @property
     def expected(self) -> Expected:
         """The sizes that `assume` says, and for the rest those of the kind."""
-        kind, said = self.of_kind, self.assume
+        kind, assumed = self.of_kind, self.assume
         if self.channels is not None and kind.shape is not None:
             kind = replace(kind, shape=(self.channels, *kind.shape[1:]))
-        if said is None:
+        if assumed is None:
             return kind
         return Expected(
-            shape=said.shape or kind.shape,
-            classes=said.classes or kind.classes,
-            samples=said.samples or kind.samples,
-            test=kind.test if said.test_samples is None else said.test_samples,
+            shape=assumed.shape or kind.shape,
+            classes=assumed.classes or kind.classes,
+            samples=assumed.samples or kind.samples,
+            test=kind.test if assumed.test_samples is None else assumed.test_samples,
             validation=kind.validation,
-            words=kind.words and (said.vocabulary_size or kind.words),
+            words=kind.words and (assumed.vocabulary_size or kind.words),
             tokens=kind.tokens,
         )
 
@@ -194,12 +202,12 @@ class DataSection(PartSection):
 
     @property
     def has_validation(self) -> bool:
-        """Whether there is a validation set: one of the source's own, or a part of the training set."""
+        """Whether there is a validation set: that of the source, or a part of the training set."""
         return self.own_validation or self.validation_fraction > 0
 
     @property
     def own_validation(self) -> bool:
-        """Whether the source has a validation set of its own."""
+        """Whether the source has its own validation set."""
         return False
 
     @property
@@ -214,12 +222,12 @@ class DataSection(PartSection):
 
 
 class OwnValidationSection(DataSection):
-    """The keys of a source that may have a validation set of its own."""
+    """The keys of a source that may have its own validation set."""
 
     @model_validator(mode="before")
     @classmethod
     def _no_fraction(cls, values: Any) -> Any:
-        """With a validation set of its own, a source keeps its training set whole."""
+        """A source with a validation set keeps its training set whole."""
         if isinstance(values, dict) and cls._brings_validation(values):
             return {"validation_fraction": 0.0, **values}
         return values
@@ -338,7 +346,7 @@ class TokenSection(DataSection):
                 "leave them out, or set tokens to bpe",
             )
         if self.tokenizer is not None and self.vocabulary_size is not None:
-            raise refusal("a known tokenizer has its own vocabulary", "leave out vocabulary_size")
+            raise refusal("a known tokenizer has a fixed vocabulary", "leave out vocabulary_size")
         return self
 
     @field_validator("augment", "mix", "image_size", "channels", "normalise")

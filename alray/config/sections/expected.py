@@ -12,7 +12,7 @@ class Expected:
     Attributes:
         shape: of one sample as the model gets it; of documents, the largest.
         samples: number of the training set, with what becomes validation.
-        validation, test: numbers of sets of their own; 0: none.
+        validation, test: numbers of samples of the source's separate sets; 0: none.
         words: size of the vocabulary of documents; None: the samples are no documents.
         tokens: whether the samples are windows of tokens, of which there are as many as classes.
     """

@@ -165,7 +165,8 @@ def marked(section: Section, mark: type[Mark], path: Path = ()) -> Iterator[tupl
     """Yield every value that is given in a section, or below, for a field that is annotated with a `mark`."""
     for key, annotation in key_types(type(section)).items():
         value = getattr(section, key)
-        marks = [item for item in bare(annotation)[1] if isinstance(item, mark)]
+        metadata = (*bare(annotation)[1], *bare(selected(annotation, value))[1])
+        marks = [item for item in metadata if isinstance(item, mark)]
         if value is not None and marks and marks[0].marks(value):
             yield (*path, key), value, marks[0]
         for index, inner in enumerate(value) if isinstance(value, tuple) else [(None, value)]:

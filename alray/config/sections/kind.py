@@ -1,6 +1,6 @@
 """A kind of part that a spec chooses by name: methods, blocks, sources, tasks, optimizers and others.
 
-alray's own parts lie in `alray/parts/<kind>/<name>`: the keys of one are in its `keys.py`, which imports neither torch
+alray's parts lie in `alray/parts/<kind>/<name>`: the keys of one are in its `keys.py`, which imports neither torch
 nor Ray; its code is imported when a run needs it. Installed packages give further names by entry points, and a spec
 names a class of the user as `python:module.Class`. `alray.config.made` makes an object of any of the three.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from pydantic import Discriminator, GetCoreSchemaHandler, Tag
-from pydantic_core import CoreSchema
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from alray.config.sections.choice import OPEN_TAG, Choice
 from alray.config.sections.paths import Path
@@ -71,29 +71,27 @@ class Kind(Generic[K]):
     Attributes:
         name: plural, the folder in `alray/parts` and the end of the group of entry points, `alray.methods`.
         base: the class of the keys of all parts of this kind.
-        of_user: the keys of a class of the user's, or of an installed package; None: only alray has such parts.
+        of_user: the keys of a class of the user, or of an installed package.
         key: the key of the spec with the part's name.
         default: the part of a spec that names none; None: the key is required.
-        from_packages: whether installed packages may have such parts.
     """
 
     name: str
     base: type[K]
-    of_user: type[K] | None = None
+    of_user: type[K]
     key: str = "kind"
     default: str | None = None
-    from_packages: bool = True
 
     @cached_property
     def sections(self) -> dict[str, type[K]]:
-        """The keys of alray's own parts, by name; the default comes first."""
+        """The keys of alray's parts, by name; the default comes first."""
         names = sorted(names_of(self.name), key=lambda name: name != self.default)
         return {name: class_in(module_of(self.name, name, "keys"), self.base) for name in names}
 
     @property
-    def group(self) -> str | None:
+    def group(self) -> str:
         """The group of entry points."""
-        return f"alray.{self.name}" if self.of_user is not None and self.from_packages else None
+        return f"alray.{self.name}"
 
     @cached_property
     def choice(self) -> Choice:
@@ -103,7 +101,11 @@ class Kind(Generic[K]):
     @cached_property
     def members(self) -> dict[str, type[K]]:
         """The keys that a field may have, by tag."""
-        return {**self.sections, **({} if self.of_user is None else {OPEN_TAG: self.of_user})}
+        return {**self.sections, OPEN_TAG: self.of_user}
+
+    def section(self, name: str, **fields: Any) -> K:
+        """The keys of one of alray's own parts."""
+        return self.sections[name](**{self.key: name}, **fields)
 
     def default_section(self, **fields: Any) -> K:
         """The keys of the part of a spec that names none."""
@@ -111,5 +113,6 @@ class Kind(Generic[K]):
         return self.sections[self.default](**fields)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        members = tuple(Annotated[section, Tag(tag)] for tag, section in self.members.items())
-        return handler.generate_schema(Annotated[Union[members], Discriminator(self.choice)])  # noqa: UP007
+        # Not a `Union`: a kind of which alray itself has no part has one member.
+        members = {tag: handler.generate_schema(section) for tag, section in self.members.items()}
+        return core_schema.tagged_union_schema(members, self.choice)

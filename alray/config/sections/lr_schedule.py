@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -15,9 +15,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 class LrScheduleSection(PartSection):
     """The keys of every schedule of the learning rate."""
-
-    starts_low: ClassVar[bool] = False
-    """Whether the rate rises at the start by itself, so that a warm-up would come before a rise."""
 
     chosen_by = ("kind", "warmup_epochs", "warmup_from", "scale_with_batch", "reference_batch_size")
 
@@ -44,7 +41,7 @@ class LrScheduleSection(PartSection):
 
 
 class OwnRate(OwnCode, LrScheduleSection):
-    """A schedule of one's own; the keys that are not listed here go to its constructor."""
+    """A schedule of the user; the keys that are not listed here go to its constructor."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -54,7 +51,7 @@ class OwnRate(OwnCode, LrScheduleSection):
 
     @property
     def ends_with_run(self) -> bool:
-        return True  # as far as a spec can tell
+        return True  # a spec cannot tell
 
 
 RATES = Kind("rates", LrScheduleSection, OwnRate, default="constant")

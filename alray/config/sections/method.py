@@ -19,7 +19,7 @@ class MethodSection(PartSection):
     """The keys that every method's section has."""
 
     local_losses: ClassVar[bool] = True
-    """Whether every component learns from its own losses, so that no gradient travels between components."""
+    """Whether every component learns from local losses, so that no gradient travels between components."""
     encoders_take_samples: ClassVar[bool] = False
     """Whether every encoder takes the samples themselves, not what the encoder below gives."""
     tasks: ClassVar[tuple[str, ...] | None] = (DEFAULT_TASK,)
@@ -27,10 +27,10 @@ class MethodSection(PartSection):
     takes_shares: ClassVar[bool] = False
     """Whether a label may be a share for each class instead of one class, as that of a mixed sample is."""
     has_label_chain: ClassVar[bool] = False
-    """Whether components have label encoders, which can train at a rate of their own (`optimizer.label_lr`)."""
+    """Whether components have label encoders, which can train at a separate rate (`optimizer.label_lr`)."""
 
     takes_model_head: ClassVar[bool] = False
-    """Whether the classifier of a model from elsewhere may be the head."""
+    """Whether the classifier of an imported model may be the head."""
 
     trains: ClassVar[str] = ""
     """The losses of a component, in words."""
@@ -57,17 +57,25 @@ class MethodSection(PartSection):
     @classmethod
     def compares_samples(cls) -> bool:
         """Whether losses compare the samples of a mini-batch, so that replicas may gather them."""
-        return "gather" in cls.model_fields
+        return issubclass(cls, ComparingSection)
+
+
+class ComparingSection(MethodSection):
+    """The keys of methods whose losses compare the samples of a mini-batch with each other."""
+
+    gather: bool = False
+    """Whether the losses compare the samples of all replicas, which then exchange what is compared in every mini-batch.
+    false: each compares the samples of its own share."""
 
 
 class OwnMethod(OwnCode, MethodSection):
-    """A method of one's own, with local losses; the keys that are not listed here go to its constructor."""
+    """A method of the user, with local losses; the keys that are not listed here go to its constructor."""
 
     model_config = ConfigDict(extra="allow")
 
     tasks = None  # its class says which
-    encoders_take_samples = True  # as far as a spec can tell
-    has_label_chain = True  # as far as a spec can tell: an optimizer named `label` takes the rate, if there is one
+    encoders_take_samples = True  # a spec cannot tell
+    has_label_chain = True  # a spec cannot tell: an optimizer named `label` takes the rate, if there is one
 
     kind: Annotated[Name, OfPackage("alray.methods")]
     """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives from

@@ -30,7 +30,7 @@ def _model_name(text: str) -> str:
     if kind not in ("torchvision", "timm") or re.fullmatch(r"[A-Za-z0-9_.-]+", name) is None:
         raise refusal(
             f"{describe(text)} does not name a model",
-            f"write torchvision:resnet18, timm:NAME, or {PREFIX}my_models.Net for a class of your own",
+            f"write torchvision:resnet18, timm:NAME, or {PREFIX}my_models.Net for your class",
         )
     return text
 
@@ -54,7 +54,7 @@ _KEYWORDS: dict[str, Any] = {
         Field(
             default=None,
             description="A whole model in place of a list of components: `torchvision:resnet18`, `timm:NAME` or "
-            "`python:my_models.Net`. It is cut into components where a single tensor is needed later. Its own "
+            "`python:my_models.Net`. It is cut into components where a single tensor is needed later. Its "
             "classifier is the head of backpropagation. Other methods use what comes before it. null: none.",
         ),
     ),
@@ -79,16 +79,17 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
         Discriminator(ByShape((list, tuple), "list", "of a model")),
     ] = "auto"
     """Encoders f of the components, in the order of the data flow. An entry is one component, or `repeat` of them. Of a
-    model `from` elsewhere: their number, which share its work evenly; or `auto`, one for each natural unit such as a
+    imported model (`from`): their number, which share its work evenly; or `auto`, one for each natural unit such as a
     residual block or a layer of a Transformer."""
     cut: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
     """Layers of that model after which it is cut, in place of a number of components: paths of modules or of single
     operations as in torchvision's `get_graph_node_names`, such as [layer1, layer2.0]. null: by `components`."""
 
     weights: Annotated[str, BeforeValidator(_weights), _WEIGHTS] | None = None
-    """Initial weights of that whole model: a file with its own names, safetensors or a state dict that `torch.save`
-    wrote; or weights that torchvision has under a name, such as DEFAULT or IMAGENET1K_V1, and timm as DEFAULT. The last
-    layer may be for another number of classes; then it is drawn by the seed. null: all are drawn by the seed."""
+    """Initial weights of that whole model: a file with the names of that model, safetensors or a state dict that
+    `torch.save` wrote; or weights that torchvision has under a name, such as DEFAULT or IMAGENET1K_V1, and timm as
+    DEFAULT. The last layer may be for another number of classes; then it is drawn by the seed. null: all are drawn by
+    the seed."""
     freeze: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Modules and parameters of that model that are not trained, by their paths, such as [conv1, bn1, layer1]. Frozen
     modules compute as in evaluation: their batch normalisation keeps its statistics, and they drop nothing. Default:
@@ -104,13 +105,11 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
             )
         if self.source is None and (self.cut is not None or self.weights is not None or self.arguments or self.freeze):
             raise refusal(
-                "`cut`, `weights`, `freeze` and `with` belong to a model `from` elsewhere",
+                "`cut`, `weights`, `freeze` and `with` belong to an imported model (`from`)",
                 "remove them, or give `from`",
             )
         if self.source is not None and listed_blocks:
-            raise refusal(
-                "a model `from` elsewhere has no list of blocks", "give the number of components, auto, or `cut`"
-            )
+            raise refusal("an imported model has no list of blocks", "give the number of components, auto, or `cut`")
         if self.cut is not None and self.components != "auto":
             raise refusal(
                 "a model is cut by `components` or by `cut`, not by both",
@@ -137,12 +136,12 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
 
     @property
     def blocks(self) -> tuple[BlockSection, ...]:
-        """The entries of the list of components; none for a model from elsewhere."""
+        """The entries of the list of components; none for an imported model."""
         return self.components if isinstance(self.components, tuple) else ()
 
     @property
     def number(self) -> int | Literal["auto"]:
-        """The key `components` of a model from elsewhere."""
+        """The key `components` of an imported model."""
         assert not isinstance(self.components, tuple)
         return self.components
 

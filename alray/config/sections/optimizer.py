@@ -40,8 +40,8 @@ class OptimizerSection(PartSection):
     look_ahead: Decay = 0.0
     """Corrects gradients that are an update late, as with the schedule `2bw`: they are computed ahead of the weights,
     by this factor times the last change of these, which an update makes again; rates are multiplied by 1 minus the
-    factor (Ajanthan et al. 2025, arXiv 2505.01099). It is a momentum: with an optimizer that has one of its own there
-    are two. 0: no correction. Default: 0."""
+    factor (Ajanthan et al. 2025, arXiv 2505.01099). It is a momentum: with an optimizer that has momentum there are
+    two. 0: no correction. Default: 0."""
     rate_factors: dict[str, PositiveFloat] = Field(default_factory=dict)
     """Factors by which the rates of parts are multiplied, by the name of the part, such as {head: 10}. Parts are `f`
     (the encoder), `b`, `g` and `h` in Associated Learning, `p` (the projection) and `head` in the other methods.
@@ -63,8 +63,27 @@ class DecayingSection(OptimizerSection):
         return self.decay == "all" or dimensions >= 2
 
 
+class AdamSection(OptimizerSection):
+    """The keys of Adam, and of the optimizers that use it."""
+
+    lr: PositiveFloat = 1e-3
+    """Learning rate. Default: 0.001."""
+    betas: Annotated[tuple[Decay, Decay], Field(strict=False)] = (0.9, 0.999)
+    """Decay rates of Adam's running means of the gradient and its square. Default: [0.9, 0.999]."""
+    eps: PositiveFloat = 1e-8
+    """Constant that Adam adds to the denominator. Default: 1e-8."""
+
+
+class FusedSection(DecayingSection):
+    """The keys of optimizers of which torch has a fused form."""
+
+    fused: bool = False
+    """Whether one kernel updates all parameters of a component. It rounds differently, so it changes the bits. Default:
+    false."""
+
+
 class OwnOptimizer(OwnCode, DecayingSection):
-    """An optimizer of one's own; the keys that are not listed here go to its constructor."""
+    """An optimizer of the user; the keys that are not listed here go to its constructor."""
 
     model_config = ConfigDict(extra="allow")
 

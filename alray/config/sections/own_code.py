@@ -74,7 +74,7 @@ class OwnClass:
 
 
 def own_pattern(group: str | None) -> str:
-    """The regular expression of the names of one's own classes, with those of the packages that are installed here.
+    """The regular expression of the names of the user's classes, with those of the packages that are installed here.
 
     Args:
         group: of entry points; None: packages provide none.
@@ -111,10 +111,10 @@ class OfPackage:
 
 
 Name = Annotated[str, WithJsonSchema({"type": "string", "pattern": rf"^{PREFIX}"}), OwnClass()]
-"""A class of the user's own, as text; with `OfPackage`, also the name of one of an installed package."""
+"""A class of the user, as text; with `OfPackage`, also the name of one of an installed package."""
 
 Reference = Annotated[Name, AfterValidator(own_reference)]
-"""A class of the user's own."""
+"""A class of the user."""
 
 
 def reference_to(name: str, group: str) -> str:

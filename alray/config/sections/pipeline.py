@@ -6,10 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationInfo, WithJsonSchema
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Tag,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+)
+from pydantic_core import CoreSchema, core_schema
 
 from alray.config.sections.choice import ByShape
 from alray.config.sections.link import LinkSection
+from alray.config.sections.own_code import OfPackage
 from alray.config.sections.section import (
     Counts,
     Input,
@@ -21,10 +33,11 @@ from alray.config.sections.section import (
     located,
     refusal,
 )
-from alray.core.errors import PlanError
+from alray.core.errors import AlrayError, PlanError
+from alray.core.packages import provided
 from alray.planning.schedules.listed import ENDING, LARGEST_BYTES, is_listed, listed, text_of
 from alray.planning.schedules.schedule import Schedule
-from alray.planning.schedules.table import SCHEDULES, default_schedule
+from alray.planning.schedules.table import GROUP, SCHEDULES, default_schedule, of_package
 
 if TYPE_CHECKING:
     ScheduleName = str
@@ -38,6 +51,32 @@ class _ByFile(ByShape):
 
     def __call__(self, value: Any) -> str:
         return self.tag if is_listed(value) else self.otherwise
+
+
+@dataclass(frozen=True)
+class _OrOfPackage(OfPackage):
+    """Marks the name of a schedule, which may be that of an installed package too."""
+
+    def marks(self, value: Any) -> bool:
+        return of_package(value)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        written = core_schema.plain_serializer_function_ser_schema(str)  # else pydantic warns of names of packages
+        return core_schema.no_info_wrap_validator_function(self._named, handler(source), serialization=written)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        found = handler(schema)
+        return {**found, "enum": [*found["enum"], *filter(of_package, provided(self.group))]}
+
+    def _named(self, value: Any, among_own: ValidatorFunctionWrapHandler) -> Any:
+        if not of_package(value):
+            return among_own(value)
+        try:
+            SCHEDULES[value]
+        except AlrayError as error:
+            (problem,) = error.problems
+            raise refusal(problem.message, problem.hint or "correct the package") from error
+        return value
 
 
 _FILE = WithJsonSchema({"type": "string", "pattern": r"\.csv$|\n"})
@@ -115,13 +154,14 @@ class Pipeline(Section):
     """Schedule, stages and partition."""
 
     schedule: Annotated[
-        Annotated[ScheduleName, Tag("name")] | Annotated[str, BeforeValidator(_listed), _FILE, Tag("file")],
+        Annotated[ScheduleName, _OrOfPackage(GROUP), Tag("name")]
+        | Annotated[str, BeforeValidator(_listed), _FILE, Tag("file")],
         Discriminator(_ByFile(str, "file", "name")),
         Input("file", ending=ENDING),
     ] = "auto"
     """Order of work. `auto`: `streamed` for local losses; for backpropagation `single` on one stage, `1f1b` on
-    several. The path of a .csv file: a pipeline of backpropagation that the file lists, a row for each stage with cells
-    such as 0F0 (virtual stage, kind, micro-batch)."""
+    several. Installed packages may have further ones. The path of a .csv file: a pipeline of backpropagation that the
+    file lists, a row for each stage with cells such as 0F0 (virtual stage, kind, micro-batch)."""
     partition: Annotated[
         Annotated[Counts, Tag("list")] | Annotated[Literal["auto", "uniform", "parameters", "cyclic"], Tag("name")],
         Discriminator(ByShape((list, tuple), "list", "name")),
@@ -129,7 +169,7 @@ class Pipeline(Section):
     ] = "auto"
     """Components per stage. `auto`: the step is as short as possible. `uniform`: even numbers of components.
     `parameters`: even numbers of parameters. `cyclic`: components lie on the stages round-robin, each of them a virtual
-    stage of its own. A list: as given, `repeat` counted; with virtual stages, one entry per virtual stage."""
+    stage. A list: as given, `repeat` counted; with virtual stages, one entry per virtual stage."""
     virtual_stages: PositiveInt | None = None
     """Runs of components on each stage that do not follow each other, so that components lie on the stages round-robin
     (cyclic placement): stage s of S holds virtual stages s, s + S, and so on. All schedules of local losses have them,

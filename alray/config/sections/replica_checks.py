@@ -145,7 +145,7 @@ def ray_train_is_a_plain_baseline(spec: Spec) -> Iterator[Finding]:
         (not spec.is_pipeline, "pipeline.schedule", _ONE_DEVICE),
         (replicas.synchronise == "every_step", "replicas.synchronise", "every_step"),
         (replicas.balance == "fixed", "replicas.balance", "fixed"),
-        (replicas.all_reduce == "backend", "replicas.all_reduce", "backend"),
+        (replicas.all_reduce.kind == "backend", "replicas.all_reduce", "backend"),
         (replicas.compression.kind in _SHARED_BY_DDP, "replicas.compression", listed(_SHARED_BY_DDP).replace("`", "")),
         (replicas.disturbance is None, "replicas.disturbance", "null"),
         (spec.optimizer.accumulate == 1, "optimizer.accumulate", "1"),
@@ -168,7 +168,7 @@ def ray_train_is_a_plain_baseline(spec: Spec) -> Iterator[Finding]:
 
 
 def micro_batches_divide_each_share(spec: Spec) -> Iterator[Finding]:
-    """Each replica cuts its own share into micro-batches (that they divide the mini-batch is told elsewhere)."""
+    """Each replica cuts its share into micro-batches (`micro_batches_divide_the_batch` checks the rest)."""
     count = spec.replicas.count
     micro_batches = spec.micro_batches
     batch_size = spec.data.batch_size

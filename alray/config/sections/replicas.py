@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
+from alray.config.sections.all_reduce import ALL_REDUCES, AllReduce
 from alray.config.sections.choice import ByShape, Choice
 from alray.config.sections.compression import COMPRESSIONS, Compression
 from alray.config.sections.duration import Duration, SpecDuration
@@ -18,7 +19,6 @@ from alray.config.sections.section import (
     describe,
     refusal,
 )
-from alray.core.parts import names_of
 
 
 class DisturbanceSection(Section):
@@ -72,12 +72,6 @@ Disturbance = Annotated[
 ]
 
 
-if TYPE_CHECKING:
-    AllReduce = str
-else:
-    AllReduce = Literal[tuple(sorted(names_of("all_reduces")))]
-
-
 def _in_steps(duration: Duration) -> Duration:
     if duration.unit != "steps":
         raise refusal(f"expected a number of mini-batches, got `{duration}`", "write `N steps`")
@@ -118,9 +112,10 @@ class Replicas(Section):
 
     count: PositiveInt = 1
     """Number of replicas. Default: 1."""
-    all_reduce: AllReduce = "backend"
-    """Algorithm that sums gradients over the replicas. `backend`: the one of gloo. All algorithms give the same sums up
-    to rounding; they differ in the number and size of messages. Default: backend."""
+    all_reduce: AllReduce = ALL_REDUCES.default_section()
+    """Algorithm that sums gradients over the replicas: a section with `kind`, or the bare name of a kind. `backend`:
+    the one of gloo. All algorithms give the same sums up to rounding; they differ in the number and size of messages.
+    Default: backend."""
     compression: Compression = COMPRESSIONS.default_section()
     """Compression of gradients before they are sent: a section with `kind`, or the bare name of a kind.
     Default: none."""
@@ -142,7 +137,7 @@ class Replicas(Section):
     Default: every_step."""
     sync_batch_norm: bool = False
     """Whether batch normalisation computes its statistics over all replicas. The replicas then wait for each other in
-    the forward and backward pass; it does not run with `--inline`. Default: false, each replica uses its own share of
+    the forward and backward pass; it does not run with `--inline`. Default: false, each replica uses its share of
     the mini-batch."""
     disturbance: Disturbance | None = None
     """Disturbance that slows replicas on purpose. null: none."""

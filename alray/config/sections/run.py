@@ -123,9 +123,9 @@ class RunSection(Section):
     computes in it but torch's Muon, which orthogonalises in bfloat16; samples are read and random numbers drawn in
     float32, so a run begins with the weights of one in float32. Default: float32."""
     trackers: Trackers = ()
-    """Programs outside that show the run while it is running: `mlflow`, one of an installed package such as `wandb`, or
-    classes of your own, such as `[mlflow, "python:my_tracker.Mine"]`. TensorBoard's files are always written. Default:
-    none."""
+    """Programs outside that show the run while it is running: those of installed packages, such as `mlflow` and
+    `wandb`, and your classes, such as `[mlflow, "python:my_tracker.Mine"]`. TensorBoard's files are always
+    written. Default: none."""
     compile: bool = False
     """Whether torch.compile compiles each component, when it is first used. It needs a C++ compiler, and gives other
     bits than without, on any partition the same. Default: false."""

@@ -97,7 +97,7 @@ class Spec(Section):
 
     @property
     def trains_own_code(self) -> bool:
-        """Whether the user's own code computes gradients: that of a block or of the method."""
+        """Whether the user's code computes gradients: that of a block or of the method."""
         return isinstance(self.method, OwnMethod) or self.model.is_own
 
     @property

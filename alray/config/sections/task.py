@@ -15,7 +15,7 @@ DEFAULT = "classification"
 """The task of a spec that names none."""
 Label = Literal["class", "flags", "numbers", "tokens", "own"]
 """What the label of a sample is: its class, a 0 or 1 for each of several labels, its targets, for each position the
-next token, or what a class of the user's makes it."""
+next token, or what a class of the user makes it."""
 if TYPE_CHECKING:
     MetricName = str
 else:
@@ -43,12 +43,12 @@ class TaskSection(PartSection):
 
     @property
     def like(self) -> str:
-        """The kind of alray's own whose methods can learn it."""
+        """The task of alray whose methods can learn it."""
         return self.kind
 
 
 class OwnTask(OwnCode, TaskSection):
-    """A task of one's own; the keys that are not listed here go to its constructor."""
+    """A task of the user; the keys that are not listed here go to its constructor."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -58,8 +58,8 @@ class OwnTask(OwnCode, TaskSection):
     """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives from
     `alray.models.task.LearningTask`."""
     metric: MetricName
-    """Metric of evaluations, one of those in the class's `metrics`. `score` and `cost` are of its own: the highest
-    score is the best, and the lowest cost."""
+    """Metric of evaluations, one of those in the class's `metrics`. `score` and `cost` are metrics that it defines: the
+    highest score is the best, and the lowest cost."""
 
     @property
     def like(self) -> str:

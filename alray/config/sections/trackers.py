@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field
 
@@ -14,15 +14,12 @@ from alray.config.sections.section import refusal
 class TrackerSection(PartSection):
     """The keys that every tracker's section has."""
 
-    library: ClassVar[str | None] = None
-    """The module that must be installed, which is also the name of alray's extra."""
-
     kind: str
     """Which tracker."""
 
 
 class OwnTracker(OwnCode, TrackerSection):
-    """A tracker of one's own; the keys that are not listed here go to its constructor."""
+    """A tracker of the user; the keys that are not listed here go to its constructor."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -7,16 +7,13 @@ from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
-from alray.config.loading.find_class import class_fault
 from alray.config.sections.checks import Finding
-from alray.config.sections.grammar import marked
-from alray.config.sections.own_code import OwnClass, parse_python_reference
 from alray.config.sections.paths import Path
 from alray.config.sections.section import describe, listed
 from alray.config.sections.spec import Spec
 from alray.config.sections.task import DEFAULT as DEFAULT_TASK
 from alray.config.study.points import value_text
-from alray.config.study.section import VARIANT, OwnScheduler, OwnSearch, Search, Space, Study
+from alray.config.study.section import VARIANT, Search, Study
 
 StudyCheck = Callable[[Study], Iterator[Finding]]
 
@@ -124,7 +121,7 @@ def _searched(search: Search) -> list[tuple[Path, str]]:
 
 
 def named_variants_exist(study: Study) -> Iterator[Finding]:
-    """Check that every variant with a search space or a target of its own is a variant of the study."""
+    """Check that every variant with a separate search space or target is a variant of the study."""
     variants = study.axes.get(VARIANT)
     names = list(variants) if isinstance(variants, dict) else []
     hint = f"choose one of {listed(names)}" if names else f"add the axis `{VARIANT}`"
@@ -203,52 +200,23 @@ def resources_are_known(study: Study) -> Iterator[Finding]:
     """Check that no drawn setting changes a trial's resources: they are requested before the setting is drawn."""
     if study.search is None:
         return
-    changed = isinstance(study.trial_scheduler, OwnScheduler)
-    for path, key in _searched(study.search) if changed or study.search.kind != "random" else ():
+    for path, key in _searched(study.search) if study.search.kind != "random" else ():
         for fixed in ("pipeline.stages", "replicas.count", "resources"):
             if all(one == other for one, other in zip(key.split("."), fixed.split("."), strict=False)):
-                who = f"`{study.trial_scheduler.kind}` may change values while a trial runs"
-                if study.search.kind != "random":
-                    who = f"`{study.search.kind}` proposes values when a trial starts"
+                who = f"`{study.search.kind}` proposes values when a trial starts"
                 message = f"{who}, and {fixed} decides where it can start"
-                yield path, message, "make it an axis" + ("" if changed else ", or search with `kind: random`")
-
-
-def own_searchers_know_the_space(study: Study) -> Iterator[Finding]:
-    """A searcher of Ray Tune gets the space in Tune's own distributions."""
-    if isinstance(study.search, OwnSearch):
-        spaces: dict[Path, Space] = {("space",): study.search.space}
-        spaces |= {("variants", name): own for name, own in study.search.variants.items()}
-        for path, space in spaces.items():
-            for key, distribution in space.items():
-                if distribution.one_minus_loguniform is not None:
-                    message = "Ray Tune has no such distribution for its searchers"
-                    yield ("search", *path, key, "one_minus_loguniform"), message, "give `uniform`, or a `choice`"
-
-
-def of_tune(reference: str) -> bool:
-    """Whether a class is one of Ray Tune's searchers or trial schedulers, which are installed with alray."""
-    return parse_python_reference(reference).module.startswith(("ray.tune.search", "ray.tune.schedulers"))
-
-
-def classes_exist(study: Study, *, allow_elsewhere: bool) -> Iterator[Finding]:
-    """The user's searcher and trial scheduler are defined in modules next to the base."""
-    for path, reference, _ in marked(study, OwnClass):
-        elsewhere = allow_elsewhere or of_tune(reference)
-        fault = class_fault(reference, study.base.parent, allow_elsewhere=elsewhere)
-        if fault is not None:
-            yield path, *fault
+                yield path, message, "make it an axis, or search with `kind: random`"
 
 
 def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
     """Yield each reason why a trial cannot run this spec: key of the spec, message, hint."""
     if spec.replicas.engine == "ray_train":
-        message = "a trial runs in a placement group of its own, where the workers of `ray_train` have no room"
+        message = "a trial runs in a separate placement group, where the workers of `ray_train` have no room"
         yield "replicas.engine", message, "set replicas.engine to graph"
     if study.early_exit is not None and spec.task.kind != DEFAULT_TASK:
         message = f"early exits ask how sure a class is, and the task {spec.task.kind} has no classes"
         yield "task.kind", message, "remove `early_exit` from the study"
-    scheduler, own = study.trial_scheduler.kind, isinstance(study.trial_scheduler, OwnScheduler)
+    scheduler = study.trial_scheduler.kind
     proposed = study.search is not None and study.search.kind != "random"
     if (scheduler != "fifo" or proposed) and not spec.data.has_validation:
         who = scheduler if scheduler != "fifo" or study.search is None else study.search.kind
@@ -257,9 +225,6 @@ def trial_faults(study: Study, spec: Spec) -> Iterator[tuple[str, str, str]]:
     if scheduler != "fifo" and spec.run.evaluate_every is None:
         message = f"`{scheduler}` compares trials by their evaluations, and there are none before the end"
         yield "run.evaluate_every", message, "set run.evaluate_every"
-    elif own and spec.run.checkpoint is not None and spec.run.checkpoint.every != spec.run.evaluate_every:
-        message = f"`{scheduler}` may pause a trial at an evaluation, and there is no checkpoint at each of them"
-        yield "run.checkpoint.every", message, "give it the value of run.evaluate_every, or set run.checkpoint to null"
 
 
 CHECKS: tuple[StudyCheck, ...] = (
@@ -276,5 +241,4 @@ CHECKS: tuple[StudyCheck, ...] = (
     times_tell_no_accuracy,
     halving_needs_a_search,
     resources_are_known,
-    own_searchers_know_the_space,
 )

@@ -65,7 +65,7 @@ class LoadedStudy:
 
     def spec_of(self, trial: Trial) -> Spec:
         """The spec of a trial, with the values that were drawn for it."""
-        if not trial.values:  # only the seed is its own
+        if not trial.values:  # only the seed differs
             return self.specs[trial.point.number].model_copy(update={"seed": trial.seed})
         return load_composed(self._base.copy(), self.study.base, trial.overrides).spec
 
@@ -92,19 +92,17 @@ def load_study(
     overrides: Sequence[str] = (),
     *,
     also: AlsoCheck = lambda base: (),
-    also_of_study: Sequence[StudyCheck] = (),
 ) -> LoadedStudy:
     """Read a study, apply `key=value` overrides of its keys, and check every point as a spec.
 
     Args:
         also: gives further checks of a spec in this folder.
-        also_of_study: further checks of the study itself.
 
     Raises:
         SpecError: with all problems of the study itself, or else with all of its points, each with file, line, key and
             hint.
     """
-    study, locations = _read(source, overrides, (*CHECKS, *also_of_study))
+    study, locations = _read(source, overrides, CHECKS)
     loader = _PointLoader(study, locations, also)
     loader.load()
     if loader.problems:
@@ -196,10 +194,10 @@ class _PointLoader:
             if point.number in impossible and fitting and fitting.issuperset(_values_of(point))
         }
         for found in self._found.values():
-            said = found.problem
+            fault = found.problem
             for point in found.points:
                 if point.number in reasons:
-                    reasons[point.number].append(f"{said.key}: {said.message}" if said.key else said.message)
+                    reasons[point.number].append(f"{fault.key}: {fault.message}" if fault.key else fault.message)
             found.points = [point for point in found.points if point.number not in reasons]
         self._found = {key: found for key, found in self._found.items() if found.points}
         self.skipped = [
@@ -240,27 +238,27 @@ class _PointLoader:
             base = self._study.base
             loaded = load_composed(self._base().copy(), base, overrides, also=self._also(base.parent))
         except SpecError as error:
-            for said in error.problems:
-                self._find(said, point, settings)
+            for fault in error.problems:
+                self._find(fault, point, settings)
             return None
         for key, message, hint in trial_faults(self._study, loaded.spec):
             self._find(Problem(message, hint, COMMAND_LINE, key=key), point, settings)
         self.notes |= dict.fromkeys(loaded.notes)
         return loaded.spec
 
-    def _find(self, said: Problem, point: Point, settings: Sequence[Setting]) -> None:
-        setting, at_key = None, said.column == 1
-        if said.file == COMMAND_LINE:  # the same may be wrong with the values of several points
-            setting = _nearest(said, settings)
-            said = replace(said, text=None, column=None, end_column=None)
-        found = self._found.setdefault((said, setting and _group(setting)), _Found(said, setting, at_key))
+    def _find(self, fault: Problem, point: Point, settings: Sequence[Setting]) -> None:
+        setting, at_key = None, fault.column == 1
+        if fault.file == COMMAND_LINE:  # the same may be wrong with the values of several points
+            setting = _nearest(fault, settings)
+            fault = replace(fault, text=None, column=None, end_column=None)
+        found = self._found.setdefault((fault, setting and _group(setting)), _Found(fault, setting, at_key))
         if point not in found.points:
             found.points.append(point)
 
     def _located(self, found: _Found) -> Problem:
         """The problem with its location in the study, and with a point unless the location says which have it."""
-        said, setting = found.problem, found.setting
-        source: Path | None = ("base",) if said.file == COMMAND_LINE and setting is None else None
+        fault, setting = found.problem, found.setting
+        source: Path | None = ("base",) if fault.file == COMMAND_LINE and setting is None else None
         everywhere = len(found.points) == len(self.points)
         if setting is not None:
             alike = [point for point in self.points if _group(setting) in map(_group, point.settings)]
@@ -268,14 +266,14 @@ class _PointLoader:
             everywhere = everywhere or found.points in (alike, same)
             source = _group(setting) if found.points == alike else setting.source
         if source is not None:
-            message = said.message
-            if said.key is not None and (setting is None or parts_of(said.key) != setting.path):
-                message = f"{said.key}: {message}"
-            said = self._locations.of(source).problem(message, said.hint, key_text(source), at_key=found.at_key)
+            message = fault.message
+            if fault.key is not None and (setting is None or parts_of(fault.key) != setting.path):
+                message = f"{fault.key}: {message}"
+            fault = self._locations.of(source).problem(message, fault.hint, key_text(source), at_key=found.at_key)
         if not everywhere:
             others = f", the first of {counted(len(found.points), 'point')}" if len(found.points) > 1 else ""
-            said = replace(said, message=f"{said.message} (at {found.points[0].label}{others})")
-        return said
+            fault = replace(fault, message=f"{fault.message} (at {found.points[0].label}{others})")
+        return fault
 
     def _equal_points(self) -> Iterable[Problem]:
         seen: dict[tuple[str, str], Point] = {}
@@ -306,9 +304,9 @@ def _group(setting: Setting) -> Path:
     return source[:2] if len(source) == 3 and source[0] == "axes" else source
 
 
-def _nearest(said: Problem, settings: Sequence[Setting]) -> Setting | None:
+def _nearest(fault: Problem, settings: Sequence[Setting]) -> Setting | None:
     """The setting that a problem of the spec is about: the innermost one around its key, else one below it."""
-    path = parts_of(said.key or "")
+    path = parts_of(fault.key or "")
     around = [setting for setting in settings if path[: len(setting.path)] == setting.path]
     below = [setting for setting in settings if setting.path[: len(path)] == path and path]
     return max(around, key=lambda setting: len(setting.path), default=below[-1] if below else None)

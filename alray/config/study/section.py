@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from alray.config.sections.choice import OPEN_TAG, Choice
-from alray.config.sections.own_code import FreeValue, OwnCode, Reference
+from alray.config.sections.choice import Choice
+from alray.config.sections.own_code import FreeValue
 from alray.config.sections.section import PositiveInt, Section, SpecPath, listed, refusal
 from alray.config.sections.spec import FolderName
 from alray.config.study.space import Distribution
@@ -68,20 +68,8 @@ class OptunaSearch(Search):
     """`optuna`."""
 
 
-class OwnSearch(OwnCode, Search):
-    """Settings that a searcher of Ray Tune or of one's own proposes; the keys that are not listed here go to its
-    constructor."""
-
-    model_config = ConfigDict(extra="allow")
-
-    kind: Reference
-    """The class, as `python:package.module.Class`. It derives from `ray.tune.search.Searcher`."""
-
-
 AnySearch = Annotated[
-    Annotated[RandomSearch, Tag("random")]
-    | Annotated[OptunaSearch, Tag("optuna")]
-    | Annotated[OwnSearch, Tag(OPEN_TAG)],
+    Annotated[RandomSearch, Tag("random")] | Annotated[OptunaSearch, Tag("optuna")],
     Discriminator(Choice("kind", default="random")),
 ]
 
@@ -195,7 +183,7 @@ class Verdict(Section):
     claim: str
     """The claim in plain words."""
     source: str | None = None
-    """The publication that makes the claim, such as `Shallue et al. 2019, 4.3`. null: it is the study's own."""
+    """The publication that makes the claim, such as `Shallue et al. 2019, 4.3`. null: the study makes it."""
     figure: Literal[FigureName, "largest_useful_batch_size", "perfect_scaling_up_to", "plateau_from"]
     """The figure that decides, as a column of the table of points or of batch sizes."""
     of: _Selector = Field(default_factory=dict)
@@ -242,20 +230,8 @@ class Asha(Section):
     """One in this many trials continues at each comparison; the next is after so many times the samples. Default: 4."""
 
 
-class OwnScheduler(OwnCode):
-    """A trial scheduler of Ray Tune or of one's own; the further keys go to its constructor.
-
-    Every point and seed has one. It may stop, pause and change the trials that it hears of.
-    """
-
-    model_config = ConfigDict(extra="allow")
-
-    kind: Reference
-    """The class, as `python:package.module.Class`. It derives from `ray.tune.schedulers.TrialScheduler`."""
-
-
 TrialScheduler = Annotated[
-    Annotated[Fifo, Tag("fifo")] | Annotated[Asha, Tag("asha")] | Annotated[OwnScheduler, Tag(OPEN_TAG)],
+    Annotated[Fifo, Tag("fifo")] | Annotated[Asha, Tag("asha")],
     Discriminator(Choice("kind", default="fifo")),
 ]
 
@@ -307,9 +283,9 @@ class Study(Section):
     """Figures that the table of the report shows. Its CSV has all of them in any case. Default: those that suit the
     study."""
     published: Annotated[tuple[PublishedName, ...], Field(strict=False)] = ()
-    """Published curves that the figures show beside the study's own, where they measure the same. `lin_2023`: speed-up
-    and efficiency of AL and naive backpropagation by the number of GPUs (T.-H. Lin, thesis: AG News). `wang_2021`: test
-    errors on CIFAR-10 by the number of components (Y. Wang et al., ICLR). Default: none."""
+    """Published curves that the figures show beside those of the study, where they measure the same. `lin_2023`:
+    speed-up and efficiency of AL and naive backpropagation by the number of GPUs (T.-H. Lin, thesis: AG News).
+    `wang_2021`: test errors on CIFAR-10 by the number of components (Y. Wang et al., ICLR). Default: none."""
     trial_scheduler: TrialScheduler = Fifo()
     """Which trials continue."""
     max_concurrent: PositiveInt | None = None

@@ -1,6 +1,6 @@
 """The global random generators of torch, NumPy and Python: seeded for one purpose, and put back.
 
-alray's own code draws from generators of its own, except torch's layers in training. A user's code may draw from any of
+alray's code draws from separate generators, except torch's layers in training. A user's code may draw from any of
 these.
 """
 

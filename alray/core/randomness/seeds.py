@@ -1,4 +1,4 @@
-"""Seeds for random numbers: every purpose has its own seed, so no two purposes share a stream."""
+"""Seeds for random numbers: every purpose has a separate seed, so no two purposes share a stream."""
 
 from __future__ import annotations
 

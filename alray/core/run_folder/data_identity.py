@@ -40,7 +40,7 @@ class DataIdentity(BaseModel):
         version does not know its data."""
         if before is None:
             return {}
-        said = {
+        described = {
             "train": f"{self.train:,} training samples, before {before.train:,}",
             "validation": f"{self.validation:,} validation samples, before {before.validation:,}",
             "shape": f"samples of shape {list(self.shape)}, before {list(before.shape)}",
@@ -48,7 +48,7 @@ class DataIdentity(BaseModel):
             "words": "another vocabulary",
             "contents": "other samples, or the same in another order",
         }
-        found = {name: words for name, words in said.items() if getattr(self, name) != getattr(before, name)}
+        found = {name: words for name, words in described.items() if getattr(self, name) != getattr(before, name)}
         if len(found) > 1:
             found.pop("contents", None)  # the others say more
         return found
@@ -66,7 +66,7 @@ class DataIdentity(BaseModel):
 
         Args:
             whose: the run that had those.
-            key: what said which data these are.
+            key: the key or option that names these data.
             fields: those that count; None: all.
         """
         changes = [words for name, words in self.changes(before).items() if fields is None or name in fields]

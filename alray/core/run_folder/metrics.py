@@ -6,11 +6,11 @@ from alray.core.metric import Metric
 from alray.core.parts import module_of, names_of
 
 OF_OWN_TASKS = (Metric("score", "score"), Metric("cost", "cost", lowest=True))
-"""The metrics of tasks of a user's own."""
+"""The metrics of a user's tasks."""
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metrics in (*(module_of("tasks", name, "metrics").METRICS for name in names_of("tasks")), OF_OWN_TASKS)
     for metric in metrics
 }
-"""Those of alray's tasks, and those of a user's own. `docs/writing_a_spec.md` defines them."""
+"""Those of alray's tasks, and those of the user's tasks. `docs/writing_a_spec.md` defines them."""

@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from math import fsum
 from statistics import median
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -24,9 +24,11 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
     WithJsonSchema,
+    model_serializer,
     model_validator,
 )
 
@@ -38,7 +40,7 @@ from alray.core.storage.json_file import read_json
 from alray.core.storage.location import Location, publish
 
 VERSION = 3
-"""Version of the records. In version 1 each mini-batch had a line of its own. Before version 3 records of a stage did
+"""Version of the records. In version 1 each mini-batch had a separate line. Before version 3 records of a stage did
 not name the mini-batches after cuts. Both can still be read."""
 
 WARM_UP_STEPS = 10
@@ -172,7 +174,7 @@ class StepsRecord(_Record):
 
 
 class Span(_Documented):
-    """One action as the stage's own clock measured it, in seconds since the run was started."""
+    """One action as the stage's clock measured it, in seconds since the run was started."""
 
     action: str
     """The printed form of an action, such as `2F0`; or `data 0`, `send_wait`, `receive_wait`."""
@@ -239,11 +241,6 @@ class StageRecord(_Record):
     stage 0, which reads the data itself, and in a pipeline whose messages torch orders."""
     spans: list[Span] = Field(default_factory=list)
     """Each action of the mini-batches that were traced."""
-
-    @property
-    def covered_s(self) -> float:
-        """Wall time of these mini-batches, without evaluations and checkpoints."""
-        return self.compute_s + self.send_wait_s + self.receive_wait_s + self.idle_s
 
     @property
     def counted_times_s(self) -> list[float]:
@@ -428,8 +425,8 @@ class AttemptSummary(_Documented):
     peak_memory_bytes: list[int | None]
 
 
-class Summary(_Documented):
-    """`summary.json`: the results of a run. A value that the run does not have is null."""
+class _Facts(_Documented):
+    """The part of a summary that neither records nor plan hold."""
 
     version: str
     """Version of alray."""
@@ -443,6 +440,23 @@ class Summary(_Documented):
     """Seed of the spec."""
     threads: int
     """Threads of each stage."""
+    engine: EngineName
+    """`ray`, `ray_train` (Ray Train with torch's DDP) or `inline` (one process)."""
+    duration_s: float
+    """Wall time from start to end, summed over the attempts of a resumed run."""
+    weights_sha256: str | None
+    """Hash of the final weights; explained below."""
+    parameters: int
+    """Number of trainable parameters of all components."""
+    classes: list[str] = Field(default_factory=list)
+    """The names of the classes, in the order of their numbers; of the labels or targets in other tasks."""
+    report: str | None = None
+    """Absolute path of `report.html`."""
+
+
+class Figures(_Documented):
+    """The figures that follow from records and plan. None means not measured."""
+
     method: str
     """Method of the latest plan."""
     schedule: str
@@ -450,8 +464,6 @@ class Summary(_Documented):
     gradient_delay: int = 0
     """How many updates older the weights are with which a gradient is computed than those that it updates: 1 in the
     schedule 2bw, 0 in all others."""
-    engine: EngineName
-    """`ray`, `ray_train` (Ray Train with torch's DDP) or `inline` (one process)."""
     stages: int
     """Number of stages of the latest plan."""
     replicas: int
@@ -464,8 +476,6 @@ class Summary(_Documented):
     """Epochs that the final weights have seen."""
     samples: int
     """Samples that the final weights have seen."""
-    duration_s: float
-    """Wall time from start to end, summed over the attempts of a resumed run."""
     samples_per_s: float | None
     """Samples of a mini-batch, over all replicas, divided by `step_time_s`."""
     step_time_s: float | None
@@ -491,25 +501,19 @@ class Summary(_Documented):
     computed. A sound run has none."""
     metric: MetricName = ACCURACY.name
     """The name of the task's metric, which evaluations measure: `accuracy` in classification."""
-    accuracy: Scores | None
+    scores: Scores = Scores()
     """`train`, `validation` and `test` accuracy of the final weights, with the deepest route; training samples without
-    augmentation. It is null for another task than classification, whose metric is in `scores`."""
-    scores: Scores | None = None
-    """The same of `metric`, for another task than classification."""
+    augmentation. In another task than classification it is the value of `metric`, and the key is its name, such as
+    `perplexity`."""
     best: Best | None
     """`step`, `validation` and `test` of the evaluation with the highest validation accuracy, or the best `metric`; the
     earliest if several are equal. `checkpoint`: the folder of these weights; null if they were not kept
     (`run.checkpoint: null`)."""
-    accuracy_per_depth: list[DepthScores]
-    """For each route: `depth` (1 is the first component alone), `train`, `validation`, `test`."""
     scores_per_depth: list[DepthScores] = Field(default_factory=list)
-    """The same of `metric`, for another task than classification."""
-    weights_sha256: str | None
-    """Hash of the final weights; explained below."""
-    parameters: int
-    """Number of trainable parameters of all components."""
+    """For each route: `depth` (1 is the first component alone), `train`, `validation`, `test`. In another task the key
+    begins with the name of `metric`, such as `perplexity_per_depth`."""
     peak_memory_bytes: list[int | None]
-    """For each stage, the most memory that its process held, evaluations included, minus what it held before the stage
+    """For each stage, the most memory that its process used, evaluations included, minus what it used before the stage
     was built, when only the libraries were loaded. On a GPU torch's allocator counts it. On a CPU it is more than the
     stage's tensors: it includes buffers of the kernels, memory that the allocator cannot reuse, and on stage 0 the data
     set and its library. It is null where several stages share one process."""
@@ -530,25 +534,46 @@ class Summary(_Documented):
     `ended_after` mini-batches, and its `engine`, `schedule`, `stages`, `replicas`, `partition`, `samples_per_s`,
     `step_time_s`, `predicted_step_time_s`, `bubble`, `predicted_bubble`, `peak_memory_bytes`. The figures of time
     outside this list are those of the last plan that was measured."""
-    classes: list[str] = Field(default_factory=list)
-    """The names of the classes, in the order of their numbers; of the labels or targets in other tasks."""
-    report: str | None = None
-    """Absolute path of `report.html`."""
 
     @property
     def measures(self) -> Metric:
         """The task's metric."""
         return METRICS[self.metric]
 
-    @property
-    def measured(self) -> Scores:
-        """The metric of the final weights, whatever the task."""
-        return self.scores or self.accuracy or Scores()
+
+class Summary(Figures, _Facts):
+    """`summary.json`: the results of a run. A value that the run does not have is null."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_from_the_metric(cls, values: Any) -> Any:
+        """Take the fields from their keys in the file. Files of other tasks that were written before alray 0.3 have
+        `scores`, and an empty `accuracy`."""
+        if not isinstance(values, dict):
+            return values
+        found = dict(values)
+        keys = (found.get("metric", ACCURACY.name), "scores", ACCURACY.name)
+        for ending in ("", "_per_depth"):
+            written = [found.pop(f"{key}{ending}", None) for key in keys]
+            found |= {f"scores{ending}": value for value in reversed(written) if value not in (None, [])}
+        return found
+
+    @model_serializer(mode="wrap")
+    def _name_by_the_metric(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        keys = {field: key for key, field in self._fields_by_key.items()}
+        return {keys.get(name, name): value for name, value in write(self).items()}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The fields by their keys in the file too, such as `summary.accuracy`."""
+            field = self._fields_by_key.get(name) if "metric" in self.__dict__ else None
+            return super().__getattr__(name) if field is None else getattr(self, field)
 
     @property
-    def measured_per_depth(self) -> list[DepthScores]:
-        """The metric of each route, whatever the task."""
-        return self.accuracy_per_depth if self.scores is None else self.scores_per_depth
+    def _fields_by_key(self) -> dict[str, str]:
+        """The fields whose key in the file has the metric's name."""
+        return {f"{self.metric}{ending}": f"scores{ending}" for ending in ("", "_per_depth")}
 
 
 class Thinning:
@@ -725,7 +750,7 @@ class Git(BaseModel):
 
 
 class Environment(BaseModel):
-    """`environment.json`, as far as alray reads it: the machine, the versions, and where the run came from. Further
+    """What alray reads of `environment.json`: the machine, the versions, and where the run came from. Further
     keys stay as they are. Older versions did not write all of them."""
 
     model_config = ConfigDict(extra="allow")

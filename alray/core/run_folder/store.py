@@ -36,7 +36,7 @@ _BEFORE_RECORDS = (
 
 
 class _File(BaseModel):
-    """A file of a checkpoint, which lies in the checkpoint's own folder."""
+    """A file of a checkpoint, which lies in the checkpoint's folder."""
 
     file: str = Field(pattern=r"^[^/\\\x00]+$")
     sha256: str
@@ -81,7 +81,7 @@ def checkpoint_folder(run_dir: Location, step: int) -> Location:
 def require_new(run_dir: Location | None) -> None:
     """Raise RequestError if no run can begin in this folder. None stands for one in `runs`.
 
-    This is asked before anything slow. `make_run_dir` asks again, for another run may have begun there meanwhile.
+    This is asked before anything slow. `make_run_dir` asks again, for another run may have started there meanwhile.
     """
     if isinstance(run_dir, ObjectPath):
         run_dir.require_folder()
@@ -176,7 +176,7 @@ def _making(run_dir: Path) -> Iterator[None]:
         ) from error
 
 
-def run_name(run_dir: Location, study: Path | None) -> str:
+def run_name(run_dir: Location, study: Path | None = None) -> str:
     """The name of a run wherever it is shown next to others: that of its folder.
 
     Args:
@@ -260,7 +260,7 @@ def require_own(run_dir: Location, token: str) -> None:
         return
     if found != token:
         raise RunError(
-            "another process has begun to continue this run, from its last checkpoint; this one ends",
+            "another process has started to continue this run, from its last checkpoint; this one ends",
             file=str(run_dir),
             hint="let the other one continue, or stop it and `alray resume` the run",
         )
@@ -323,14 +323,15 @@ def manifests(run_dir: Location) -> list[dict[str, Any]]:
         except FileNotFoundError:
             continue
         if manifest.step != step:
-            said = f"not written by alray: this is the manifest of the checkpoint after {manifest.step:,} mini-batches"
-            raise CheckpointError(said, file=str(path), hint=hint)
+            at = f"{manifest.step:,} mini-batches"
+            message = f"not written by alray: this is the manifest of the checkpoint after {at}"
+            raise CheckpointError(message, file=str(path), hint=hint)
         found.append(manifest.model_dump(mode="json", exclude_unset=True))
     return sorted(found, key=lambda manifest: int(manifest["step"]))
 
 
 def _files(run_dir: Location) -> dict[int, set[str]]:
-    """The files of each checkpoint, complete or not, by step. Any other file next to them is the user's own."""
+    """The files of each checkpoint, complete or not, by step. Any other file next to them belongs to the user."""
     found: dict[int, set[str]] = {}
     for file in (run_dir / "checkpoints").glob("step-*/*"):  # on object storage this is one request
         digits = file.parent.name.removeprefix("step-")

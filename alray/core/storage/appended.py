@@ -199,7 +199,7 @@ class _OnDisk(Appending):
 
 
 class _Parts(Appending):
-    """Text for object storage, held until it is written as the next part."""
+    """Text for object storage, kept until it is written as the next part."""
 
     def __init__(self, file: ObjectPath, require: Callable[[], None]) -> None:
         self._numbered = _Numbered(file)
@@ -215,7 +215,7 @@ class _Parts(Appending):
         return len(text)
 
     def flush(self) -> None:
-        """Write what is held as a part."""
+        """Write what was kept as a part."""
         with self._lock:
             self._written_s = time.monotonic()
             number = len(self._held)

@@ -30,7 +30,7 @@ def read_json(file: Location, kind: type[T], hint: str = RESTORE) -> T:
     require_file(file)
     content = file.read_bytes()
     try:
-        # Not pydantic's own parser: it refuses the escapes of file names that are not UTF-8.
+        # Not pydantic's parser: it refuses the escapes of file names that are not UTF-8.
         value: T = _adapter(cast(Hashable, kind)).validate_python(json.loads(content))
     except json.JSONDecodeError as error:
         raise CheckpointError(f"not JSON: {error.msg}", file=str(file), line=error.lineno, hint=hint) from error

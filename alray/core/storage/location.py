@@ -73,11 +73,6 @@ def sync_below(folder: Location) -> None:
         disk.sync_below(folder)
 
 
-def modified_s(file: Location) -> float:
-    """When a file was last written, as `time.time()` counts, to a second on object storage."""
-    return file.modified_s() if isinstance(file, ObjectPath) else file.stat().st_mtime
-
-
 def remove_file(file: Location) -> None:
     """Delete a file, if it is there."""
     if isinstance(file, ObjectPath):
@@ -122,7 +117,7 @@ def require_no_links(folder: Location, *, itself: bool = False) -> None:
 
 
 def require_file(file: Location) -> None:
-    """Raise CheckpointError if a folder, a pipe or a device lies in the place of a file, or is where a link leads.
+    """Raise CheckpointError if a folder, a pipe or a device lies where a file is expected, or is where a link leads.
 
     Reading a pipe or a device may never end. A file that is missing raises nothing here.
     """

@@ -22,7 +22,7 @@ _RETRY_S = 0.2
 
 
 @contextmanager
-def held(folder: Location, note: Callable[[str], None], what: str = "run") -> Iterator[None]:
+def locked(folder: Location, note: Callable[[str], None], what: str = "run") -> Iterator[None]:
     """Let no other process work on a folder until the block ends. The lock also ends if this process is killed.
 
     Object storage has no locks, so there it does nothing.
@@ -56,7 +56,7 @@ def held(folder: Location, note: Callable[[str], None], what: str = "run") -> It
     try:
         yield
     finally:
-        with suppress(OSError):  # a folder that is gone, or can no longer be written, is reported elsewhere
+        with suppress(OSError):  # a folder that is gone, or can no longer be written, is reported where it is used
             file.unlink()
         lock.release()
 

@@ -101,12 +101,6 @@ class ObjectPath:
     def is_dir(self) -> bool:
         return self._request(lambda objects, bucket: any(objects.list(bucket, self._key or None, chunk_size=1)))
 
-    def modified_s(self) -> float:
-        """When it was written, as `time.time()` counts. Raises RunError if there is no such object."""
-        return self._request(
-            lambda objects, bucket: float(objects.head(bucket, self._key)["last_modified"].timestamp()),
-        )
-
     def read_bytes(self) -> bytes:
         def get(objects: Any, bucket: Any) -> bytes | None:
             try:
@@ -229,7 +223,7 @@ class ObjectPath:
 
 
 def _deleted(objects: Any, bucket: Any, keys: str | list[str]) -> bool:
-    """Delete objects; return whether all of them were there, as far as the storage says so."""
+    """Delete objects; return whether all of them were there, by what the storage answers."""
     try:
         objects.delete(bucket, keys)
     except FileNotFoundError:

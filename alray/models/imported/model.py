@@ -1,4 +1,4 @@
-"""A whole model from elsewhere: made, traced, cut into parts, and given its first weights."""
+"""A whole imported model: made, traced, cut into parts, and given its first weights."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from alray.config.user_code import FAULTS_OF_USER_CODE, own_problem
 from alray.core.compat import BatchNorm
 from alray.core.counting import counted
 from alray.core.errors import Problem, SpecError
-from alray.models.imported.ends import PartEnds
-from alray.models.imported.layout import channels_last
-from alray.models.imported.part import Part, between
-from alray.models.imported.places import (
+from alray.models.imported.cut_points import (
     SAMPLES,
     alive_behind,
     costs,
+    cut_point_of,
     even,
     natural,
-    place_of,
     state_of,
     tied_layers,
     tied_parameters,
     uses_again,
     weighted,
 )
+from alray.models.imported.ends import PartEnds
+from alray.models.imported.layout import channels_last
+from alray.models.imported.part import Part, between
 from alray.models.imported.proof import prove
 from alray.models.imported.sources import made, named_weights
 from alray.models.imported.trace import Trace, copy_of, first_line, trace
@@ -107,7 +107,7 @@ class ImportedModel:
         return frozenset(name for name in names if name in modules)
 
     def start_from(self, weights: Path | str) -> None:
-        """Take initial weights: from a file with the model's own names, or those that torchvision or timm have under a
+        """Take initial weights: from a file with the names of the model, or those that torchvision or timm have under a
         name. The last layer keeps those that were drawn if the given ones have other shapes, as of another number of
         classes. Raises SpecError."""
         if isinstance(weights, Path):
@@ -177,7 +177,7 @@ class ImportedModel:
         return self._traces[True].opaque
 
     @cached_property
-    def places(self) -> list[str]:
+    def cut_points(self) -> list[str]:
         """Names of the nodes after which the model can be cut, in order; the last one is before the classifier.
 
         Raises SpecError if there is none before the classifier.
@@ -197,7 +197,7 @@ class ImportedModel:
                 raise SpecError(
                     f"{self.title} cannot be cut: {why}",
                     key="model.from",
-                    hint="give each layer weights of its own, such as by a constructor argument in model.with",
+                    hint="give each layer its own weights, such as by a constructor argument in model.with",
                 )
             opaque = sorted(self._traces[True].opaque)
             why = f"; `{opaque[0]}` cannot be traced and stays in one piece" if opaque else ""
@@ -230,16 +230,16 @@ class ImportedModel:
         """The ends of the components that a cut makes.
 
         Args:
-            shapes: of one sample of the tensors that are needed after a place, where they are several.
-            end: of the last component; None: the last place of all.
+            shapes: of one sample of the tensors that are needed after a cut point, where they are several.
+            end: of the last component; None: the last cut point of all.
         """
-        ends = [*cut, end or self.places[-1]]
+        ends = [*cut, end or self.cut_points[-1]]
         return [
             PartEnds(after, until, shapes.get(after or "", ())) for after, until in zip([None, *cut], ends, strict=True)
         ]
 
     def _packed(self, values: Mapping[fx.Node, torch.Tensor], sample: Shape) -> dict[str, Shapes]:
-        """The places after which several tensors are needed that can travel as one, with the shapes of one sample.
+        """The cut points after which several tensors are needed that can travel as one, with the shapes of one sample.
 
         They have the rows of the batch and one type, and none shares its memory with another: the model could write
         into both at once.
@@ -247,7 +247,7 @@ class ImportedModel:
         traced = self._traces[True]
         input = torch.zeros((SAMPLES, *sample), dtype=sample.dtype, device="meta")
         order = list(traced.names.values())
-        last = order.index(self.places[-1])
+        last = order.index(self.cut_points[-1])
         found = {}
         for name in self._in_both:
             nodes = self._alive[True][name]
@@ -277,22 +277,22 @@ class ImportedModel:
             components: their number, or `auto`: one for each natural unit.
             given: the names after which to cut instead.
             sample: the shape of one sample, for the work of the layers.
-            several: whether it may be cut where several tensors are needed later, as long as there are no other places:
-                in a cut that is given, and for more components than there would be otherwise.
-            pooled: whether natural units end with the model's own pooling of maps, as its classifier wants it. A
+            several: whether it may be cut where several tensors are needed later, as long as there are no other cut
+                points: in a cut that is given, and for more components than there would be otherwise.
+            pooled: whether natural units end with the model's pooling of maps, as its classifier wants it. A
                 readout pools by itself, less, and sees more.
         """
         if given is not None:
             values = self._measured(sample)[1]
             packed = self._packed(values, sample) if several else {}
-            places = [name for name in self._in_both if name in packed or name in self.places]
-            chosen = [place_of(name, self._traces[True], places) for name in given]
-            order = [places.index(name) for name in chosen]
-            if order != sorted(set(order)) or self.places[-1] in chosen:
+            cut_points = [name for name in self._in_both if name in packed or name in self.cut_points]
+            chosen = [cut_point_of(name, self._traces[True], cut_points) for name in given]
+            order = [cut_points.index(name) for name in chosen]
+            if order != sorted(set(order)) or self.cut_points[-1] in chosen:
                 raise SpecError(
-                    "the places of a cut must follow each other, before the classifier",
+                    "the cut points must follow each other, before the classifier",
                     key="model.cut",
-                    hint=f"the last layers before the classifier end at `{self.places[-1]}`, which is always a cut",
+                    hint=f"the last layers before the classifier end at `{self.cut_points[-1]}`, always a cut point",
                 )
             return self.parts(chosen, packed)
         work, values = self._measured(sample)
@@ -315,18 +315,14 @@ class ImportedModel:
                 + (f": {tied}" if tied else ""),
                 key="model.components",
                 hint=f"ask for {len(groups)} or fewer"
-                + (
-                    "; backpropagation can be cut in more places"
-                    if not several and self._packed(values, sample)
-                    else ""
-                ),
+                + ("; backpropagation has more cut points" if not several and self._packed(values, sample) else ""),
             )
         of_group = dict(zip(groups, self._work_of(groups, work), strict=True))
         return self.parts(even(groups, of_group, components), packed)
 
     def _measured(self, sample: Shape) -> tuple[dict[fx.Node, float], dict[fx.Node, torch.Tensor]]:
-        traced, places, model = self._traces[True], self.places, on_meta(self.whole).train()
-        assert places, "a model that cannot be cut has been refused"
+        traced, cut_points, model = self._traces[True], self.cut_points, on_meta(self.whole).train()
+        assert cut_points, "a model that cannot be cut has been refused"
         try:
             return costs(traced, model, sample)
         except FAULTS_OF_USER_CODE as error:
@@ -343,12 +339,14 @@ class ImportedModel:
             )
             raise SpecError.of((replace(problem, traceback=None),)) from error
 
-    def _groups(self, places: Mapping[str, int], shapes: Mapping[str, Shapes] = MappingProxyType({})) -> list[PartEnds]:
+    def _groups(
+        self, cut_points: Mapping[str, int], shapes: Mapping[str, Shapes] = MappingProxyType({})
+    ) -> list[PartEnds]:
         """The shortest runs that have weights: each begins with a layer with weights, the first one with the input.
 
         Args:
-            places: that may be used, with the size of what travels there. Of those between two layers with weights the
-                smallest counts, the last one of several.
+            cut_points: that may be used, with the size of what travels there. Of those between two layers with weights
+                the smallest counts, the last one of several.
             shapes: as in `parts`.
         """
         ends: list[str] = []
@@ -359,27 +357,27 @@ class ImportedModel:
                 if current is not None and has_weights:
                     ends.append(current)
                 current, has_weights = None, True
-            if name in places and (current is None or places[name] <= places[current]):
+            if name in cut_points and (current is None or cut_points[name] <= cut_points[current]):
                 current = name
-            if name == self.places[-1]:
+            if name == self.cut_points[-1]:
                 break
         return self.parts(ends, shapes)
 
     def _of_batch(self, values: dict[fx.Node, torch.Tensor]) -> dict[str, None]:
-        """The places whose values have the rows of the batch, in order, and the last one in any case."""
+        """The cut points whose values have the rows of the batch, in order, and the last one in any case."""
         names = self._traces[True].names
         batch = {names[node] for node, value in values.items() if _of_batch(value)}
-        return dict.fromkeys(name for name in self.places if name in batch or name == self.places[-1])
+        return dict.fromkeys(name for name in self.cut_points if name in batch or name == self.cut_points[-1])
 
     def _before_pooling(self, values: Mapping[fx.Node, torch.Tensor]) -> str:
-        """The last place whose value is a map, if only pooling without weights comes between it and the last place of
-        all; else that one."""
-        traced, last = self._traces[True], self.places[-1]
+        """The last cut point whose value is a map, if only pooling without weights comes between it and the last cut
+        point of all; else that one."""
+        traced, last = self._traces[True], self.cut_points[-1]
         nodes = {name: node for node, name in traced.names.items()}
         end = values[nodes[last]]
         for name in reversed(list(nodes)[: list(nodes).index(last) + 1]):
             value = values.get(nodes[name])
-            if name in self.places and value is not None and _of_batch(value) and value.ndim == _MAPS:
+            if name in self.cut_points and value is not None and _of_batch(value) and value.ndim == _MAPS:
                 return name if value.numel() > end.numel() else last
             if state_of(nodes[name], traced, self.whole):
                 break
@@ -419,7 +417,7 @@ class ImportedModel:
     def part(
         self, after: str | None, until: str | None, takes: Shapes = (), shared: dict[int, Any] | None = None
     ) -> Part:
-        """The module of what lies between two places, with copies of the model's weights.
+        """The module of what lies between two cut points, with copies of the model's weights.
 
         Args:
             after: None for the input, and `until`: None for the result.
@@ -428,9 +426,9 @@ class ImportedModel:
         """
         graphs = {}
         for mode, traced in self._traces.items():
-            places = self._alive[mode]
-            begin = (traced.input,) if after is None else places[after]
-            end = (traced.output,) if until is None else places[until]
+            alive = self._alive[mode]
+            begin = (traced.input,) if after is None else alive[after]
+            end = (traced.output,) if until is None else alive[until]
             graphs[mode] = between(traced, begin, end, takes)
         pooling: Pooling = "channels_last" if until in self._channels_last else "mean"
         return Part(self.whole, graphs[True], graphs[False], frozen=self.frozen, pooling=pooling, shared=shared)

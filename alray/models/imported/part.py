@@ -16,7 +16,7 @@ from alray.models.readout import Pooling
 
 
 class Part(nn.Module):
-    """The operations of a model from one place to another: `[N, ...] -> [N, ...]`.
+    """The operations of a model from one cut point to another: `[N, ...] -> [N, ...]`.
 
     What it computes in training and in evaluation are two graphs on the same parameters.
     """
@@ -71,13 +71,13 @@ class Part(nn.Module):
 def between(
     trace: Trace, after: Sequence[fx.Node], until: Sequence[fx.Node], takes: Sequence[tuple[int, ...]] = ()
 ) -> fx.Graph:
-    """The nodes after those of one place, up to those of another as a graph of its own. Parameters that they need come
-    with them.
+    """The nodes after those of one cut point, up to those of another as a separate graph. Parameters that they need
+    come with them.
 
     Several tensors travel as one: their samples as rows, one after the other, `[N, numbers of all]`.
 
     Args:
-        after: the nodes whose values come in, and `until`: those whose values go out. The last one is the place.
+        after: the nodes whose values come in, and `until`: those whose values go out. The last one is the cut point.
         takes: shapes of one sample of the values that come in, if there are several.
     """
     graph = fx.Graph()
@@ -121,7 +121,7 @@ def _follow_the_input(graph: fx.Graph, given: fx.Node) -> None:
 
 
 def _unpacked(graph: fx.Graph, packed: fx.Node, shapes: Sequence[tuple[int, ...]]) -> list[fx.Node]:
-    """The tensors that a part before has packed, each in memory of its own: the model may write into one of them."""
+    """The tensors that a part before has packed, each in separate memory: the model may write into one of them."""
     sizes = [math.prod(shape) for shape in shapes]
     rows = graph.call_method("split", (packed, sizes, 1))
     found = []
@@ -136,7 +136,7 @@ def _compiled(graph: fx.Graph) -> Callable[[nn.Module, torch.Tensor], torch.Tens
     """The graph as a function of the module that holds its parameters, and the input."""
     code = graph.python_code("self")
     names: dict[str, Any] = dict(code.globals)
-    exec(compile(code.src, "<traced model>", "exec"), names)  # torch's own way from a graph to a function
+    exec(compile(code.src, "<traced model>", "exec"), names)  # torch's way from a graph to a function
     forward: Callable[[nn.Module, torch.Tensor], torch.Tensor] = names["forward"]
     return forward
 

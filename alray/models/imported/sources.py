@@ -89,7 +89,7 @@ def _names_a_file(text: str) -> bool:
 
 
 def named_weights(source: str, arguments: Mapping[str, Any], name: str) -> dict[str, torch.Tensor]:
-    """The weights that torchvision or timm has for a model under a name, such as `DEFAULT`, by the model's own names.
+    """The weights that torchvision or timm has for a model under a name, such as `DEFAULT`, by the model's names.
 
     They are downloaded if they are not in the library's cache. Global generators may be drawn from. Raises SpecError.
     """

@@ -44,7 +44,7 @@ _CPU = torch.device("cpu")
 _DRAWING = ("rand", "bernoulli", "normal", "dropout", "multinomial", "poisson", "exponential", "uniform")
 """Parts of names of operations that draw random numbers."""
 _MOVE = (
-    "move this into a submodule of its own, which then stays in one piece and computes as it is written; what changes "
+    "move this into a submodule, which then stays in one piece and computes as it is written; what changes "
     "from one call to the next must be a buffer there, which checkpoints hold"
 )
 
@@ -108,7 +108,7 @@ def trace(
     """The operations of `model`, called with one tensor. It is traced twice, on copies, under different random numbers.
 
     A submodule whose `forward` cannot be traced, or does in Python what a trace would lose, becomes one node, and so do
-    torch's own layers.
+    torch's layers.
 
     Args:
         title: of the model, in errors.
@@ -117,7 +117,7 @@ def trace(
         lowered: whether the parts compute in mixed precision, so that contexts within `forward` may end that.
 
     Raises:
-        SpecError: where the model's own `forward` is such a one, and where it does not return one tensor.
+        SpecError: where the model's `forward` is such a one, and where it does not return one tensor.
     """
     mode = "training" if training else "evaluation"
     with put_back(), torch.device("cpu"), torch.set_grad_enabled(training), autocast(enabled=lowered):
@@ -187,7 +187,7 @@ class _Attempt:
     def trace(self) -> dict[str, Lost]:
         """What a trace would lose, by the path of the submodule whose `forward` does it. () is the model itself.
 
-        Raises SpecError where the model's own `forward` cannot be traced for another reason.
+        Raises SpecError where the model's `forward` cannot be traced for another reason.
         """
         before = {path: attributes(module) for path, module in self.model.named_modules()}
         draws = draws_so_far()
@@ -229,7 +229,7 @@ class _Attempt:
         return {name: getattr(self.around, name) for name in names if name.startswith(_CONSTANT)}
 
     def refusal(self, lost: Lost) -> SpecError:
-        """The error for what the model's own `forward` does, with its line."""
+        """The error for what the model's `forward` does, with its line."""
         place = lost.place or self._again()._line_of_change()
         return _not_traced(self._title, f"it {lost.what}", _MOVE, place)
 
@@ -244,7 +244,7 @@ class _Attempt:
         return line_of_change(partial(self.tracer.trace, self.around), has_changed)
 
     def _not_traced(self, error: Exception) -> SpecError:
-        """The refusal of a model whose own `forward` torch.fx cannot trace."""
+        """The refusal of a model whose `forward` itself torch.fx cannot trace."""
         hint = (
             "write a choice by the values of tensors with torch.where; move other code that cannot be traced, such as "
             "a loop over a size, into a submodule, which then stays in one piece"
@@ -253,7 +253,7 @@ class _Attempt:
 
 
 def with_device(arguments: Any, device: Any) -> Any:
-    """The arguments of a node with another device in the place of each that they name."""
+    """The arguments of a node with another device for each that they name."""
     replaced: Any = map_aggregate(arguments, lambda each: device if isinstance(each, torch.device) else each)
     return replaced
 
@@ -485,7 +485,7 @@ def copy_of(model: nn.Module, title: str, *, own: bool) -> nn.Module:
 
 
 def _not_traced(title: str, why: str, hint: str, place: Problem | tuple[str, int] | None) -> SpecError:
-    """The refusal of a model whose own `forward` cannot be traced, with the line of the user's code if it is one."""
+    """The refusal of a model whose `forward` itself cannot be traced, with the line of the user's code if it is one."""
     if isinstance(place, Problem):
         place = (place.file, place.line) if place.file is not None and place.line is not None else None
     file, line = place or (None, None)

@@ -1,5 +1,5 @@
-"""How replicas can add up their gradients.
+"""How replicas can sum their gradients.
 
-`algorithm.py` has a class derived from `AllReduce`, which sends the messages; `seconds(n, m, link)` in `cost.py`
-predicts their time.
+`keys.py` of an all-reduce is its section of a spec; `algorithm.py` has a class derived from `AllReduce`, which sends
+the messages and says how long they take.
 """

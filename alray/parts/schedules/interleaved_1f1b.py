@@ -49,8 +49,8 @@ def interleaved(*, split_backward: bool) -> Order:
 
 
 def _rounds(micro_batches: int, virtual_stages: int, per_round: int) -> Iterator[tuple[int, int]]:
-    """Virtual stage (of its stage's own) and micro-batch: a round of micro-batches goes through the first virtual
-    stage, then through the next one, and so on; then comes the next round."""
+    """Virtual stage (its number within the stage) and micro-batch: a round of micro-batches goes through the first
+    virtual stage, then through the next one, and so on; then comes the next round."""
     for first in range(0, micro_batches, per_round):
         for chunk in range(virtual_stages):
             for number in range(first, first + per_round):

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from alray.core.parts import module_of
 from alray.planning.prediction.costs import Costs
 
 
@@ -27,14 +26,14 @@ class LinkCost:
     s_per_byte: float
 
 
-def cost_of(all_reduce: str) -> Callable[[int, float, LinkCost], float]:
-    """The seconds that this algorithm takes for n ranks and m bytes over a link."""
-    seconds: Callable[[int, float, LinkCost], float] = module_of("all_reduces", all_reduce, "cost").seconds
-    return seconds
-
-
 def averaged_over(
-    costs: Costs, link: LinkCost, *, ranks: int, all_reduce: str, sent_share: float, interval: int
+    costs: Costs,
+    link: LinkCost,
+    *,
+    ranks: int,
+    seconds: Callable[[int, float, LinkCost], float],
+    sent_share: float,
+    interval: int,
 ) -> Costs:
     """The costs of components whose replicas average gradients over a network, once every `interval` mini-batches.
 
@@ -42,12 +41,12 @@ def averaged_over(
     link.
 
     Args:
+        seconds: of the all-reduce for n ranks and m bytes over a link.
         sent_share: the bytes that are sent for each byte of a gradient.
     """
-    seconds = cost_of(all_reduce)
     over_link = [seconds(ranks, sent_share * each.gradient_bytes, link) for each in costs.components]
     components = [
-        replace(each, reduce_s=max(each.reduce_s, seconds / interval)) if each.gradient_bytes else each
-        for each, seconds in zip(costs.components, over_link, strict=True)
+        replace(each, reduce_s=max(each.reduce_s, found / interval)) if each.gradient_bytes else each
+        for each, found in zip(costs.components, over_link, strict=True)
     ]
     return replace(costs, components=tuple(components))

@@ -71,7 +71,7 @@ def compare_plans(
     stage_speed: Sequence[float] | None = None,
     memory_limits: Sequence[int] | None = None,
     links_of: Callable[[int], Sequence[Link | None]] = lambda stages: (),
-    listed: str | None = None,
+    besides: str | None = None,
 ) -> tuple[Alternative, ...]:
     """A row for each schedule of the method on each number of stages, sorted by step time; what cannot run comes last.
 
@@ -85,13 +85,13 @@ def compare_plans(
         stage_speed, memory_limits: of the devices in order; a row takes the first ones, and cannot run where there are
             too few.
         links_of: the links between so many stages, as `StepSetting` takes them.
-        listed: a schedule that a file lists, which is compared too on the stages that it is for.
+        besides: a schedule of a file or of a package, which is compared too on the stages that it is for.
     """
     rows = []
     for count in stages:
         names = [schedule.name for schedule in schedules_on(count, local_losses=local_losses)]
-        if listed is not None and SCHEDULES[listed].stages_fault(count) is None:
-            names.append(listed)
+        if besides is not None and SCHEDULES[besides].stages_fault(count) is None:
+            names.append(besides)
         layouts = [
             (name, SCHEDULES[name], virtual)
             for name in names

@@ -153,7 +153,7 @@ def deadlock(program: Program, stuck: dict[int, int], in_flight: int) -> PlanErr
     while stage in stuck and len(chain) < len(stuck):
         action = program.action(stage, stuck[stage])
         if action.kind == "W":
-            # All stages have the same barriers, so some stage that waits elsewhere has not reached this one.
+            # All stages have the same barriers, so some stage that waits at another action has not reached this one.
             stage = min(s for s, index in stuck.items() if program.action(s, index).kind != "W")
             chain.append(f"waits at the barrier of batch {action.batch} (`{action}`) for stage {stage}")
         elif action.kind == "R":

@@ -160,7 +160,7 @@ def _over_links(
 
 def _link_above(setting: StepSetting, virtual: int) -> Link:
     """The link from a virtual stage to the next one. Neighbours share a link both ways; the last stage and the first
-    one have their own."""
+    one have a separate link."""
     lower, upper = setting.place(virtual, setting.stages), setting.place(virtual + 1, setting.stages)
     number = min(lower, upper) if abs(lower - upper) == 1 else setting.stages - 1
     link = setting.links[number] if lower != upper else None

@@ -58,7 +58,7 @@ def _other_cuts(setting: StepSetting, partition: Sequence[int], step_time_s: flo
 
 
 def _reason(setting: StepSetting, partition: Sequence[int], prediction: StepPrediction) -> str:
-    """The schedule's own sentence with its fields filled in."""
+    """The schedule's sentence with its fields filled in."""
     durations = action_durations(setting, partition)
     computing = computing_s(setting, durations)
     if (busy := _busiest_link(setting, durations)) is not None and busy[0] > max(computing):

@@ -8,7 +8,14 @@ from math import ceil
 import numpy as np
 
 from alray.planning.prediction.partition import Matrix, interval_sums
-from alray.planning.prediction.peaks import Moment, local_moments, pipeline_moments, price, run_peaks, turn_moments
+from alray.planning.prediction.peaks import (
+    MemoryMoment,
+    local_moments,
+    pipeline_moments,
+    price,
+    run_peaks,
+    turn_moments,
+)
 from alray.planning.prediction.plan import Memory
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.room import most_in_use
@@ -70,7 +77,7 @@ def memory_matrix(setting: StepSetting, stage: int) -> Matrix:
     return total
 
 
-def _moments(setting: StepSetting, stage: int) -> tuple[Moment, ...]:
+def _moments(setting: StepSetting, stage: int) -> tuple[MemoryMoment, ...]:
     if SCHEDULES[setting.schedule].local_losses:
         # On one stage virtual stages are run as one.
         return local_moments(
@@ -122,7 +129,7 @@ def _ring_bytes(setting: StepSetting, messages: Sequence[int], waiting: bool) ->
 
 
 def _edge_copies(setting: StepSetting, stage: int, index: int = 0) -> tuple[float, float]:
-    """How many copies of a whole mini-batch's message are held on the edges below and above a virtual stage.
+    """How many copies of a whole mini-batch's message are in memory on the edges below and above a virtual stage.
 
     Local losses: a ring holds `in_flight` messages that wait, and one that is being worked on or sent; of both,
     `Setting.memory` says what is in this memory. Pipelines: a slot of the ring for each micro-batch that has come and

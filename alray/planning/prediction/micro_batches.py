@@ -17,7 +17,7 @@ def fewest_micro_batches(setting: StepSetting, partition: str | Sequence[int], c
     """The first of `candidates` with which no stage exceeds its memory limit.
 
     Args:
-        setting: with a memory limit for each stage; its own number of micro-batches is ignored.
+        setting: with a memory limit for each stage; its number of micro-batches is ignored.
         partition: as in the spec; with `auto` it is enough that one cut fits.
         candidates: numbers of micro-batches, the smallest first.
 

@@ -32,12 +32,12 @@ of local losses goes upwards through the components, and their update still hold
 
 
 @dataclass(frozen=True)
-class Moment:
+class MemoryMoment:
     """A computation of virtual stage `own` of a stage, and what the whole stage holds during it.
 
     Attributes:
-        held: for each virtual stage, its micro-batches between forward and backward; a backward counts its own
-            micro-batch.
+        held: for each virtual stage, its micro-batches between forward and backward; a backward counts the micro-batch
+            that it computes.
         gradients: for each virtual stage, whether it has gradients.
     """
 
@@ -74,7 +74,7 @@ class Priced:
     activations: Values
 
 
-def price(moment: Moment, runs: Sequence[RunPeaks]) -> Priced:
+def price(moment: MemoryMoment, runs: Sequence[RunPeaks]) -> Priced:
     """The most that a stage holds in `moment`.
 
     Args:
@@ -94,38 +94,42 @@ def price(moment: Moment, runs: Sequence[RunPeaks]) -> Priced:
 
 
 @lru_cache(maxsize=256)
-def local_moments(schedule: str, stage: int, stages: int, virtual_stages: int) -> tuple[Moment, ...]:
+def local_moments(schedule: str, stage: int, stages: int, virtual_stages: int) -> tuple[MemoryMoment, ...]:
     """The moments of a stage with local losses, each of them once. It keeps the gradients of a mini-batch until the
     next one's replace them."""
     held = [0] * virtual_stages
     kinds: dict[ActionKind, Doing] = {"F": "forward", "B": "local_backward", "U": "local_update"}
-    moments: dict[Moment, None] = {}
+    moments: dict[MemoryMoment, None] = {}
     for action in SCHEDULES[schedule].actions(stage, stages, 0, 1, virtual_stages):
         own = action.stage // stages
         if action.kind in kinds:
-            moments[Moment(kinds[action.kind], own, tuple(held), (True,) * virtual_stages)] = None
+            moments[MemoryMoment(kinds[action.kind], own, tuple(held), (True,) * virtual_stages)] = None
         held[own] += {"F": 1, "B": -1}.get(action.kind, 0)
     return tuple(moments)
 
 
-def turn_moments(micro_batches: int) -> tuple[Moment, ...]:
+def turn_moments(micro_batches: int) -> tuple[MemoryMoment, ...]:
     """The moments of backpropagation on one stage: each micro-batch goes forward and back before the next one."""
-    further = (Moment("forward", 0, (0,), (True,)), Moment("adding", 0, (1,), (True,))) if micro_batches > 1 else ()
+    further = (
+        (MemoryMoment("forward", 0, (0,), (True,)), MemoryMoment("adding", 0, (1,), (True,)))
+        if micro_batches > 1
+        else ()
+    )
     return (
-        Moment("forward", 0, (0,), (False,)),
-        Moment("backward", 0, (1,), (False,)),
+        MemoryMoment("forward", 0, (0,), (False,)),
+        MemoryMoment("backward", 0, (1,), (False,)),
         *further,
-        Moment("update", 0, (0,), (True,)),
+        MemoryMoment("update", 0, (0,), (True,)),
     )
 
 
 @lru_cache(maxsize=256)
 def pipeline_moments(
     schedule: str, stage: int, stages: int, micro_batches: int, virtual_stages: int, *, recomputes: bool = False
-) -> tuple[Moment, ...]:
+) -> tuple[MemoryMoment, ...]:
     """The moments of a stage of a pipeline, each of them once. The stage begins a mini-batch without gradients.
 
-    A split backward has two moments: what its forward left is held until the second half ends. A forward that is
+    A split backward has two moments: what its forward left is kept until the second half ends. A forward that is
     computed again leaves nothing the first time.
 
     Args:
@@ -136,16 +140,16 @@ def pipeline_moments(
     again = {_micro_batch(action) for action in run if action.kind == "C"}
     held = [0] * virtual_stages
     has = [False] * virtual_stages
-    moments: dict[Moment, None] = {}
+    moments: dict[MemoryMoment, None] = {}
     for action in run:
         own = action.stage // stages
         forward = action.kind in ("F", "C")
         if action.kind == "U":
-            moments[Moment("update", own, tuple(held), (True,) * virtual_stages)] = None
+            moments[MemoryMoment("update", own, tuple(held), (True,) * virtual_stages)] = None
             has[own] = False
         elif forward or action.kind in ("B", "I", "G"):
             backward: Doing = "adding" if has[own] else "backward"
-            moments[Moment("forward" if forward else backward, own, tuple(held), tuple(has))] = None
+            moments[MemoryMoment("forward" if forward else backward, own, tuple(held), tuple(has))] = None
             if forward:
                 held[own] += action.kind == "C" or _micro_batch(action) not in again
             elif action.kind != "I":
@@ -205,7 +209,7 @@ def run_peaks(costs: Costs, micro_batches: int) -> RunPeaks:
 
 
 def _before(values: Values) -> Values:
-    """[n + 1]: the sum of the values before each place."""
+    """[n + 1]: the sum of the values before each index."""
     return np.concatenate([[0.0], np.cumsum(values)])
 
 

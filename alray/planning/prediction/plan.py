@@ -80,7 +80,7 @@ class StagePlan:
 class EdgePlan:
     """One edge between two stages, and the bytes of one mini-batch that go over it in the direction of the arrow.
 
-    Gradients have edges of their own ("1->0"). With virtual stages there is also an edge from the last stage to the
+    Gradients have separate edges ("1->0"). With virtual stages there is also an edge from the last stage to the
     first.
     """
 

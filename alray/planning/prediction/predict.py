@@ -126,7 +126,7 @@ def _slower(setting: StepSetting, timeline: Timeline) -> list[float]:
     `Costs.contention` is the factor where all other processors compute. Where only a share of them do, the slowdown is
     that share of it. It applies to the time that keeps a processor busy, not to the time in which a block waits.
     """
-    assert setting.cores is not None, "there is no contention where each stage has a device of its own"
+    assert setting.cores is not None, "there is no contention where each stage has its own device"
     others = min(setting.stages * setting.replicas, setting.cores) - 1
     more = (setting.costs.contention - 1.0) * setting.costs.processor_share
     crowding = timeline.crowding(others)

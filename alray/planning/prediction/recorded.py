@@ -20,6 +20,6 @@ def with_whole_plans(records: Iterable[Record], file: Location) -> Iterator[Reco
             try:
                 Plan.from_json(record.plan)
             except ValidationError as error:
-                said = f"a plan in these records is damaged: {first_fault(error)}"
-                raise CheckpointError(said, file=str(file), hint=RESTORE) from error
+                message = f"a plan in these records is damaged: {first_fault(error)}"
+                raise CheckpointError(message, file=str(file), hint=RESTORE) from error
         yield record

@@ -37,7 +37,7 @@ class BestCut:
     """The best cut that a search has found.
 
     Attributes:
-        least_s: no cut has a shorter step, as long as each stage has processors of its own. None where it is not known,
+        least_s: no cut has a shorter step, as long as each stage has its own processors. None where it is not known,
             because there are too many cuts to try them all.
     """
 
@@ -73,7 +73,7 @@ def search_cut(setting: StepSetting, start: Cut) -> BestCut:
 
 
 def step_of(setting: StepSetting, cut: Cut) -> float:
-    """The simulated step of one cut, where each stage has processors of its own."""
+    """The simulated step of one cut, where each stage has its own processors."""
     return float(_SimulatedSteps(setting).of([cut])[0])
 
 
@@ -84,7 +84,7 @@ def every_cut(size: int, parts: int) -> Iterator[Cut]:
 
 
 def _moves(cut: Cut, together: int) -> Iterator[Cut]:
-    """The cuts with so many boundaries, next to each other, in other places between those around them."""
+    """The cuts with so many boundaries, next to each other, at other positions between those around them."""
     ends = (0, *(int(end) for end in np.cumsum(cut)))
     for first in range(1, len(cut) + 1 - together):
         after = first + together

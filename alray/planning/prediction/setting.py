@@ -92,8 +92,3 @@ class StepSetting:
     def memory(self, stage: int) -> StageMemory:
         """The parts of `stage` that lie in the memory of its device."""
         return self.memories[stage] if self.memories else ON_CPU
-
-    @property
-    def even_speed(self) -> bool:
-        """Whether a component takes the same time on every stage."""
-        return len(set(self.stage_speed)) <= 1

@@ -5,7 +5,7 @@
 
 A cell such as `3B1` is a virtual stage, a kind and a micro-batch, all counted from 0. This is the compute-only form in
 which torch.distributed.pipelining writes and reads schedules. The kinds are F, B, and for a backward in two parts I and
-W: the gradient of the input, and those of the weights, which alray's own lists call G, because their W is a barrier.
+W: the gradient of the input, and those of the weights, which alray's lists call G, because their W is a barrier.
 Both letters are read. A cell `(0F1;3B0)OVERLAP_F_B` stands for its parts one after another. Cells may be empty.
 Messages and updates are not listed: they follow from the computations.
 
@@ -124,8 +124,8 @@ def _row(name: str, number: int, line: str) -> Row:
 def _layout(name: str, rows: Sequence[Row]) -> tuple[Layout, int, Place]:
     """Stages and micro-batches, virtual stages on each stage, and their placement.
 
-    Raises PlanError where a virtual stage or a micro-batch is missing, and where virtual stages lie elsewhere than any
-    placement lays them.
+    Raises PlanError where a virtual stage or a micro-batch is missing, and where virtual stages lie on stages that no
+    placement gives them.
     """
     holders: dict[int, int] = {}
     for stage, row in enumerate(rows):

@@ -5,11 +5,12 @@ mini-batch goes round all stages once for each of them. A stage does all its wor
 the next one, and between two barriers it does all its work for one virtual stage before it begins the next one.
 
 Why no two stages can wait for each other for ever: number the actions by mini-batch, then by the part of the list
-between two barriers, then by the stage's own virtual stage, then by stage. Every stage does its actions in this order,
-and every wait is for an action that comes earlier in it. A receive waits for the send of the virtual stage before. A
-send waits until an earlier message of its edge was received and its buffer released. Where a stage holds several
-virtual stages, an edge has room for all messages of a mini-batch that go over it, so that message is one of an earlier
-mini-batch. So there is always an action that can be done: the first one in this order that is not done yet.
+between two barriers, then by the number of the virtual stage within its stage, then by stage. Every stage does its
+actions in this order, and every wait is for an action that comes earlier in it. A receive waits for the send of the
+virtual stage before. A send waits until an earlier message of its edge was received and its buffer released. Where a
+stage holds several virtual stages, an edge has room for all messages of a mini-batch that go over it, so that message
+is one of an earlier mini-batch. So there is always an action that can be done: the first one in this order that is not
+done yet.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def latest_s(durations: Durations, after_forward_s: Sequence[float], stages: int
     """When the latest stage can be done with its forwards and with work of `after_forward_s`, of each virtual stage.
 
     A mini-batch comes to a virtual stage through all forwards before it. A stage begins with the first virtual stage
-    that it holds, and then has all its own work to do.
+    that it holds, and then has all its work to do.
     """
     arrival = [0.0, *accumulate(durations.forward_s)]
     forward, after = of_stages(durations.forward_s, stages), of_stages(after_forward_s, stages)

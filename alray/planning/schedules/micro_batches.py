@@ -1,4 +1,4 @@
-"""Micro-batches and virtual stages: how many there may be, and what is said where there cannot be so many."""
+"""Micro-batches and virtual stages: how many there may be, and the error where there cannot be so many."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def batch_size_fault(batch_size: int, micro_batches: int) -> Fault | None:
 def micro_batch_norm_fault(component: str, micro_batches: int) -> Fault:
     """Why a component with batch normalisation is refused where mini-batches are cut.
 
-    The spec knows which built-in blocks have batch normalisation. Whether a user's own class has it is known once the
+    The spec knows which built-in blocks have batch normalisation. Whether a user's class has it is known once the
     network is built; the run then raises the same fault.
 
     Args:

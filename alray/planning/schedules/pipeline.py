@@ -73,7 +73,7 @@ def two_phases_bound(durations: Durations, stages: int, micro_batches: int) -> f
     """The bound where all forwards come before all backwards.
 
     Each phase is a flow shop: one micro-batch passes all stages, the others follow at the pace of the slowest stage.
-    The way back ends in the update of stage 0. Stage r cannot begin the next mini-batch before its own update either,
+    The way back ends in the update of stage 0. Stage r cannot begin the next mini-batch before its update either,
     so the bound is the largest over the pipelines that begin at a stage r.
     """
     forward, backward = durations.forward_s, durations.backward_s

@@ -102,7 +102,7 @@ def _is_late(action: Action, known: set[_Message], there: set[_Message]) -> bool
 
 
 def _frees(receiver: Sequence[Action], coming: set[_Message], *, down: bool) -> dict[int, int]:
-    """How many slots of the edge are free after each action of the receiver, by its place in the list."""
+    """How many slots of the edge are free after each action of the receiver, by its index in the list."""
     places: dict[_Message, int] = {}
     for place, action in enumerate(receiver):
         message = (action.batch, action.stage, action.number, down)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
-from typing import cast
 
 from alray.core.errors import PlanError
-from alray.core.packages import provided, require
+from alray.core.packages import Provided, provided, require
 from alray.core.parts import module_of, names_of
 from alray.planning.schedules.listed import is_listed, listed
 from alray.planning.schedules.schedule import Schedule
@@ -31,9 +31,10 @@ def table(*schedules: Schedule) -> dict[str, Schedule]:
 
 GROUP = "alray.schedules"
 """The group of entry points; each is a `Schedule`."""
+_KEY = "pipeline.schedule"
 
 
-class Table(dict[str, Schedule]):
+class ScheduleTable(dict[str, Schedule]):
     """Schedules by name. The schedule of a file is no entry, and is found by the text that stands for the file."""
 
     def __missing__(self, name: str) -> Schedule:
@@ -41,9 +42,23 @@ class Table(dict[str, Schedule]):
         if is_listed(name):
             return listed(name)
         if name in provided(GROUP):
-            package = require(f"{GROUP}:{name}")
-            return cast("Schedule", getattr(import_module(package.module), package.attribute))
-        raise PlanError(f"unknown schedule `{name}`", hint=f"choose one of {', '.join(self)}", key="pipeline.schedule")
+            return _of_package(require(f"{GROUP}:{name}"))
+        raise PlanError(f"unknown schedule `{name}`", hint=f"choose one of {', '.join(self)}", key=_KEY)
+
+
+@cache
+def _of_package(package: Provided) -> Schedule:
+    """Raises PlanError where the package cannot be imported or has no schedule of this name."""
+    called = f"`{package.name}` of {package.origin}"
+    try:
+        found = getattr(import_module(package.module), package.attribute, None)
+    except ImportError as error:
+        hint = "correct the package, or install what it needs"
+        raise PlanError(f"{called} cannot be imported: {error}", hint=hint, key=_KEY) from error
+    if not isinstance(found, Schedule) or found.name != package.name:
+        hint = f"{package.module}:{package.attribute} must be a {Schedule.__module__}.Schedule of this name"
+        raise PlanError(f"{called} is no schedule of this name", hint=hint, key=_KEY)
+    return found
 
 
 def _order(schedule: Schedule) -> tuple[bool, bool, str]:
@@ -51,8 +66,15 @@ def _order(schedule: Schedule) -> tuple[bool, bool, str]:
     return not schedule.local_losses, not schedule.default_on, schedule.name
 
 
-SCHEDULES = Table(table(*sorted((module_of("schedules", name).SCHEDULE for name in names_of("schedules")), key=_order)))
+SCHEDULES = ScheduleTable(
+    table(*sorted((module_of("schedules", name).SCHEDULE for name in names_of("schedules")), key=_order))
+)
 """Every schedule by its name, and those of files by their text."""
+
+
+def of_package(name: object) -> bool:
+    """Whether a schedule of alray does not have this name, and one of an installed package does."""
+    return isinstance(name, str) and name not in SCHEDULES and name in provided(GROUP)
 
 
 def schedules_for(*, local_losses: bool) -> tuple[Schedule, ...]:

@@ -3,7 +3,7 @@
 (() => {
   const {theme, light} = JSON.parse(document.getElementById("theme").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const adopted = new Set();
+  const figures = document.querySelectorAll("figure.drawn");
 
   // A drawing with colours in the place of their names, such as --ink. The rows are left as they are. legends: whether it
   // keeps its own; a page has others.
@@ -27,9 +27,7 @@
   }
 
   async function draw(figure) {
-    figure.text = figure.querySelector("script").textContent;
-    const spec = JSON.parse(figure.text);
-    if (figure.rows) spec.datasets.rows = figure.rows;
+    const spec = JSON.parse(figure.querySelector("script").textContent);
     const config = {...theme, background: "transparent"};
     const autosize = {type: "fit", contains: "padding"};
     const sized = {...spec, width: "container", height: Number(figure.dataset.height), autosize, config};
@@ -113,7 +111,6 @@
   }
 
   function adopt(figure) {
-    adopted.add(figure);
     for (const button of figure.querySelectorAll(".legend button")) {
       button.addEventListener("click", () => {
         button.setAttribute("aria-pressed", button.getAttribute("aria-pressed") === "true" ? "false" : "true");
@@ -133,25 +130,11 @@
     }
   }
 
-  function drop(figure) {
-    adopted.delete(figure);
-    if (figure.view) figure.view.finalize();
-  }
-
-  // Draw these rows. The view stays as it is, with what is hidden and zoomed.
-  async function update(figure, rows) {
-    figure.rows = rows;
-    if (!figure.view || figure.text !== figure.querySelector("script").textContent) return draw(figure);
-    figure.spec.datasets.rows = rows;
-    await figure.view.data("rows", rows).runAsync();
-  }
-
   async function drawAll() {
-    for (const figure of adopted) if (figure.view || !figure.served) await draw(figure);
-    document.documentElement.dataset.drawn = adopted.size;
+    for (const figure of figures) await draw(figure);
+    document.documentElement.dataset.drawn = figures.length;
   }
-  document.querySelectorAll("figure.drawn").forEach(adopt);
+  figures.forEach(adopt);
   drawAll();
   dark.addEventListener("change", drawAll);
-  window.figures = {adopt, drop, update};
 })();

@@ -1,6 +1,6 @@
-"""Gives a run's points to its trackers, each in a thread of its own, so that no server holds up the run.
+"""Gives a run's points to its trackers, each in a separate thread, so that no server holds up the run.
 
-MLflow and W&B have queues of their own. They would not do: to start and to end a run they wait for the server, and what
+MLflow and W&B have queues too. They would not do: to start and to end a run they wait for the server, and what
 goes wrong in MLflow's queue is only logged.
 """
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 from alray.config.made import class_of, making
 from alray.config.sections.spec import Spec
 from alray.config.sections.trackers import TRACKERS, TrackerSection
 from alray.config.user_code import UserCode
-from alray.core.errors import SpecError
 from alray.report.trackers.tracker import Tracker
 
 
 def make_trackers(spec: Spec, code: UserCode) -> dict[str, Tracker]:
     """The trackers of a spec by kind.
 
-    Raises SpecError if a library is not installed, or if a class of the user's own cannot be loaded or made.
+    Raises SpecError if a class cannot be loaded or made.
     """
     return {
         section.kind: _make(section, code, key=f"run.trackers[{index}]")
@@ -24,14 +21,6 @@ def make_trackers(spec: Spec, code: UserCode) -> dict[str, Tracker]:
 
 
 def _make(section: TrackerSection, code: UserCode, key: str) -> Tracker:
-    if section.library is not None:
-        found = find_spec(section.library)
-        if found is None or found.origin is None:  # a folder of this name, such as the one that W&B makes, is no module
-            raise SpecError(
-                f"the tracker `{section.kind}` needs the library `{section.library}`, which is not installed",
-                key=key,
-                hint=f"pip install 'alray[{section.library}]'",
-            )
     kind: type[Tracker] = class_of(TRACKERS, section, Tracker, code, key=key)
     called = "it is called as Class(**fields) with the further keys of its entry in `run.trackers`"
     with making(f"tracker `{section.kind}`", called, key=key):

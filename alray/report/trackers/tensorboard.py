@@ -22,7 +22,7 @@ class TensorBoard(Tracker):
     """Writes points as events.
 
     The file is made with the first points, ten mini-batches after the start, so that importing tensorboardX does not
-    delay them. Each attempt of a run that is resumed has a file of its own.
+    delay them. Each attempt of a run that is resumed has a file.
     """
 
     faults = ()  # a full disk ends the run, as everywhere in its folder
@@ -42,7 +42,7 @@ class TensorBoard(Tracker):
 
         if self._writer is None:
             self._directory.mkdir(exist_ok=True)
-            # It writes in this thread. tensorboardX's SummaryWriter would start a thread and a queue of its own.
+            # It writes in this thread. tensorboardX's SummaryWriter would start a thread and a queue.
             self._writer = EventsWriter(str(self._directory / "events"))
         for point in points:
             if point.scalars:

@@ -1,4 +1,4 @@
-"""The interface of trackers. Derive from `Tracker` to write one of your own."""
+"""The interface of trackers. Derive from `Tracker` to write your own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Tracker(ABC):
     """Shows one run.
 
     It is made before anything runs, with the further keys of its entry in `run.trackers`. Its methods are called in a
-    thread of its own, one after another, so that they may wait for a server. After an error no more of them is called,
+    separate thread, one after another, so that they may wait for a server. After an error no more of them is called,
     and the run continues.
     """
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import cache
 from typing import ClassVar, final
 
 import torch
 import torch.distributed as dist
 
+from alray.config.made import Load, class_of, making, no_user_code
+from alray.config.sections.all_reduce import ALL_REDUCES, AllReduceSection
 from alray.core import accelerator
 from alray.core.errors import ChannelError
-from alray.core.parts import class_in, module_of
+from alray.planning.prediction.all_reduce import LinkCost
 from alray.runtime.channel.point_to_point import lost_neighbour, wait_for
 
 Part = tuple[torch.Tensor, int]
@@ -22,13 +23,15 @@ Part = tuple[torch.Tensor, int]
 Operation = Callable[[list[torch.Tensor], int, int], dist.Work]
 """The `send` or `recv` of a process group; the arguments are tensors, peer and tag."""
 
+_KEY = "replicas.all_reduce"
+
 
 class AllReduce(ABC):
     """One algorithm over one process group of n ranks, n >= 1.
 
     `group` comes from `dist.new_group`, or is a `dist.ProcessGroupGloo`, which also works between threads of one
     process, or a `dist.ProcessGroupNCCL`. At most one call may be under way in a group, and every rank must make the
-    same calls in the same order. gloo reads and writes host memory only, NCCL that of GPUs only, so tensors elsewhere
+    same calls in the same order. gloo reads and writes host memory only, NCCL that of GPUs only, so other tensors
     are copied there and back.
 
     The docstrings of the algorithms give the cost in seconds for m bytes, with a latency of a seconds per message and
@@ -36,11 +39,13 @@ class AllReduce(ABC):
     """
 
     name: ClassVar[str]
+    """As messages call it."""
     bytes_sent: int
     """Payload bytes that this rank has sent so far."""
 
     def __init__(self, group: dist.ProcessGroup, *, timeout_s: float, holds_host: bool = True) -> None:
-        """A group of NCCL works on the current GPU of the calling thread.
+        """A subclass also takes the further keys of the spec's section, by name. A group of NCCL works on the current
+        GPU of the calling thread.
 
         Args:
             timeout_s: seconds to wait for a peer before `ChannelError` is raised with its rank.
@@ -93,6 +98,11 @@ class AllReduce(ABC):
             self._gather(rows)
         return rows.to(own.device)
 
+    @staticmethod
+    @abstractmethod
+    def seconds(n: int, m: float, link: LinkCost) -> float:
+        """The time of a sum of m bytes among n >= 2 ranks over a link (`alray.planning.prediction.all_reduce`)."""
+
     @abstractmethod
     def _sum(self, tensor: torch.Tensor) -> None:
         """`sum` for at least two ranks and one element, where the group works."""
@@ -144,7 +154,20 @@ class AllReduce(ABC):
         return f"rank {source} -> rank {target} of the {self.name} all-reduce"
 
 
-@cache
-def all_reduce(name: str) -> type[AllReduce]:
-    """The algorithm of this name in a spec."""
-    return class_in(module_of("all_reduces", name, "algorithm"), AllReduce)  # type: ignore[type-abstract]
+def all_reduce_class(section: AllReduceSection, load: Load = no_user_code) -> type[AllReduce]:
+    """The algorithm that a spec names. Raises SpecError if a class of the user's cannot be loaded."""
+    found: type[AllReduce] = class_of(ALL_REDUCES, section, AllReduce, load, key=_KEY)
+    return found
+
+
+def make_all_reduce(
+    section: AllReduceSection, group: dist.ProcessGroup, *, timeout_s: float, load: Load = no_user_code
+) -> AllReduce:
+    """The all-reduce that a spec names, over a group (see `AllReduce`).
+
+    Raises SpecError if a class of the user's cannot be loaded or made.
+    """
+    kind = all_reduce_class(section, load)
+    called = "it is called as Class(group, timeout_s=timeout_s, **fields) with the further keys of its section"
+    with making(f"all-reduce `{section.kind}`", called, key=_KEY):
+        return kind(group, timeout_s=timeout_s, **section.fields)

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cache
 from typing import ClassVar
 
 import torch
 
+from alray.config.made import Load, class_of, making, no_user_code
+from alray.config.sections.compression import COMPRESSIONS, CompressionSection
 from alray.core.errors import CheckpointError
-from alray.core.parts import class_in, module_of
 from alray.runtime.channel.all_reduce import AllReduce
 from alray.runtime.channel.gradient_layout import GradientLayout
 
 CompressionState = dict[str, torch.Tensor]
 """Tensors on the CPU that nothing else changes. They can be written in the background and load with `weights_only`."""
+_KEY = "replicas.compression"
 
 
 class Compression(ABC):
     """The compression of one component's gradients on one rank."""
 
     kind: ClassVar[str]
+    """As messages call it."""
 
     def __init__(self, layout: GradientLayout, *, seed: int = 0) -> None:
         """A subclass also takes the further keys of the spec's section, by name.
@@ -72,7 +74,20 @@ def snapshot(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().to("cpu", copy=True)
 
 
-@cache
-def compression_class(kind: str) -> type[Compression]:
-    """The compression of this name in a spec. It is called as `Class(layout, seed=seed, **fields)`."""
-    return class_in(module_of("compressions", kind, "compression"), Compression)  # type: ignore[type-abstract]
+def compression_class(section: CompressionSection, load: Load = no_user_code) -> type[Compression]:
+    """The compression that a spec names. Raises SpecError if a class of the user's cannot be loaded."""
+    found: type[Compression] = class_of(COMPRESSIONS, section, Compression, load, key=_KEY)
+    return found
+
+
+def make_compression(
+    section: CompressionSection, layout: GradientLayout, *, seed: int = 0, load: Load = no_user_code
+) -> Compression:
+    """The compression that a spec names, for one component (see `Compression`).
+
+    Raises SpecError if a class of the user's cannot be loaded or made.
+    """
+    kind = compression_class(section, load)
+    called = "it is called as Class(layout, seed=seed, **fields) with the further keys of its section"
+    with making(f"compression `{section.kind}`", called, key=_KEY):
+        return kind(layout, seed=seed, **section.fields)

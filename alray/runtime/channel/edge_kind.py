@@ -19,15 +19,15 @@ class EdgeKind(Enum):
 
 
 @dataclass(frozen=True)
-class Seat:
-    """Where a stage computes."""
+class DeviceLocation:
+    """The node of a stage, and the GPU that it computes on."""
 
     node: str
     gpu: str | None = None
     """The GPU on this node, by its number or name; None: a processor."""
 
 
-def edge_kind(one: Seat, other: Seat) -> EdgeKind:
+def edge_kind(one: DeviceLocation, other: DeviceLocation) -> EdgeKind:
     """The kind of the edges between two stages, the same in both directions.
 
     NCCL refuses two processes on one GPU, so these go through the memory of their node.
@@ -37,16 +37,17 @@ def edge_kind(one: Seat, other: Seat) -> EdgeKind:
     return host_kind(one, other)
 
 
-def host_kind(one: Seat, other: Seat) -> EdgeKind:
+def host_kind(one: DeviceLocation, other: DeviceLocation) -> EdgeKind:
     """The kind of an edge between two stages that carries what is in host memory."""
     return EdgeKind.MEMORY if one.node == other.node else EdgeKind.GLOO
 
 
-def sum_kind(seats: Sequence[Seat], all_reduce: str) -> EdgeKind:
-    """How the replicas of a stage sum: over NCCL if each has a GPU of its own, else over gloo.
+def sum_kind(locations: Sequence[DeviceLocation], all_reduce: str) -> EdgeKind:
+    """How the replicas of a stage sum: over NCCL if each has its own GPU, else over gloo.
 
     Args:
-        all_reduce: its name. Only `backend` is the group's own; the others are written for messages in host memory.
+        all_reduce: its name. Only `backend` is done by the group itself; the others are written for messages in host
+            memory.
     """
-    alone = len(set(seats)) == len(seats) and all(seat.gpu is not None for seat in seats)
+    alone = len(set(locations)) == len(locations) and all(location.gpu is not None for location in locations)
     return EdgeKind.NCCL if alone and all_reduce == "backend" else EdgeKind.GLOO

@@ -59,7 +59,7 @@ class GradientReducer:
         self._may_lack = may_lack
         self._had_by_any = [True] * len(layout.shapes)
         self._under_way: Future[None] | None = None
-        # On a GPU the thread uses a stream of its own, so that the stage's computation continues.
+        # On a GPU the thread uses a separate stream, so that the stage's computation continues.
         self._stream = accelerator.own_stream(layout.device)
 
     @property
@@ -132,7 +132,7 @@ class GradientReducer:
             ]
 
     def state_dict(self) -> CompressionState:
-        """Return the compression's state between two steps. It differs between ranks, so each rank has its own file."""
+        """Return the compression's state between two steps. It differs between ranks, so each rank has a file."""
         return self._compression.state_dict()
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:

@@ -20,7 +20,7 @@ class MessageKind(IntEnum):
     EVALUATE = 3  # an evaluation batch, upwards
     ROUTE = 4  # decoded labels of an evaluation batch, downwards
     COPY = 5  # a part of the last component, from the last stage to another one
-    GRADIENT = 6  # gradients of what a training message brought, downwards
+    GRADIENT = 6  # gradients of the tensors of a training message, downwards
 
 
 class CutFlag(IntEnum):
@@ -60,7 +60,7 @@ class Message:
 
 
 ALIGNMENT = 64
-"""Tensors start at multiples of this many bytes, as torch's own allocations do. Kernels may depend on alignment."""
+"""Tensors start at multiples of this many bytes, as torch's allocations do. Kernels may depend on alignment."""
 
 MOST_TENSORS = 8
 MOST_NAME_BYTES = 16

@@ -2,7 +2,7 @@
 
 NCCL wants to know what comes, sizes included. So each message has two parts. Its header, with the layout of its
 tensors, goes over an edge of host memory. That edge also holds back a sender that is too fast. The tensors go from GPU
-to GPU, in the order of the header. Each direction has a communicator of its own, because operations on one wait for
+to GPU, in the order of the header. Each direction has its own communicator, because operations on one wait for
 each other. A message in two parts has two layouts, and each is followed by its tensors.
 """
 

@@ -254,7 +254,7 @@ class _Incoming:
 
 
 class GroupBarrier(Barrier):
-    """A barrier over the stages of a replica. It uses a process group of its own."""
+    """A barrier over the stages of a replica. It uses a separate process group."""
 
     def __init__(self, group: dist.ProcessGroup, timeout_s: float) -> None:
         self._group = group
@@ -286,6 +286,6 @@ def wait_for(work: dist.Work, timeout: timedelta | None, edge: str) -> None:
 def lost_neighbour(edge: str, error: RuntimeError) -> ChannelError:
     """Turn an error of gloo or NCCL about a lost connection into an error that names the edge."""
     # Keep what happened; drop the path in gloo's sources before it and the advice after it.
-    said = re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
-    state = "silent" if _TOO_LATE.search(said) else "gone"
-    return ChannelError(f"edge {edge}: the neighbour is {state} ({said})", hint="look for the error of its stage")
+    reason = re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
+    state = "silent" if _TOO_LATE.search(reason) else "gone"
+    return ChannelError(f"edge {edge}: the neighbour is {state} ({reason})", hint="look for the error of its stage")

@@ -147,7 +147,7 @@ class SharedMemorySender(Sender):
                 self._free.append(slot)
 
     def _leave_ends_to_receiver(self) -> None:
-        """Close the descriptors that this process made for the receiver, which has opened its own."""
+        """Close the descriptors that this process made for the receiver, which has opened them for itself."""
         self._holds_all = False
         for descriptor in (self.ring.filled, self.ring.free, self.ring.memory):
             os.close(descriptor)

@@ -42,7 +42,7 @@ def configure(threads: int, deterministic: bool, device: torch.device, tf32: Tf3
             finds by trying them.
         threads: of a processor. They change the bits: a sum over two threads is rounded differently than a sum over
             one. OpenMP keeps this number for each thread, and CUDA the GPU that new streams and events belong to.
-        tf32: the operations of a GPU that round their inputs to TF32, which changes the bits. torch's own default is
+        tf32: the operations of a GPU that round their inputs to TF32, which changes the bits. torch's default is
             `convolutions`. A CPU has no TF32.
     """
     _keep_memory()
@@ -147,7 +147,7 @@ def require_known(device: str) -> None:
 def at_hand(device: str) -> torch.device:
     """Return the device of this kind if this process has one, else a CPU.
 
-    A driver of stages elsewhere measures on it: the head node of a cluster may have no GPU.
+    A driver whose stages are on other nodes measures on it: the head node of a cluster may have no GPU.
     """
     return torch.device("cpu") if device == "cpu" or accelerator.available(device) is None else pick(device)
 
@@ -194,7 +194,7 @@ def _processor() -> str:
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Return versions and hardware. A resume compares them with its own; a run records them."""
+    """Return versions and hardware. A resume compares them with those of its machine; a run records them."""
     return {
         "alray": __version__,
         "python": platform.python_version(),

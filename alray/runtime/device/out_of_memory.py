@@ -49,7 +49,7 @@ def hint_for(schedule: str) -> str:
 
 
 def requested_text(fault: BaseException) -> str:
-    """Return the size of the failed request in words, or the error's own message if it does not give the size."""
+    """Return the size of the failed request in words, or the error's message if it does not give the size."""
     requested = requested_bytes(fault)
     return f"it requested {_size(requested)} at once" if requested is not None else f"{type(fault).__name__}: {fault}"
 

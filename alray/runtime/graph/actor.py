@@ -1,4 +1,4 @@
-"""One stage in a process of its own: a thread runs the stage's loop, and this thread answers the driver's polls."""
+"""One stage in a separate process: a thread runs the stage's loop, and this thread answers the driver's polls."""
 
 from __future__ import annotations
 
@@ -17,21 +17,14 @@ import torch.distributed as dist
 
 from alray.core.run_folder.store import is_marked
 from alray.core.storage.appended import opened_log
+from alray.runtime.cluster.nodes import not_shared
 from alray.runtime.device import devices
 from alray.runtime.device.memory_used import memory_baseline
-from alray.runtime.graph.cluster import not_shared
 from alray.runtime.graph.graph import Outbox, status_of
 from alray.runtime.graph.processes import ActorLocation
-from alray.runtime.graph.rendezvous import (
-    HostedStore,
-    Meeting,
-    MeetingPoint,
-    choose_interface,
-    join,
-    join_replicas,
-    ports_of,
-    replica_sums,
-)
+from alray.runtime.rendezvous.edges import ports_of
+from alray.runtime.rendezvous.groups import join, join_replicas, replica_sums
+from alray.runtime.rendezvous.store import HostedStore, Meeting, MeetingPoint, choose_interface
 from alray.runtime.stage.assemble import ReplicaPeers, assemble_loop, clock_for, load_code, network_for
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.leader import Control
@@ -139,19 +132,21 @@ class StageActor:
             joined = join(meeting.stages, assignment, held.get("stages"), timeout_s)
         if meeting.replicas is not None:
             joined_replicas = join_replicas(
-                meeting.replicas, assignment, held.get("replicas"), meeting.replica_seats, timeout_s
+                meeting.replicas, assignment, held.get("replicas"), meeting.replica_locations, timeout_s
             )
         load_code(assignment)
         baseline = memory_baseline(device)
         if meeting.stages is not None and joined is not None:
             group, store = joined
-            self._ports = ports_of(assignment, network, device, group, store, meeting.stages, meeting.seats, timeout_s)
+            self._ports = ports_of(
+                assignment, network, device, group, store, meeting.stages, meeting.locations, timeout_s
+            )
         replicas = None
         if joined_replicas is not None:
             group, store = joined_replicas
             norms = None
             if assignment.shares_norms:
-                norms = replica_sums(store, assignment, meeting.replica_seats, timeout_s)
+                norms = replica_sums(store, assignment, meeting.replica_locations, timeout_s)
             replicas = ReplicaPeers(group, store, timeout_s, norms=norms)
         with profiling(assignment.profile, assignment.trace, stages=1, device=device) as profiler:
             self._loop = assemble_loop(

@@ -20,7 +20,7 @@ from alray.runtime.channel.inbox import Inbox
 from alray.runtime.device import devices
 from alray.runtime.device.memory_used import memory_baseline
 from alray.runtime.graph.graph import Graph, Outbox, status_of
-from alray.runtime.graph.rendezvous import replica_group
+from alray.runtime.rendezvous.groups import replica_group
 from alray.runtime.stage.assemble import ReplicaPeers, assemble_loop, clock_for, network_for
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.leader import Control

@@ -1,14 +1,14 @@
 """The processes of stages on Ray. They start before their assignments are known, and are ended even if they do not
 answer.
 
-This file does not import torch, so that a process can be begun before its driver has imported torch.
+This file does not import torch, so that a process can be started before its driver has imported torch.
 """
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,15 +17,15 @@ import psutil
 import ray
 from ray.exceptions import RayError
 
-from alray.runtime.channel.edge_kind import Seat
-from alray.runtime.graph.own_ray import end_if_silent, require_not_lost
-from alray.runtime.graph.placement import Placement
-from alray.runtime.graph.stopped_workers import StoppedWorkers
+from alray.runtime.channel.edge_kind import DeviceLocation
+from alray.runtime.cluster.placement import Placement
+from alray.runtime.local_ray.stopped_workers import StoppedWorkers
+from alray.runtime.local_ray.watch import end_if_silent, require_not_lost
 
 if TYPE_CHECKING:
+    from alray.runtime.cluster.nodes import Bundle
     from alray.runtime.graph.actor import StageActor
-    from alray.runtime.graph.cluster import Bundle
-    from alray.runtime.graph.rendezvous import Meeting, MeetingPoint
+    from alray.runtime.rendezvous.store import Meeting, MeetingPoint
     from alray.runtime.stage.assignment import Assignment
     from alray.runtime.stage.telemetry import StageStatus
 
@@ -46,8 +46,8 @@ class ActorLocation:
     """The GPU of the node that it computes on, by number or name; None: a processor."""
 
     @property
-    def seat(self) -> Seat:
-        return Seat(self.node, self.gpu)
+    def device_location(self) -> DeviceLocation:
+        return DeviceLocation(self.node, self.gpu)
 
 
 class StageProcess:
@@ -84,7 +84,7 @@ class StageProcess:
         return self._stage.location()
 
     def forget(self) -> None:
-        """Stop being a stage. The process then holds what it held after `load`."""
+        """Stop being a stage. The process then has in memory what it had after `load`."""
         self._stage.close()
         del self._stage
         gc.unfreeze()
@@ -136,16 +136,16 @@ class StageProcesses:
         )
         return cls(placement, actors, tuple(actor.load.remote(threads, again) for actor in actors))
 
-    def wait_until_loaded(self, note: Callable[[str], None]) -> None:
+    def wait_until_loaded(self, stopped: StoppedWorkers) -> None:
         """Wait until every process has imported what it needs, or has failed to: whoever reads `loaded` learns that.
 
         Raises StageError if the Ray that this process started no longer answers: after a minute it would end this
         process without a word.
 
         Args:
-            note: is called with a line about each process that was stopped (SIGSTOP) and is now ended.
+            stopped: ends processes that somebody has stopped (SIGSTOP) meanwhile.
         """
-        end_s, left, stopped = time.monotonic() + _LOADING_S, list(self.loaded), StoppedWorkers(note)
+        end_s, left = time.monotonic() + _LOADING_S, list(self.loaded)
         while left and time.monotonic() < end_s:
             _, left = ray.wait(left, num_returns=len(left), timeout=_LOOKING_S)
             if left:

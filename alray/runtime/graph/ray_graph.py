@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -13,14 +12,15 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryError, RayError
 
 from alray.core.errors import StageError
+from alray.runtime.cluster.nodes import reason_of
 from alray.runtime.device.out_of_memory import hint_for
 from alray.runtime.graph.actor import require_run_dir
-from alray.runtime.graph.cluster import reason_of
+from alray.runtime.graph.answers import Answers
 from alray.runtime.graph.graph import Graph
-from alray.runtime.graph.own_ray import end_if_silent, is_lost, require_not_lost
 from alray.runtime.graph.processes import ActorLocation, StageProcesses, end_processes
-from alray.runtime.graph.rendezvous import Meeting, MeetingPoint
-from alray.runtime.graph.stopped_workers import StoppedWorkers
+from alray.runtime.local_ray.stopped_workers import StoppedWorkers
+from alray.runtime.local_ray.watch import end_if_silent, require_not_lost
+from alray.runtime.rendezvous.store import Meeting, MeetingPoint
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.telemetry import StageStatus
 
@@ -57,12 +57,11 @@ class RayGraph(Graph):
         self._assignments: Sequence[Assignment] = ()
         self._locations: list[ActorLocation] = []
         self._polls: dict[Any, int] = {}
-        self._unanswered_since: dict[int, float] = {}  # when each stage was polled that has not answered yet
-        self._latest: dict[int, StageStatus] = {}
-        self._dead: set[int] = set()
+        self._answers = Answers()
 
     def start(self, assignments: Sequence[Assignment]) -> None:
         self._assignments = assignments
+        self._answers = Answers(assignments)
         self._processes = self._take_processes()
         self._actors = list(self._processes.actors)
         self._call(list(self._processes.loaded))
@@ -83,10 +82,10 @@ class RayGraph(Graph):
         starts = []
         for indices in by_replica.values():
             own = self._open_store(indices, "stages") if len(indices) > 1 else None
-            seats = tuple(self._locations[index].seat for index in indices)
+            locations = tuple(self._locations[index].device_location for index in indices)
             for index, column in zip(indices, zip(*by_replica.values(), strict=True), strict=True):
-                replica_seats = tuple(self._locations[each].seat for each in column)
-                starts.append(self._actors[index].start.remote(Meeting(own, everywhere, seats, replica_seats)))
+                replica_locations = tuple(self._locations[each].device_location for each in column)
+                starts.append(self._actors[index].start.remote(Meeting(own, everywhere, locations, replica_locations)))
         self._call(starts)
 
     def _open_store(self, indices: list[int], whose: str) -> MeetingPoint:
@@ -121,70 +120,30 @@ class RayGraph(Graph):
         time.sleep(max(0.0, timeout_s - _ANSWERING_S))
         pending = set(self._polls.values())
         for index, actor in enumerate(self._actors):
-            if index not in pending and index not in self._dead and not self._is_finished(index):
+            if index not in pending and not self._answers.has_finished(index):
                 self._polls[actor.poll.remote()] = index
-                self._unanswered_since.setdefault(index, time.monotonic())
-        answered: dict[int, StageStatus] = {}
+                self._answers.ask(index, time.monotonic())
         if self._polls:
             ready, _ = ray.wait(list(self._polls), num_returns=len(self._polls), timeout=_ANSWERING_S)
             for reference in ready:
-                index = self._polls.pop(reference)
-                status = self._read(index, reference)
-                if status is not None:
-                    answered[index] = status
-                    del self._unanswered_since[index]
-        self._latest.update({index: replace(status, reports=()) for index, status in answered.items()})
-        now = time.monotonic()
-        return [self._status(index, answered, now) for index in range(len(self._actors))]
+                self._read(self._polls.pop(reference), reference)
+        return self._answers.statuses(time.monotonic())
 
-    def _is_finished(self, index: int) -> bool:
-        latest = self._latest.get(index)
-        return latest is not None and latest.finished
-
-    def _read(self, index: int, reference: Any) -> StageStatus | None:
-        """Return a stage's answer. None if the stage could not be reached: it counts as silent, and is polled again."""
-        assignment = self._assignments[index]
+    def _read(self, index: int, reference: Any) -> None:
+        """Take a stage's answer. A stage that could not be reached has none, and is polled again."""
         try:
-            status: StageStatus = ray.get(reference)
+            self._answers.take(index, ray.get(reference))
         except ActorUnavailableError:
-            return None
+            return
         except (ActorDiedError, OutOfMemoryError) as error:
-            self._dead.add(index)
-            location = self._locations[index]
-            return StageStatus(
-                stage=assignment.stage,
-                replica=assignment.replica,
-                step=self._blank(index).step,
-                progress=0,
-                activity="finished",
-                activity_s=0.0,
-                finished=True,
-                dead=True,
-                error=_death(assignment, location, error),
-                detail=str(error),
-            )
-        return status
-
-    def _blank(self, index: int) -> StageStatus:
-        assignment = self._assignments[index]
-        latest = self._latest.get(index)
-        if latest is not None:
-            return latest
-        return StageStatus(assignment.stage, assignment.replica, assignment.start.step, 0, "starting", 0.0)
-
-    def _status(self, index: int, answered: dict[int, StageStatus], now: float) -> StageStatus:
-        if index in answered:
-            return answered[index]
-        status = self._blank(index)
-        if status.finished:
-            return status
-        return replace(status, silent_s=now - self._unanswered_since.get(index, now))
+            death = death_of(self._assignments[index], self._locations[index], error)
+            self._answers.take_death(index, death, str(error))
 
     def _wait_for_exits(self, here: str) -> None:
         """Wait a moment for the processes of finished stages to end by themselves."""
         exiting = []
         for index, location in enumerate(self._locations):
-            if location.node == here and self._is_finished(index):
+            if location.node == here and self._answers.has_finished(index):
                 with suppress(psutil.NoSuchProcess):
                     exiting.append(psutil.Process(location.pid))
         psutil.wait_procs(exiting, timeout=_EXITING_S)
@@ -194,17 +153,11 @@ class RayGraph(Graph):
             if assignment.stage == 0:
                 actor.request_stop.remote()
 
-    def _all_succeeded(self) -> bool:
-        """Whether every stage has finished without an error."""
-        return len(self._latest) == len(self._actors) > 0 and all(
-            status.finished and status.error is None for status in self._latest.values()
-        )
-
     def _hand_over_processes(self) -> bool:
         """Give the processes to `keep`, if there is one and they can become other stages."""
         # gloo between hosts still waits for messages.
         one_host = len({location.node for location in self._locations}) == 1
-        if self._keep is None or self._processes is None or not one_host or not self._all_succeeded():
+        if self._keep is None or self._processes is None or not one_host or not self._answers.all_succeeded:
             return False
         try:
             self._call([actor.forget.remote() for actor in self._actors])
@@ -214,8 +167,7 @@ class RayGraph(Graph):
         return True
 
     def close(self) -> None:
-        end_if_silent()
-        if not is_lost() and not self._hand_over_processes():
+        if not end_if_silent() and not self._hand_over_processes():
             self._end()
         self._actors = []
         self._locations = []
@@ -225,7 +177,7 @@ class RayGraph(Graph):
     def _end(self) -> None:
         here = ray.get_runtime_context().get_node_id()
         for index, actor in enumerate(self._actors):
-            if self._is_finished(index) and index not in self._dead:
+            if self._answers.has_finished(index) and not self._answers.has_died(index):
                 actor.__ray_terminate__.remote()  # it has nothing left to do and ends by itself
         self._wait_for_exits(here)
         for actor in self._actors:
@@ -235,7 +187,7 @@ class RayGraph(Graph):
             self._processes.placement.release()
 
 
-def _death(assignment: Assignment, location: ActorLocation, error: RayError) -> StageError:
+def death_of(assignment: Assignment, location: ActorLocation, error: RayError) -> StageError:
     """Return the error for a stage whose process has died."""
     process = f"process {location.pid} on {location.host}"
     if isinstance(error, OutOfMemoryError):

@@ -20,8 +20,9 @@ from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
 from alray.runtime.planner.memory import stage_memories
+from alray.runtime.planner.normalisation import require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
-from alray.runtime.planner.stage_devices import StageDevices
+from alray.runtime.planner.stage_devices import StageDevices, stage_links, stage_speeds
 
 if TYPE_CHECKING:
     from alray.runtime.planner.planning import Planner
@@ -201,7 +202,7 @@ class _Search:
     def _schedules(self, stages: int) -> Sequence[Schedule]:
         spec = self.planner.workload.spec
         schedules = schedules_on(stages, local_losses=spec.method.local_losses)
-        if "pipeline.schedule" in self.free:  # one with late gradients trains other weights: the user's own choice
+        if "pipeline.schedule" in self.free:  # one with late gradients trains other weights: the user's choice
             return [each for each in schedules if not each.gradient_delay]
         own = SCHEDULES[spec.schedule]
         if own.only_layout is not None:
@@ -229,8 +230,6 @@ class _Search:
             yield from possible if possible else (None,)
 
     def _setting(self, schedule: Schedule, stages: int, micro_batches: int | None) -> StepSetting:
-        from alray.runtime.planner.planning import require_whole_norms, stage_links, stage_speeds  # with it comes torch
-
         layout = {
             **_FREE,
             "pipeline.schedule": schedule.name,

@@ -1,14 +1,13 @@
-"""The memory of a machine, and what each stage may hold of it."""
+"""What each stage may hold of the memory of its machine or device."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alray.config.sections.spec import Spec
 from alray.core.errors import PlanError
 from alray.planning.prediction.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GPU, ON_SHARED_GPU, StageMemory
+from alray.runtime.device.machine_memory import machine_memory_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -20,14 +19,6 @@ _BESIDES_TENSORS_BYTES = 1_000_000_000
 """GPU memory of a process besides its tensors: CUDA's context with the kernels that it loads, two workspaces of
 cuBLAS (8 times 4096 KiB each, as CUBLAS_WORKSPACE_CONFIG=:4096:8 says, for the stage's thread and autograd's), those
 of cuDNN, and NCCL's buffers. NVIDIA gives no figure for a context. So this is an assumption until it is measured."""
-
-
-def machine_memory_bytes() -> int:
-    """Physical memory of this machine, or the container's limit if that is lower."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")
-    text = limit.read_text().strip() if limit.is_file() else "max"
-    return min(physical, int(text)) if text.isdecimal() else physical
 
 
 def stage_memory_limits(

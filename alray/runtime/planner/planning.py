@@ -18,24 +18,28 @@ from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core.errors import MessageError, NodesLost, PlanError
 from alray.data.batches import EvaluationBatches, TrainBatches
-from alray.data.dataset import Dataset, check_pictures
+from alray.data.dataset import Dataset
+from alray.data.opening import check_pictures
 from alray.models.network import Network
 from alray.planning.prediction.all_reduce import LinkCost, averaged_over
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.prediction.shares import first_shares, shares_of_part
-from alray.planning.schedules.micro_batches import micro_batch_norm_fault
+from alray.planning.prediction.shares import first_shares
 from alray.planning.schedules.table import SCHEDULES
+from alray.runtime.channel.all_reduce import all_reduce_class
+from alray.runtime.channel.compression import compression_class
 from alray.runtime.channel.message import packed_layout
 from alray.runtime.device import devices
+from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.options import Options
 from alray.runtime.planner.action_overhead import time_action_overhead
 from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
-from alray.runtime.planner.memory import machine_memory_bytes, require_memory, stage_memories, stage_memory_limits
+from alray.runtime.planner.memory import require_memory, stage_memories, stage_memory_limits
 from alray.runtime.planner.micro_batches import with_micro_batches
-from alray.runtime.planner.stage_devices import FindsDevices, StageDevices
+from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
+from alray.runtime.planner.stage_devices import FindsDevices, StageDevices, stage_links, stage_speeds
 from alray.runtime.planner.updates import require_an_update, rest_note
 from alray.runtime.probe.device_speed import SpeedTest
 from alray.runtime.probe.estimate import estimate_costs, given_costs
@@ -48,7 +52,6 @@ _DATA_REPEATS = 10
 _DATA_S = 1.0
 _COMPILING_S = 300.0
 _FIRST_ON_GPU_S = 60.0
-_NO_LIMIT_BYTES = 2.0**50  # that a slow link takes from its sender: the edge itself limits the messages on their way
 
 Note = Callable[[str], None]
 """Shows one line to the user."""
@@ -99,10 +102,12 @@ class Planner:
             note(f"these are not the data that the recorded run had: {'; '.join(changes.values())}")
         spec = with_micro_batches(spec, workload.network)
         require_whole_norms(spec, workload.network)
-        _require_samples_to_normalise(spec, workload)
+        require_samples_to_normalise(spec, workload)
         require_an_update(workload)
         _require_edges(workload.network)
         workload.network.require_parts(spec.optimizer.rate_factors)
+        all_reduce_class(spec.replicas.all_reduce, code)
+        compression_class(spec.replicas.compression, code)
         for line in workload.notes:
             note(line)
         if rest := rest_note(workload):
@@ -273,6 +278,21 @@ class Planner:
             stage=0,
         )
 
+    def _averaged(self, costs: Costs, replicas: int, link: Link | None) -> Costs:
+        """The costs with averages of gradients over the network between replicas, where it is known what is sent."""
+        spec = self.workload.spec
+        sent_share = spec.replicas.compression.sent_share
+        if link is None or replicas == 1 or sent_share is None:
+            return costs
+        return averaged_over(
+            costs,
+            LinkCost(link.latency_s, max(link.up_s_per_byte, link.down_s_per_byte)),
+            ranks=replicas,
+            seconds=all_reduce_class(spec.replicas.all_reduce, self.workload.code).seconds,
+            sent_share=sent_share,
+            interval=spec.replicas.average_interval(spec.optimizer.accumulate),
+        )
+
     def _plan(
         self,
         costs: Costs,
@@ -284,7 +304,7 @@ class Planner:
         found: StageDevices | None = None,
     ) -> Plan:
         spec, found = self.workload.spec, found or StageDevices()
-        costs = _averaged(costs, spec, replicas, found.replica_link)
+        costs = self._averaged(costs, replicas, found.replica_link)
         limits = stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process)
         setting = StepSetting(
             schedule=spec.schedule,
@@ -293,14 +313,14 @@ class Planner:
             in_flight=spec.pipeline.in_flight,
             micro_batches=spec.micro_batches,
             virtual_stages=spec.virtual_stages,
-            stage_speed=() if one_process else tuple(stage_speeds(spec, stages, found) or ()),
-            memory_limits=tuple(limits or ()),
-            memories=tuple(stage_memories(spec, stages, replicas, one_process=one_process)),
+            stage_speed=() if one_process else stage_speeds(spec, stages, found),
+            memory_limits=limits,
+            memories=stage_memories(spec, stages, replicas, one_process=one_process),
             replicas=replicas,
             cores=found.cores or self._cores(one_process),
             in_turns=one_process and stages * replicas > 1,
             recomputes=spec.pipeline.activation_checkpointing,
-            links=() if one_process else tuple(stage_links(spec, stages, found)),
+            links=() if one_process else stage_links(spec, stages, found),
         )
         plan = make_plan(
             setting,
@@ -322,7 +342,7 @@ class Planner:
         return first_shares(replicas, spec.data.batch_size, given)
 
     def _cores(self, one_process: bool) -> int | None:
-        """Processors that the stages share; None if each stage has a device of its own."""
+        """Processors that the stages share; None if each stage has its own device."""
         if one_process:
             return self.workload.spec.resources.threads
         return len(os.sched_getaffinity(0)) if self.workload.spec.resources.resolved_device == "cpu" else None
@@ -355,49 +375,6 @@ def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]
         )
 
 
-def _averaged(costs: Costs, spec: Spec, replicas: int, link: Link | None) -> Costs:
-    """The costs with averages of gradients over the network between replicas, where it is known what is sent."""
-    sent_share = spec.replicas.compression.sent_share
-    if link is None or replicas == 1 or sent_share is None:
-        return costs
-    return averaged_over(
-        costs,
-        LinkCost(link.latency_s, max(link.up_s_per_byte, link.down_s_per_byte)),
-        ranks=replicas,
-        all_reduce=spec.replicas.all_reduce,
-        sent_share=sent_share,
-        interval=spec.replicas.average_interval(spec.optimizer.accumulate),
-    )
-
-
-def stage_links(spec: Spec, stages: int, found: StageDevices) -> tuple[Link | None, ...]:
-    """Between neighbouring stages: as the spec says, or else as measured between nodes.
-
-    Raises PlanError where messages cannot be delayed as the spec says.
-    """
-    if not spec.pipeline.links or stages == 1:
-        return found.links
-    several, on_gpus = len(set(found.nodes)) > 1, spec.resources.resolved_device != "cpu"
-    if several or on_gpus:
-        raise PlanError(
-            f"messages {'between several nodes' if several else 'of GPUs'} are not delayed",
-            key="pipeline.links",
-            hint="leave it out, or run on the processors of one machine",
-        )
-    given = [spec.pipeline.link(lower) for lower in range(stages)]
-    return tuple(
-        Link(link.latency_s, link.s_per_byte, link.s_per_byte, _NO_LIMIT_BYTES) for link in given if link is not None
-    )
-
-
-def stage_speeds(spec: Spec, stages: int, found: StageDevices) -> tuple[float, ...]:
-    """The speed of each stage's device relative to that of the costs: given, or found; (): all alike."""
-    given = spec.resources.stage_speed
-    if given == "auto":
-        return found.stage_speed
-    return given if len(given) == stages else ()
-
-
 def _evaluation_batches(data: Dataset) -> int:
     splits = [split for split in ("validation", "test") if data.splits.get(split) is not None]
     return sum(len(EvaluationBatches(data, split)) for split in splits)
@@ -415,54 +392,8 @@ def _require_memory(workload: Workload) -> None:
         require_memory(workload.network, machine_memory_bytes())
 
 
-def require_whole_norms(spec: Spec, network: Network) -> None:
-    """Raise PlanError if batch normalisation in a user's block or a model from elsewhere would see micro-batches
-    instead of mini-batches.
-
-    The spec's checks know the built-in blocks only.
-    """
-    cut = SCHEDULES[spec.schedule].is_pipeline and spec.micro_batches > 1
-    if not cut or spec.pipeline.micro_batch_norm == "accept":
-        return
-    for index, encoder in enumerate(network.encoders):
-        if encoder.normalises_batches:
-            message, hint = micro_batch_norm_fault(f"block `{encoder.name}`", spec.micro_batches)
-            raise PlanError(message, hint=hint, key=encoder.key(index))
-
-
-def _require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
-    """Raise PlanError if batch normalisation would get one value of a channel: a single sample, of one pixel."""
-    if spec.replicas.sync_batch_norm:
-        return
-    data, batch_size = workload.data, spec.data.batch_size
-    shares = first_shares(spec.replicas.count, batch_size, spec.replicas.shares)
-    rest = data.num_train % batch_size if data.last_batch == "keep" else 0
-    if min(shares) // spec.micro_batches == 1:
-        which, key, hint = (
-            "a mini-batch" if batch_size == 1 else "a part of a mini-batch",
-            "data.batch_size",
-            "raise it",
-        )
-    elif rest and workload.total_steps >= data.steps_per_epoch and _least_of_part(spec, shares, rest) == 1:
-        which, key = (
-            "the last mini-batch of an epoch" if rest == 1 else "a part of the last mini-batch",
-            "data.last_batch",
-        )
-        hint = "set data.last_batch to drop, or choose another data.batch_size"
-    else:
-        return
-    index = workload.network.needs_two_samples
-    if index is not None:
-        raise PlanError(
-            f"{which} has one sample, in which component {index} (block `{workload.network.encoders[index].name}`) has "
-            "one value of each channel, and cannot normalise it",
-            key=key,
-            hint=hint,
-        )
-
-
 def _require_edges(network: Network) -> None:
-    """Raise PlanError if a user's own method sends what no edge between stages carries."""
+    """Raise PlanError if a user's method sends what no edge between stages carries."""
     if not isinstance(network.spec.method, OwnCode):
         return
     for after in range(len(network) - 1):
@@ -475,8 +406,3 @@ def _require_edges(network: Network) -> None:
         except MessageError as error:
             problem = error.problems[0]
             raise PlanError(problem.message, hint=problem.hint, key="method.kind") from error
-
-
-def _least_of_part(spec: Spec, shares: Sequence[int], samples: int) -> int:
-    """The smallest part that a replica may get of a smaller mini-batch. Shares that are dealt anew may become any."""
-    return 1 if spec.replicas.balance == "dynamic_batch_size" else min(shares_of_part(shares, samples))

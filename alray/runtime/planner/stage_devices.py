@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from alray.config.sections.spec import Spec
+from alray.core.errors import PlanError
 from alray.planning.prediction.costs import Costs, Link
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 ALIKE = 0.1
 """Two speeds count as equal if they differ by less. Two measurements of one device differ by up to this much."""
+_NO_LIMIT_BYTES = 2.0**50  # that a slow link takes from its sender: the edge itself limits the messages on their way
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,34 @@ def rounded_speeds(speeds: list[float]) -> tuple[float, ...]:
     """The speeds with those near 1 set to 1; () if all are."""
     rounded = tuple(1.0 if abs(speed - 1.0) < ALIKE else speed for speed in speeds)
     return () if set(rounded) == {1.0} else rounded
+
+
+def stage_links(spec: Spec, stages: int, found: StageDevices) -> tuple[Link | None, ...]:
+    """Between neighbouring stages: as the spec says, or else as measured between nodes.
+
+    Raises PlanError where messages cannot be delayed as the spec says.
+    """
+    if not spec.pipeline.links or stages == 1:
+        return found.links
+    several, on_gpus = len(set(found.nodes)) > 1, spec.resources.resolved_device != "cpu"
+    if several or on_gpus:
+        raise PlanError(
+            f"messages {'between several nodes' if several else 'of GPUs'} are not delayed",
+            key="pipeline.links",
+            hint="leave it out, or run on the processors of one machine",
+        )
+    given = [spec.pipeline.link(lower) for lower in range(stages)]
+    return tuple(
+        Link(link.latency_s, link.s_per_byte, link.s_per_byte, _NO_LIMIT_BYTES) for link in given if link is not None
+    )
+
+
+def stage_speeds(spec: Spec, stages: int, found: StageDevices) -> tuple[float, ...]:
+    """The speed of each stage's device relative to that of the costs: given, or found; (): all alike."""
+    given = spec.resources.stage_speed
+    if given == "auto":
+        return found.stage_speed
+    return given if len(given) == stages else ()
 
 
 class FindsDevices(Protocol):

@@ -33,7 +33,7 @@ def require_an_update(workload: Workload) -> None:
         raise PlanError(
             f"the run would learn nothing: the learning rate is 0 in {_all(total // together)}",
             key="lr_schedule",
-            hint="begin with a rate above 0 (`first_factor`), or make the run longer",
+            hint="let the rate be above 0 at some mini-batch, or make the run longer",
         )
 
 

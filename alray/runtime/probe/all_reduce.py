@@ -17,10 +17,11 @@ from typing import cast
 import torch
 import torch.distributed as dist
 
+from alray.config.made import Load, no_user_code
 from alray.config.sections.replicas import Replicas
 from alray.models.component import Component
-from alray.runtime.channel.all_reduce import all_reduce
-from alray.runtime.channel.compression import compression_class
+from alray.runtime.channel.all_reduce import make_all_reduce
+from alray.runtime.channel.compression import make_compression
 from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
 
@@ -29,12 +30,13 @@ _REPEATS = 7
 _TIMEOUT_S = 60.0
 
 
-def time_reduction(component: Component, replicas: Replicas, accumulate: int) -> float:
+def time_reduction(component: Component, replicas: Replicas, accumulate: int, load: Load = no_user_code) -> float:
     """Seconds per mini-batch, the median of repeats; 0 with one replica or without trainable parameters.
 
     Args:
         accumulate: mini-batches of an update. Where gradients or weights are averaged every k mini-batches, it is a
             k-th of one average.
+        load: loads an all-reduce or a compression of the user's.
     """
     parameters = [parameter for parameter in component.parameters() if parameter.requires_grad]
     if replicas.count == 1 or not parameters:
@@ -44,13 +46,13 @@ def time_reduction(component: Component, replicas: Replicas, accumulate: int) ->
     store, together = dist.HashStore(), threading.Barrier(ranks)
 
     def rank_times(rank: int) -> list[float]:
-        group = dist.ProcessGroupGloo(store, rank, ranks, timedelta(seconds=_TIMEOUT_S))
+        group = cast(dist.ProcessGroup, dist.ProcessGroupGloo(store, rank, ranks, timedelta(seconds=_TIMEOUT_S)))
         layout = GradientLayout.of(parameters)
         with communication_thread() as thread:
             reducer = GradientReducer(
                 layout,
-                over=all_reduce(replicas.all_reduce)(cast(dist.ProcessGroup, group), timeout_s=_TIMEOUT_S),
-                compression=compression_class(replicas.compression.kind)(layout, **replicas.compression.fields),
+                over=make_all_reduce(replicas.all_reduce, group, timeout_s=_TIMEOUT_S, load=load),
+                compression=make_compression(replicas.compression, layout, load=load),
                 thread=thread,
             )
             times = []

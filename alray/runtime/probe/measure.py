@@ -30,7 +30,7 @@ from alray.runtime.probe.later_positions import require_no_later_position
 from alray.runtime.probe.micro_batch import MicroBatchTimes, time_micro_batches
 from alray.runtime.probe.neighbours import Neighbours, divide
 from alray.runtime.probe.other_programs import OtherPrograms
-from alray.runtime.probe.timing import Timed, Timing, time_actions
+from alray.runtime.probe.timing import ComponentTimings, Timing, time_actions
 
 _TRIED = "it was tried on the first mini-batch; correct the block, or the spec's fields for it"
 _WORK_S = 0.03  # least time of the work that is measured alone and next to other stages
@@ -88,7 +88,9 @@ def probe_costs(
                     alike = [index for index in exercises if names[index] == name]
                     kinds[name] = _mean_of([measured[index] for index in alike])
                     exercise = exercises[alike[0]]
-                    reductions[name] = time_reduction(exercise.component, spec.replicas, spec.optimizer.accumulate)
+                    reductions[name] = time_reduction(
+                        exercise.component, spec.replicas, spec.optimizer.accumulate, network.load
+                    )
                     if network.tokens is not None:
                         require_no_later_position(
                             exercise.component, network.encoders[alike[0]], exercise.incoming, network.tokens
@@ -168,7 +170,7 @@ def _one_mini_batch(exercise: Exercise) -> tuple[Tensors, float]:
 class _Measured:
     """The measurements of a component, or the means over components of one kind."""
 
-    timed: Timed
+    timed: ComponentTimings
     micro_batch: MicroBatchTimes | None
 
     @property
@@ -180,7 +182,8 @@ def _mean_of(alike: Sequence[_Measured]) -> _Measured:
     """The means over components of one kind."""
     micro_batches = [each.micro_batch for each in alike if each.micro_batch is not None]
     return _Measured(
-        Timed.mean_of([each.timed for each in alike]), MicroBatchTimes.mean_of(micro_batches) if micro_batches else None
+        ComponentTimings.mean_of([each.timed for each in alike]),
+        MicroBatchTimes.mean_of(micro_batches) if micro_batches else None,
     )
 
 

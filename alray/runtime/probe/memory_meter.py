@@ -31,7 +31,7 @@ class MemoryMeter(TorchDispatchMode):
         self._ignored = {tensor.untyped_storage()._cdata for tensor in ignored}
 
     def mark(self) -> int:
-        """Start a new peak; returns the bytes held now."""
+        """Start a new peak; returns the bytes in use now."""
         self.peak_bytes = self.held_bytes
         return self.held_bytes
 

@@ -1,7 +1,7 @@
 """The costs that a pipeline of backpropagation adds to a component: micro-batches and split backward passes.
 
 A micro-batch does not take its share of the time of a mini-batch: each operation has an overhead, and smaller tensors
-stay in the processor's caches. A split backward pass (`alray.models.split_backward`) has an overhead of its own. So
+stay in the processor's caches. A split backward pass (`alray.models.split_backward`) has its own overhead. So
 both are measured, at the size of the spec's micro-batches.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from alray.models.component import Exercise
 from alray.models.split_backward import LaterWeights, SplitBackward
 from alray.runtime.probe.neighbours import Neighbours
-from alray.runtime.probe.timing import Timed, TimedAction, Timing, time_actions
+from alray.runtime.probe.timing import ComponentTimings, ProbedAction, Timing, time_actions
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,17 @@ def time_micro_batches(
         blaming: see `time_actions`.
     """
     exercises = neighbours.exercises
-    backward = [TimedAction(index, "backward_s", partial(each.backward, add=True)) for index, each in exercises.items()]
+    backward = [
+        ProbedAction(index, "backward_s", partial(each.backward, add=True)) for index, each in exercises.items()
+    ]
     whole = time_actions([*neighbours.up("forward_s"), *backward[::-1]], timing, blaming)
-    halves: dict[int, Timed] = {}
+    halves: dict[int, ComponentTimings] = {}
     # The first component of the network has no gradient for its input.
     above = Neighbours({index: each for index, each in exercises.items() if index > 0})
     if splits and above.exercises:
         split = {index: HalvedBackward(each) for index, each in above.exercises.items()}
-        inputs = [TimedAction(index, "input_gradient_s", each.input_gradient) for index, each in split.items()]
-        weights = [TimedAction(index, "weight_gradients_s", each.weight_gradients) for index, each in split.items()]
+        inputs = [ProbedAction(index, "input_gradient_s", each.input_gradient) for index, each in split.items()]
+        weights = [ProbedAction(index, "weight_gradients_s", each.weight_gradients) for index, each in split.items()]
         halves = time_actions([*above.up("forward_s"), *inputs[::-1], *weights[::-1]], timing, blaming)
     for each in exercises.values():
         for optimizer in each.component.optimizers().values():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from alray.models.component import Exercise
 from alray.planning.prediction.costs import ComponentCosts, Costs
-from alray.runtime.probe.timing import TimedAction
+from alray.runtime.probe.timing import ProbedAction
 
 _TOGETHER_BYTES = 64 << 20  # that neighbours work on which are measured together: a few times a processor's caches
 _PASS_ON = ("forward_s", "label_s")
@@ -51,7 +51,7 @@ class Neighbours:
 
     exercises: Mapping[int, Exercise]
 
-    def mini_batch(self, *, local_losses: bool) -> list[TimedAction]:
+    def mini_batch(self, *, local_losses: bool) -> list[ProbedAction]:
         """All actions of a mini-batch, with its evaluation, in the order of a stage."""
         backward = self.up("backward_s") if local_losses else self.down("backward_s")
         return [
@@ -63,14 +63,14 @@ class Neighbours:
             *self.down("route_s"),
         ]
 
-    def up(self, name: str) -> list[TimedAction]:
+    def up(self, name: str) -> list[ProbedAction]:
         """An action of all components, the first one first. After F and L the next component has what was passed on."""
         return [
-            TimedAction(index, name, self._passing_on(index, name) if name in _PASS_ON else each.parts[name])
+            ProbedAction(index, name, self._passing_on(index, name) if name in _PASS_ON else each.parts[name])
             for index, each in self.exercises.items()
         ]
 
-    def down(self, name: str) -> list[TimedAction]:
+    def down(self, name: str) -> list[ProbedAction]:
         """An action of all components, the last one first."""
         return self.up(name)[::-1]
 

@@ -38,7 +38,7 @@ def is_steady(times: Sequence[float]) -> bool:
 
 
 @dataclass(frozen=True)
-class TimedAction:
+class ProbedAction:
     """One action of a component.
 
     Attributes:
@@ -69,7 +69,7 @@ class Timing:
 
 
 @dataclass
-class Timed:
+class ComponentTimings:
     """The measurements of one component.
 
     Attributes:
@@ -83,7 +83,7 @@ class Timed:
     processor_s: float = 0.0
 
     @classmethod
-    def mean_of(cls, alike: Sequence[Timed]) -> Timed:
+    def mean_of(cls, alike: Sequence[ComponentTimings]) -> ComponentTimings:
         """The means over components that differ in their weights only."""
         return cls(
             {name: mean(each.medians[name] for each in alike) for name in alike[0].medians},
@@ -93,10 +93,10 @@ class Timed:
 
 
 def time_actions(
-    actions: Sequence[TimedAction],
+    actions: Sequence[ProbedAction],
     timing: Timing,
     blaming: Callable[[int], AbstractContextManager[None]] = lambda index: nullcontext(),
-) -> dict[int, Timed]:
+) -> dict[int, ComponentTimings]:
     """Run all actions in order, repeatedly, until the median of a round is steady; at most for `timing.seconds`.
 
     Medians leave out the first `WARM_UPS` rounds. After `LEAST_REPEATS` more, the actions of evaluations run no more.
@@ -105,7 +105,7 @@ def time_actions(
         blaming: each action runs within the context that this gives for the index of its component.
     """
     samples: list[list[float]] = [[] for _ in actions]
-    timed = {action.index: Timed() for action in actions}
+    timed = {action.index: ComponentTimings() for action in actions}
     began = time.perf_counter()
     rounds: list[float] = []
     while len(rounds) < WARM_UPS + LEAST_REPEATS or (

@@ -1,1 +1,5 @@
-"""Plan a run and drive it: engines, progress, checkpoints, failures, resuming."""
+"""Drive a plan through failures to its end. Open `driver.py` first.
+
+`engines.py` says what the stages run on; `policy.py` judges their answers, and `recorder.py` writes what they report.
+`resume.py` opens a run that continues, `provenance.py` describes one.
+"""

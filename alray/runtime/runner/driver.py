@@ -50,7 +50,7 @@ class Observer(Protocol):
         """Called with one line about something that happened."""
 
 
-class Interrupts(Protocol):
+class StopRequests(Protocol):
     """How often the user asked to stop: once for after this mini-batch, twice for at once."""
 
     @property
@@ -62,8 +62,8 @@ class Outcome:
     """How a run ended. `step` is that of the last checkpoint.
 
     Attributes:
-        lost: it failed because a process, a node or a connection was lost too often; elsewhere or later the same spec
-            may come to its end.
+        lost: it failed because a process, a node or a connection was lost too often; on other machines or later the
+            same spec may come to its end.
     """
 
     status: Status
@@ -92,7 +92,7 @@ class Driver:
     replan: Callable[[Plan], Plan]
     recorder: Recorder
     observer: Observer
-    interrupts: Interrupts
+    interrupts: StopRequests
     stop_after: int | None = None
 
     def run(self, start: Start) -> Outcome:

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from alray.config.sections.spec import Spec
 from alray.core.errors import RequestError, StageError
@@ -21,29 +21,39 @@ from alray.core.run_folder.store import mark, new_token, run_name
 from alray.core.storage.location import Location
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.plan import Plan
-from alray.runtime.planner.stage_devices import StageDevices, rounded_speeds
-from alray.runtime.runner.ray_start import require_ray_can_start
+from alray.runtime.cluster.connect import connect
+from alray.runtime.cluster.nodes import Bundle, living_nodes
+from alray.runtime.cluster.room import has_room
+from alray.runtime.local_ray.ray_init import import_ray
+from alray.runtime.local_ray.requirements import require_ray_can_start
+from alray.runtime.local_ray.sigterm import sigterm_as_sigint
+from alray.runtime.local_ray.stopped_workers import StoppedWorkers
+from alray.runtime.local_ray.watch import is_lost
+from alray.runtime.options import Options
+from alray.runtime.planner.stage_devices import FindsDevices, StageDevices, rounded_speeds
 
 if TYPE_CHECKING:
-    from alray.runtime.graph.cluster import Bundle
+    from alray.runtime.cluster.placement import Placement
     from alray.runtime.graph.graph import Graph
-    from alray.runtime.graph.metrics import RunMetrics
-    from alray.runtime.graph.placement import Placement
     from alray.runtime.graph.processes import StageProcesses
     from alray.runtime.probe.device_speed import SpeedTest
+    from alray.runtime.runner.ray_metrics import RunMetrics
 
 
-class Engine(ABC):
+class Engine(FindsDevices, ABC):
     """Makes graphs for plans, and knows how many stages there is room for."""
+
+    name: ClassVar[EngineName]
+    """As in records and reports."""
 
     def __init__(self) -> None:
         self.run_token = new_token()  # see `alray.core.run_folder.store.mark`
 
-    def close(self) -> None:  # noqa: B027 - an engine may hold nothing
+    def close(self) -> None:
         """End everything that still runs, and free what it took. A second call does nothing."""
 
-    def wait_until_ready(self) -> None:  # noqa: B027 - an engine may be ready at once
-        """Wait until nothing that was begun in the background takes processors, so that times can be measured.
+    def wait_until_ready(self) -> None:
+        """Wait until nothing that was started in the background takes processors, so that times can be measured.
 
         Raises what went wrong in the background.
         """
@@ -52,7 +62,7 @@ class Engine(ABC):
         """Write `run_token` into the run folder. Raise PlanError if a node of a stage does not see it."""
         mark(run_dir, self.run_token)
 
-    def record(self, record: Record) -> None:  # noqa: B027 - an engine may have nobody to tell
+    def record(self, record: Record) -> None:
         """Called with every record of the run as it is written."""
 
     @abstractmethod
@@ -62,25 +72,18 @@ class Engine(ABC):
     def find_devices(
         self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]
     ) -> StageDevices | None:
-        """The devices that the next graph of this plan will run on; None if they are like this machine's.
-
-        Args:
-            costs: as measured on this machine.
-            speed_test: makes the measurement to run on other devices.
-            note: is called with a line about each device that could not be measured.
-        """
+        """See `FindsDevices`."""
         return None
 
     @abstractmethod
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
-        """The largest (stages, replicas), up to those given, that the nodes alive now could hold if they were empty.
-
-        Replicas are given up before stages, because a network may need all its stages. (0, 0) if nothing fits.
-        """
+        """See `FindsDevices`."""
 
 
 class InlineEngine(Engine):
     """Runs every stage in this process. There is always room."""
+
+    name = "inline"
 
     def graph(self, plan: Plan) -> Graph:
         from alray.runtime.graph.inline import InlineGraph
@@ -98,14 +101,14 @@ _STARTING_S = 120.0
 class ClusterEngine(Engine):
     """An engine on Ray, which connects to a cluster in the background."""
 
-    def __init__(self, spec: Spec, study: Path | None = None) -> None:
+    def __init__(self, spec: Spec, note: Callable[[str], None]) -> None:
         """
         Args:
-            study: the folder of the study of which the run is a trial; None: of none.
+            note: is called with lines for the user, in the background too.
         """
         super().__init__()
         self._spec = spec
-        self._study = study
+        self._note = note
         # Linux ends Ray's processes with the thread that started them: this thread lives as long as the cluster.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-ray")
         self._cluster = ExitStack()
@@ -114,30 +117,19 @@ class ClusterEngine(Engine):
         self._address: str | None = None  # of the cluster to attach to
         self._attaches = False  # to a cluster that is there already, which may have several nodes
         self._run_name = spec.name  # until the run folder is known
-        self._note: Callable[[str], None] = lambda line: None  # nobody is told before `connect`
         self._metrics: RunMetrics | None = None
 
-    def connect(self, address: str | None, note: Callable[[str], None]) -> None:
-        """Begin to connect to the cluster at this address, or to start one. Returns at once.
-
-        Args:
-            note: is called in the background with lines for the user.
-        """
-        from alray.runtime.graph.own_ray import import_ray
-        from alray.runtime.graph.sigterm import sigterm_as_sigint
-
+    def connect(self, address: str | None) -> None:
+        """Begin to connect to the cluster at this address, or to start one. Returns at once."""
         import_ray()  # here, because two threads that import at once may wait for each other
         import ray
 
         self._attaches = bool(address or os.environ.get("RAY_ADDRESS") or ray.is_initialized())
-        self._note = note
         self._address = address
         self._signals.enter_context(sigterm_as_sigint())
         self._connected = self._thread.submit(self._connect)
 
     def _connect(self) -> None:
-        from alray.runtime.graph.cluster import connect
-
         bundles = stage_bundles(self._spec, self._spec.pipeline.stages, self._spec.replicas.count)
         connection = self._cluster.enter_context(connect(self._address, bundles, self._spec.resources.labels))
         for warning in connection.warnings:
@@ -147,12 +139,12 @@ class ClusterEngine(Engine):
 
     def mark_run_dir(self, run_dir: Location) -> None:
         super().mark_run_dir(run_dir)
-        self._run_name = run_name(run_dir, self._study)
+        self._run_name = run_name(run_dir)
 
     def record(self, record: Record) -> None:
         """Set Ray's metrics of the run."""
         if self._metrics is None:
-            from alray.runtime.graph.metrics import RunMetrics
+            from alray.runtime.runner.ray_metrics import RunMetrics
 
             self._metrics = RunMetrics(self._run_name)
         self._metrics.take(record)
@@ -165,7 +157,7 @@ class ClusterEngine(Engine):
         metrics, self._metrics = self._metrics, None
         if metrics is not None:
             metrics.close()
-        if not self._is_lost():
+        if not is_lost():
             self._end_on_cluster()
         self._cluster.close()
         self._thread.shutdown()
@@ -174,14 +166,9 @@ class ClusterEngine(Engine):
     def wait_until_ready(self) -> None:
         self._connected.result()
 
-    def _is_lost(self) -> bool:
-        from alray.runtime.graph.own_ray import is_lost
-
-        return is_lost()
-
     def _connect_again(self) -> None:
         """Start another Ray in place of one that is lost. Nothing is done while it is not."""
-        if not self._is_lost():
+        if not is_lost():
             return
         self._note("starting Ray again")
         self._forget_cluster()
@@ -190,20 +177,24 @@ class ClusterEngine(Engine):
         self._connected.result()
 
     def _begin_on_cluster(self) -> None:
-        """Called in the background as soon as a cluster of our own has started."""
+        """Called in the background as soon as a cluster that alray starts is up."""
 
     def _end_on_cluster(self) -> None:
-        """Called before the connection ends: end what was begun and never used."""
+        """Called before the connection ends: end what was started and never used."""
 
     def _forget_cluster(self) -> None:
-        """Called when the cluster is lost: what was begun on it is gone."""
+        """Called when the cluster is lost: what was started on it is gone."""
 
 
 class RayEngine(ClusterEngine):
     """Runs each stage as an actor on a connected cluster."""
 
-    def __init__(self, spec: Spec, study: Path | None = None) -> None:
-        super().__init__(spec, study)
+    name = "ray"
+    _keep: Callable[[StageProcesses], None] | None = None
+    """Takes the processes of stages that have ended, for the next run; None: they are ended too."""
+
+    def __init__(self, spec: Spec, note: Callable[[str], None]) -> None:
+        super().__init__(spec, note)
         self._reserved: Placement | None = None
         self._begun: StageProcesses | None = None
 
@@ -226,7 +217,7 @@ class RayEngine(ClusterEngine):
     def wait_until_ready(self) -> None:
         super().wait_until_ready()
         if self._begun is not None:
-            self._begun.wait_until_loaded(self._note)
+            self._begun.wait_until_loaded(StoppedWorkers(self._note))
 
     def mark_run_dir(self, run_dir: Location) -> None:
         """It takes the room for the stages, so that only their nodes have to see the folder."""
@@ -243,10 +234,11 @@ class RayEngine(ClusterEngine):
     def graph(self, plan: Plan) -> Graph:
         from alray.runtime.graph.ray_graph import RayGraph
 
-        return RayGraph(lambda: self._processes(plan), run_token=self.run_token, note=self._note)
+        return RayGraph(lambda: self._processes(plan), run_token=self.run_token, note=self._note, keep=self._keep)
 
     def _processes(self, plan: Plan) -> StageProcesses:
-        """A process for each stage: those that were begun with the cluster, which the first plan takes, or new ones."""
+        """A process for each stage: those that were started with the cluster, which the first plan takes, or new
+        ones."""
         begun, self._begun = self._begun, None
         return begun or self._begin(plan.stages, plan.replicas, self._run_name)
 
@@ -255,26 +247,21 @@ class RayEngine(ClusterEngine):
         Args:
             run: how Ray's dashboard shows it, in the names of the actors.
         """
-        return self._begin_in(self._placement(stage_bundles(self._spec, stages, replicas), stages), stages, run)
-
-    def _begin_in(self, placement: Placement, stages: int, run: str, *, again: bool = False) -> StageProcesses:
-        """
-        Args:
-            again: whether the processes may run another trial afterwards.
-        """
         from alray.runtime.graph.processes import StageProcesses
 
-        replicas = len(placement.bundles) // stages
+        placement = self._placement(stage_bundles(self._spec, stages, replicas), stages)
         names = [
             f"{run}-{self.run_token}-replica-{replica}-stage-{stage}"
             for replica in range(replicas)
             for stage in range(stages)
         ]
-        return StageProcesses.begin(placement, names, threads=self._spec.resources.threads, again=again)
+        return StageProcesses.begin(
+            placement, names, threads=self._spec.resources.threads, again=self._keep is not None
+        )
 
     def _placement(self, bundles: list[Bundle], stages: int) -> Placement:
         """Room for replicas of so many stages: the placement that was kept if it fits, else a new one."""
-        from alray.runtime.graph.placement import Placement
+        from alray.runtime.cluster.placement import Placement
 
         reserved, self._reserved = self._reserved, None
         if reserved is not None and reserved.bundles == tuple(bundles) and reserved.is_whole:
@@ -285,10 +272,8 @@ class RayEngine(ClusterEngine):
 
     def _devices_are_like_here(self) -> bool:
         """Whether there is nothing to measure on other devices: one node, and the same request by every stage."""
-        from alray.runtime.graph.cluster import num_nodes
-
         resources = self._spec.resources
-        return num_nodes(resources.labels) == 1 and isinstance(resources.per_stage, dict)
+        return len(living_nodes(resources.labels)) == 1 and isinstance(resources.per_stage, dict)
 
     def find_devices(
         self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]
@@ -301,7 +286,7 @@ class RayEngine(ClusterEngine):
         alike = measured_on == kind(wanted) or self._begun is not None
         if alike and self._devices_are_like_here():
             return None
-        from alray.runtime.graph.links import links_of
+        from alray.runtime.cluster.links import links_of
         from alray.runtime.probe.device_speed import train_seconds
 
         spec, resources = self._spec, self._spec.resources
@@ -315,9 +300,7 @@ class RayEngine(ClusterEngine):
         found = StageDevices(cores=cores, nodes=placement.hosts, links=links, replica_link=replica_link)
         if resources.stage_speed != "auto" or spec.pipeline.costs is not None:
             return found
-        from alray.runtime.graph.processes import IDLE_PROCESSES
-
-        IDLE_PROCESSES.end()  # a trial before this one may have left processes, which hold the devices
+        self._free_devices()
         here_s = train_seconds(costs)
         seconds = placement.train_seconds(speed_test(), plan.stages, measured_on, note)
         speeds = [1.0 if each is None else here_s / each for each in seconds]
@@ -325,16 +308,17 @@ class RayEngine(ClusterEngine):
         slowest = [min(speeds[stage :: plan.stages]) for stage in range(plan.stages)]
         return replace(found, stage_speed=rounded_speeds(slowest))
 
-    def room(self, stages: int, replicas: int) -> tuple[int, int]:
-        from alray.runtime.graph.cluster import has_room
+    def _free_devices(self) -> None:
+        """Called before the devices of the placement are measured: nothing else may compute there."""
 
+    def room(self, stages: int, replicas: int) -> tuple[int, int]:
         self._connect_again()
         spec = self._spec
         fewer = [(stages, count) for count in range(replicas, 0, -1)]
         none = (0, 0)
         if isinstance(spec.resources.per_stage, dict):
             fewer += [(count, 1) for count in range(stages - 1, 0, -1)]
-        else:  # each stage asks for its own resources, so fewer stages would be another request: wait for all of them
+        else:  # each stage requests separate resources, so fewer stages would be another request: wait for all of them
             none = (stages, replicas)
         return next((each for each in fewer if has_room(stage_bundles(spec, *each), spec.resources.labels)), none)
 
@@ -343,37 +327,36 @@ class TrialEngine(RayEngine):
     """Runs the stages of a trial of a study: in the placement group that Ray Tune gave it, from a process that is
     connected already, and in the processes that the trial before left."""
 
-    def __init__(self, spec: Spec, study: Path) -> None:
+    def __init__(self, spec: Spec, note: Callable[[str], None], study: Path) -> None:
         """
         Args:
             study: its folder.
         """
-        super().__init__(spec, study)
+        from alray.runtime.graph.processes import IDLE_PROCESSES
+
+        super().__init__(spec, note)
+        self._study = study
+        self._idle = IDLE_PROCESSES
+        self._keep = IDLE_PROCESSES.keep
         self._connected.set_result(None)
 
-    def graph(self, plan: Plan) -> Graph:
-        from alray.runtime.graph.processes import IDLE_PROCESSES
-        from alray.runtime.graph.ray_graph import RayGraph
-
-        return RayGraph(
-            lambda: self._processes(plan), run_token=self.run_token, note=self._note, keep=IDLE_PROCESSES.keep
-        )
+    def mark_run_dir(self, run_dir: Location) -> None:
+        super().mark_run_dir(run_dir)
+        self._run_name = run_name(run_dir, self._study)
 
     def _begin(self, stages: int, replicas: int, run: str) -> StageProcesses:
-        from alray.runtime.graph.processes import IDLE_PROCESSES
-
-        bundles = stage_bundles(self._spec, stages, replicas)
-        idle = IDLE_PROCESSES.take(bundles)
-        return idle or self._begin_in(self._placement(bundles, stages), stages, run, again=True)
+        return self._idle.take(stage_bundles(self._spec, stages, replicas)) or super()._begin(stages, replicas, run)
 
     def _placement(self, bundles: list[Bundle], stages: int) -> Placement:
-        from alray.runtime.graph.placement import Placement
+        from alray.runtime.cluster.placement import Placement
 
         return Placement.of_trial(bundles)
 
+    def _free_devices(self) -> None:
+        self._idle.end()
+
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         """The group stays as it is, and asks for the same room again if a node is lost."""
-        self._connect_again()
         whole = self._placement(stage_bundles(self._spec, stages, replicas), stages).is_whole
         return (stages, replicas) if whole else (0, 0)
 
@@ -381,8 +364,10 @@ class TrialEngine(RayEngine):
 class TrainEngine(ClusterEngine):
     """Runs the replicas of one stage as Ray Train's workers on a connected cluster. DDP wants equal shares."""
 
+    name = "ray_train"
+
     def graph(self, plan: Plan) -> Graph:
-        from alray.runtime.graph.train_graph import TrainGraph
+        from alray.runtime.ray_train.graph import TrainGraph
 
         return TrainGraph(
             stage_bundles(self._spec, plan.stages, plan.replicas),
@@ -392,8 +377,6 @@ class TrainEngine(ClusterEngine):
         )
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
-        from alray.runtime.graph.cluster import has_room
-
         self._connect_again()
         spec = self._spec
         for count in range(replicas, 0, -1):
@@ -408,14 +391,36 @@ def stage_bundles(spec: Spec, stages: int, replicas: int) -> list[Bundle]:
     return spec.resources.bundles(stages) * replicas
 
 
-def engine_name(spec: Spec, *, inline: bool) -> EngineName:
-    """The name of the engine that runs a spec, as in records and reports.
+def begin_engine(spec: Spec, options: Options, note: Callable[[str], None]) -> Engine:
+    """The engine for a spec; the caller closes it. With Ray, the connection to the cluster is made in the background.
 
-    Raises RequestError if `inline` and the spec cannot run in one process, or if Ray cannot start here.
+    Raises RequestError if the spec cannot run in one process and is to, or if Ray cannot start here, and PlanError if
+    this process will compile what it trains or measures, and cannot.
+
+    Args:
+        options: if they name a study, the run is a trial of it: its process is connected already, and has a placement
+            group.
+        note: is called with lines for the user, in the background too.
     """
-    if not inline:
+    if options.inline:
+        _require_one_process(spec)
+    else:
         require_ray_can_start()
-        return "ray_train" if spec.replicas.engine == "ray_train" else "ray"
+    if spec.run.compile and (options.inline or spec.pipeline.costs is None):
+        from alray.models.compiled import require_compiler
+
+        require_compiler()
+    if options.inline:
+        return InlineEngine()
+    if options.study is not None:
+        return TrialEngine(spec, note, options.study)
+    engine = TrainEngine(spec, note) if spec.replicas.engine == "ray_train" else RayEngine(spec, note)
+    engine.connect(options.address)
+    return engine
+
+
+def _require_one_process(spec: Spec) -> None:
+    """Raise RequestError if the spec cannot run in one process."""
     if spec.replicas.engine == "ray_train":
         raise RequestError(
             "`ray_train` runs in processes of Ray Train, not in this one",
@@ -429,31 +434,3 @@ def engine_name(spec: Spec, *, inline: bool) -> EngineName:
             key="--inline",
             hint="leave out --inline, or set replicas.sync_batch_norm to false",
         )
-    return "inline"
-
-
-def begin_engine(
-    spec: Spec, inline: bool, address: str | None, note: Callable[[str], None], study: Path | None = None
-) -> Engine:
-    """The engine for a spec; the caller closes it. With Ray, the connection to the cluster is made in the background.
-
-    Raises RequestError as `engine_name`, and PlanError if this process will compile what it trains or measures, and
-    cannot.
-
-    Args:
-        note: is called with lines for the user, in the background too.
-        study: this run is a trial of the study in that folder: its process is connected already, and has a placement
-            group.
-    """
-    name = engine_name(spec, inline=inline)
-    if spec.run.compile and (inline or spec.pipeline.costs is None):
-        from alray.models.compiled import require_compiler
-
-        require_compiler()
-    if name == "inline":
-        return InlineEngine()
-    if study is not None:
-        return TrialEngine(spec, study)
-    begun = TrainEngine(spec) if name == "ray_train" else RayEngine(spec)
-    begun.connect(address, note)
-    return begun

@@ -43,7 +43,7 @@ def judge(statuses: Sequence[StageStatus], *, deadline_s: float, lost_since_s: f
     """Judge one poll.
 
     A stage that died is at fault. A stage that only lost a neighbour is not: the driver first waits for Ray to report a
-    death. A stage that lost a process of its own (a loader worker) may continue with a new one. Any other error that a
+    death. A stage that lost a child process (a loader worker) may continue with a new one. Any other error that a
     stage's code raised ends the run: the same bits would raise it again.
 
     Args:

@@ -125,7 +125,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 @cache
 def _packages() -> dict[str, str]:
-    """The versions of what alray requires, as far as it is installed, and of what it uses through torchvision."""
+    """The versions of the installed packages that alray requires, and of what it uses through torchvision."""
     versions = {}
     required = [each for each in metadata.requires("alray") or () if "dev" not in each]
     for name in ("numpy", "pillow", *(re.split(r"[^\w.-]", each, maxsplit=1)[0] for each in required)):

@@ -100,7 +100,7 @@ class Recorder:
         self.last = Start()
         """The last checkpoint. The folder is not asked for it: a client of NFS may have a list that is a minute old."""
         self.learned = True
-        """Whether training changed a parameter, as far as the final checkpoint tells."""
+        """Whether training changed a parameter, by the final checkpoint."""
         self._plan: Plan | None = None
         self._losses: dict[int, list[tuple[int, Losses]]] = {}  # by mini-batch, each with its replica
         self._parts: dict[tuple[int, bool], list[CheckpointPart]] = {}

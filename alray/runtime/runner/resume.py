@@ -97,7 +97,7 @@ class Resumed:
 
     @classmethod
     def again(cls, run_dir: Location, overrides: list[str]) -> Resumed:
-        """The run to be done once more from its beginning. Only the layout on devices and the places of files may
+        """The run to be done once more from its beginning. Only the layout on devices and the paths of files may
         change.
 
         Raises CheckpointError, SpecError and DataError as `open`.
@@ -334,7 +334,7 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
     ]
     if isinstance(before.replicas.synchronise, AverageEvery):
         count = _change("replicas.count", before.replicas.count, after.replicas.count)
-        why = "each replica has weights of its own; another number of them begins with the mean"
+        why = "each replica has its own weights; another number of them begins with the mean"
         changes = [f"{change} ({why})" if change == count else change for change in changes]
     keep = "leave them as they were"
     of_pipeline = _changes_of_pipeline(before, after)
@@ -344,7 +344,7 @@ def _refuse_changes(before: Spec, after: Spec, run_dir: Location) -> None:
     if changes:
         hint = f"{keep}, start a new run, or pass --allow-change"
         if _arguments(before) != _arguments(after):
-            hint += ", which changes no weight where only the files of your class lie elsewhere"
+            hint += ", which changes no weight where only the files of your class have moved"
         raise SpecError(f"these values would make it another run: {', '.join(changes)}", file=str(run_dir), hint=hint)
 
 

@@ -40,7 +40,7 @@ from alray.runtime.stage.replica_state import load_replica_state
 from alray.runtime.stage.replication import Alone, Replication
 from alray.runtime.stage.stage import Stage
 from alray.runtime.stage.telemetry import Telemetry
-from alray.runtime.stage.work.backpropagation import WHOLE, Backpropagation, MicroBatching
+from alray.runtime.stage.work.backpropagation import WHOLE, BackpropagationWork, MicroBatching
 from alray.runtime.stage.work.local_losses import LocalLosses
 from alray.runtime.stage.workload import network_of, open_training_data
 
@@ -92,7 +92,7 @@ def assemble_loop(
     Args:
         emit: takes what the driver is to hear, from this thread and from the one that writes checkpoints.
         replicas: None where there is one replica.
-        baseline_bytes: memory that this process held before; None where the process is not this stage's alone, so that
+        baseline_bytes: memory that this process used before; None where the process is not this stage's alone, so that
             its memory is not measured.
     """
     require_precision(assignment.spec.run.precision, device)
@@ -205,6 +205,7 @@ def _replication(assignment: Assignment, components: list[Component], replicas: 
         store=replicas.store,
         in_turns=replicas.in_turns,
         timeout_s=replicas.timeout_s,
+        load=assignment.code,
     )
 
 
@@ -273,7 +274,7 @@ def work_of(
     runs: Sequence[int] = (),
     averages_early: bool = True,
     cut: MicroBatching = WHOLE,
-) -> LocalLosses | Backpropagation:
+) -> LocalLosses | BackpropagationWork:
     """What computes with these components.
 
     Args:
@@ -283,7 +284,7 @@ def work_of(
     local = [component for component in components if isinstance(component, LocalComponent)]
     if len(local) == len(components):
         return LocalLosses(local, replication, runs=runs, averages_early=averages_early)
-    return Backpropagation(chain_of(components), replication, runs=runs, averages_early=averages_early, cut=cut)
+    return BackpropagationWork(chain_of(components), replication, runs=runs, averages_early=averages_early, cut=cut)
 
 
 def chain_of(components: Sequence[Component]) -> list[BackpropagationComponent]:

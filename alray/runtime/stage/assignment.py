@@ -25,7 +25,7 @@ class Start:
     folder: Location | None = None
     hashes: tuple[tuple[str, str], ...] = ()
     shares: tuple[int, ...] = ()
-    """Samples of a mini-batch each replica takes from here on, where they are dealt anew as the run goes."""
+    """Samples of a mini-batch each replica takes from here on, where they change during the run."""
     standing: Standing = field(default_factory=Standing)
     """The best evaluation so far, and what `stop_at` has seen."""
 
@@ -57,7 +57,7 @@ class Assignment:
     """The facts that the driver has found about the encoders. A stage need not find them again: on the meta device
     torch loads its compiler, which takes a second."""
     least_share: int = 1
-    """Fewest samples of a mini-batch that a replica gets where shares are dealt anew."""
+    """Fewest samples of a mini-batch that a replica gets where shares change."""
     profile: tuple[range, ...] = ()
     """Mini-batches to trace, counted from 1."""
     stop_after: int | None = None

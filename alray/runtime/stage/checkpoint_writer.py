@@ -65,7 +65,7 @@ class CheckpointWriter:
         if means and replication.replica == 0:
             with holding(components, means):
                 snapshots = [take_snapshot(component) for component in components]
-        shares = replication.shares if replication.deals_shares else ()
+        shares = replication.shares if replication.balances_shares else ()
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"checkpoint-{step}")
         self._pending = executor.submit(self._write, snapshots, states, step, final, began, shares, standing, untrained)
         executor.shutdown(wait=False)  # the thread ends with what it writes

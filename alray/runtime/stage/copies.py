@@ -4,7 +4,7 @@
     copy in use  after 0    after 0        after S
 
 The copy made after mini-batch mS is in use from (m + 1)S + 1 on. So what a component computes is a function of the
-number of the mini-batch alone, whenever a copy arrives. The last stage sends each copy over an edge of its own to every
+number of the mini-batch alone, whenever a copy arrives. The last stage sends each copy over a separate edge to every
 other stage, which receives it where it needs it: before it is in use, and before a checkpoint.
 """
 

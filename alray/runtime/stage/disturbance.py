@@ -28,7 +28,7 @@ class Slowdown:
     def wait(self, step: int, computed_s: float) -> Waiting[None]:
         """After the computations of mini-batch `step`, which took `computed_s` seconds: wait for the missing time.
 
-        Busy without computing; replicas that take turns continue meanwhile, as they would on devices of their own.
+        Busy without computing; replicas that take turns continue meanwhile, as they would on separate devices.
         """
         epoch = (step - 1) // self._steps_per_epoch
         disturbance, seed = self._spec.replicas.disturbance, self._spec.seed

@@ -17,7 +17,7 @@ def feed(
 ) -> Iterator[tuple[Batch, Tensors]]:
     """Each mini-batch, with what the first component takes of it and its `labels`, on the device.
 
-    A GPU copies the next mini-batch while it computes on this one, on a stream of its own. So one mini-batch is read
+    A GPU copies the next mini-batch while it computes on this one, on a separate stream. So one mini-batch is read
     ahead.
 
     Args:

@@ -44,7 +44,7 @@ class _ActionInterval:
 class GpuTimes:
     """Collects measurements in order, and gives them back when the GPU has passed them.
 
-    The host may wait for a message, or for its own data, while the GPU still computes. That time counts once, as
+    The host may wait for a message, or for its data, while the GPU still computes. That time counts once, as
     computing.
     """
 

@@ -38,11 +38,8 @@ class Moment:
     accumulate: int
     kind: str
 
-    def length(self, given: Duration | None = None) -> int:
-        """The length of a schedule in mini-batches: the given one, or that of the run. Raises PlanError if the run has
-        no known end."""
-        if given is not None:
-            return self.mini_batches(given)
+    def length(self) -> int:
+        """The mini-batches of the run. Raises PlanError if it has no known end."""
         if self.total_steps is None:
             raise PlanError(
                 f"lr_schedule `{self.kind}` needs to know where the run ends",
@@ -64,7 +61,7 @@ class Rates:
     """The learning rates of a run."""
 
     def __init__(self, spec: Spec, load: Load) -> None:
-        """Raises SpecError if a schedule of the user's own cannot be made."""
+        """Raises SpecError if a schedule of the user cannot be made."""
         self._spec = spec
         self._rate = rate_of(spec.lr_schedule, load)
 
@@ -89,7 +86,7 @@ class Rates:
 
 
 def rate_of(section: LrScheduleSection, load: Load = no_user_code) -> Rate:
-    """The schedule of a spec. Raises SpecError if one of the user's own cannot be made."""
+    """The schedule of a spec. Raises SpecError if a schedule of the user cannot be made."""
     if not isinstance(section, OwnCode):
         return partial(code_of(RATES, section, load), section)
     kind = class_of(RATES, section, object, load, key="lr_schedule.kind")

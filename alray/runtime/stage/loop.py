@@ -1,7 +1,7 @@
 """The loop of one stage: it gives mini-batches to the stage in order, and makes the cuts between them.
 
 The loop is a generator that yields only where it has to wait (see `alray.runtime.channel.edge`). So one process can run
-all stages in turns, and a process of its own runs its loop to the end.
+all stages in turns, and a process for each stage runs its loop to the end.
 """
 
 from __future__ import annotations
@@ -124,9 +124,9 @@ class StageLoop:
         return (yield from self._cuts.lead(flags, data, self.step))
 
     def _shares_hold_until(self) -> int:
-        """The mini-batch after which replicas may take other shares: the last of the epoch, where shares are dealt."""
+        """The mini-batch after which replicas may take other shares: the last of the epoch, where shares change."""
         total, per_epoch = self._assignment.total_steps, self._assignment.data.steps_per_epoch
-        if not self._replication.deals_shares:
+        if not self._replication.balances_shares:
             return total
         return min(total, (self.step // per_epoch + 1) * per_epoch)
 
@@ -166,22 +166,22 @@ class StageLoop:
             yield from self._copies.after(step)
         self.step = step
         self.clock.step_done()
-        yield from self._deal_shares()
+        yield from self._balance_shares()
         if self.clock.window_due(step):
             self._close_window()
         yield  # in turns: the other stages run here
 
-    def _deal_shares(self) -> Waiting[None]:
+    def _balance_shares(self) -> Waiting[None]:
         """After an epoch, where shares follow the speed of the replicas.
 
         Only time that grows with the samples counts. An update takes as long whatever the share is.
         """
         per_epoch = self._assignment.data.steps_per_epoch
-        if not self._replication.deals_shares or self.step % per_epoch:
+        if not self._replication.balances_shares or self.step % per_epoch:
             return
         computed_s = self.clock.by_samples_s - self._epoch_began_s
         with self.clock.measure("all_reduce", f"shares {self.step}", self.step):
-            yield from self._replication.deal(self.step // per_epoch, computed_s)
+            yield from self._replication.balance(self.step // per_epoch, computed_s)
         self._epoch_began_s = self.clock.by_samples_s
 
     def _record_rest(self) -> None:

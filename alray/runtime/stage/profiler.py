@@ -23,8 +23,8 @@ from alray.models.component import Component, ProfiledPart
 from alray.runtime.stage.clock import TRAINING_ACTIONS, Clock
 
 _TRACED = ("cuda", "xpu")
-"""Accelerators whose own work torch traces."""
-_QUIET = "5"  # Kineto otherwise reports its own progress, and that a machine without a GPU has none
+"""Accelerators whose work torch traces."""
+_QUIET = "5"  # Kineto otherwise reports its progress, and that a machine without a GPU has none
 
 
 class Profiler:
@@ -48,7 +48,7 @@ class Profiler:
         if device.type in _TRACED:
             self._activities.append(getattr(ProfilerActivity, device.type.upper()))
         self._session: profile | None = None
-        self._to_end: dict[range, int] = {}  # ranges that were begun, and how many stages have still to end them
+        self._to_end: dict[range, int] = {}  # ranges that were opened, and how many stages have still to end them
 
     @contextmanager
     def mini_batch(self, step: int, components: Sequence[Component], clock: Clock) -> Iterator[None]:

@@ -1,24 +1,26 @@
-"""Replicas that average gradients by alray's own all-reduces: one flat sum for each component.
+"""Replicas that average gradients by alray's all-reduces: one flat sum for each component.
 
-What losses need of all replicas goes the same way. The sums run in a thread of their own, over a process group of the
+What losses need of all replicas goes the same way. The sums run in a separate thread, over a process group of the
 replicas of one stage. Operations that may have to wait are generators (see `alray.runtime.channel.edge`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import torch
 import torch.distributed as dist
 
+from alray.config.made import Load
 from alray.config.sections.spec import Spec
 from alray.core.randomness.seeds import derive_seed
 from alray.models.component import Component
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.shares import shares_of_part
-from alray.runtime.channel.all_reduce import AllReduce, all_reduce
-from alray.runtime.channel.compression import compression_class
+from alray.runtime.channel.all_reduce import AllReduce, make_all_reduce
+from alray.runtime.channel.compression import make_compression
 from alray.runtime.channel.edge import Waiting
 from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
@@ -44,10 +46,12 @@ class ReducedReplication(SeveralReplicas):
         store: dist.Store,
         in_turns: bool,
         timeout_s: float,
+        load: Load,
     ) -> None:
         """
         Args:
             group: one rank for each replica of this stage, for this object alone; the rest as in `SeveralReplicas`.
+            load: loads an all-reduce or a compression of the user's.
         """
         super().__init__(
             spec,
@@ -61,27 +65,23 @@ class ReducedReplication(SeveralReplicas):
         )
         self.averages_gradients = not self.averages_weights
         self._parameters = {component.index: trained(component) for component in components}
-        self._algorithm = all_reduce(spec.replicas.all_reduce)
-        self._group = group
-        self._timeout_s = timeout_s
+        self._all_reduce: Callable[[], AllReduce] = partial(
+            make_all_reduce, spec.replicas.all_reduce, group, timeout_s=timeout_s, load=load
+        )
         self._thread = communication_thread()
         self._due: dict[int, bool] = {}  # whether the mini-batch completes an update, by component
         self._gathers: dict[int, RowGather] = {}
         self._reducers: dict[int, GradientReducer] = {}
         for index, parameters in self._parameters.items():
             layout = GradientLayout.of(parameters)
-            chosen = spec.replicas.compression
             seed = derive_seed(spec.seed, "compression", index) % 2**63
             self._reducers[index] = GradientReducer(
                 layout,
                 over=self._all_reduce(),
-                compression=compression_class(chosen.kind)(layout, seed=seed, **chosen.fields),
+                compression=make_compression(spec.replicas.compression, layout, seed=seed, load=load),
                 thread=self._thread,
                 may_lack=spec.trains_own_code,
             )
-
-    def _all_reduce(self) -> AllReduce:
-        return self._algorithm(self._group, timeout_s=self._timeout_s)
 
     def account(self) -> AmongReplicas:
         exchanges: list[GradientReducer | RowGather] = [*self._reducers.values(), *self._gathers.values()]
@@ -92,7 +92,7 @@ class ReducedReplication(SeveralReplicas):
         )
 
     def start(self, component: Component, samples: int) -> None:
-        """Gradients that wait for their update are multiplied by the weight of their own mini-batch: it may change."""
+        """Gradients that wait for their update are multiplied by the weight of their mini-batch: it may change."""
         weight, optimizers = self.weight(samples), component.optimizers().values()
         complete = [optimizer.gather(weight) for optimizer in optimizers]
         self._due[component.index] = all(complete)

@@ -2,7 +2,7 @@
 
     all replicas            the state of its gradients' compression
     all but the first       buffers, and gradients that wait for their update
-    that average weights    its own weights where the checkpoint has the mean; all but the first also their optimizers
+    that average weights    its weights where the checkpoint has the mean; all but the first also their optimizers
 
 The names of the files show how many replicas there were.
 """
@@ -22,7 +22,7 @@ from alray.runtime.stage.checkpoint import Snapshot, load_optimizers, read_state
 from alray.runtime.stage.replication import Replication
 
 ReplicaState = dict[str, Any]
-"""By name: dictionaries of tensors on the CPU. Empty if the replica keeps nothing of its own."""
+"""By name: dictionaries of tensors on the CPU. Empty if the replica has no state besides that of all replicas."""
 
 
 def take_replica_state(own: Snapshot, replication: Replication, *, apart: bool) -> ReplicaState:
@@ -63,7 +63,7 @@ def load_replica_state(
 ) -> None:
     """Give a component, loaded from the files that all replicas share, what this replica alone keeps of it.
 
-    In a checkpoint of another number of replicas there is nothing of this replica's own. Compressions begin anew, and
+    In a checkpoint of another number of replicas there is nothing of this replica alone. Compressions begin anew, and
     replicas that average weights begin with the mean. Gradients that wait for their update are parts of one sum: the
     first replica takes all of them. Raises CheckpointError for a damaged file.
     """

@@ -64,7 +64,7 @@ class Replication(ABC):
     """Whether `start` and `finish` average the gradients of every mini-batch."""
     averages_weights = False
     """Whether replicas train apart, and now and then take the mean of their weights."""
-    deals_shares = False
+    balances_shares = False
     """Whether shares follow the speed of the replicas, epoch by epoch."""
 
     @abstractmethod
@@ -120,7 +120,7 @@ class Replication(ABC):
         yield from ()
         return {}
 
-    def deal(self, epoch: int, compute_s: float) -> Waiting[None]:
+    def balance(self, epoch: int, compute_s: float) -> Waiting[None]:
         """After an epoch: new shares, from the seconds this stage computed."""
         yield from ()
 
@@ -186,7 +186,7 @@ class SeveralReplicas(Replication, ABC):
         self._average_every = 1 if synchronise == "every_step" else synchronise.num_steps
         self.averages_weights = self._average_every > 1
         self._meet_every = self._average_every if self.averages_weights else spec.optimizer.accumulate
-        self.deals_shares = spec.replicas.balance == "dynamic_batch_size"
+        self.balances_shares = spec.replicas.balance == "dynamic_batch_size"
         self._announced: list[str] = []
 
     def weight(self, samples: int) -> float:
@@ -214,7 +214,7 @@ class SeveralReplicas(Replication, ABC):
         """
         return 2 * (self._meet_every + 1)
 
-    def deal(self, epoch: int, compute_s: float) -> Waiting[None]:
+    def balance(self, epoch: int, compute_s: float) -> Waiting[None]:
         """New shares by the time each replica computed: that of its slowest stage, waiting excluded.
 
         Source: Ye et al., arXiv 2007.11831 (see `alray.planning.prediction.shares`).

@@ -64,7 +64,7 @@ class Stage:
         self._listed = _listed(actions, cut=micro_batches is not None)
         self._overlaps = any(action.batch < 0 for action in actions)
         self._unfinished: MiniBatch | None = None
-        self._under_way: dict[tuple[int, int], MicroBatch] = {}  # by virtual stage of the stage's own and number
+        self._under_way: dict[tuple[int, int], MicroBatch] = {}  # by virtual stage within this stage, and number
         self._began_s = 0.0  # `clock.by_samples_s` when the stage began to compute for the next update
 
     @property

@@ -15,7 +15,8 @@ from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core.errors import DataError
 from alray.core.run_folder.data_identity import DataIdentity
-from alray.data.dataset import Dataset, open_data
+from alray.data.dataset import Dataset
+from alray.data.opening import open_data
 from alray.models.encoder import EncoderFacts
 from alray.models.network import Network
 from alray.models.shape import Shape
@@ -35,12 +36,12 @@ class DataFacts:
 
     @classmethod
     def of(cls, data: Dataset) -> DataFacts:
-        whole = data.steps_per_epoch * data.batch_size
+        whole = data.steps_per_epoch * data.section.batch_size
         return cls(
-            sample=Shape(data.sample_shape, data.sample_dtype, words=data.words, tokens=data.num_tokens),
-            classes=data.num_classes,
+            sample=data.sample_shape,
+            classes=len(data.classes),
             steps_per_epoch=data.steps_per_epoch,
-            samples_per_epoch=whole if data.last_batch == "drop" else data.num_train,
+            samples_per_epoch=whole if data.section.last_batch == "drop" else len(data.train),
             identity=data.identity,
         )
 
@@ -87,7 +88,7 @@ class Workload:
         Raises DataError or SpecError.
 
         Args:
-            code: loads the user's own classes.
+            code: loads the user's classes.
             trained: the weights will come from a checkpoint, so initial values that a spec takes from files are not
                 read.
             known: what is known already of the encoders, for samples of this shape; (): nothing.
@@ -173,7 +174,7 @@ def open_training_data(spec: Spec, load: Callable[[str], Any], *, for_plan: bool
     """
     fixed_length = SCHEDULES[spec.schedule].is_pipeline or spec.run.compile
     data = open_data(spec.data, seed=spec.seed, load=load, task=spec.task, fixed_length=fixed_length, for_plan=for_plan)
-    fault = last_batch_fault(spec, data.num_train)
+    fault = last_batch_fault(spec, len(data.train))
     if fault is not None:
         message, hint = fault
         raise DataError(message, key="data.last_batch", hint=hint)

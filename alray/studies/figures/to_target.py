@@ -182,15 +182,11 @@ def search_so_far(results: Results) -> Exhibit | None:
 def _fewest_so_far(results: Results, row: PointRow) -> dict[int, float]:
     """The number of settings tried -> the fewest mini-batches that one of them takes, as a mean over its seeds; from
     the first one on that every seed brought to the target."""
-    by_settings: dict[int, list[TrialRecord]] = {}
-    for record in results.records:
-        if label_of(record.point) == label_of(row.point):
-            by_settings.setdefault(record.index, []).append(record)
     found: dict[int, float] = {}
     fewest = math.inf
-    for tried, index in enumerate(sorted(by_settings), start=1):
-        reached = [record.reached.step for record in by_settings[index] if record.reached is not None]
-        if len(reached) == len(by_settings[index]):
+    for tried, trials in enumerate(results.settings_of(row), start=1):
+        reached = [record.reached.step for record in trials if record.reached is not None]
+        if len(reached) == len(trials):
             fewest = min(fewest, fmean(reached))
         if math.isfinite(fewest):
             found[tried] = fewest

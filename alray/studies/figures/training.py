@@ -68,8 +68,8 @@ def race(results: Results) -> Exhibit | None:
 
 
 def losses(results: Results) -> Exhibit | None:
-    """The sum of all losses of all components during training: the mean over the seeds of each point, as far as all of
-    them trained; the band, from three seeds on, is its 90 % interval by Student's t. Local losses and those of
+    """The sum of all losses of all components during training: the mean over the seeds of each point, up to where all
+    of them trained; the band, from three seeds on, is its 90 % interval by Student's t. Local losses and those of
     backpropagation cannot be compared; their shapes can. Source: the losses in `records.jsonl` of each trial, as at
     most about 2,000 means over neighbouring mini-batches. Studies of more than 24 points, of scaling, with a search or
     with a target, and those that measure times only, have no such figure."""
@@ -110,8 +110,8 @@ def early_exits(results: Results) -> Exhibit | None:
 def depths(results: Results) -> Exhibit | None:
     """The accuracy, or the metric of another task, of the final weights on the validation set (on the test set where
     there is none) by the depth of the route: depth n uses the first n components only. Mean over seeds; the bar, from
-    three seeds on, is its 90 % interval by Student's t. Source: `accuracy_per_depth` (or `scores_per_depth`) of the
-    summaries. Studies of more than 24 points have no such figure."""
+    three seeds on, is its 90 % interval by Student's t. Source: `accuracy_per_depth` of the summaries, or that of
+    the metric. Studies of more than 24 points have no such figure."""
     metric = results.metric
     rows = [each for row in results.rows for each in _depths(row, metric)]
     if len(results.rows) > MOST_POINTS or len({row["depth"] for row in rows}) < 2:
@@ -255,7 +255,7 @@ def _exits(row: PointRow) -> Iterator[dict[str, Any]]:
 def _depths(row: PointRow, metric: Metric) -> Iterator[dict[str, Any]]:
     measured: dict[int, list[float]] = {}
     for record in row.best:
-        for each in record.summary.measured_per_depth if record.summary is not None else ():
+        for each in record.summary.scores_per_depth if record.summary is not None else ():
             value = each.validation if each.validation is not None else each.test
             if value is not None:
                 measured.setdefault(each.depth, []).append(value)

@@ -15,7 +15,7 @@ _ANSWER_S = 20.0  # for the server's first answer, and for the rest of the uploa
 class WandbTracker(Tracker):
     """Writes the spec as config, and a row of the history for each point.
 
-    The axis of all charts is `mini_batches`: W&B's own step may not go back, as it does when work is done again.
+    The axis of all charts is `mini_batches`: W&B's step may not go back, as it does when work is done again.
     """
 
     faults: tuple[type[Exception], ...] = (ImportError, OSError)

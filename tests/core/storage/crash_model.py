@@ -191,7 +191,7 @@ class WatchedOs:
             raise error
 
     def _name(self, path: Path) -> str | None:
-        """The path below the root; None of what lies elsewhere."""
+        """The path below the root; None of what lies outside."""
         absolute = Path(os.path.abspath(path))
         if not absolute.is_relative_to(self.root):
             return None

@@ -223,7 +223,7 @@ axes: {data.batch_size: [5, 10]}
 
 
 def test_a_study_after_a_power_cut(tmp_path: Path) -> None:
-    """It goes on with every trial that had ended, or can be begun anew in the same folder."""
+    """It goes on with every trial that had ended, or can be started anew in the same folder."""
     (tmp_path / "own_block.py").write_text(OWN)
     (tmp_path / "base.yaml").write_text(SPEC)
     (tmp_path / "study.yaml").write_text(STUDY)

@@ -14,14 +14,14 @@ import pytest
 
 from alray.core.errors import RequestError
 from alray.core.storage import lock
-from alray.core.storage.lock import held
+from alray.core.storage.lock import locked
 
 HOLDING = """
 import os, subprocess, sys, time
 from pathlib import Path
-from alray.core.storage.lock import held
+from alray.core.storage.lock import locked
 
-with held(Path(sys.argv[1]), print):
+with locked(Path(sys.argv[1]), print):
     child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL)
     fork = os.fork()
     if fork:
@@ -36,7 +36,7 @@ def test_a_lock_ends_with_its_process_and_not_with_what_that_started(tmp_path: P
         assert holder.stdout is not None
         started = [int(word) for word in holder.stdout.readline().split()]
         try:
-            with pytest.raises(RequestError) as refused, held(tmp_path, print):
+            with pytest.raises(RequestError) as refused, locked(tmp_path, print):
                 pass
             who = f"process {holder.pid} on {os.uname().nodename}"
             assert str(refused.value) == (
@@ -44,7 +44,7 @@ def test_a_lock_ends_with_its_process_and_not_with_what_that_started(tmp_path: P
             )
             holder.kill()
             holder.wait()
-            with held(tmp_path, print):
+            with locked(tmp_path, print):
                 assert (tmp_path / ".lock").read_text() == f"process {os.getpid()} on {os.uname().nodename}"
         finally:
             for process in started:
@@ -57,7 +57,7 @@ def test_a_link_that_is_planted_after_the_check_is_not_followed(
     precious = tmp_path / "precious"
     precious.write_text("as it was")
     monkeypatch.setattr(lock, "require_no_links", lambda folder: (folder / ".lock").symlink_to(precious))
-    with pytest.raises(OSError, match="symbolic links"), held(tmp_path, print):
+    with pytest.raises(OSError, match="symbolic links"), locked(tmp_path, print):
         pass
     assert precious.read_text() == "as it was"
 
@@ -68,5 +68,5 @@ def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(fcntl, "flock", none)
     notes: list[str] = []
-    with held(tmp_path, notes.append):
+    with locked(tmp_path, notes.append):
         assert "is on a file system without locks" in notes[0]

@@ -52,7 +52,7 @@ def test_a_run_sees_that_another_process_goes_on_with_it(bucket: str) -> None:
     mark(run, "ours")
     require_own(run, "ours")
     mark(run, "theirs")
-    with pytest.raises(RunError, match="another process has begun to continue this run"):
+    with pytest.raises(RunError, match="another process has started to continue this run"):
         require_own(run, "ours")
     (run / ".run").unlink(missing_ok=True)
     require_own(run, "ours")  # where the folder is deleted, the run goes on
@@ -157,7 +157,7 @@ def test_a_request_whose_answer_was_lost_is_sent_again(monkeypatch: pytest.Monke
 
 
 def test_a_folder_that_is_copied_by_hand_keeps_its_records(bucket: str, tmp_path: Path) -> None:
-    """From object storage to a disk, on which the run goes on, and back to the same place."""
+    """From object storage to a disk, on which the run goes on, and back to the same folder."""
     stored, file = ObjectPath(f"{bucket}/run/records.jsonl"), tmp_path / "records.jsonl"
     with appending(stored) as writer:
         writer.write("1\n")
@@ -206,7 +206,7 @@ def test_a_run_that_another_process_goes_on_with_writes_no_more_records(bucket: 
         with appending(run / "records.jsonl", lambda: require_own(run, "theirs")) as others:
             others.write("2\n")
         records.write("3\n")
-        with pytest.raises(RunError, match="another process has begun to continue this run"):
+        with pytest.raises(RunError, match="another process has started to continue this run"):
             records.flush()
         mark(run, "ours")  # so that the file can be closed
         assert Appended(run / "records.jsonl").lines() == [b"1", b"2"]

@@ -172,7 +172,7 @@ def test_a_resume_goes_on_from_what_another_process_has_written_meanwhile(
 
 @pytest.fixture
 def own_ray() -> None:
-    """Marks a test whose run starts a Ray of its own and ends it."""
+    """Marks a test whose run starts a Ray and ends it."""
 
 
 @pytest.mark.full  # the same writer as inline

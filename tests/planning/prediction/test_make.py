@@ -253,7 +253,7 @@ def test_stages_that_take_turns_have_no_bubble(make_costs: Make) -> None:
         assert plan.predicted_step_time_s == plan.bound_s == pytest.approx(0.145)
         assert plan.bound == "sum(F+B)"
         assert plan.predicted_bubble is None
-        assert plan.limited_by.startswith("the stages take turns in one process: a step takes as long as the work")
+        assert "take turns" in plan.limited_by
         assert Plan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
     twice = plan_of(make_costs(), in_turns=True, cores=1, replicas=2, shares=(4, 4))
     assert (twice.predicted_step_time_s, twice.bound) == (pytest.approx(2 * 0.145), "replicas*sum(F+B)")

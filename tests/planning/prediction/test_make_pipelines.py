@@ -46,9 +46,7 @@ def test_gpipe_by_hand(make_costs: Make) -> None:
     assert plan.bound_s == pytest.approx(step_ms * 1e-3)
     assert plan.bound == "sum(f+b)+(M-1)*(max(f)+max(b))+U"
     assert plan.predicted_bubble == pytest.approx(1 - 145 / (2 * step_ms))
-    assert plan.limited_by.startswith(
-        "with 4 micro-batches the stages idle for 21.6 % of the step, and stage 1 is 3 % slower than the mean; "
-    )
+    assert "4 micro-batches" in plan.limited_by and "21.6 %" in plan.limited_by and "stage 1 " in plan.limited_by
     # Seconds of a stage are of a whole mini-batch.
     assert [own.forward_s for own in plan.stage_plans] == pytest.approx([0.020, 0.030])
     assert [own.backward_s for own in plan.stage_plans] == pytest.approx([0.040, 0.030])

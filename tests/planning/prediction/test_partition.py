@@ -50,7 +50,7 @@ def stage_costs(costs: Sequence[float], counts: tuple[int, ...], edges: Sequence
 
 
 @given(chains)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_auto_is_the_best_of_all(chain: tuple[list[int], int]) -> None:
     costs, stages = chain
 

@@ -9,7 +9,14 @@ from dataclasses import replace
 import pytest
 
 from alray.planning.prediction.costs import ComponentCosts, Costs
-from alray.planning.prediction.peaks import Moment, local_moments, pipeline_moments, price, run_peaks, turn_moments
+from alray.planning.prediction.peaks import (
+    MemoryMoment,
+    local_moments,
+    pipeline_moments,
+    price,
+    run_peaks,
+    turn_moments,
+)
 from alray.planning.schedules.table import SCHEDULES
 
 SIZE = 6
@@ -45,7 +52,7 @@ def runs() -> list[range]:
     return [range(first, end) for first in range(SIZE) for end in range(first + 1, SIZE + 1)]
 
 
-def most(moments: tuple[Moment, ...], costs: Costs, parts: int, *own: range) -> float:
+def most(moments: tuple[MemoryMoment, ...], costs: Costs, parts: int, *own: range) -> float:
     peaks = run_peaks(costs, parts)
     return max(float(price(moment, [peaks.at(one) for one in own]).total) for moment in moments)
 
@@ -133,7 +140,7 @@ def test_micro_batches_in_turn(costs: Costs, parts: int) -> None:
 )
 @pytest.mark.parametrize("stage", [0, 1])
 def test_pipelines(costs: Costs, schedule: str, parts: int, virtual_stages: int, stage: int) -> None:
-    """The schedule's own order, two stages, the gradients of the mini-batch before gone from the start."""
+    """The schedule's order, two stages, the gradients of the mini-batch before gone from the start."""
     own = [range(2, 5)] if virtual_stages == 1 else [range(0, 2), range(3, 6)]
     held = [[costs.components[index] for index in one] for one in own]
     totals, kept, made = [], 0.0, 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,7 +88,7 @@ def durations_of(times: list[tuple[int, int, int]]) -> Durations:
 
 
 @given(stage_times, st.sampled_from(LOCAL), st.integers(1, 4))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_without_messages_the_steady_step_is_the_bound(
     times: list[tuple[int, int, int]], schedule: str, in_flight: int
 ) -> None:
@@ -97,7 +98,7 @@ def test_without_messages_the_steady_step_is_the_bound(
 
 
 @given(stage_times, st.sampled_from(LOCAL), st.integers(1, 4), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_with_label_chains_no_step_is_under_the_bound(
     times: list[tuple[int, int, int]], schedule: str, in_flight: int, data: st.DataObject
 ) -> None:
@@ -112,7 +113,7 @@ def test_with_label_chains_no_step_is_under_the_bound(
 
 
 @given(stage_times)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_laws_in_their_own_words(times: list[tuple[int, int, int]]) -> None:
     def step(schedule: str) -> float:
         return simulate(Program.of_schedule(schedule, len(times), 24), durations_of(times), in_flight=4).step_time_s
@@ -121,7 +122,7 @@ def test_laws_in_their_own_words(times: list[tuple[int, int, int]]) -> None:
     assert step("streamed") == max(sum(own) for own in times)
     assert step("sequential") == sum(sum(own) for own in times)
     assert step("parallel_backward") == forward + max(b + u for _, b, u in times)
-    # Equal to it where the last stage's backward is the slowest, under it elsewhere.
+    # Equal to it where the last stage's backward is the slowest, under it where it is not.
     overlapped = forward + max(b + u for _, b, u in times)
     if max(b + u for _, b, u in times) == sum(times[-1][1:]):
         assert step("overlapped") == overlapped
@@ -130,7 +131,7 @@ def test_laws_in_their_own_words(times: list[tuple[int, int, int]]) -> None:
 
 
 @given(stage_times, st.integers(1, 3))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_at_most_in_flight_messages_wait_on_an_edge(times: list[tuple[int, int, int]], in_flight: int) -> None:
     timeline = simulate(Program.of_schedule("streamed", len(times), 12), durations_of(times), in_flight=in_flight)
     at = {bar.action: bar for bar in timeline.bars()}
@@ -176,34 +177,30 @@ def deadlock_message(text: str, in_flight: int = 4) -> str:
     return caught.value.problems[0].message
 
 
+def circle_of(text: str, in_flight: int = 4) -> list[str]:
+    """The actions that wait for each other, in the order in which the error names them."""
+    message = deadlock_message(text, in_flight=in_flight)
+    assert message.startswith("deadlock: ")
+    return re.findall(r"`(\w+)`", message)
+
+
 def test_two_stages_that_wait_for_each_other() -> None:
-    assert deadlock_message("0F0 0R0v 0S0\n1R0 1F0 1S0v\n") == (
-        "deadlock: stage 0 waits for batch 0 from stage 1 (`0R0v`), which waits for batch 0 from stage 0 (`1R0`)"
-    )
+    assert circle_of("0F0 0R0v 0S0\n1R0 1F0 1S0v\n") == ["0R0v", "1R0"]
 
 
 def test_a_barrier_before_the_message_behind_it() -> None:
-    assert deadlock_message("0F0 0W0 0S0\n1R0 1F0 1W0\n") == (
-        "deadlock: stage 0 waits at the barrier of batch 0 (`0W0`) for stage 1, "
-        "which waits for batch 0 from stage 0 (`1R0`)"
-    )
+    assert circle_of("0F0 0W0 0S0\n1R0 1F0 1W0\n") == ["0W0", "1R0"]
 
 
 def test_an_edge_without_room() -> None:
     text = "0F0 0S0 0F1 0S1 0W0\n1W0 1R0 1F0 1R1 1F1\n"
-    assert deadlock_message(text, in_flight=1) == (
-        "deadlock: stage 0 waits to send batch 1 to stage 1 (`0S1`; mini-batches the edge holds: 1), "
-        "which waits at the barrier of batch 0 (`1W0`) for stage 0"
-    )
+    assert circle_of(text, in_flight=1) == ["0S1", "1W0"]
     simulate(parse_program(text), Durations([1] * 2, [1] * 2, [1] * 2), in_flight=2)
 
 
 def test_a_stage_behind_a_circle_is_told_up_to_the_circle() -> None:
     text = "0F0 0R0v\n1R0v 1S0v 1S0\n2R0 2S0v\n"
-    assert deadlock_message(text) == (
-        "deadlock: stage 0 waits for batch 0 from stage 1 (`0R0v`), which waits for batch 0 from stage 2 (`1R0v`), "
-        "which waits for batch 0 from stage 1 (`2R0`)"
-    )
+    assert circle_of(text) == ["0R0v", "1R0v", "2R0"]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +266,7 @@ def simulate_naively(program: Program, durations: Durations, in_flight: int) -> 
 
 
 @given(stage_times, st.sampled_from(LOCAL), st.integers(1, 3), st.integers(0, 3), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_simulation_agrees_with_a_naive_one(
     times: list[tuple[int, int, int]], schedule: str, in_flight: int, latency: int, data: st.DataObject
 ) -> None:
@@ -296,7 +293,7 @@ def test_the_simulation_agrees_with_a_naive_one(
     in_flight=st.integers(1, 2),
     data=st.data(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_local_losses_in_virtual_stages_never_wait_for_each_other(
     schedule: str, stages: int, virtual: int, in_flight: int, data: st.DataObject
 ) -> None:

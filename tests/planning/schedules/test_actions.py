@@ -1,4 +1,4 @@
-"""Actions print and parse. The drawings of tests/golden/timelines and torch's own schedules hold their order."""
+"""Actions print and parse. The drawings of tests/golden/timelines and torch's schedules hold their order."""
 
 from __future__ import annotations
 

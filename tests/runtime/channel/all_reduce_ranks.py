@@ -1,7 +1,7 @@
 """Five processes over loopback: `python all_reduce_ranks.py FOLDER`.
 
-Each makes the same all-reduces among the last 1, 2, 3, 4 and 5 of them, so that a rank in a group is another than the
-process's own, and writes what it came to as FOLDER/RANK.json; `test_all_reduce.py` looks at it.
+Each makes the same all-reduces among the last 1, 2, 3, 4 and 5 of them, so that a rank in a group differs from that
+of the process, and writes what it came to as FOLDER/RANK.json; `test_all_reduce.py` looks at it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.multiprocessing import start_processes
 
+from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.core.errors import ChannelError
 from alray.core.parts import names_of
 from alray.core.randomness.seeds import derive_seed
-from alray.runtime.channel.all_reduce import all_reduce
-from alray.runtime.channel.compression import compression_class
+from alray.parts.compressions.powersgd.compression import PowerSgdCompression
+from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.gradient_layout import GradientLayout
 
 WORLD = 5
@@ -61,7 +62,7 @@ def sums(name: str, group: dist.ProcessGroup) -> dict[str, Any]:
         for dtype in (torch.int64, *FLOATS):
             addends = [drawn(rank, size, dtype) for rank in range(group.size())]
             result = addends[group.rank()].clone()
-            all_reduce(name)(group, timeout_s=30.0).sum(result)
+            make_all_reduce(ALL_REDUCES.section(name), group, timeout_s=30.0).sum(result)
             digest.update(result.view(torch.uint8).numpy().tobytes())
             if dtype == torch.int64:
                 exact = exact and torch.equal(result, torch.stack(addends).sum(0))
@@ -71,7 +72,7 @@ def sums(name: str, group: dist.ProcessGroup) -> dict[str, Any]:
 
 
 def gathers(name: str, group: dist.ProcessGroup) -> bool:
-    reduction = all_reduce(name)(group, timeout_s=30.0)
+    reduction = make_all_reduce(ALL_REDUCES.section(name), group, timeout_s=30.0)
     right = True
     for size in SIZES:
         rows = reduction.gather(drawn(group.rank(), size, torch.float32))
@@ -80,7 +81,7 @@ def gathers(name: str, group: dist.ProcessGroup) -> bool:
 
 
 def counted(name: str, group: dist.ProcessGroup) -> int:
-    reduction = all_reduce(name)(group, timeout_s=30.0)
+    reduction = make_all_reduce(ALL_REDUCES.section(name), group, timeout_s=30.0)
     reduction.sum(torch.zeros(COUNTED))
     return reduction.bytes_sent
 
@@ -109,23 +110,22 @@ def drawn_q(number: int, iteration: int, shape: tuple[int, int]) -> torch.Tensor
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
-def beside_the_hook(name: str, group: dist.ProcessGroup, *, rank: int, warm_start: bool) -> list[float]:
+def beside_the_hook(name: str, group: dist.ProcessGroup, *, rank: int) -> list[float]:
     """The largest difference to torch's hook, step by step, both starting from the same Q."""
     # The hook takes no parameter of no dimension.
     layout = GradientLayout(tuple(torch.Size(shape) for shape in SHAPES if shape), torch.float64)
-    ours = compression_class("powersgd")(layout, rank=rank, seed=7, start_iteration=PLAIN_STEPS, warm_start=warm_start)
+    ours = PowerSgdCompression(layout, rank=rank, seed=7, start_iteration=PLAIN_STEPS, warm_start=warm_start)
     hook = PowerSGDState(group, rank, PLAIN_STEPS)
     sides = [(16, 12), (9, 36), (40, 30)]  # of the matrices that become at least twice as small
     differences = []
     for step in range(STEPS):
-        if step == PLAIN_STEPS or (step > PLAIN_STEPS and not warm_start):
-            # The hook keeps what it finds here; a cold start is one where new Q are there at each step.
+        if step == PLAIN_STEPS:  # the hook keeps what it finds here
             qs = [drawn_q(number, step, (columns, rank)) for number, (_, columns) in enumerate(sides)]
             hook.q_memory_dict[0] = torch.cat([q.view(-1) for q in qs])
             hook.p_memory_dict[0] = torch.empty(sum(rank * rows for rows, _ in sides), dtype=torch.float64)
         mine = drawn(10 * step + group.rank(), layout.num_elements, torch.float64)
         theirs = mine.clone()
-        reduction = all_reduce(name)(group, timeout_s=30.0)
+        reduction = make_all_reduce(ALL_REDUCES.section(name), group, timeout_s=30.0)
         mine /= group.size()
         ours.reduce(mine, 1.0 / group.size(), reduction)
         powerSGD_hook(hook, Bucket(layout, theirs)).wait()
@@ -138,7 +138,7 @@ def lost(name: str, group: dist.ProcessGroup) -> str | None:
     if group.rank() == group.size() - 1:
         return None
     try:
-        all_reduce(name)(group, timeout_s=0.5).sum(torch.ones(64))
+        make_all_reduce(ALL_REDUCES.section(name), group, timeout_s=0.5).sum(torch.ones(64))
     except ChannelError as error:
         return str(error)
     return "nothing was noticed"
@@ -163,10 +163,8 @@ def main(rank: int, folder: Path) -> None:
             }
         if size in (2, 3):
             for name in names_of("all_reduces"):
-                for width, warm_start in ((2, True), (3, True), (2, False)):
-                    found[f"powersgd {name} {size} {width} {warm_start}"] = beside_the_hook(
-                        name, group, rank=width, warm_start=warm_start
-                    )
+                for width in (2, 3):
+                    found[f"powersgd {name} {size} {width}"] = beside_the_hook(name, group, rank=width)
     for name in names_of("all_reduces"):
         group = dist.new_group([1, 3, 4])
         if rank in (1, 3, 4):

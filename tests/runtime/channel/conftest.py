@@ -1,10 +1,10 @@
-"""Ranks as threads of this process, each with a gloo group of its own, and as processes."""
+"""Ranks as threads of this process, each with its own gloo group, and as processes."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import subprocess
+import runpy
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -38,22 +38,27 @@ def on_ranks() -> Callable[..., list[Any]]:
     return run
 
 
+FORKED = multiprocessing.get_context("forkserver")  # which loads torch once, for all processes of the tests
+FORKED.set_forkserver_preload(["alray.runtime.channel.host_barrier", "alray.runtime.channel.shared_memory"])
+
+
+def _run(script: Path, folder: Path) -> None:
+    sys.argv = [str(script), str(folder)]
+    sys.path[:0] = [str(script.parent), str(script.parents[3])]
+    runpy.run_path(str(script), run_name="__main__")
+
+
 @pytest.fixture(scope="session")
 def run_script() -> Callable[[str, Path], None]:
     """`run_script(name, folder)` runs a script beside this file, whose processes write what they came to."""
 
     def run(name: str, folder: Path) -> None:
-        script = Path(__file__).with_name(name)
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(script.parents[3])}
-        command = [sys.executable, str(script), str(folder)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        process = FORKED.Process(target=_run, args=(Path(__file__).with_name(name), folder))
+        process.start()
+        process.join(150)
+        assert process.exitcode == 0, f"{name} ended with {process.exitcode}"
 
     return run
-
-
-FORKED = multiprocessing.get_context("forkserver")  # which loads torch once, for all processes of the tests
-FORKED.set_forkserver_preload(["alray.runtime.channel.host_barrier", "alray.runtime.channel.shared_memory"])
 
 
 @dataclass
@@ -80,7 +85,7 @@ def _execute(program: str, arguments: tuple[str, ...], given: Connection, said: 
 
 @pytest.fixture
 def other() -> Iterator[Callable[..., Other]]:
-    """`other(program, *arguments)` starts the other end of an edge in a process of its own."""
+    """`other(program, *arguments)` starts the other end of an edge in a separate process."""
     started: list[Other] = []
 
     def start(program: str, *arguments: str) -> Other:

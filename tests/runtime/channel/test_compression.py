@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.config.sections.compression import COMPRESSIONS
 from alray.core.errors import CheckpointError
 from alray.core.parts import names_of
-from alray.runtime.channel.all_reduce import all_reduce
-from alray.runtime.channel.compression import Compression, compression_class
+from alray.parts.compressions.powersgd.compression import PowerSgdCompression
+from alray.runtime.channel.all_reduce import make_all_reduce
+from alray.runtime.channel.compression import Compression, make_compression
 from alray.runtime.channel.gradient_layout import GradientLayout
 
 from ...pairwise import first_alone
@@ -29,11 +31,11 @@ def gradients(rank: int, step: int, layout: GradientLayout = LAYOUT) -> torch.Te
 
 
 def make(kind: str, layout: GradientLayout = LAYOUT) -> Compression:
-    return compression_class(kind)(layout, seed=3, **SETTINGS.get(kind, {}))
+    return make_compression(COMPRESSIONS.section(kind, **SETTINGS.get(kind, {})), layout, seed=3)
 
 
 def over_ring(group: Any) -> Any:
-    return all_reduce("ring")(group, timeout_s=30.0)
+    return make_all_reduce(ALL_REDUCES.section("ring"), group, timeout_s=30.0)
 
 
 def steps(compression: Compression, rank: int, reduction: Any, several: range, layout: GradientLayout = LAYOUT) -> Any:
@@ -57,7 +59,7 @@ def weighted(size: int, step: int, layout: GradientLayout = LAYOUT) -> torch.Ten
 @pytest.mark.parametrize("kind", COMPRESSIONS.sections)
 def test_every_rank_ends_in_the_same_bits_over_every_all_reduce(on_ranks, kind, name):
     def work(rank: int, group: Any) -> torch.Tensor:
-        return steps(make(kind), rank, all_reduce(name)(group, timeout_s=30.0), range(3))
+        return steps(make(kind), rank, make_all_reduce(ALL_REDUCES.section(name), group, timeout_s=30.0), range(3))
 
     first, *others = on_ranks(3, work)
     assert all(torch.equal(first, other) for other in others)
@@ -121,14 +123,15 @@ def test_what_was_applied_and_what_is_kept_are_the_gradients(on_ranks, kind):
 @pytest.mark.parametrize(("bits", "levels"), [(8, 127), pytest.param(4, 7, marks=pytest.mark.full), (2, 1)])
 @pytest.mark.parametrize("dtype", first_alone([torch.float32, torch.float64]))
 def test_qsgd_sends_levels_between_which_it_rounds_without_a_bias(on_ranks, bits, levels, dtype):
-    """Buckets of 7 and 4 of 11 elements; ranks and reductions round by numbers of their own."""
+    """Buckets of 7 and 4 of 11 elements; ranks and reductions round by different numbers."""
     layout, repeats = GradientLayout((torch.Size([11]),), dtype), 400
 
     def values(rank: int) -> torch.Tensor:
         return torch.linspace(-1.5, 2.0, 11, dtype=dtype).roll(rank) * (rank + 1)
 
     def work(rank: int, group: Any) -> torch.Tensor:
-        compression, reduction = compression_class("qsgd")(layout, bits=bits, bucket=7, seed=5), over_ring(group)
+        compression = make_compression(COMPRESSIONS.section("qsgd", bits=bits, bucket=7), layout, seed=5)
+        reduction = over_ring(group)
         sums = []
         for _ in range(repeats):
             sums.append(values(rank))
@@ -146,11 +149,11 @@ def test_qsgd_sends_levels_between_which_it_rounds_without_a_bias(on_ranks, bits
     )
     assert ((found - exact).abs() <= steps * 1.001).all()
     assert ((found.mean(0) - exact).abs() <= 5 * steps / 2 / repeats**0.5).all()
-    assert len(found.unique(dim=0)) > 1, "each reduction draws numbers of its own"
+    assert len(found.unique(dim=0)) > 1, "each reduction draws different numbers"
 
     def alone(rank: int, group: Any) -> torch.Tensor:
         flat = values(0)
-        compression_class("qsgd")(layout, bits=bits, bucket=7).reduce(flat, 1.0, over_ring(group))
+        make_compression(COMPRESSIONS.section("qsgd", bits=bits, bucket=7), layout).reduce(flat, 1.0, over_ring(group))
         return flat
 
     (one,) = on_ranks(1, alone)
@@ -165,7 +168,7 @@ def test_qsgd_sends_its_bits(on_ranks, bits, share):
 
     def work(rank: int, group: Any) -> int:
         reduction = over_ring(group)
-        compression_class("qsgd")(layout, bits=bits).reduce(layout.zeros(), 0.5, reduction)
+        make_compression(COMPRESSIONS.section("qsgd", bits=bits), layout).reduce(layout.zeros(), 0.5, reduction)
         return reduction.bytes_sent
 
     for sent in on_ranks(2, work):
@@ -178,7 +181,7 @@ def test_qsgd_keeps_zeros_and_shows_what_is_not_finite(on_ranks):
     def work(rank: int, group: Any) -> torch.Tensor:
         flat = torch.zeros(12)
         flat[4:] = torch.tensor([float("nan"), 1, 2, 3, float("inf"), 1, 2, 3]) if rank == 0 else 1.0
-        compression_class("qsgd")(layout, bucket=4).reduce(flat, 0.5, over_ring(group))
+        make_compression(COMPRESSIONS.section("qsgd", bucket=4), layout).reduce(flat, 0.5, over_ring(group))
         return flat
 
     for flat in on_ranks(2, work):
@@ -196,7 +199,7 @@ def test_powersgd_keeps_what_has_its_rank_and_does_not_touch_what_it_does_not_co
         return torch.cat([(left @ right).view(-1), torch.randn(20, generator=generator, dtype=torch.float64)])
 
     def work(rank: int, group: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        compression = compression_class("powersgd")(layout, rank=2)
+        compression = make_compression(COMPRESSIONS.section("powersgd", rank=2), layout)
         flat = low_rank(rank) / 2
         compression.reduce(flat, 0.5, over_ring(group))
         return flat, compression.state_dict()["error"]
@@ -224,7 +227,7 @@ def test_zeros_stay_zeros_and_the_next_gradients_are_found_again(on_ranks, kind)
 
 def test_powersgd_waits_until_its_start_iteration_without_keeping_an_error(on_ranks):
     def work(rank: int, group: Any) -> tuple[torch.Tensor, Any]:
-        compression = compression_class("powersgd")(LAYOUT, start_iteration=2)
+        compression = make_compression(COMPRESSIONS.section("powersgd", start_iteration=2), LAYOUT)
         sums = steps(compression, rank, over_ring(group), range(2))
         return sums, compression.state_dict()["error"]
 
@@ -235,7 +238,7 @@ def test_powersgd_waits_until_its_start_iteration_without_keeping_an_error(on_ra
 
 def test_powersgd_without_error_feedback_keeps_no_error(on_ranks):
     def work(rank: int, group: Any) -> list[str]:
-        compression = compression_class("powersgd")(LAYOUT, error_feedback=False)
+        compression = PowerSgdCompression(LAYOUT, error_feedback=False)
         steps(compression, rank, over_ring(group), range(2))
         return sorted(compression.state_dict())
 
@@ -247,7 +250,7 @@ def test_top_k_sends_each_ranks_largest_and_the_rest_later(on_ranks):
     given = [torch.tensor([5.0, -4.0, 1.0, 0.0, 0.0, 0.5]), torch.tensor([0.0, -3.0, 0.0, 2.0, 1.0, 0.0])]
 
     def work(rank: int, group: Any) -> list[list[float]]:
-        compression = compression_class("top_k")(layout, fraction=0.3)  # two of six
+        compression = make_compression(COMPRESSIONS.section("top_k", fraction=0.3), layout)  # two of six
         found = []
         for _ in range(2):
             flat = given[rank].clone() if not found else torch.zeros(6)
@@ -265,7 +268,7 @@ def test_top_k_of_everything_is_the_sum_in_other_types_too(on_ranks, dtype):
 
     def work(rank: int, group: Any) -> torch.Tensor:
         flat = torch.arange(8).to(dtype) * (rank + 1)
-        compression_class("top_k")(layout, fraction=1.0).reduce(flat, 0.2, over_ring(group))
+        make_compression(COMPRESSIONS.section("top_k", fraction=1.0), layout).reduce(flat, 0.2, over_ring(group))
         return flat
 
     assert all(torch.equal(flat, torch.arange(8).to(dtype) * 15) for flat in on_ranks(5, work))
@@ -308,4 +311,4 @@ def test_the_state_of_another_compression_is_refused():
     ):
         make("top_k").load_state_dict(powersgd.state_dict())
     with pytest.raises(CheckpointError, match=r"`q` is of shape \(37,\) in the checkpoint and of shape \(74,\) "):
-        powersgd.load_state_dict(compression_class("powersgd")(LAYOUT, rank=1).state_dict())
+        powersgd.load_state_dict(make_compression(COMPRESSIONS.section("powersgd", rank=1), LAYOUT).state_dict())

@@ -16,6 +16,8 @@ from alray.runtime.channel.host_barrier import HostBarrier, Pipes
 
 from .conftest import FORKED
 
+pytestmark = pytest.mark.forked
+
 ROUNDS = 50
 
 

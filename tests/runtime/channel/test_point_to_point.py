@@ -12,6 +12,8 @@ import pytest
 from alray.runtime.channel.message import HEADER_BYTES
 from alray.runtime.channel.point_to_point import lost_neighbour
 
+pytestmark = pytest.mark.forked
+
 Found = dict[str, list[Any]]
 SENT, RECEIVED = 0, 1
 
@@ -42,7 +44,7 @@ def test_bytes_sent_are_counted_with_headers_and_alignment(found):
 
 
 def test_a_buffer_that_autograd_holds_is_not_written_on(found):
-    """The sender runs ahead as far as it can, and values and gradients stay right to the bit."""
+    """The sender runs ahead until the buffer is full, and values and gradients stay right to the bit."""
     assert found["autograd"][RECEIVED] == [True] * 12
 
 
@@ -58,13 +60,8 @@ def test_messages_up_and_down_do_not_get_in_each_others_way(found):
 
 
 def test_what_cannot_be_sent_is_refused_where_it_would_be_sent(found):
-    assert found["too large"][SENT] == [
-        "edge 0->1: train 2 (s (40, 40), t (2,)) is 7168 bytes, the edge was laid out for 4096; "
-        "a block gave a larger output than it did on the meta device; its output shape must be fixed",
-        "edge 0->1: `s` has 7 dimensions, an edge carries at most 6; have the block flatten some of them",
-        "edge 0->1: `s` has values of torch.complex64, which no edge carries; "
-        "have the block give values of the type of its input, in evaluation too",
-    ]
+    refused = zip(found["too large"][SENT], ("7168 bytes", "7 dimensions", "torch.complex64"), strict=True)
+    assert all(told.startswith("edge 0->1: ") and noun in told for told, noun in refused)
 
 
 def test_messages_before_and_after_one_that_was_refused_arrive_whole(found):
@@ -80,15 +77,11 @@ def test_samples_arrive_before_the_labels_of_their_message_are_sent(found):
 
 
 def test_receiving_more_than_the_ring_holds_is_said(found):
-    assert found["no buffer"][RECEIVED] == (
-        "edge 0->1: every receive buffer is still in use; release each message when its mini-batch is done"
-    )
+    assert found["no buffer"][RECEIVED].startswith("edge 0->1: every receive buffer is still in use; ")
 
 
 def test_what_is_no_message_of_alray_is_said(found):
-    assert found["alien"][RECEIVED] == (
-        "edge 0->1: what arrived is not an alray message; the stages of one run must be of one version of alray"
-    )
+    assert found["alien"][RECEIVED].startswith("edge 0->1: what arrived is not an alray message; ")
 
 
 def test_nobody_passes_a_barrier_before_all_have_come(found):
@@ -97,10 +90,7 @@ def test_nobody_passes_a_barrier_before_all_have_come(found):
 
 def test_a_neighbour_that_sends_nothing_is_noticed_in_time(found):
     silent = found["silent"][RECEIVED]
-    assert silent["told"] == (
-        "edge 0->1: the neighbour is silent (Timed out waiting 300ms for recv operation to complete); "
-        "look for the error of its stage"
-    )
+    assert silent["told"].startswith("edge 0->1: the neighbour is silent (")
     assert 0.25 < silent["waited_s"] < 5.0
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.core.errors import ChannelError
 from alray.core.parts import names_of
-from alray.runtime.channel.all_reduce import all_reduce
+from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.gradient_reducer import communication_thread
 from alray.runtime.channel.row_gather import RowGather
 
@@ -23,7 +24,7 @@ def test_all_ranks_get_all_rows_in_rank_order(on_ranks, name):
 
     def work(rank: int, group: Any) -> list[torch.Tensor]:
         with communication_thread() as thread:
-            gather = RowGather(all_reduce(name)(group, timeout_s=20.0), thread)
+            gather = RowGather(make_all_reduce(ALL_REDUCES.section(name), group, timeout_s=20.0), thread)
             found = []
             for counts in (COUNTS, COUNTS[::-1]):
                 own = rows.split(counts)[rank].clone()
@@ -37,14 +38,14 @@ def test_all_ranks_get_all_rows_in_rank_order(on_ranks, name):
 
 
 def test_nccl_gathers_on_the_gpu_of_the_stage(monkeypatch: pytest.MonkeyPatch):
-    """The thread for communication, in which it gathers, has a current GPU of its own: the first one."""
+    """The thread for communication, in which it gathers, has a separate current GPU: the first one."""
     monkeypatch.setattr("alray.core.accelerator.current", lambda: torch.device("cuda", 1))
     group: Any = SimpleNamespace(name=lambda: "nccl", rank=lambda: 0, size=lambda: 2)
     made: list[Any] = []
     own: Any = SimpleNamespace(numel=lambda: 0, device=torch.device("cpu"))
     own.new_empty = lambda shape, device: made.append(device) or torch.empty(shape)
     monkeypatch.setattr(torch.Tensor, "copy_", lambda self, other: self)
-    over = all_reduce("backend")(group, timeout_s=20.0)
+    over = make_all_reduce(ALL_REDUCES.section("backend"), group, timeout_s=20.0)
     over.gather(own)
     assert made == [torch.device("cuda", 1)]
 
@@ -52,7 +53,7 @@ def test_nccl_gathers_on_the_gpu_of_the_stage(monkeypatch: pytest.MonkeyPatch):
 def test_what_is_out_of_order_is_refused(on_ranks):
     def work(rank: int, group: Any) -> None:
         with communication_thread() as thread:
-            gather = RowGather(all_reduce("ring")(group, timeout_s=20.0), thread)
+            gather = RowGather(make_all_reduce(ALL_REDUCES.section("ring"), group, timeout_s=20.0), thread)
             with pytest.raises(ChannelError, match="no rows are being gathered; call `start` before `wait`"):
                 gather.wait()
             with pytest.raises(ChannelError, match=r"2 rows cannot be gathered for \[1\]"):

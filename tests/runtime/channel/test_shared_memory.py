@@ -16,6 +16,8 @@ from alray.core.errors import ChannelError, MessageError
 from alray.runtime.channel.message import HEADER_BYTES, Message, MessageKind, packed_bytes
 from alray.runtime.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender, SlotRing
 
+pytestmark = pytest.mark.forked
+
 SENT, RECEIVED = 0, 1
 
 

@@ -2,7 +2,7 @@
 
 Each scenario is a pair of functions, of the sending end (rank 0) and of the receiving end (rank 1). What they return is
 written to FOLDER/RANK.json, and `test_point_to_point.py` looks at it. All scenarios run in one pair of processes, each
-on tags of its own; the last one ends the receiving process.
+on separate tags; the last one ends the receiving process.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def lengths_send(ends: Ends) -> int:
         tensors = text(step, length)
         done(sender.send(Message(MessageKind.TRAIN, step, tensors)))
         for tensor in tensors.values():
-            tensor.fill_(0)  # it was packed: the sender's own may change
+            tensor.fill_(0)  # it was packed: that of the sender may change
     done(sender.send(Message(MessageKind.CUT, 9, flags=CutFlag.EVALUATE | CutFlag.STOP, count=4)))
     done(sender.flush())
     return sender.bytes_sent
@@ -269,7 +269,7 @@ def no_buffer_receive(ends: Ends) -> str:
         done(receiver.receive())
     except ChannelError as error:
         return str(error)
-    return "nothing was said"
+    return "nothing was told"
 
 
 def alien_send(ends: Ends) -> None:
@@ -282,7 +282,7 @@ def alien_receive(ends: Ends) -> str:
         done(receiver.receive())
     except ChannelError as error:
         return str(error)
-    return "nothing was said"
+    return "nothing was told"
 
 
 def barrier(ends: Ends) -> list[bool]:
@@ -307,7 +307,7 @@ def silent_receive(ends: Ends) -> dict[str, Any]:
     began = time.perf_counter()
     try:
         done(receiver.receive())
-        told = "nothing was said"
+        told = "nothing was told"
     except ChannelError as error:
         told = str(error)
     waited_s = time.perf_counter() - began
@@ -318,7 +318,7 @@ def silent_receive(ends: Ends) -> dict[str, Any]:
 def dies_send(ends: Ends) -> dict[str, str]:
     receiver, sender = ends.receiver(1, tag=ends.tag + 1), ends.sender()
     ends.tell("ready", 1)
-    told = {"receive": "nothing was said", "send": "nothing was said"}
+    told = {"receive": "nothing was told", "send": "nothing was told"}
     try:
         done(receiver.receive())
     except ChannelError as error:

@@ -73,7 +73,7 @@ def test_the_compiler_too_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.full
 def test_cublas_is_prepared_as_soon_as_alray_is_imported() -> None:
-    """A matrix product of a notebook's own, before its first run, would fix another setting."""
+    """A matrix product of the notebook, before its first run, would fix another setting."""
     environment = {name: value for name, value in os.environ.items() if name != "CUBLAS_WORKSPACE_CONFIG"}
     shows = "import alray.runtime.device.devices, os; print(os.environ['CUBLAS_WORKSPACE_CONFIG'])"
     said = subprocess.run([sys.executable, "-c", shows], env=environment, capture_output=True, text=True, check=True)
@@ -105,7 +105,7 @@ def test_the_gpu_of_a_stage_is_the_current_one(two_gpus: list[torch.device]) -> 
 
 @pytest.mark.usefixtures("two_gpus")
 def test_a_process_without_a_gpu_measures_on_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NVIDIA's own library, which torch counts by, still knows the GPUs whose driver is too old for CUDA."""
+    """NVIDIA's library, which torch counts by, still knows the GPUs whose driver is too old for CUDA."""
     assert devices.at_hand("cuda") == torch.device("cuda", 0) and devices.at_hand("cpu") == CPU
     monkeypatch.setattr(torch.accelerator, "current_accelerator", _that_no_driver_can_use)
     assert devices.at_hand("cuda") == devices.at_hand("auto") == CPU

@@ -1,4 +1,4 @@
-"""Out of memory: what is recognised, and what is said of it."""
+"""Out of memory: what is recognised, and the error for it."""
 
 from __future__ import annotations
 
@@ -47,14 +47,13 @@ def test_torchs_own_error_is_recognised() -> None:
 @pytest.mark.parametrize(
     ("overrides", "hint"),
     [
-        ((), "use more stages, a smaller data.batch_size, or a device with more memory"),
+        ((), "data.batch_size"),
         (
             (
                 "method={kind: backpropagation}",
                 "pipeline={schedule: gpipe, micro_batches: 2, micro_batch_norm: accept}",
             ),
-            "raise pipeline.micro_batches (or set it to auto), use more stages, a smaller data.batch_size, "
-            "or a device with more memory",
+            "pipeline.micro_batches",
         ),
     ],
 )
@@ -65,6 +64,6 @@ def test_the_need_and_the_mend_are_told(
     plan = planner.plan(planner.costs(probe=False))
     (problem,) = out_of_memory(RuntimeError(CPU_TEXT + "allocate 5000000 bytes."), plan, 0).problems
     need = f"{plan.stage_plans[0].memory.total_bytes / 1e3:,.1f} kB in total"
-    assert problem.message.startswith("stage 0 (components 0 to 1) ran out of memory: it requested 5.0 MB at once; ")
-    assert need in problem.message
-    assert problem.hint == hint
+    assert problem.message.startswith("stage 0 (components 0 to 1) ran out of memory: ")
+    assert "5.0 MB" in problem.message and need in problem.message
+    assert hint in problem.hint

@@ -1,32 +1,25 @@
-"""What the driver learns of stages that do not answer."""
+"""What the driver says of a stage that died."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-from ray.exceptions import ActorUnavailableError
+from ray.exceptions import ActorDiedError, OutOfMemoryError
 
-from alray.runtime.graph import ray_graph
-from alray.runtime.graph.ray_graph import RayGraph
+from alray.runtime.graph.processes import ActorLocation
+from alray.runtime.graph.ray_graph import death_of
+
+ASSIGNMENT: Any = SimpleNamespace(title="stage 0", plan=SimpleNamespace(schedule="streamed"))
+LOCATION = ActorLocation("node", "n1", 7, 0.0, True)
 
 
-def test_a_stage_that_cannot_be_reached_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where Ray can never say that it died, as after the end of the head, the driver's deadline has to end the run."""
-    clock_s = 0.0
+def test_a_stage_that_was_killed() -> None:
+    assert str(death_of(ASSIGNMENT, LOCATION, ActorDiedError())) == "stage 0 died (process 7 on n1)"
 
-    def unreachable(reference: object) -> Any:
-        raise ActorUnavailableError("the node does not answer", None)
 
-    def poll_later(seconds: float) -> None:
-        nonlocal clock_s
-        clock_s += 10
-
-    monkeypatch.setattr(ray_graph, "time", SimpleNamespace(monotonic=lambda: clock_s, sleep=poll_later))
-    monkeypatch.setattr(ray_graph, "ray", SimpleNamespace(wait=lambda asked, **_: (asked, []), get=unreachable))
-    graph = RayGraph(lambda: None, run_token="token", note=print)  # type: ignore[arg-type, return-value]
-    graph._actors = [SimpleNamespace(poll=SimpleNamespace(remote=object))]
-    graph._assignments = [SimpleNamespace(stage=0, replica=0, start=SimpleNamespace(step=7))]  # type: ignore[list-item]
-    silent = [graph.poll(0.0)[0].silent_s for _ in range(3)]
-    assert silent == [0.0, 10.0, 20.0]
+def test_a_stage_that_ray_ends_where_memory_runs_out() -> None:
+    """Ray then raises an error that is none of a dead actor."""
+    message = "1 worker(s) were killed due to the node running low on memory.\nand more"
+    said = str(death_of(ASSIGNMENT, LOCATION, OutOfMemoryError(message)))
+    assert said.startswith("stage 0 ran out of memory: Ray ended its process 7 on n1")

@@ -9,39 +9,42 @@ from typing import Any
 import pytest
 
 from alray.config.user_code import UserCode
-from alray.models.network import Network
 from alray.planning.prediction.costs import Costs
 from alray.runtime.options import Options
-from alray.runtime.planner import planning
+from alray.runtime.planner.cached_costs import cached_costs
 from alray.runtime.planner.planning import Planner
 
 
-@pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The batch size of each measurement, which counts instead."""
-    sizes: list[int] = []
-
-    def count(planner: Planner, *surroundings: object) -> Costs:
-        sizes.append(planner.workload.spec.data.batch_size)
-        return planner.costs(probe=False)
-
-    monkeypatch.setattr(planning.Planner, "_measure", count)
-    return sizes
-
-
 @pytest.mark.full
-def test_only_what_changes_the_costs_is_measured_again(
-    make_planner: Callable[..., Planner], measured: list[int], tmp_path: Path
-) -> None:
-    first = make_planner().costs(probe=True, study=tmp_path)
+def test_only_what_changes_the_costs_is_measured_again(make_planner: Callable[..., Planner], tmp_path: Path) -> None:
+    measured: list[int] = []
+
+    def costs(*overrides: str) -> Costs:
+        planner = make_planner(*overrides)
+        spec = planner.workload.spec
+
+        def measure() -> Costs:
+            measured.append(spec.data.batch_size)
+            return planner.costs(probe=False)
+
+        return cached_costs(tmp_path, spec, planner.surroundings(one_process=False), measure)
+
+    first = costs()
     for overrides in ([], ["seed=7"], ["optimizer.lr=0.5"], ["run.epochs=3"]):
-        assert make_planner(*overrides).costs(probe=True, study=tmp_path) == first
+        assert costs(*overrides) == first
     assert measured == [8]
     for overrides in (["data.batch_size=4"], ["optimizer.weight_decay=0.1"], ["model.components.0.channels=[5]"]):
-        make_planner(*overrides).costs(probe=True, study=tmp_path)
+        costs(*overrides)
     assert measured == [8, 4, 8, 8]
-    make_planner().costs(probe=True)
-    assert measured == [8, 4, 8, 8, 8]
+
+
+def test_a_study_keeps_what_is_measured(
+    make_planner: Callable[..., Planner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 0.0)
+    first = make_planner().costs(probe=True, study=tmp_path)
+    assert make_planner("seed=7").costs(probe=True, study=tmp_path) == first
+    assert make_planner().costs(probe=True) != first, "two measurements differ"
 
 
 TEXT = """\
@@ -56,9 +59,7 @@ run: {epochs: 1}
 
 @pytest.mark.few
 @pytest.mark.parametrize("text", [None, TEXT])
-def test_encoders_are_inspected_once(
-    load_small: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
-) -> None:
+def test_encoders_are_inspected_once(load_small: Callable[..., Any], tmp_path: Path, text: str | None) -> None:
     lines = [f"{number % 2 + 1},{'word ' * (number % 5)}end{number}\n" for number in range(20)]
     (tmp_path / "train.csv").write_text("".join(lines), encoding="utf-8")
 
@@ -68,16 +69,16 @@ def test_encoders_are_inspected_once(
 
     first = opened().workload.network
     precise = opened("run.precision=float64").workload.network.encoders
-    inspect = Network._inspect
-    monkeypatch.setattr(Network, "_inspect", None)  # nobody may inspect again
     again = opened("seed=6", "optimizer.lr=0.5").workload
     assert again.network.encoders[1:] == first.encoders[1:]
-    assert again.network.encoders[0].input.words == again.data.words
+    assert again.network.encoders[0].input.words == again.data.sample_shape.words
     for one, other in zip(first.encoders, again.network.encoders, strict=True):
         assert [one.input.dtype, one.output.dtype] == [other.input.dtype, other.output.dtype]
         assert one.gives == other.gives and one.takes_along == other.takes_along
     assert opened("run.precision=float64").workload.network.encoders == precise
-    with pytest.raises(TypeError):
-        opened("model.components.1.repeat=2")
-    monkeypatch.setattr(Network, "_inspect", inspect)
-    assert len(opened("model.components.1.repeat=2").workload.network) == len(first) + 1
+    files = sorted((tmp_path / "study" / "costs").iterdir())
+    assert len(files) == 2
+    for file in files:  # who reads them is told what is in no encoder
+        file.write_text(file.read_text().replace('"draws": false', '"draws": true'), encoding="utf-8")
+    assert all(encoder.draws for encoder in opened("seed=7").workload.network.encoders)
+    assert not opened("model.components.1.repeat=2").workload.network.encoders[1].draws

@@ -10,7 +10,8 @@ import torch
 
 from alray.core.errors import PlanError, SpecError
 from alray.planning.prediction.setting import IN_TURNS_ON_GPU, ON_CPU, ON_OWN_GPU, ON_SHARED_GPU, StageMemory
-from alray.runtime.planner.memory import machine_memory_bytes, stage_memories, stage_memory_limits
+from alray.runtime.device.machine_memory import machine_memory_bytes
+from alray.runtime.planner.memory import stage_memories, stage_memory_limits
 
 from ...pairwise import first_alone
 
@@ -113,7 +114,7 @@ def test_a_driver_without_a_gpu_plans_for_stages_that_have_one(
     planner = make_planner("pipeline.stages=2", "resources.per_stage={CPU: 1, GPU: 1}")
     assert planner.workload.device == CPU
     plan = planner.plan(planner.costs(probe=False))
-    assert plan.stages == 2 and plan.cores is None  # each stage has a device of its own
+    assert plan.stages == 2 and plan.cores is None  # each stage has its own device
     on_processors = make_planner("pipeline.stages=2")
     counted = on_processors.plan(on_processors.costs(probe=False))
     memory, as_counted = plan.stage_plans[0].memory, counted.stage_plans[0].memory

@@ -90,7 +90,7 @@ def test_optimizer_bytes_follow_the_optimizer(make_workload, optimizer):
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("kind", ["rmsprop", "lamb", "muon"])
+@pytest.mark.parametrize("kind", ["lamb", "muon"])
 def test_optimizer_bytes_are_those_that_updates_make(make_workload, kind):
     """Without the counts of steps, which are a few bytes for each parameter."""
     workload = make_workload(f"optimizer={kind}")

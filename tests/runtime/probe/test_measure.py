@@ -21,7 +21,6 @@ from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.planning.prediction.durations import action_durations
 from alray.planning.prediction.setting import StepSetting
 from alray.runtime.channel.gradient_reducer import GradientReducer
-from alray.runtime.planner.planning import Planner
 from alray.runtime.probe.all_reduce import time_reduction
 from alray.runtime.probe.contention import Companions, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
@@ -29,7 +28,7 @@ from alray.runtime.probe.measure import Surroundings, probe_costs
 from alray.runtime.probe.micro_batch import HalvedBackward, time_micro_batches
 from alray.runtime.probe.neighbours import Neighbours, divide
 from alray.runtime.probe.other_programs import OtherPrograms
-from alray.runtime.probe.timing import MOST_REPEATS, WARM_UPS, Timed, TimedAction, Timing, time_actions
+from alray.runtime.probe.timing import MOST_REPEATS, WARM_UPS, ComponentTimings, ProbedAction, Timing, time_actions
 
 CPU = torch.device("cpu")
 BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept")
@@ -66,7 +65,7 @@ def rounds_of(monkeypatch: pytest.MonkeyPatch, seconds: Iterator[float]) -> int:
 
     monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 1e9)
     monkeypatch.setattr("alray.runtime.probe.timing.time.perf_counter", lambda: clock[0])
-    time_actions([TimedAction(0, "forward_s", part)], Timing())
+    time_actions([ProbedAction(0, "forward_s", part)], Timing())
     return rounds[0]
 
 
@@ -83,9 +82,10 @@ def test_times_are_measured_when_no_other_process_starts_any_more(make_planner, 
 
     monkeypatch.setattr("alray.runtime.probe.measure.time_actions", heard("time", time_actions))
     monkeypatch.setattr("alray.runtime.probe.measure.estimate_costs", heard("count", estimate_costs))
-    monkeypatch.setattr(Planner, "_data_s", heard("time", Planner._data_s))
+    monkeypatch.setattr(TrainBatches, "__next__", heard("batch", TrainBatches.__next__))
     make_planner().costs(probe=True, wait_until_quiet=lambda: happened.append("quiet"))
-    assert happened == ["count", "quiet", "time", "time"]
+    assert happened[:4] == ["batch", "count", "quiet", "time"]
+    assert set(happened[4:]) == {"batch"}, "the time to prepare one is measured last"
 
 
 def test_what_is_counted_is_counted_once(make_planner, monkeypatch):
@@ -108,7 +108,7 @@ def test_a_micro_batch_costs_what_was_measured_of_it(make_workload, monkeypatch)
     whole = {"forward_s": 0.8, "label_s": 0.4, "backward_s": 0.8, "update_s": 0.1, "infer_s": 0.1}
     part = MicroBatchTimes(0.5, 0.75, 0.25, 0.75)
     monkeypatch.setattr(
-        "alray.runtime.probe.measure.time_actions", lambda *_: dict.fromkeys((0, 1), Timed(whole, 1.0, 1.0))
+        "alray.runtime.probe.measure.time_actions", lambda *_: dict.fromkeys((0, 1), ComponentTimings(whole, 1.0, 1.0))
     )
     monkeypatch.setattr(
         "alray.runtime.probe.measure.time_micro_batches", lambda *_, **named: dict.fromkeys((0, 1), part)
@@ -285,7 +285,7 @@ def test_the_reduction_over_replicas_is_measured_and_comes_before_the_update(mak
 
 
 def test_the_gradients_of_a_measured_sum_are_not_zeros(make_workload, monkeypatch):
-    """`top_k` finds the largest of zeros in half of the time. The run's own random numbers stay as they were."""
+    """`top_k` finds the largest of zeros in half of the time. The random numbers of the run stay as they were."""
     are_full: list[bool] = []
     start = GradientReducer.start
 

@@ -188,7 +188,7 @@ def test_an_old_list_of_the_folder_misleads_nobody(tmp_path, monkeypatch) -> Non
 
 
 def test_a_run_that_another_process_goes_on_with_ends_before_its_next_manifest(tmp_path) -> None:
-    with pytest.raises(RunError, match="another process has begun to continue this run"):
+    with pytest.raises(RunError, match="another process has started to continue this run"):
         drive(tmp_path, token="theirs")
     assert manifests(tmp_path) == []
 
@@ -213,10 +213,9 @@ class Always(dict):
 def test_giving_up(tmp_path) -> None:
     outcome, starts, _ = drive(tmp_path, Always({4: StageError("stage 1 died")}), max_failures=2)
     assert (outcome.status, outcome.step, starts) == ("failed", 3, [0, 3, 3])
-    assert str(outcome.error) == (
-        "stage 1 died; that was failure 3 since the checkpoint at mini-batch 3; "
-        "raise run.max_failures, or correct the cause and `alray resume` the run"
-    )
+    told = str(outcome.error)
+    assert told.startswith("stage 1 died; ") and "failure 3 " in told and "mini-batch 3;" in told
+    assert "run.max_failures" in told and "`alray resume`" in told
 
 
 def test_what_would_fail_again_is_not_tried(tmp_path) -> None:
@@ -251,7 +250,7 @@ def test_no_room_left_is_told(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["step-00000003.keep", "step-3", "step-best", "step-"])
 def test_a_copy_beside_the_checkpoints_is_left_alone(tmp_path, name) -> None:
-    """Under another name a folder is the user's own, even with a manifest of an earlier mini-batch in it."""
+    """Under another name a folder belongs to the user, even with a manifest of an earlier mini-batch in it."""
     drive(tmp_path, interrupt_at=4)
     copy = shutil.copytree(tmp_path / "checkpoints/step-00000003", tmp_path / "checkpoints" / name)
     outcome, _, _ = drive(tmp_path)

@@ -71,10 +71,8 @@ def test_silence() -> None:
     assert verdict(with_one(1, silent_s=DEADLINE_S - 1)) is WAIT
     found = verdict(with_one(1, silent_s=DEADLINE_S + 1))
     assert (found.stage, found.again) == (1, True)
-    assert str(found.error) == (
-        "stage 1 has not answered for 11 s (deadline 10 s): its process is stopped or its node is gone; "
-        "if that is healthy, raise run.deadline_s"
-    )
+    assert str(found.error).startswith("stage 1 has not answered for 11 s (deadline 10 s): ")
+    assert "run.deadline_s" in str(found.error)
 
 
 @pytest.mark.parametrize(

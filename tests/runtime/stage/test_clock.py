@@ -25,7 +25,7 @@ class Hands:
 @pytest.fixture
 def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
     made = Hands()
-    # A wall clock of its own: the run was started at wall time 50, 2 s before the stage's clock is made.
+    # A separate wall clock: the run was started at wall time 50, 2 s before the stage's clock is made.
     fake = SimpleNamespace(perf_counter=lambda: made.now, time=lambda: made.now - 100.0 + 52.0)
     monkeypatch.setattr(module, "time", fake)
     return made

@@ -112,17 +112,7 @@ def test_what_is_needed_to_scale(missing: str) -> None:
         {"kind": "constant"},
         {"kind": "cosine", "final_lr": 0.01},
         {"kind": "linear", "final_factor": 0.2, "decay_steps": None},
-        {"kind": "step", "every": parse_duration("1 epoch"), "factor": 0.5},
         {"kind": "multi_step", "at": [parse_duration("1 epoch"), parse_duration("4 epochs")], "factor": 0.1},
-        {"kind": "rising", "first_factor": 0.2, "final_factor": 3.0, "length": parse_duration("3 epochs")},
-        {
-            "kind": "one_cycle",
-            "rise": 0.3,
-            "anneal": "cosine",
-            "first_factor": 0.1,
-            "final_factor": 0.0,
-            "length": None,
-        },
     ],
 )
 @pytest.mark.parametrize("warmup_from", ["zero", "base"])
@@ -183,9 +173,6 @@ def torchs(make: Any, steps: int) -> list[float]:
     return rates
 
 
-CYCLE = {"kind": "one_cycle", "first_factor": 0.04, "final_factor": 4e-6, "length": None}
-
-
 @pytest.mark.few
 @pytest.mark.parametrize(
     ("schedule", "make"),
@@ -196,52 +183,16 @@ CYCLE = {"kind": "one_cycle", "first_factor": 0.04, "final_factor": 4e-6, "lengt
             partial(lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.2, total_iters=40),
         ),
         (
-            {"kind": "step", "every": parse_duration("7 steps"), "factor": 0.5},
-            partial(lr_scheduler.StepLR, step_size=7, gamma=0.5),
-        ),
-        (
-            {"kind": "step", "every": parse_duration("3 epochs"), "factor": 0.1},
-            partial(lr_scheduler.StepLR, step_size=30, gamma=0.1),
-        ),
-        (
             {"kind": "multi_step", "at": [parse_duration(each) for each in ("3 epochs", "45 steps")], "factor": 0.1},
             partial(lr_scheduler.MultiStepLR, milestones=[30, 45], gamma=0.1),
-        ),
-        (
-            {"kind": "rising", "first_factor": 0.1, "final_factor": 1.0, "length": parse_duration("2.5 epochs")},
-            partial(lr_scheduler.LinearLR, start_factor=0.1, end_factor=1.0, total_iters=25),
-        ),
-        ({**CYCLE, "rise": 0.3, "anneal": "cosine"}, partial(lr_scheduler.OneCycleLR, max_lr=0.1, total_steps=100)),
-        (
-            {**CYCLE, "rise": 0.45, "anneal": "linear"},
-            partial(lr_scheduler.OneCycleLR, max_lr=0.1, total_steps=100, pct_start=0.45, anneal_strategy="linear"),
         ),
     ],
     ids=lambda value: value["kind"] if isinstance(value, dict) else "",
 )
 def test_as_torchs(schedule: dict[str, Any], make: Any) -> None:
-    if schedule["kind"] == "one_cycle":  # without momentum, there is none to cycle
-        make = partial(make, cycle_momentum=False)
     assert [rate(step, **schedule) for step in range(100)] == pytest.approx(torchs(make, 100), rel=1e-9, abs=1e-15)
-
-
-def test_a_rise_goes_on_to_the_end_of_the_run_and_above_the_rate() -> None:
-    rising = {"kind": "rising", "first_factor": 1.0, "final_factor": 5.0, "length": None}
-    assert [rate(step, **rising) for step in (0, 50, 100, 101)] == pytest.approx([0.1, 0.3, 0.5, 0.5])
-
-
-def test_a_cycle_shorter_than_the_run_stays_at_its_end_and_one_of_a_few_steps_has_its_end() -> None:
-    short = {**CYCLE, "rise": 0.5, "anneal": "linear", "length": parse_duration("10 steps")}
-    assert [rate(step, **short) for step in (4, 9, 10, 99)] == pytest.approx([0.1, 4e-7, 4e-7, 4e-7])
-    assert [rate(step, **CYCLE, rise=0.3, anneal="cosine", total_steps=1) for step in (0, 1)] == [0.1 * 4e-6] * 2
-    assert rate(0, **CYCLE, rise=0.5, anneal="cosine", total_steps=2) == 0.1
 
 
 def test_milestones_are_counted_from_the_start_of_the_run() -> None:
     schedule = {"kind": "multi_step", "at": [parse_duration("3 epochs")], "factor": 0.1, "warmup_epochs": 1.0}
     assert [rate(step, **schedule) for step in (4, 10, 29, 30)] == pytest.approx([0.05, 0.1, 0.1, 0.01])
-
-
-def test_a_cycle_needs_an_end() -> None:
-    with pytest.raises(PlanError, match=r"^lr_schedule\.kind: .*`one_cycle`"):
-        rate(0, **CYCLE, rise=0.3, anneal="cosine", total_steps=None)

@@ -9,6 +9,7 @@ import pytest
 import torch.distributed as dist
 
 from alray.config.loading.load import load_spec
+from alray.config.made import no_user_code
 from alray.runtime.stage.reduction import ReducedReplication
 
 SPEC = {
@@ -33,6 +34,7 @@ def replica(number: int, store: dist.Store, *overrides: str) -> ReducedReplicati
         store=store,
         in_turns=True,
         timeout_s=1.0,
+        load=no_user_code,
     )
 
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from alray.core.errors import NonFiniteLoss
 from alray.runtime.stage.assemble import work_of
 from alray.runtime.stage.losses import all_finite, finite_values
-from alray.runtime.stage.work.backpropagation import Backpropagation
+from alray.runtime.stage.work.backpropagation import BackpropagationWork
 from alray.runtime.stage.work.local_losses import LocalLosses
 
 from ...mini_batches import backward, forward
@@ -55,7 +55,7 @@ def plain(stage, network) -> nn.Sequential:
 def test_backpropagation_equals_a_plain_loop(make_network, optimizer, make):
     network = make_network(BP, f"optimizer={optimizer}", "method.label_smoothing=0.1")
     stage = work_of([network.component(index, "cpu") for index in range(2)])
-    assert isinstance(stage, Backpropagation)
+    assert isinstance(stage, BackpropagationWork)
     model = plain(stage, network)
     plain_optimizer = make(model.parameters())
     rate = plain_optimizer.param_groups[0]["lr"]

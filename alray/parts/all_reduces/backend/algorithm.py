@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
+from alray.planning.prediction.all_reduce import LinkCost
 from alray.runtime.channel.all_reduce import AllReduce
 from alray.runtime.channel.point_to_point import lost_neighbour
 
@@ -19,13 +20,17 @@ class Backend(AllReduce):
 
     name = "backend"
 
+    @staticmethod
+    def seconds(n: int, m: float, link: LinkCost) -> float:
+        return 2 * (n - 1) * link.latency_s + 2 * m * link.s_per_byte * (n - 1) / n  # gloo's algorithm is a ring
+
     def _sum(self, tensor: torch.Tensor) -> None:
         edge = self._all_ranks()
         try:
             work = self.group.allreduce(tensor, dist.ReduceOp.SUM, self._timeout)
         except RuntimeError as error:
             raise lost_neighbour(edge, error) from error
-        self._wait_for(work, edge, times=2)  # the operation's own timeout says more
+        self._wait_for(work, edge, times=2)  # the operation's timeout says more
         self.bytes_sent += 2 * (self.size - 1) * tensor.numel() * tensor.element_size() // self.size
 
     def _gather(self, rows: torch.Tensor) -> None:
@@ -35,7 +40,7 @@ class Backend(AllReduce):
             work = self.group.allgather(list(rows), own, self._timeout)
         except RuntimeError as error:
             raise lost_neighbour(edge, error) from error
-        self._wait_for(work, edge, times=2)  # the operation's own timeout says more
+        self._wait_for(work, edge, times=2)  # the operation's timeout says more
         self.bytes_sent += (self.size - 1) * own.numel() * own.element_size()
 
     def _all_ranks(self) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 
+from alray.planning.prediction.all_reduce import LinkCost
 from alray.runtime.channel.all_reduce import AllReduce
 
 
@@ -19,6 +21,12 @@ class HalvingDoubling(AllReduce):
     """
 
     name = "halving_doubling"
+
+    @staticmethod
+    def seconds(n: int, m: float, link: LinkCost) -> float:
+        ranks = 1 << (n.bit_length() - 1)
+        fold = 2 * (link.latency_s + m * link.s_per_byte) if n > ranks else 0.0
+        return fold + 2 * math.log2(ranks) * link.latency_s + 2 * m * link.s_per_byte * (ranks - 1) / ranks
 
     def _sum(self, tensor: torch.Tensor) -> None:
         if self._is_folded:
@@ -43,7 +51,7 @@ class HalvingDoubling(AllReduce):
             return
         if self._has_folded:
             self._exchange(receive=[(rows[self.rank + 1], self.rank + 1)])
-        # A position holds its own row and the row of the rank that was folded into it.
+        # A position has its row and the row of the rank that was folded into it.
         self._double(
             flat, [self._rank_at(position) * length for position in range(self._participants)] + [flat.numel()]
         )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from alray.planning.prediction.all_reduce import LinkCost
 from alray.runtime.channel.all_reduce import AllReduce
 
 
@@ -17,6 +18,10 @@ class Ring(AllReduce):
     """
 
     name = "ring"
+
+    @staticmethod
+    def seconds(n: int, m: float, link: LinkCost) -> float:
+        return 2 * (n - 1) * link.latency_s + 2 * m * link.s_per_byte * (n - 1) / n
 
     def _sum(self, tensor: torch.Tensor) -> None:
         parts = tensor.tensor_split(self.size)

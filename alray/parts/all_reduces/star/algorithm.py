@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from alray.planning.prediction.all_reduce import LinkCost
 from alray.runtime.channel.all_reduce import AllReduce
 
 
@@ -11,6 +12,10 @@ class Star(AllReduce):
     """Cost 2(n-1) (a + m b): rank 0 exchanges the whole tensor with one rank after another."""
 
     name = "star"
+
+    @staticmethod
+    def seconds(n: int, m: float, link: LinkCost) -> float:
+        return 2 * (n - 1) * (link.latency_s + m * link.s_per_byte)
 
     def _sum(self, tensor: torch.Tensor) -> None:
         if self.rank == 0:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
+from alray.planning.prediction.all_reduce import LinkCost
 from alray.runtime.channel.all_reduce import AllReduce
 
 
@@ -14,6 +17,10 @@ class Tree(AllReduce):
     """
 
     name = "tree"
+
+    @staticmethod
+    def seconds(n: int, m: float, link: LinkCost) -> float:
+        return 2 * math.ceil(math.log2(n)) * (link.latency_s + m * link.s_per_byte)
 
     def _sum(self, tensor: torch.Tensor) -> None:
         arrived = self._spare_like(tensor)

@@ -35,7 +35,7 @@ def build(input: Shape, *, dim: int, vectors: Path | None = None) -> nn.Module:
 class WordEmbedding(nn.Module):
     """A trained matrix whose row i is the vector of `words[i]`. Row 0, for padding, stays zero.
 
-    Word i starts with its own vector from the file, whatever the order of the file. A word that is not in the file
+    Word i starts with its vector from the file, whatever the order of the file. A word that is not in the file
     starts with a small normal vector of mean zero, which does not depend on the file.
     """
 

@@ -38,7 +38,7 @@ class _Recurrence(nn.Module):
     ) -> tuple[torch.Tensor, LstmState]:
         """Outputs, 0 at padded positions, and the final state of each direction and layer.
 
-        Each row runs over its own words only: the forward direction ends at its last word, and the backward direction
+        Each row runs over its words only: the forward direction ends at its last word, and the backward direction
         starts there. torch packs rows on the host, so their lengths are copied there from a GPU too.
         """
         before = None if state is None else (_layers_first(state[0]), _layers_first(state[1]))
@@ -68,7 +68,8 @@ class PlainLstm(_Recurrence):
 
 
 class LstmWithState(_Recurrence):
-    """An LSTM that starts from the final state of the component before it, if there is one, and passes on its own.
+    """An LSTM that starts from the final state of the component before it, if there is one, and passes on its final
+    state.
 
     This is the thesis's LSTM-AL: h and c of both directions, detached, are the next component's initial state.
     """

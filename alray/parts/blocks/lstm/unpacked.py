@@ -19,7 +19,7 @@ def run_unpacked(
 
     The final states have that shape too. This is for evaluation only: there is no dropout between layers.
 
-    Every row runs over its full width; the backward direction reads each row's own words in reverse. At padded
+    Every row runs over its full width; the backward direction reads each row's words in reverse. At padded
     positions an extra input closes the input gate and opens the forget gate, so that c keeps its value after the last
     word; h is read at the last word.
 

@@ -10,6 +10,7 @@ from alray.config.sections.compression import CompressionSection
 class Bf16(CompressionSection):
     """Gradients are sent and summed as bfloat16: half the bytes, the range of float32, 8 bits of precision."""
 
+    implementation = "compression:BFloat16"
     sent_share = 0.5
 
     kind: Literal["bf16"]

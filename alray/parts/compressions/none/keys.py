@@ -10,6 +10,7 @@ from alray.config.sections.compression import CompressionSection
 class NoCompression(CompressionSection):
     """Gradients are sent unchanged."""
 
+    implementation = "compression:Uncompressed"
     sent_share = 1.0
 
     kind: Literal["none"] = "none"

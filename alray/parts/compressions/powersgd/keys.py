@@ -14,6 +14,8 @@ class PowerSgd(CompressionSection):
     It uses error feedback and a warm start. Parameters of one dimension are sent unchanged.
     """
 
+    implementation = "compression:PowerSgdCompression"
+
     kind: Literal["powersgd"]
     """`powersgd`."""
     rank: PositiveInt = 2

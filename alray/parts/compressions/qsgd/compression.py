@@ -23,7 +23,7 @@ class QsgdCompression(Compression):
     The paper's experiments use the largest magnitude too, its theory the Euclidean norm. Levels have `bits` bits each,
     not the paper's code of varying length.
 
-    Each rank has levels of its own, so nothing can be added up on the way. Messages are gathered over the routes of the
+    Each rank has its own levels, so nothing can be added up on the way. Messages are gathered over the routes of the
     all-reduce, and every rank adds up those of all ranks in rank order. So the bytes that a rank receives grow with n,
     unlike with an all-reduce. Random numbers are drawn on the CPU from (seed, rank, number of the reduction).
     """

@@ -15,6 +15,8 @@ class Qsgd(CompressionSection):
     replica receives those of all others.
     """
 
+    implementation = "compression:QsgdCompression"
+
     kind: Literal["qsgd"]
     """`qsgd`."""
     bits: Literal[2, 4, 8] = 8

@@ -12,6 +12,8 @@ from alray.config.sections.compression import CompressionSection
 class TopK(CompressionSection):
     """Only the entries of largest magnitude are sent. The others are added to the next gradient (error feedback)."""
 
+    implementation = "compression:TopKCompression"
+
     kind: Literal["top_k"]
     """`top_k`."""
     fraction: Annotated[float, Field(gt=0, le=1)] = 0.01

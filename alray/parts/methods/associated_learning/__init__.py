@@ -1,1 +1,1 @@
-"""Associated Learning: every component has its own local losses, nothing travels backwards."""
+"""Associated Learning: every component has local losses, nothing travels backwards."""

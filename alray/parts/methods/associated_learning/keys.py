@@ -28,7 +28,7 @@ class Bridge(Section):
 
 
 class AssociatedLearning(MethodSection):
-    """Associated Learning: every component has its own local losses, nothing travels backwards."""
+    """Associated Learning: every component has local losses, nothing travels backwards."""
 
     implementation = "method:AssociatedMethod"
     abbreviation = "AL"
@@ -76,7 +76,7 @@ class AssociatedLearning(MethodSection):
             )
 
     def _of_first_loss(self, spec: Spec, at: Path) -> Iterator[Finding]:
-        """The squared error has a one-hot target, and other tasks have losses of their own."""
+        """The squared error has a one-hot target, and other tasks have other losses."""
         task = spec.task.kind
         if self.label_smoothing and self.first_label_loss == "mse":
             yield (

@@ -28,7 +28,7 @@ class AugLocal(MethodSection):
     depth: PositiveInt = 2
     """Copies of encoders in the auxiliary network of the first component, evenly chosen from those above it."""
     pyramid: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """How far the last auxiliary network shrinks from `depth` copies towards one. 0: all have `depth`, as far as there
-    are encoders."""
+    """How far the last auxiliary network shrinks from `depth` copies towards one. 0: all have `depth`, or as many as
+    there are encoders."""
     head: HeadOrAuto = "auto"
     """The readouts. `auto`: average to at most 4 x 4, flatten, one linear layer."""

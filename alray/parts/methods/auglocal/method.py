@@ -25,19 +25,20 @@ class AugLocalMethod(Method):
         pass on stop(h_l)
         prediction                                             argmax of W_L h_L
 
-    f'_n is built from the description of encoder n, for the shape of what comes in, with weights of its own. d is
+    f'_n is built from the description of encoder n, for the shape of what comes in, with its own weights. d is
     `depth`, tau `pyramid`. As in the authors' code, round takes halves to even numbers. The last component has no
     auxiliary network: its readout W_L is the classifier of the network. Auxiliary networks are dropped after training,
     and so are the readouts below.
 
     Pitfalls: an auxiliary network of d copies costs about d times the computing and the memory of its encoder, more
-    where it leaves out an encoder that makes maps smaller. Batch normalisation and dropout in a copy are its own. An
-    evenly chosen network may leave out encoders that change the number of channels; the next copy is then built for the
-    channels that come in. The parts of a model from elsewhere cannot be built for other shapes and are refused.
+    where it leaves out an encoder that makes maps smaller. Batch normalisation and dropout in a copy are separate from
+    the encoder's. An evenly chosen network may leave out encoders that change the number of channels; the next copy is
+    then built for the channels that come in. The parts of an imported model cannot be built for other shapes and
+    are refused.
 
     Deviation: the authors' code gives a copy a stride of two wherever it doubles the channels, averages maps to one
     value (here by `head: {pool: 1}`), and normalises the features after a single copy. Here a copy keeps the stride of
-    its encoder. On the digits readouts of 4 x 4 places and of one are alike: 99.3 and 99.0 % after 10 epochs, three
+    its encoder. On the digits readouts of 4 x 4 positions and of one are alike: 99.3 and 99.0 % after 10 epochs, three
     paired seeds. The other two were not measured. It trains with SGD at 0.8 in mini-batches of 1,024, and a weight
     decay of 1e-4, over 400 epochs; the committed spec takes Adam.
 

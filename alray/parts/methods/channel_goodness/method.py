@@ -48,14 +48,14 @@ class ChannelGoodnessMethod(Method):
                 hint=f"`channel_goodness` has a group for each class: give it {features.width // classes + 1} x "
                 f"{classes} channels",
             )
-        return GoodnessComponent(index, f=f, goodness=Goodness(features, classes), optimizer=self.task.optimizer)
+        return GoodnessComponent(index, f=f, goodness=ClassGoodness(features, classes), optimizer=self.task.optimizer)
 
     def ends_route(self, index: int) -> bool:
         """Every depth is a route."""
         return True
 
 
-class Goodness(nn.Module):
+class ClassGoodness(nn.Module):
     """`[N, *output of the encoder] -> [N, classes]`: the mean of the squares of each group of channels."""
 
     def __init__(self, features: Features, classes: int) -> None:
@@ -80,7 +80,7 @@ class Goodness(nn.Module):
 class GoodnessComponent(LocalComponent):
     """Encoder f, trained by the cross-entropy of the goodness of its channels' groups."""
 
-    def __init__(self, index: int, *, f: Encoder, goodness: Goodness, optimizer: Recipe) -> None:
+    def __init__(self, index: int, *, f: Encoder, goodness: ClassGoodness, optimizer: Recipe) -> None:
         super().__init__(index, f)
         self.goodness = goodness
         self.train_with(optimizer, encoder=(f,))

@@ -16,7 +16,7 @@ from alray.models.task import LearningTask
 class GreedyMethod(Method):
     """The fields are the keys in `keys.py`.
 
-    Every component minimises the cross-entropy of its own auxiliary classifier, and gradients stop between components
+    Every component minimises the cross-entropy of its auxiliary classifier, and gradients stop between components
     (algorithm 1 of "Decoupled Greedy Learning of CNNs", ICML 2020). Every depth is a route.
 
     Deviation: the authors' auxiliary networks have several layers with batch normalisation on maps averaged to 2 x 2

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from alray.config.sections.method import MethodSection
+from alray.config.sections.method import ComparingSection
 from alray.config.sections.section import PositiveFloat, PositiveInt, Width
 
 
-class DecoupledInformation(MethodSection):
+class DecoupledInformation(ComparingSection):
     """Decoupled learning with information regularisation (DeInfoReg): variance, similarity and covariance of codes.
 
     Nothing travels backwards, and every depth is a route, by a classifier of the codes.
@@ -28,6 +28,3 @@ class DecoupledInformation(MethodSection):
     as in the authors' code."""
     classifier_weight: PositiveFloat = 0.001
     """Weight of the cross-entropy of the classifiers, which read the projectors' output and train all below them."""
-    gather: bool = False
-    """Whether the losses compare the samples of all replicas, which then exchange codes in every mini-batch. false:
-    each compares the samples of its own share."""

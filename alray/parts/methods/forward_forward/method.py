@@ -31,9 +31,9 @@ class ForwardForwardMethod(Method):
             + peer_normalisation * mean over values of (mean of m - m)^2
                                                     m = 0.9 m + 0.1 mean of a_l(x+) over the samples
         pass on stop(a_l), of all rows
-        prediction by goodness                      argmax over labels of g_2 + ... + g_l, each label in its own row
+        prediction by goodness                      argmax over labels of g_2 + ... + g_l, each label in a separate row
         prediction by activities                    argmax of W_2 norm(a_2) + ... + W_l norm(a_l) of a row with 1 / J in
-                                                    each place of the label; CE(W_l norm(stop(a_l)), y) trains W_l
+                                                    each value of the label; CE(W_l norm(stop(a_l)), y) trains W_l
 
     The first component does not count, as in the paper, except where it is alone. A wrong label is drawn from (seed,
     mini-batch, position), so it is the same on any partition and however replicas share the mini-batch.
@@ -46,17 +46,17 @@ class ForwardForwardMethod(Method):
     the values of a sample should lie in 0..1, as those of the authors do.
 
     Linear layers and convolutions begin with weights from N(0, 1 / inputs) and biases of 0, so that goodness begins
-    near d / 2, and classifiers of activities at 0, without a bias. A model from elsewhere keeps its own weights.
+    near d / 2, and classifiers of activities at 0, without a bias. An imported model keeps its weights.
 
     Deviation, from the code of loeweX on GitHub. Its weights begin with a variance of 1 / outputs, which is the same
     between layers of one width; where the first layer has fewer inputs than outputs, its goodness begins lower. It
-    passes the gradient of the goodness through every ReLU as if it were the identity; here a ReLU has its own gradient,
-    as in the paper's formulas. That costs 0.7 points on the digits at depth 3 (0.3 to 1.4 by three paired seeds;
-    `docs/local_learning.md`). It trains one softmax on the activities of all depths together; here each depth trains
-    its own, and their scores are added up, since one loss over all depths would not be local. It trains with SGD, the
-    layers at 1e-3 with a weight decay of 3e-4, the classifier at 1e-2 with 3e-3, momentum 0.9, and rates that fall to 0
-    in the second half of 100 epochs; the committed spec takes Adam. SymBa's authors also add an intrinsic class
-    pattern, which is left out; its cost was not measured.
+    passes the gradient of the goodness through every ReLU as if it were the identity; here a ReLU has its usual
+    gradient, as in the paper's formulas. That costs 0.7 points on the digits at depth 3 (0.3 to 1.4 by three paired
+    seeds; `docs/local_learning.md`). It trains one softmax on the activities of all depths together; here each depth
+    trains a separate one, and their scores are added up, since one loss over all depths would not be local. It trains
+    with SGD, the layers at 1e-3 with a weight decay of 3e-4, the classifier at 1e-2 with 3e-3, momentum 0.9, and rates
+    that fall to 0 in the second half of 100 epochs; the committed spec takes Adam. SymBa's authors also add an
+    intrinsic class pattern, which is left out; its cost was not measured.
 
     Published test error on MNIST in percent: 1.36 in the paper, 1.45 by the code of loeweX.
     arXiv 2212.13345; SymBa: arXiv 2303.08418.

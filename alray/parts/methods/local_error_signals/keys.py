@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from alray.config.sections.head import HeadOrAuto
-from alray.config.sections.method import MethodSection
+from alray.config.sections.method import ComparingSection
 
 
-class LocalErrorSignals(MethodSection):
+class LocalErrorSignals(ComparingSection):
     """Local error signals (predsim): a readout with cross-entropy, and similarities that match those of the labels.
 
     Nothing travels backwards, and every depth is a route.
@@ -30,6 +30,3 @@ class LocalErrorSignals(MethodSection):
     """Share of `sim` in `predsim`."""
     head: HeadOrAuto = "auto"
     """The readout after every encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
-    gather: bool = False
-    """Whether the losses compare the samples of all replicas, which then exchange rows in every mini-batch. false: each
-    compares the samples of its own share."""

@@ -35,8 +35,8 @@ class LocalErrorMethod(Method):
     share of a replica: `gather` compares all. With many cuts the error rises.
 
     Deviation: the authors' code begins with readouts of zero and averages maps only until 4,096 values or fewer are
-    left; it has an output layer after the last hidden layer's own readout, and a loss after every convolution. Here
-    readouts begin as classifiers of other methods do and read at most 4 x 4 places (`head`), the last component's
+    left; it has an output layer after the last hidden layer's readout, and a loss after every convolution. Here
+    readouts begin as classifiers of other methods do and read at most 4 x 4 positions (`head`), the last component's
     readout is the output layer, and a component has one loss. With readouts of zero `specs/laptop/predsim_digits.yaml`
     is as accurate: 93.3 and 93.4 % after 12 epochs, three paired seeds. The others were not measured. Dropout and leaky
     ReLU of their networks are a matter of the encoders. Their rate, Adam at 5e-4, is that of the committed spec; they

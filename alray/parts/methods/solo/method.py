@@ -29,7 +29,7 @@ class SoloMethod(Method):
         W' in mini-batches mS + 1, ..., (m + 1)S               W after mini-batch (m - 1)S; at first the initial W
         pass on stop(h_k)
 
-    phi_k is two causal layers and a norm of its own, tau_k a learned number, W' a copy that no loss trains. S is
+    phi_k is two causal layers and a norm, tau_k a learned number, W' a copy that no loss trains. S is
     `copy_every`. The copy made after a mini-batch is used S mini-batches later at the earliest, so a stage does not
     wait for it where S is not smaller than the number of mini-batches that are between the stages.
 
@@ -42,7 +42,7 @@ class SoloMethod(Method):
     and W reads through a layer norm, whatever norm the network has.
 
     Published perplexity of 340M parameters: backpropagation 28.04, two components 29.05, four 31.19; of 40M parameters:
-    backpropagation 67.08, SOLO 70.62, readouts of one's own 75.34.
+    backpropagation 67.08, SOLO 70.62, a readout for each component 75.34.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from alray.config.sections.choice import ByShape
 from alray.config.sections.head import HeadOrAuto, LabelSmoothing
-from alray.config.sections.method import MethodSection
+from alray.config.sections.method import ComparingSection
 from alray.config.sections.section import PositiveFloat, Width, describe, refusal
 
 
@@ -21,7 +21,7 @@ def _debiased(value: Any) -> Any:
     )
 
 
-class SupervisedContrastive(MethodSection):
+class SupervisedContrastive(ComparingSection):
     """Supervised contrastive local losses (SCPL): samples of one class are drawn together, the others pushed apart.
 
     Nothing travels backwards. The last component is a classifier with cross-entropy.
@@ -47,9 +47,6 @@ class SupervisedContrastive(MethodSection):
     ] = False
     """Class prior of the debiased loss (tau+ of Chuang et al. 2020): the share of one class among the data, such as
     0.1 for ten classes of equal size. false: the plain loss (Khosla et al. 2020)."""
-    gather: bool = False
-    """Whether the losses compare the samples of all replicas: they exchange their projections in every mini-batch, and
-    n replicas have the loss of the whole mini-batch. false: each compares the samples of its own share."""
     head: HeadOrAuto = "auto"
     """The layers after the last encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
     label_smoothing: LabelSmoothing = 0.0

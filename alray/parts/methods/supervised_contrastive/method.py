@@ -186,8 +186,8 @@ def debiased_supervised_contrastive(
 
     Returns a scalar, in nats.
 
-    The n = N - 2 samples u are those of A(i) except p. They are drawn from all the data, hence some are of i's own
-    class: the loss above pushes them away, this one takes them out of the denominator by the estimate that the
+    The n = N - 2 samples u are those of A(i) except p. They are drawn from all the data, hence some are of the class
+    of i: the loss above pushes them away, this one takes them out of the denominator by the estimate that the
     positives v in P(i) give. With a prior of 0 it would be the loss above; the bound of g is the least e_u can be.
     Source: Chuang et al. 2020 (Debiased Contrastive Learning), equations 7 and 8, whose one positive per anchor is
     each of P(i) in turn here, averaged as in L_out.

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from alray.config.sections.optimizer import Decay, DecayingSection
-from alray.config.sections.section import NonNegativeFloat, PositiveFloat
+from alray.config.sections.optimizer import AdamSection, FusedSection
+from alray.config.sections.section import NonNegativeFloat
 
 
-class AdamW(DecayingSection):
+class AdamW(AdamSection, FusedSection):
     """Adam with decoupled weight decay."""
 
     implementation = "optimizer:chosen"
 
     kind: Literal["adamw"]
     """`adamw`."""
-    lr: PositiveFloat = 1e-3
-    """Learning rate. Default: 0.001."""
     weight_decay: NonNegativeFloat = 0.01
     """Weight decay, applied directly to the weights. Default: 0.01."""
-    betas: Annotated[tuple[Decay, Decay], Field(strict=False)] = (0.9, 0.999)
-    """Decay rates of the running means of the gradient and its square. Default: [0.9, 0.999]."""
-    eps: PositiveFloat = 1e-8
-    """Constant that is added to the denominator. Default: 1e-8."""
-    fused: bool = False
-    """Whether one kernel updates all parameters of a component. It rounds differently, so it changes the bits. Default:
-    false."""

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from alray.config.sections.optimizer import Decay, DecayingSection
+from alray.config.sections.optimizer import AdamSection, Decay, DecayingSection
 from alray.config.sections.section import NonNegativeFloat, PositiveFloat
 
 
-class Muon(DecayingSection):
+class Muon(AdamSection, DecayingSection):
     """Muon: momentum whose matrices are orthogonalised (Jordan et al. 2024), as torch has it.
 
     It updates weights of two dimensions. AdamW updates all other parameters, among them biases, norms, convolutions,
@@ -19,10 +19,9 @@ class Muon(DecayingSection):
 
     implementation = "optimizer:chosen"
     uses_two = True
+
     kind: Literal["muon"]
     """`muon`."""
-    lr: PositiveFloat = 1e-3
-    """Learning rate. Default: 0.001."""
     other_lr: PositiveFloat | None = None
     """Learning rate of the parameters that AdamW updates. It follows `lr_schedule` and `label_lr` in the same
     proportion as `lr` does. null: the value of `lr`."""
@@ -37,7 +36,3 @@ class Muon(DecayingSection):
     step_size: Literal["adamw", "original"] = "adamw"
     """Factor of the rate of a matrix of r rows and c columns. `adamw`: 0.2 sqrt(max(r, c)), with which rates that suit
     AdamW suit Muon (Liu et al. 2025, arXiv 2502.16982). `original`: sqrt(max(1, r / c)). Default: adamw."""
-    betas: Annotated[tuple[Decay, Decay], Field(strict=False)] = (0.9, 0.999)
-    """Decay rates of the running means of AdamW. Default: [0.9, 0.999]."""
-    eps: PositiveFloat = 1e-8
-    """Constant that AdamW adds to the denominator. Default: 1e-8."""

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from alray.config.sections.kind import Finding
-from alray.config.sections.optimizer import Decay, DecayingSection
+from alray.config.sections.optimizer import Decay, FusedSection
 from alray.config.sections.paths import Path
 
 if TYPE_CHECKING:
     from alray.config.sections.spec import Spec
 
 
-class Sgd(DecayingSection):
+class Sgd(FusedSection):
     """Stochastic gradient descent."""
 
     implementation = "optimizer:chosen"
@@ -24,9 +24,6 @@ class Sgd(DecayingSection):
     """Momentum. Default: 0."""
     nesterov: bool = False
     """Whether to use Nesterov momentum. Default: false."""
-    fused: bool = False
-    """Whether one kernel updates all parameters of a component. It rounds differently, so it changes the bits. Default:
-    false."""
 
     def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
         if self.nesterov and self.momentum == 0:  # it is a form of momentum

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from alray.config.sections.data import TextSection
-from alray.config.sections.section import SpecPath
 
 
 class Docstrings(TextSection):
@@ -19,5 +18,3 @@ class Docstrings(TextSection):
 
     source: Literal["docstrings"]
     """`docstrings`."""
-    cache: SpecPath | None = None
-    """Folder of the cache. null: `alray` in the user's cache folder ($XDG_CACHE_HOME, or ~/.cache)."""

@@ -9,4 +9,4 @@ from alray.parts.sources.docstrings.keys import Docstrings
 
 
 def opened(section: Docstrings, task: TaskSection) -> TextSource:
-    return DocstringSource(cache=section.cache)
+    return DocstringSource()

@@ -100,7 +100,7 @@ class Table(OwnValidationSection):
         )
         task = spec.task.kind
         if task != DEFAULT_TASK and None not in (self.label_columns, self.label_column):
-            said = "`label_columns` and `label_column` both name the labels"
-            yield (*at, "label_column"), said, "leave it out"
+            message = "`label_columns` and `label_column` both name the labels"
+            yield (*at, "label_column"), message, "leave it out"
         if task != DEFAULT_TASK and self.classes is not None:
             yield (*at, "classes"), f"the task {task} has no classes", "leave it out"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,26 +15,22 @@ from torch import Tensor
 
 from alray.config.sections.task import TASKS, TaskSection
 from alray.core.errors import DataError, DataMissing
-from alray.data.class_labels import (
+from alray.data.class_labels import Labelled, class_numbers, known_classes, labels_of
+from alray.data.columns import (
     MOST_SHOWN,
-    Labelled,
-    class_numbers,
+    Column,
     column_number,
     damaged_record,
-    labels_of,
-    listed_classes,
     named_columns,
     plain,
     require_distinct,
     without_name,
 )
-from alray.data.csv_file import COMMAS, CsvForm, csv_records
-from alray.data.numeric_labels import LARGEST, not_a_number, number, require_labels, standardisation_of, type_of
+from alray.data.csv_file import COMMAS, CsvForm, csv_table, of_width
+from alray.data.numeric_labels import LARGEST, not_a_number, number, require_labels
 from alray.data.source import Source, SplitName, TensorSet
+from alray.data.standardisation import standardisation_of, type_of
 from alray.parts.sources.table.keys import Table
-
-Column = str | int
-"""A column by its name, or by its number, counted from 0."""
 
 _LAYOUT = "a line is numbers and a class (data.label_column, data.columns, data.header)"
 _LABEL = "label"
@@ -48,7 +43,7 @@ _BLOCK = 65_536  # rows of a Parquet file that are read at once
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """Where a file has its header, its classes and its numbers. None and "auto": see
     `alray.parts.sources.table.keys.Table`.
 
@@ -112,27 +107,27 @@ class Layout:
         require_distinct(names, (*label, *numbers), path)
         return label, numbers, notes
 
-    def of(self, train: _Rows) -> Layout:
+    def of(self, train: _Rows) -> TableLayout:
         """The layout of another file, which has the same columns as the training file: by name, if they have names."""
         named = train.header
         labels, columns = (
             tuple(train.columns[at] if named else at for at in numbers) for numbers in (train.targets, train.chosen)
         )
         header = self.header if named or self.header != "auto" else False
-        return Layout(header, labels[0], columns, None if self.targets is None else labels, form=self.form)
+        return TableLayout(header, labels[0], columns, None if self.targets is None else labels, form=self.form)
 
-    def of_samples(self, train: _Rows, path: Path) -> Layout:
+    def of_samples(self, train: _Rows, path: Path) -> TableLayout:
         """The layout of a file of samples to predict, with or without the columns of labels. Columns without names have
         the positions of the training file; where the file has as many as there are numbers, they are these."""
         if train.header:
             columns = tuple(train.columns[at] for at in train.chosen)
-            return Layout(True, None, columns, (), labelled=False, form=self.form)
+            return TableLayout(True, None, columns, (), labelled=False, form=self.form)
         numbers = train.chosen
         if path.suffix != ".parquet":
-            first = next(csv_records(path, _INPUT, _LAYOUT, self.form), None)
-            if first is not None and len(first[1]) == len(numbers):
+            first, _ = csv_table(path, _INPUT, _LAYOUT, self.form)
+            if len(first) == len(numbers):
                 numbers = tuple(range(len(numbers)))
-        return Layout(False, None, numbers, (), labelled=False, form=self.form)
+        return TableLayout(False, None, numbers, (), labelled=False, form=self.form)
 
 
 @dataclass
@@ -180,16 +175,15 @@ class TableSource(Source):
         train: Path,
         validation: Path | None,
         test: Path | None,
-        layout: Layout | None = None,
+        layout: TableLayout | None = None,
         classes: Sequence[str] | None = None,
         task: TaskSection | None = None,
     ) -> None:
         """Read the training file. Raises DataError, with file and line, if a file is missing or damaged."""
         self._files: dict[SplitName, Path | None] = {"validation": validation, "test": test}
-        self._layout = layout or Layout()
+        self._layout = layout or TableLayout()
         self._task = TASKS.default_section() if task is None else task
-        listed = train.parent / "classes.txt"
-        names = tuple(classes) if classes else listed_classes(listed) if listed.is_file() else None
+        names = known_classes(train, classes)
         self._train = _read(train, "data.train", self._layout)
         self._numbers = class_numbers(self._train, names) if self._layout.targets is None else None
         self.notes = self._train.notes
@@ -233,7 +227,7 @@ class TableSource(Source):
         return TensorSet(samples, labels, exact=True)
 
 
-def _read(path: Path, key: str, layout: Layout) -> _Rows:
+def _read(path: Path, key: str, layout: TableLayout) -> _Rows:
     rows = _read_parquet(path, key, layout) if path.suffix == ".parquet" else _read_csv(path, key, layout)
     if not rows.lines:
         raise DataError("the file has no rows", file=str(path), key=key, hint=_LAYOUT)
@@ -243,12 +237,8 @@ def _read(path: Path, key: str, layout: Layout) -> _Rows:
 # --- CSV ---
 
 
-def _read_csv(path: Path, key: str, layout: Layout) -> _Rows:
-    records = csv_records(path, key, _LAYOUT, layout.form)
-    first = next(records, None)
-    if first is None:
-        raise DataError("the file has no lines", file=str(path), key=key, hint=f"give a file in which {_LAYOUT}")
-    names = tuple(map(plain, first[1]))
+def _read_csv(path: Path, key: str, layout: TableLayout) -> _Rows:
+    names, records = csv_table(path, key, _LAYOUT, layout.form)
     decimal = layout.form.decimal
     targets, chosen = layout.chosen(names, path)
     header, notes = layout.header, tuple[str, ...]()
@@ -266,15 +256,14 @@ def _read_csv(path: Path, key: str, layout: Layout) -> _Rows:
     if header:
         targets, chosen, more = layout.named(names, path, targets, chosen)
         notes += more
+        next(records)
     numeric = chosen if layout.targets is None else (*chosen, *targets)
     label = targets[0] if targets else 0
     values = array("d")
     lines: list[int] = []
     labels: list[str] = []
     seen: dict[str, str] = {}
-    for line, record in records if header else chain([first], records):
-        if len(record) != len(names):
-            raise damaged_record(f"expected {len(names)} columns, got {len(record)}", path, line, hint=_LAYOUT)
+    for line, record in of_width(records, len(names), path, _LAYOUT):
         for at in numeric:
             value = number(record[at], decimal)
             if value is None:
@@ -301,14 +290,14 @@ def _require_room(values: int, path: Path, key: str) -> None:
             f"its numbers take more than {_LARGEST_BYTES // 2**30} GiB, but they are kept in memory",
             file=str(path),
             key=key,
-            hint="choose fewer columns with data.columns, or write a source of your own",
+            hint="choose fewer columns with data.columns, or write your own source",
         )
 
 
 # --- Parquet ---
 
 
-def _read_parquet(path: Path, key: str, layout: Layout) -> _Rows:
+def _read_parquet(path: Path, key: str, layout: TableLayout) -> _Rows:
     """Lines are rows here, counted from 1."""
     import pyarrow
     from pyarrow import parquet
@@ -336,9 +325,9 @@ def _read_parquet(path: Path, key: str, layout: Layout) -> _Rows:
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the system refused to read it
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         raise DataError(
-            f"damaged Parquet file: {said}", file=str(path), key=key, hint="give a complete Parquet file"
+            f"damaged Parquet file: {message}", file=str(path), key=key, hint="give a complete Parquet file"
         ) from error
     lines = list(range(1, rows + 1))
     return _Rows(path, names, label, lines, labels, numpy.concatenate(blocks), chosen, targets, True, notes)
@@ -352,8 +341,8 @@ def _require_types(schema: Any, label: int | None, chosen: Sequence[int], path: 
     from pyarrow import types
 
     def refuse(at: int, wanted: str, key: str) -> DataError:
-        said = f"column `{schema.names[at]}` is of type {schema.types[at]}, not {wanted}"
-        return DataError(said, file=str(path), key=key, hint=f"choose other columns with {key}")
+        message = f"column `{schema.names[at]}` is of type {schema.types[at]}, not {wanted}"
+        return DataError(message, file=str(path), key=key, hint=f"choose other columns with {key}")
 
     for name in schema.names:
         if schema.names.count(name) > 1:
@@ -401,7 +390,7 @@ def opened(section: Table, task: TaskSection) -> Source:
         train=section.train,
         validation=section.validation,
         test=section.test,
-        layout=Layout(
+        layout=TableLayout(
             section.header,
             section.label_column,
             section.columns,

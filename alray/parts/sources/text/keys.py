@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from alray.config.sections.data import TestFraction, TokenSection
 from alray.config.sections.kind import Finding
 from alray.config.sections.paths import Path
-from alray.config.sections.section import InputFile, InputFolder, SpecPath, refusal
+from alray.config.sections.section import InputFile, InputFolder, refusal
 
 if TYPE_CHECKING:
     from alray.config.sections.spec import Spec
@@ -38,8 +38,6 @@ class TokenText(TokenSection):
     docstrings: bool = False
     """Whether the documents are the docstrings of the installed standard library, NumPy, SciPy and scikit-learn.
     Default: false."""
-    cache: SpecPath | None = None
-    """Folder of the cache of docstrings. null: `alray` in the user's cache folder."""
     separator: Annotated[str, Field(min_length=1)] | None = None
     """Text at which files are divided into documents, such as "\\n\\n" for empty lines. null: a file is a document."""
     test_fraction: TestFraction = 0.1
@@ -58,5 +56,5 @@ class TokenText(TokenSection):
 
     def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
         if getattr(spec.task, "metric", None) == "bits_per_byte" and self.tokens != "bytes":
-            said = f"the tokens are {self.tokens}, and bits a byte are known of bytes"
-            yield ("task", "metric"), said, "choose perplexity, or set data.tokens to bytes"
+            message = f"the tokens are {self.tokens}, and bits a byte are known of bytes"
+            yield ("task", "metric"), message, "choose perplexity, or set data.tokens to bytes"

@@ -7,13 +7,13 @@ from pathlib import Path
 from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError, DataMissing
 from alray.data.docstrings import DocstringSource
-from alray.data.redivided import divided, redivided
-from alray.data.source import SplitName, TextSet, TextSource
+from alray.data.redivided import Divided, redivided
+from alray.data.source import TextSet, TextSource
 from alray.data.text_file import read_text
 from alray.parts.sources.text.keys import TokenText
 
 
-class TokenTextSource(TextSource):
+class TokenTextSource(Divided):
     """Documents without classes, of which a fixed random share is the test set. A document of white space alone is left
     out."""
 
@@ -35,23 +35,19 @@ class TokenTextSource(TextSource):
             raise DataMissing("text not found", file=str(given), key=key, hint="give a file or a folder that is there")
         texts = [read_text(path) for path in ([given] if folder is None else _files(folder, pattern))]
         documents = texts if separator is None else [part for text in texts for part in text.split(separator)]
-        self._documents = [document for document in documents if document.strip()]
-        if len(self._documents) < 2:
+        documents = [document for document in documents if document.strip()]
+        if len(documents) < 2:
             raise DataError(
                 "there is only one document, and documents are divided into training and test set as wholes",
                 file=str(given),
                 key="data.separator",
                 hint='set data.separator, such as "\\n\\n" for empty lines',
             )
-        self._test_fraction = test_fraction
+        super().__init__(lambda: TextSet(documents, [0] * len(documents)), test_fraction, "text")
 
     @property
     def classes(self) -> tuple[str, ...]:
         return ("text",)
-
-    def open(self, split: SplitName) -> TextSet:
-        chosen = divided(len(self._documents), self._test_fraction, "text")[split]
-        return TextSet([self._documents[index] for index in chosen], [0] * len(chosen))
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
@@ -65,7 +61,7 @@ def _files(folder: Path, pattern: str) -> list[Path]:
 
 def opened(section: TokenText, task: TaskSection) -> TextSource:
     if section.docstrings:
-        return redivided(DocstringSource(cache=section.cache), section.test_fraction)
+        return redivided(DocstringSource(), section.test_fraction)
     return TokenTextSource(
         file=section.file,
         folder=section.folder,

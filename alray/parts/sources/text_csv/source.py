@@ -4,33 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError
-from alray.data.class_labels import (
-    NUMBER,
-    Labelled,
-    class_numbers,
+from alray.data.class_labels import NUMBER, Labelled, class_numbers, known_classes, labels_of
+from alray.data.columns import (
+    Column,
     column_number,
     counts_columns,
     damaged_record,
-    labels_of,
-    listed_classes,
     named_columns,
     plain,
     require_distinct,
     without_name,
 )
-from alray.data.csv_file import COMMAS, CsvForm, csv_records
+from alray.data.csv_file import COMMAS, CsvForm, csv_table, of_width
 from alray.data.redivided import redivided
 from alray.data.source import SplitName, TextSet, TextSource
 from alray.parts.sources.text_csv.keys import TextCsv
-
-Column = str | int
-"""A column by its name in the header, or by its number, counted from 0."""
 
 _LAYOUT = "a line is a class and one or more columns of text (data.label_column, data.text_columns, data.header)"
 _LABEL = "label"
@@ -87,8 +80,7 @@ class TextCsvSource(TextSource):
         """Read the training file. Raises DataError, with file and line, if a file is missing or damaged."""
         self._test = test
         self._layout = layout or TextFileLayout()
-        listed = train.parent / "classes.txt"
-        names = tuple(classes) if classes else listed_classes(listed) if listed.is_file() else None
+        names = known_classes(train, classes)
         self._table = _read(train, "data.train", self._layout)
         _settle_header(self._table, names)
         self._numbers = class_numbers(self._table, names)
@@ -117,11 +109,7 @@ def _read(path: Path, key: str, layout: TextFileLayout, train: _Table | None = N
     Args:
         train: the training file, whose columns a test file has.
     """
-    rows = csv_records(path, key, _LAYOUT, layout.form)
-    first = next(rows, None)
-    if first is None:
-        raise DataError("the file has no lines", file=str(path), key=key, hint=f"give a file in which {_LAYOUT}")
-    names = tuple(map(plain, first[1]))
+    names, records = csv_table(path, key, _LAYOUT, layout.form)
     header = _header_from(names, layout, train)
     label, texts = _column_numbers(names, layout, header, path, train)
     notes: tuple[str, ...] = ()
@@ -137,10 +125,9 @@ def _read(path: Path, key: str, layout: TextFileLayout, train: _Table | None = N
         )
     wide = len(train.columns) if train is not None and not layout.by_name else len(names)
     table = _Table(path, names, label, [], [], [], header, notes)
-    for line, row in chain([first], rows):
-        if len(row) < 2 or len(row) != wide:
-            expected = "at least 2" if wide < 2 else str(wide)
-            raise damaged_record(f"expected {expected} columns, got {len(row)}", path, line, hint=_LAYOUT)
+    for line, row in of_width(records, wide, path, _LAYOUT):
+        if wide < 2:
+            raise damaged_record("expected at least 2 columns, got 1", path, line, hint=_LAYOUT)
         table.lines.append(line)
         table.labels.append(plain(row[label]))
         table.texts.append(" ".join(row[number] for number in texts))

@@ -9,8 +9,7 @@ from pathlib import Path
 from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError, DataMissing
 from alray.data.class_folders import require_files
-from alray.data.image_folder import PictureSet
-from alray.data.picture import Picture
+from alray.data.picture import Picture, PictureSet
 from alray.data.source import Normalisation, Source, SplitName
 from alray.data.text_file import read_text
 from alray.parts.sources.tiny_imagenet.keys import TinyImagenet

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -15,18 +17,28 @@ from alray.config.sections.kind import Finding
 from alray.config.sections.own_code import FreeValue
 from alray.config.sections.paths import Path
 from alray.config.sections.section import SpecPath, describe, nearest, refusal
-from alray.parts.sources.torchvision.known import KNOWN
+from alray.parts.sources.torchvision.known import KNOWN, known_of
 
 if TYPE_CHECKING:
     from alray.config.sections.spec import Spec
 
 
-def _known(value: Any) -> Any:
-    if isinstance(value, str) and value not in KNOWN:
-        meant = nearest(value, KNOWN)
-        hint = f"did you mean `{meant}`?" if meant else "torchvision's other sets are not for classification"
+def _is_there(value: Any) -> Any:
+    """A name that alray lists, or another one that torchvision has."""
+    if isinstance(value, str) and value not in KNOWN and value not in (others := _names_of_torchvision()):
+        meant = nearest(value, [*KNOWN, *others])
+        hint = f"did you mean `{meant}`?" if meant else "give the name of a class in torchvision.datasets"
         raise refusal(f"expected one of {', '.join(KNOWN)}, got {describe(value)}", hint)
     return value
+
+
+def _names_of_torchvision() -> set[str]:
+    """The classes that `torchvision.datasets` lists. They are read from its file: to import it takes seconds."""
+    package = find_spec("torchvision")
+    assert package is not None and package.submodule_search_locations is not None, "alray requires torchvision"
+    file = FilePath(package.submodule_search_locations[0]) / "datasets" / "__init__.py"
+    listed = re.search(r"^__all__ = \((.*?)^\)", file.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return set(re.findall(r'"([A-Z]\w+)"', listed[1])) if listed else set()
 
 
 class Torchvision(OwnValidationSection):
@@ -36,8 +48,11 @@ class Torchvision(OwnValidationSection):
 
     source: Literal["torchvision"]
     """`torchvision`."""
-    dataset: Annotated[str, BeforeValidator(_known), WithJsonSchema({"type": "string", "enum": list(KNOWN)})]
-    """Name of the data set, as of its class in `torchvision.datasets`."""
+    dataset: Annotated[
+        str, BeforeValidator(_is_there), WithJsonSchema({"anyOf": [{"enum": list(KNOWN)}, {"type": "string"}]})
+    ]
+    """Name of the data set, as of its class in `torchvision.datasets`: one of these, or another one whose constructor
+    takes `root` and `loader`, and `split`, `train` or neither for its parts."""
     root: SpecPath
     """Folder of the data set's files. A download writes them there."""
     download: bool = False
@@ -48,17 +63,16 @@ class Torchvision(OwnValidationSection):
 
     @property
     def of_kind(self) -> Expected:
-        known = KNOWN[self.dataset]
-        return resized(replace(known, classes=None, samples=None) if self.options else known, self.size)
+        sizes = known_of(self.dataset).sizes
+        return resized(replace(sizes, classes=None, samples=None) if self.options else sizes, self.size)
 
     @property
     def own_validation(self) -> bool:
-        return KNOWN[self.dataset].validation > 0
+        return known_of(self.dataset).sizes.validation > 0
 
     @classmethod
     def _brings_validation(cls, values: dict[str, Any]) -> bool:
-        known = KNOWN.get(str(values.get("dataset")))
-        return known is not None and known.validation > 0
+        return known_of(str(values.get("dataset"))).sizes.validation > 0
 
     @property
     def from_files(self) -> Self:
@@ -74,5 +88,5 @@ class Torchvision(OwnValidationSection):
 
     def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
         if self.of_kind.shape is None:
-            said = f"the pictures of {self.dataset} differ in size"
+            said = f"the pictures of {self.dataset} differ in size, or alray does not know it"
             yield (*at, "image_size"), said, "set data.image_size, such as 224, or [height, width]"

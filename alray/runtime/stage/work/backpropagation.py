@@ -32,7 +32,7 @@ Buffers = list[tuple[torch.Tensor, torch.Tensor]]
 """Buffers with values that they had."""
 
 
-class Chain(Work):
+class ChainWork(Work):
     """Components on one device that are trained by the gradient of one loss."""
 
     def __init__(
@@ -73,7 +73,7 @@ class _Graph:
     """What the backward of one micro-batch needs of its forward. The output itself is not kept.
 
     Attributes:
-        leaves: the input, by name, as far as its gradient goes down.
+        leaves: the tensors of the input, by name, whose gradients go down.
         edges: where the gradients of the output enter, by name.
         loss: where the chain ends in it.
         later: of a split backward, the gradients of weights that are left to G.
@@ -104,7 +104,7 @@ WHOLE = MicroBatching()
 """They are not cut."""
 
 
-class Backpropagation(Chain):
+class BackpropagationWork(ChainWork):
     """Forward, backward, and a backward in two parts, of one micro-batch in one virtual stage."""
 
     def __init__(
@@ -185,7 +185,8 @@ class Backpropagation(Chain):
         batch.outgoing = {name: value.detach() for name, value in outgoing.items()} | {"labels": incoming["labels"]}
 
     def forward_alone(self, batch: MicroBatch) -> None:
-        """F before C: of its graph nothing is kept but the input, and what buffers held that this forward changes.
+        """F before C: of its graph nothing is kept but the input, and the values of the buffers that this forward
+        changes.
 
         It is not run under `no_grad`: a compiled block, and some operations of torch, would then choose other kernels,
         whose bits may differ. The second forward needs the same memory in any case.

@@ -26,7 +26,7 @@ from alray.planning.prediction.plan import Plan
 from alray.runtime.channel.point_to_point import lost_neighbour
 from alray.runtime.stage.clock import AmongReplicas
 from alray.runtime.stage.replication import SeveralReplicas
-from alray.runtime.stage.work.backpropagation import Chain, Losses, losses_of, through, total_of
+from alray.runtime.stage.work.backpropagation import ChainWork, Losses, losses_of, through, total_of
 from alray.runtime.stage.work.work import ComponentLosses, MicroBatch
 
 _HALVES = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
@@ -91,7 +91,7 @@ class DataParallelReplication(SeveralReplicas):
         return 2 * (self.count - 1) * elements * element_bytes // self.count
 
 
-class DataParallel(Chain):
+class DataParallel(ChainWork):
     """All components of the network on one replica, in one DDP.
 
     Inference runs the components themselves, without DDP: replica 0 evaluates alone.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from alray.models.component import ComparingComponent, LocalComponent, Span
+from alray.models.component import ComparingComponent, LocalComponent, SampleSpan
 from alray.models.encoder import Tensors
 from alray.runtime.channel.edge import Waiting
 from alray.runtime.stage.clock import Clock
@@ -16,7 +16,7 @@ from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Work
 
 
 class LocalLosses(Work):
-    """Every component trains by its own losses; what it passes on is computed before its own update."""
+    """Every component trains by local losses; what it passes on is computed before its update."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class LocalLosses(Work):
 
     def forward(self, batch: MicroBatch) -> None:
         tensors = batch.incoming
-        span = Span(self.replication.first_sample(batch.samples), batch.samples)
+        span = SampleSpan(self.replication.first_sample(batch.samples), batch.samples)
         for component in self._local[batch.own]:
             tensors = component.encoder_step(tensors, batch.step, span)
         batch.outgoing.update(tensors)
@@ -86,7 +86,7 @@ class LocalLosses(Work):
 
     @torch.no_grad()
     def infer_down(self, routes: list[torch.Tensor], own: int = 0) -> list[torch.Tensor]:
-        """Decode each route by itself, in the batch's own shape.
+        """Decode each route by itself, in the shape of the batch.
 
         Stacked routes would change the bits of a matrix product, and now and then an accuracy.
         """

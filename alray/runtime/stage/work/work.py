@@ -35,13 +35,13 @@ class MicroBatch:
     number: int = 0
     """Its number in the mini-batch, counted from 0."""
     outgoing: Tensors = field(default_factory=dict)
-    """The input of the next virtual stage, by name, as far as it is computed."""
+    """What is computed so far of the input of the next virtual stage, by name."""
     from_above: Tensors = field(default_factory=dict)
     """The gradients of `outgoing`, by name, where gradients travel."""
     to_below: Tensors = field(default_factory=dict)
     """The gradients of `incoming`, by name, where gradients travel."""
     message: Message | None = None
-    """The message that brought `incoming`; None where it came from the data."""
+    """The message with `incoming`; None where it came from the data."""
 
 
 class Work(ABC):
@@ -111,7 +111,7 @@ class Work(ABC):
         raise AssertionError("only a chain of backpropagation has an action G")
 
     def start_averaging(self, components: Sequence[Component], samples: int) -> None:
-        """Before U: begin to average the gradients of components over all replicas, unless that has begun already.
+        """Before U: begin to average the gradients of components over all replicas, unless that has started already.
 
         Args:
             samples: of the mini-batch, over all replicas.

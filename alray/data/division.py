@@ -1,0 +1,147 @@
+"""Which samples of a training set are for training, and which for validation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from alray.config.sections.data import DataSection, TokenSection
+from alray.core.errors import DataError
+from alray.data.columns import MOST_SHOWN
+from alray.data.source import generator
+
+
+class Parts(NamedTuple):
+    """Indices into a training set, sorted, [n] int64 each."""
+
+    train: Tensor
+    validation: Tensor
+
+
+def divide(num_samples: int, section: DataSection, seed: int, labels: Tensor | None = None) -> Parts:
+    """Divide a training set by the seed. Raises DataError as `part_sizes`, or if the classes cannot be divided.
+
+    Args:
+        labels: the class of each sample, [N] int64; None: there are none, or they are known only when samples are read.
+    """
+    num_validation, num_train = part_sizes(num_samples, section)
+    if not section.split_by_classes:
+        validation, train = drawn(num_samples, (num_validation, num_train), seed, "validation")
+        return Parts(train, validation)
+    if labels is None or bool((labels < 0).any()):
+        raise DataError(
+            "these samples have no classes that are known before they are read",
+            key="data.split_by_classes",
+            hint="leave it out",
+        )
+    return _divided_by_classes(labels, num_validation, num_train, seed)
+
+
+def drawn(count: int, sizes: Sequence[int], seed: int, purpose: str) -> tuple[Tensor, ...]:
+    """Return disjoint random parts of the numbers 0 to count - 1, each of them sorted, [size] int64.
+
+    The same count, sizes, seed and purpose give the same parts.
+    """
+    order = torch.randperm(count, generator=generator(seed, purpose))
+    return tuple(part.sort().values for part in order[: sum(sizes)].split(list(sizes)))
+
+
+def _divided_by_classes(labels: Tensor, num_validation: int, num_train: int, seed: int) -> Parts:
+    """Divide so that each class has its share of both parts (`shares`), and at least one sample in training.
+
+    The parts depend on the labels and the seed alone.
+
+    Args:
+        labels: class numbers, [N] int64.
+
+    Raises:
+        DataError: if the training split has fewer samples than there are classes, or the validation split more than
+            that leaves.
+    """
+    counts = labels.bincount().tolist()
+    classes = sum(count > 0 for count in counts)
+    if num_train < classes or num_validation > len(labels) - classes:
+        raise DataError(
+            f"{num_train} training samples and {num_validation} for validation do not leave each of {classes} classes "
+            "one for training",
+            key="data.split_by_classes",
+            hint="use a smaller data.validation_fraction or a larger data.train_fraction",
+        )
+    validation = shares(num_validation, counts, least=[0] * len(counts), most=[max(0, count - 1) for count in counts])
+    left = [count - taken for count, taken in zip(counts, validation, strict=True)]
+    train = shares(num_train, left, least=[min(1, count) for count in left], most=left)
+    order = torch.randperm(len(labels), generator=generator(seed, "validation"))
+    of_class = labels[order]
+    parts: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for number in range(len(counts)):
+        members = order[of_class == number]
+        parts[0].append(members[validation[number] : validation[number] + train[number]])
+        parts[1].append(members[: validation[number]])
+    return Parts(*(torch.cat(part).sort().values for part in parts))
+
+
+def shares(total: int, counts: list[int], *, least: list[int], most: list[int]) -> list[int]:
+    """Divide `total` in proportion to `counts`, by largest remainders within these bounds; the first of equals comes
+    first.
+
+    Args:
+        least, most: of each share. Their sums leave room for `total`.
+    """
+    whole = sum(counts)
+    exact = [total * count / whole for count in counts]
+    given = [min(max(int(share), low), high) for share, low, high in zip(exact, least, most, strict=True)]
+    while (difference := total - sum(given)) != 0:
+        step = 1 if difference > 0 else -1
+        bound = most if step > 0 else least
+        free = [number for number in range(len(counts)) if given[number] != bound[number]]
+        given[max(free, key=lambda number: step * (exact[number] - given[number]))] += step
+    return given
+
+
+def part_sizes(num_samples: int, section: DataSection) -> tuple[int, int]:
+    """Return the sizes of the validation and the training split. Raises DataError if they leave no mini-batch, or no
+    document that could be cut into windows."""
+    num_validation, num_train = section.split(num_samples)
+    left = f"data.validation_fraction and data.train_fraction leave {num_train} of {num_samples} training samples"
+    if num_train == 0:
+        raise DataError(left, key="data", hint="decrease the first or increase the second")
+    if not isinstance(section, TokenSection):
+        require_mini_batch(num_train, section, left)
+    return num_validation, num_train
+
+
+def require_mini_batch(num_train: int, section: DataSection, left: str) -> None:
+    """Raise DataError if the training split has no mini-batch.
+
+    Args:
+        left: its size in words.
+    """
+    if num_train < section.batch_size and section.last_batch == "drop":
+        raise DataError(
+            f"{left}, fewer than one mini-batch of {section.batch_size}",
+            key="data.batch_size",
+            hint=f"set data.batch_size to at most {num_train}, or set data.last_batch=keep",
+        )
+
+
+def never_trained(labels: Tensor | None, train: Tensor, classes: tuple[str, ...]) -> tuple[str, ...]:
+    """A sentence about the classes of which the training split has no sample; none if there are none.
+
+    Args:
+        labels: as for `divide`.
+        train: the indices of the training split.
+    """
+    if labels is None:
+        return ()
+    trained = set(labels[train].tolist())
+    missing = [f"`{name}`" for number, name in enumerate(classes) if number not in trained]
+    if not missing:
+        return ()
+    shown = ", ".join(missing[:MOST_SHOWN]) + (f" and {len(missing) - MOST_SHOWN} more" if missing[MOST_SHOWN:] else "")
+    what = f"classes {shown} have" if len(missing) > 1 else f"class {shown} has"
+    return (
+        f"{what} no sample in the training split and cannot be learnt; data.split_by_classes=true leaves it its share",
+    )

@@ -1,0 +1,116 @@
+"""From what a user gives to predict to inputs of the model."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from alray.core.errors import DataError
+from alray.data.picture import Picture
+from alray.data.source import Normalisation, Source
+from alray.data.split import SampleSplit, as_float
+from alray.data.text_file import equal_line_ends, read_text
+
+if TYPE_CHECKING:  # torchtext and the library of tokenizers take time, and pictures do without them
+    from alray.data.tokens import Tokens
+    from alray.data.vocabulary import Vocabulary
+
+
+class Inputs(ABC):
+    """How what a user gives becomes inputs of the model."""
+
+    @abstractmethod
+    def read(self, given: str) -> Iterator[tuple[str, Tensor]]:
+        """The inputs in what is given, without the batch dimension, each with a name.
+
+        Raises DataError if it is not what the model takes.
+        """
+
+
+@dataclass(frozen=True)
+class SampleInputs(Inputs):
+    """The samples of a picture file, or of a table, each row of which is one: float32, prepared as those of a split."""
+
+    source: Source
+    split: SampleSplit
+
+    def read(self, given: str) -> Iterator[tuple[str, Tensor]]:
+        for name, sample in self.source.read_samples(Path(given)):
+            yield name, self.split.prepare(sample, f"sample {name}")
+
+
+@dataclass(frozen=True)
+class PictureInputs(Inputs):
+    """A picture file: float32, prepared without a data source.
+
+    Attributes:
+        picture: None: nobody knows how a file becomes a sample.
+        shape: of an input, whose channels a grey picture may be expanded to.
+    """
+
+    picture: Picture | None
+    shape: tuple[int, ...]
+    normalisation: Normalisation | None
+
+    def read(self, given: str) -> Iterator[tuple[str, Tensor]]:
+        if self.picture is None:
+            raise DataError(
+                "the file does not say how an input becomes a sample of this network",
+                file=given,
+                hint="predict from the run folder, whose data source may know",
+            )
+        samples = as_float(self.picture.read(Path(given)).expand(self.shape), f"picture {given}").unsqueeze(0)
+        yield given, (samples if self.normalisation is None else self.normalisation.apply(samples))[0]
+
+
+@dataclass(frozen=True)
+class TextInputs(Inputs):
+    """A document as word numbers, [T] int64.
+
+    Attributes:
+        padded: whether every document has the largest width.
+    """
+
+    vocabulary: Vocabulary
+    padded: bool
+
+    def read(self, given: str) -> Iterator[tuple[str, Tensor]]:
+        yield given, self.vocabulary.numbers(document(given), padded=self.padded)
+
+
+@dataclass(frozen=True)
+class TokenInputs(Inputs):
+    """The last tokens of a text to continue, at most `context` of them, [T] int64."""
+
+    tokens: Tokens
+    context: int
+
+    def read(self, given: str) -> Iterator[tuple[str, Tensor]]:
+        yield given, self.tokens.prompt(document(given))[-self.context :]
+
+
+_FILE_NAME = re.compile(r"\S+\.txt", re.IGNORECASE)
+"""One word that ends in .txt. The name of a missing file must not be classified as if it were a document."""
+
+
+def document(given: str) -> str:
+    """The document of an input: the content of the file with that name, or else the input itself.
+
+    Raises DataError if the file is not text, or if the input can only be the name of a file and there is none.
+    """
+    if _is_file(given) or _FILE_NAME.fullmatch(given):
+        return read_text(Path(given))
+    return equal_line_ends(given)
+
+
+def _is_file(given: str) -> bool:
+    try:
+        return Path(given).is_file()
+    except (OSError, ValueError):  # too long for a path, or with a character that no path has
+        return False

@@ -1,0 +1,147 @@
+"""Pictures and rows of numbers: from the sets of a source to splits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alray.config.sections.data import DataSection
+from alray.config.sections.task import TaskSection
+from alray.core.errors import DataError
+from alray.data.dataset import Dataset
+from alray.data.division import divide, never_trained
+from alray.data.hashes import hash_of_set
+from alray.data.inputs import SampleInputs
+from alray.data.picture import PictureFiles
+from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet
+from alray.data.split import SampleSplit, own_entry
+from alray.models.task import make_task
+
+
+def sample_data(
+    source: Source,
+    sets: Mapping[SplitName, SampleSet | None],
+    section: DataSection,
+    seed: int,
+    task_section: TaskSection,
+    load: Callable[[str], Any],
+) -> Dataset:
+    """The data of a source of pictures or rows of numbers. Raises DataError, as `open_data`.
+
+    Args:
+        sets: of the source; its training set is there.
+    """
+    task = make_task(task_section, len(source.classes), load=load)
+    train, test, own_validation = sets["train"], sets.get("test"), sets.get("validation")
+    assert train is not None
+    labels = _class_numbers(train, task_section)
+    parts = divide(len(train), section, seed, labels)
+    sample, _ = own_entry(train, 0, "sample 0 of split `train`", task) if source.own else train[0]
+    shape = tuple(sample.shape)
+    channels = _channels(section, shape)
+    require_images_to_augment(section, shape)
+    normalisation = _normalisation(section, source, shape if channels is None else (channels, *shape[1:]))
+    target_normalisation = _target_normalisation(task_section, source)
+
+    def split(name: SplitName, samples: SampleSet, part: Tensor) -> SampleSplit:
+        return SampleSplit(
+            samples,
+            part,
+            name=name,
+            shape=shape,
+            channels=channels,
+            classes=source.classes,
+            task=task,
+            normalisation=normalisation,
+            target_normalisation=target_normalisation,
+            own_seed=seed if source.own else None,
+        )
+
+    validation = None
+    if own_validation is not None:
+        validation = split("validation", own_validation, torch.arange(len(own_validation)))
+    elif len(parts.validation):
+        validation = split("train", train, parts.validation)
+    train_split = split("train", train, parts.train)
+    return Dataset(
+        section=section,
+        task=task,
+        train=train_split,
+        validation=validation,
+        test=split("test", test, torch.arange(len(test))) if test is not None else None,
+        inputs=SampleInputs(source, train_split),
+        num_samples=len(train),
+        contents=None if source.own else hash_of_set(train),
+        notes=(*source.notes, *never_trained(labels, parts.train, source.classes)),
+    )
+
+
+def _class_numbers(samples: SampleSet, section: TaskSection) -> Tensor | None:
+    """The class of each sample, [N] int64; None if samples have none, or only reading a sample says it."""
+    if section.label != "class" or not isinstance(samples, TensorSet | PictureFiles):
+        return None
+    labels = torch.as_tensor(samples.labels)
+    return labels if labels.dtype == torch.int64 and labels.ndim == 1 else None
+
+
+def _channels(section: DataSection, shape: tuple[int, ...]) -> int | None:
+    """How many channels are made of the one of these pictures; None: they stay as they are."""
+    wanted = section.channels
+    if wanted is None or (len(shape) == 3 and shape[0] == wanted):
+        return None
+    if len(shape) != 3 or shape[0] != 1:
+        raise DataError(
+            f"there are no {wanted} channels to make of samples of shape {list(shape)}",
+            key="data.channels",
+            hint="leave it out: it is for pictures [1, height, width]",
+        )
+    return wanted
+
+
+def require_images_to_augment(section: DataSection, shape: tuple[int, ...]) -> None:
+    if section.augment != "none" and (len(shape) != 3 or shape[0] not in (1, 3)):
+        raise DataError(
+            f"`{section.augment}` is for pictures with 1 or 3 channels, but the samples have shape {list(shape)}",
+            key="data.augment",
+            hint="set data.augment=none",
+        )
+    if section.mix is not None and section.mix.cutmix is not None and len(shape) != 3:
+        raise DataError(
+            f"CutMix is for pictures [channels, height, width], but the samples have shape {list(shape)}",
+            key="data.mix.cutmix",
+            hint="leave it out, or use mixup",
+        )
+
+
+def _target_normalisation(section: TaskSection, source: Source) -> Normalisation | None:
+    """How the targets of a regression are standardised. Raises DataError if the source says it of other targets."""
+    found = source.target_normalisation
+    if found is None or not section.standardises:
+        return None
+    if not len(found.mean) == len(found.std) == len(source.classes):
+        raise DataError(
+            f"`target_normalisation` has {len(found.mean)} means and {len(found.std)} standard deviations for "
+            f"{len(source.classes)} targets",
+            key="data.source",
+            hint="give one mean and one standard deviation for each target",
+        )
+    return found
+
+
+def _normalisation(section: DataSection, source: Source, shape: tuple[int, ...]) -> Normalisation | None:
+    """How the samples are normalised: as the spec says, or else as the source does."""
+    said = section.normalise
+    found = source.normalisation if said is None else Normalisation(said.mean, said.deviation)
+    if said is None and found is not None and section.channels is not None and len(found.mean) == 1:
+        found = Normalisation(found.mean * shape[0], found.std * shape[0])
+    if found is not None and not (len(found.mean) == len(found.std) and shape[:1] == (len(found.mean),)):
+        raise DataError(
+            f"`{'normalisation' if said is None else 'normalise'}` has {len(found.mean)} means and {len(found.std)} "
+            f"standard deviations, but the samples have shape {list(shape)}",
+            key="data.source" if said is None else "data.normalise",
+            hint="give one mean and one standard deviation for each channel, the first dimension of a sample",
+        )
+    return found

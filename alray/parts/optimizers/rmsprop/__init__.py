@@ -1,1 +1,0 @@
-"""RMSprop. Weight decay is added to the gradient."""

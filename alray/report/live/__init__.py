@@ -1,1 +1,0 @@
-"""A page of a run in progress, served on this machine: `alray watch` and `--watch`."""

@@ -1,0 +1,141 @@
+"""Connect to the cluster that a run uses: start a Ray for it, or attach to one that is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from alray.core.errors import RequestError
+from alray.runtime.cluster.nodes import Bundle, living_nodes
+from alray.runtime.cluster.room import require_room
+from alray.runtime.local_ray.ray_init import import_ray, init_ray, rays_environment, read_authentication_again
+from alray.runtime.local_ray.start import local_ray
+
+_LISTENING_S = 5.0
+_VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A connection to a cluster."""
+
+    own: bool  # whether the cluster was started here, for this connection
+    warnings: tuple[str, ...]  # for the user, a sentence each
+
+
+@contextmanager
+def connect(
+    address: str | None, bundles: Sequence[Bundle], labels: Mapping[str, str] | None = None
+) -> Iterator[Connection]:
+    """Connect to the cluster at `address` or RAY_ADDRESS; without either, start one on this machine for the bundles.
+
+    A cluster that was started here ends with the block.
+    Raises RequestError if no cluster answers at the address, and PlanError if the cluster can never hold the bundles.
+    """
+    import_ray()
+    import ray
+
+    from alray.core.compat import ray_worker
+
+    address = address or os.environ.get("RAY_ADDRESS") or None
+    with ExitStack() as stack:
+        own = not ray.is_initialized() and address is None
+        warnings: tuple[str, ...] = ()
+        if own:
+            warnings = stack.enter_context(local_ray(bundles))
+        elif address is not None and not ray.is_initialized():
+            stack.enter_context(rays_environment())
+            stack.enter_context(_attached(address))
+        # Ray prints on standard output that a process died. alray reports that itself, and prints only answers there.
+        ray_worker._worker_logs_enabled = False
+        require_room(bundles, [node.resources for node in living_nodes(labels)], labels)
+        yield Connection(own=own, warnings=warnings)
+
+
+@contextmanager
+def _attached(address: str) -> Iterator[None]:
+    """Attach to the cluster at this address, until the block ends."""
+    import ray
+
+    read_authentication_again()
+    _require_listener(address)
+    _require_token(address)
+    try:
+        init_ray(address=address)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        ray.shutdown()
+        raise _not_attached(address, str(error)) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _not_attached(address: str, message: str) -> RequestError:
+    """The error for a message of Ray, which has the versions of the cluster and of this process where they differ."""
+    versions = _VERSIONS.findall(message)
+    if len(versions) != 2:
+        return _no_cluster(address, message.splitlines()[0])
+    (ray_there, python_there), (ray_here, python_here) = versions
+    return RequestError(
+        f"the cluster at `{address}` runs Ray {ray_there} on Python {python_there}, and this environment has "
+        f"Ray {ray_here} on Python {python_here}",
+        key="--address",
+        hint="run alray in an environment with the versions of the cluster, or send the run there with `alray submit`",
+    )
+
+
+def _no_cluster(address: str, reason: str) -> RequestError:
+    return RequestError(
+        f"no Ray cluster answers at `{address}`: {reason}",
+        key="--address",
+        hint="start it, correct the address, or leave --address out to run on this machine alone",
+    )
+
+
+def _require_listener(address: str) -> None:
+    """Raise RequestError at once if nothing listens at `host:port`. Ray itself would try for a minute."""
+    host, _, port = address.rpartition(":")
+    if address.startswith(("http://", "https://")):
+        raise RequestError(
+            f"`{address}` is the address of a dashboard",
+            key="--address",
+            hint="send the run there with `alray submit`, or give the head's address, host:port, from a machine of "
+            "the cluster",
+        )
+    if "://" in address:
+        raise RequestError(
+            f"`{address}` is an address of Ray Client, which cannot carry a run",
+            key="--address",
+            hint="give the head's address, host:port, from a machine of the cluster",
+        )
+    if not host or not port.isdigit():
+        return  # a word that Ray knows, such as `auto`
+    try:
+        socket.create_connection((host, int(port)), timeout=_LISTENING_S).close()
+    except OSError as error:
+        raise _no_cluster(address, str(error.strerror or error)) from error
+
+
+def _require_token(address: str) -> None:
+    """Raise RequestError at once if the cluster at `host:port` refuses the token. Ray itself would try for 20 s."""
+    from ray.exceptions import AuthenticationError, RpcError
+
+    from alray.core.compat import GcsClient
+
+    if ":" not in address:
+        return
+    try:
+        GcsClient(address=address)
+    except AuthenticationError as error:
+        raise RequestError(
+            f"the cluster at `{address}` refuses this token",
+            key="--address",
+            hint="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to the file with the token of this cluster",
+        ) from error
+    except RpcError as error:
+        raise _no_cluster(address, str(error)) from error

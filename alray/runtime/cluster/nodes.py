@@ -1,0 +1,84 @@
+"""The nodes of the cluster that this process is connected to."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from alray.core.errors import PlanError
+from alray.core.storage.location import Location
+
+if TYPE_CHECKING:
+    from ray.exceptions import RayError
+
+Bundle = dict[str, float]
+"""An amount of each of Ray's resources: what a node has, or what a stage requests there."""
+
+_ANSWERING_S = 2.0
+
+
+@dataclass(frozen=True)
+class ClusterNode:
+    """A node of the cluster that answers."""
+
+    id: str
+    host: str
+    address: str
+    resources: Bundle
+
+
+def living_nodes(labels: Mapping[str, str] | None = None) -> list[ClusterNode]:
+    """The nodes that are alive and have these labels, in the order of their hosts.
+
+    Ray takes seconds to miss a node that is gone. So each node's port is tried, unless there is one only.
+    """
+    import ray
+
+    alive = [
+        node
+        for node in ray.nodes()
+        if node["Alive"] and all(node["Labels"].get(key) == value for key, value in (labels or {}).items())
+    ]
+    if len(alive) > 1:
+        with ThreadPoolExecutor(max_workers=len(alive)) as threads:
+            alive = [node for node, answers in zip(alive, threads.map(_answers, alive), strict=True) if answers]
+    found = [
+        ClusterNode(node["NodeID"], node["NodeManagerHostname"], node["NodeManagerAddress"], node["Resources"])
+        for node in alive
+    ]
+    return sorted(found, key=lambda node: (node.host, node.id))
+
+
+def _answers(node: dict[str, Any]) -> bool:
+    """Whether Ray's process on this node takes connections."""
+    try:
+        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), timeout=_ANSWERING_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def on_node(node: str) -> dict[str, Any]:
+    """Return Ray's options for a short task or an actor on this node, in addition to whatever runs there."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
+
+
+def reason_of(error: RayError | str) -> str:
+    """The line of a message of Ray that says why: the last one, except where a process took too much memory."""
+    from ray.exceptions import OutOfMemoryError
+
+    lines = str(error).strip().splitlines() or ["no message"]
+    return lines[0] if isinstance(error, OutOfMemoryError) else lines[-1]
+
+
+def not_shared(whose: str, host: str, run_dir: Location) -> PlanError:
+    """The error for a stage on a node that does not see the run folder."""
+    return PlanError(
+        f"{whose} is on {host}, which does not see the run folder {run_dir}",
+        hint="give an --output on storage that all nodes share, or on object storage, such as s3://bucket/run",
+    )

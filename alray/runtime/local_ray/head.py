@@ -1,0 +1,90 @@
+"""The GCS and the raylet of the Ray that this process started: whether they run and answer, and their end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from contextlib import suppress
+
+import psutil
+
+LEADING = ("gcs_server", "raylet")
+ANSWERING_S = 10.0
+
+
+def leading_processes() -> list[tuple[str, subprocess.Popen[bytes]]]:
+    """The GCS and the raylet of the Ray that this process started, with their names; none before they have started."""
+    from alray.core.compat import ray_worker
+
+    node = ray_worker._global_node
+    return [(name, info.process) for name in LEADING for info in node.all_processes.get(name, ())] if node else []
+
+
+def ended_process() -> str | None:
+    """The leading process that has ended; None if there is none."""
+    return next((name for name, process in leading_processes() if process.poll() is not None), None)
+
+
+def status_of(process: psutil.Process) -> str:
+    """A status of psutil; that of a zombie where the process is gone."""
+    try:
+        return str(process.status())
+    except psutil.NoSuchProcess:
+        return psutil.STATUS_ZOMBIE
+
+
+def is_stopped() -> bool:
+    """Whether somebody has stopped a leading process of the Ray that this process started (SIGSTOP)."""
+    with suppress(psutil.NoSuchProcess):
+        return any(
+            status_of(psutil.Process(process.pid)) == psutil.STATUS_STOPPED for _, process in leading_processes()
+        )
+    return False
+
+
+def _gcs_address() -> tuple[str, int] | None:
+    """Where the GCS of the Ray that this process started listens; None before it has started and after its end."""
+    from alray.core.compat import ray_worker
+
+    node = ray_worker._global_node
+    if node is None or not node.all_processes.get("gcs_server"):
+        return None
+    host, _, port = node.gcs_address.rpartition(":")
+    return host, int(port)
+
+
+def accepts_connections() -> bool:
+    """Whether a connection to the GCS is possible. True before it has started."""
+    address = _gcs_address()
+    if address is None:
+        return True
+    try:
+        socket.create_connection(address, timeout=ANSWERING_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def end_leading_processes() -> bool:
+    """End both. False if this process started none."""
+    address, leading = _gcs_address(), leading_processes()
+    for _, process in leading:
+        process.kill()
+        process.wait()
+    if address is not None:
+        _hang_up(address[1])
+    return bool(leading)
+
+
+def _hang_up(port: int) -> None:
+    """Shut down the connections of this process to a port of a process that has ended.
+
+    If the network is gone, this process does not learn of the end, and Ray's threads would wait for an answer for
+    minutes. By then Ray's C++ code may have ended this process.
+    """
+    for connection in psutil.Process().net_connections("tcp"):
+        if connection.raddr and connection.raddr.port == port:
+            # One that has ended by itself cannot be shut down.
+            with suppress(OSError), socket.socket(fileno=os.dup(connection.fd)) as own:
+                own.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,165 @@
+"""The Ray that a command starts on this machine: closed to everybody else, and gone when it ends."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from alray.core.errors import RunError
+from alray.core.system_errors import file_limit, require_current_folder
+from alray.runtime.local_ray import reaper
+from alray.runtime.local_ray.head import LEADING, end_leading_processes, status_of
+from alray.runtime.local_ray.private import closed_to_others, private_folder
+from alray.runtime.local_ray.ray_init import import_ray, init_ray
+from alray.runtime.local_ray.watch import end_if_silent, watched
+
+_LOOKING_S = 1.0
+_STOPPED_S = 20.0
+_TRIES = 2  # of 40 s each
+_was_lost = threading.Event()
+
+
+@contextmanager
+def local_ray(bundles: Sequence[Mapping[str, float]]) -> Iterator[tuple[str, ...]]:
+    """Start a Ray that has room for these bundles, and shut it down after the block. Gives warnings for the user.
+
+    Only this user's processes that inherit its token can use it, and every socket of it is on the loopback interface.
+    The environment of this process is as before when the block has ended.
+    Raises RequestError if Ray cannot keep its files here, and RunError if it does not start.
+    """
+    require_current_folder()
+    import_ray()
+    import ray
+
+    cores = len(os.sched_getaffinity(0))
+    wanted = sum(bundle.get("CPU", 0.0) for bundle in bundles)
+    with private_folder() as folder, closed_to_others():
+        # Linux ends Ray's processes with the thread that started them: this thread lives as long as they do.
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alray-local-ray")
+        others = psutil.Process().children()
+        starting = thread.submit(_start, max(cores, math.ceil(wanted)), folder / "r")
+        with watched(_end_this_process):
+            try:
+                _wait_until_started(starting, others)
+                warning = (
+                    f"{len(bundles)} stages ask for {wanted:g} processors and this machine has {cores}: they share them"
+                )
+                yield (warning,) if wanted > cores else ()
+            finally:
+                has_started = starting.done()
+                if not has_started or end_if_silent():  # `shutdown` would wait for it
+                    end_leading_processes()
+                    reaper.end_processes(str(folder))
+                    _was_lost.set()
+                if has_started:
+                    ray.shutdown()
+                thread.shutdown(wait=has_started)
+
+
+def was_lost() -> bool:
+    """Whether this process has started a Ray that was lost before its end."""
+    return _was_lost.is_set()
+
+
+def _end_this_process() -> None:
+    sys.stderr.write(
+        "error: Ray on this machine cannot be reached, and a call to it does not return\n"
+        "  = help: continue with `alray resume RUN` or `alray study --resume STUDY` if there is a checkpoint\n"
+    )
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def _start(processors: int, folder: Path) -> None:
+    """Start a Ray that keeps its files in a folder. Raises RunError if it does not start."""
+    with _not_hung_up(), _given_up_in_time(), _named_if_it_fails():
+        init_ray(address="local", num_cpus=processors, include_dashboard=False, _temp_dir=str(folder))
+
+
+def _wait_until_started(starting: Future[None], others: Container[psutil.Process]) -> None:
+    """Wait for `ray.init`.
+
+    Ray's C++ code tries for a minute to connect to a Ray that is gone, and then ends this process with Ray's
+    message. No exception reaches it, so it stays behind in its thread.
+
+    Args:
+        others: the children that this process had before.
+
+    Raises:
+        RunError: if `ray.init` does, or if the Ray that it starts is gone meanwhile.
+    """
+    leading: dict[psutil.Process, str] = {}
+    stopped = Counter[psutil.Process]()  # at how many looks, one after another
+    try:
+        while wait([starting], timeout=_LOOKING_S).not_done:
+            for child in psutil.Process().children():
+                with suppress(psutil.NoSuchProcess):
+                    if child not in others and (name := child.name()) in LEADING:
+                        leading[child] = name
+            for process, name in leading.items():
+                status = status_of(process)
+                if status == psutil.STATUS_ZOMBIE:
+                    raise RunError(f"Ray did not start on this machine: its {name} ended", hint=_how_to_start())
+                stopped[process] = stopped[process] + 1 if status == psutil.STATUS_STOPPED else 0
+                if stopped[process] * _LOOKING_S > _STOPPED_S:
+                    raise RunError(f"Ray did not start on this machine: its {name} was stopped", hint=_how_to_start())
+    except KeyboardInterrupt:
+        wait([starting])  # what has half started cannot be shut down
+        raise
+    starting.result()
+
+
+def _how_to_start() -> str:
+    limit = file_limit()
+    if limit is not None:  # the system ends a program without a word that writes a larger file
+        return f"{limit}, and Ray writes large ones: allow more, such as `ulimit -f unlimited`, or run with --inline"
+    return "try again when the machine is less busy, look at it with `alray doctor`, or run with --inline"
+
+
+@contextmanager
+def _not_hung_up() -> Iterator[None]:
+    """Block SIGHUP for the processes that are started in the block.
+
+    When a terminal is closed, its shell sends SIGHUP to them too. Ray must continue until the run has its checkpoint.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _given_up_in_time() -> Iterator[None]:
+    """Let Ray give up in the block after a minute and a half where its GCS has started and does not answer.
+
+    By default it would take fifteen minutes.
+    """
+    from alray.core.compat import ray_constants
+
+    before = ray_constants.NUM_REDIS_GET_RETRIES
+    ray_constants.NUM_REDIS_GET_RETRIES = _TRIES
+    try:
+        yield
+    finally:
+        ray_constants.NUM_REDIS_GET_RETRIES = before
+
+
+@contextmanager
+def _named_if_it_fails() -> Iterator[None]:
+    """Raise RunError where Ray does not start in the block."""
+    try:
+        yield
+    except Exception as error:  # Ray raises plain Exceptions, such as for a node that takes too long
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise RunError(f"Ray did not start on this machine: {lines[0]}", hint=_how_to_start()) from error

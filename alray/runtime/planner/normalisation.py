@@ -1,0 +1,67 @@
+"""Where batch normalisation would train something else than the spec says: of micro-batches, or of single samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from alray.config.sections.spec import Spec
+from alray.core.errors import PlanError
+from alray.planning.prediction.shares import first_shares, shares_of_part
+from alray.planning.schedules.micro_batches import micro_batch_norm_fault
+from alray.planning.schedules.table import SCHEDULES
+
+if TYPE_CHECKING:
+    from alray.models.network import Network
+    from alray.runtime.stage.workload import Workload
+
+
+def require_whole_norms(spec: Spec, network: Network) -> None:
+    """Raise PlanError if batch normalisation in a user's block or a model from elsewhere would see micro-batches
+    instead of mini-batches.
+
+    The spec's checks know the built-in blocks only.
+    """
+    cut = SCHEDULES[spec.schedule].is_pipeline and spec.micro_batches > 1
+    if not cut or spec.pipeline.micro_batch_norm == "accept":
+        return
+    for index, encoder in enumerate(network.encoders):
+        if encoder.normalises_batches:
+            message, hint = micro_batch_norm_fault(f"block `{encoder.name}`", spec.micro_batches)
+            raise PlanError(message, hint=hint, key=encoder.key(index))
+
+
+def require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
+    """Raise PlanError if batch normalisation would get one value of a channel: a single sample, of one pixel."""
+    if spec.replicas.sync_batch_norm:
+        return
+    data, batch_size = workload.data, spec.data.batch_size
+    shares = first_shares(spec.replicas.count, batch_size, spec.replicas.shares)
+    rest = len(data.train) % batch_size if spec.data.last_batch == "keep" else 0
+    if min(shares) // spec.micro_batches == 1:
+        which, key, hint = (
+            "a mini-batch" if batch_size == 1 else "a part of a mini-batch",
+            "data.batch_size",
+            "raise it",
+        )
+    elif rest and workload.total_steps >= data.steps_per_epoch and _least_of_part(spec, shares, rest) == 1:
+        which, key = (
+            "the last mini-batch of an epoch" if rest == 1 else "a part of the last mini-batch",
+            "data.last_batch",
+        )
+        hint = "set data.last_batch to drop, or choose another data.batch_size"
+    else:
+        return
+    index = workload.network.needs_two_samples
+    if index is not None:
+        raise PlanError(
+            f"{which} has one sample, in which component {index} (block `{workload.network.encoders[index].name}`) has "
+            "one value of each channel, and cannot normalise it",
+            key=key,
+            hint=hint,
+        )
+
+
+def _least_of_part(spec: Spec, shares: Sequence[int], samples: int) -> int:
+    """The smallest part that a replica may get of a smaller mini-batch. Shares that are dealt anew may become any."""
+    return 1 if spec.replicas.balance == "dynamic_batch_size" else min(shares_of_part(shares, samples))

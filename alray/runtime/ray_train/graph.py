@@ -1,0 +1,208 @@
+"""A graph of Ray Train workers: one stage, with a replica in each worker. torch's DDP averages their gradients."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import OutOfMemoryError, RayActorError, RayError
+
+from alray.core.errors import PlanError, StageError
+from alray.runtime.cluster.nodes import Bundle, reason_of
+from alray.runtime.cluster.room import wait_for_room
+from alray.runtime.graph.graph import Graph
+from alray.runtime.graph.processes import end_processes
+from alray.runtime.local_ray.watch import end_if_silent, require_not_lost
+from alray.runtime.ray_train.trainer import STORAGE, TrainerActor, TrainerFailure, WorkerReports
+from alray.runtime.stage.assignment import Assignment
+from alray.runtime.stage.telemetry import StageStatus
+
+_LOOKING_S = 0.2
+_ANSWERING_S = 0.05  # an answer takes a millisecond; a slower one is read at the next poll
+_ENDING_S = 20.0  # how long Ray Train may take to end its actors
+_METHODS_AT_ONCE = 2  # of the trainer's actor: `fit` and one call of the driver; each worker adds one
+
+
+class TrainGraph(Graph):
+    """Ray Train starts, watches and ends the workers. It restarts none: the driver makes a new graph instead.
+
+    On a cluster that alray attached to, one actor of Ray itself remains: the `AutoscalingCoordinator`, which Ray's
+    libraries share.
+    """
+
+    def __init__(
+        self,
+        bundles: Sequence[Bundle],
+        note: Callable[[str], None],
+        *,
+        run_token: str,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        """
+        Args:
+            bundles: resources of each worker, all equal.
+            note: as for `wait_for_room`.
+            run_token, labels: as for `RayGraph` and `TrainerActor`.
+        """
+        self._bundles = list(bundles)
+        self._run_token = run_token
+        self._labels = dict(labels or {})
+        self._note = note
+        self._assignments: Sequence[Assignment] = ()
+        self._trainer: Any = None
+        self._fitting: Any = None
+        self._pending: Any = None
+        self._latest = WorkerReports()
+        self._taken: dict[int, StageStatus] = {}
+
+    def start(self, assignments: Sequence[Assignment]) -> None:
+        self._assignments = assignments
+        first = assignments[0]
+        if not isinstance(first.run_dir, Path):
+            raise PlanError(
+                "Ray Train keeps files in the run folder, and takes none on object storage",
+                key="replicas.engine",
+                hint="give an --output on a disk that all nodes share, or leave out `engine: ray_train`",
+            )
+        self._storage = first.run_dir / STORAGE
+        self._trainer = (
+            ray.remote(TrainerActor)
+            .options(
+                name=f"{first.run_dir.name}-{self._run_token}-trainer",
+                num_cpus=0,
+                max_concurrency=_METHODS_AT_ONCE + len(assignments),
+                max_restarts=0,
+                max_task_retries=0,
+            )
+            .remote(
+                self._bundles[0],
+                self._labels,
+                self._storage,
+                # As in `StageActor`: the driver normally ends a graph long before this timeout.
+                max(300.0, 10.0 * (first.plan.deadline_s + first.plan.evaluation_s)),
+            )
+        )
+        self._fitting = self._trainer.fit.remote(list(assignments), self._run_token)
+        wait_for_room(self._workers_came, self._bundles, self._labels, self._note, whose="replicas")
+
+    def _workers_came(self) -> bool:
+        """Whether all workers have reported."""
+        require_not_lost()
+        time.sleep(_LOOKING_S)
+        self._read_reports()
+        if self._latest.ended:
+            raise self._ended()
+        return len(self._latest.statuses) == len(self._assignments)
+
+    def poll(self, timeout_s: float) -> list[StageStatus]:
+        require_not_lost()
+        time.sleep(max(0.0, timeout_s - _ANSWERING_S))
+        self._read_reports()
+        taken, self._taken = self._taken, {}
+        unread = {replica: replace(status, reports=()) for replica, status in self._latest.statuses.items()}
+        return statuses_of(replace(self._latest, statuses=unread | taken), self._assignments, self._ended)
+
+    def _read_reports(self) -> None:
+        """Ask the trainer what the workers reported, unless an earlier request is still open."""
+        if self._pending is None:
+            self._pending = self._trainer.take.remote()
+        ready, _ = ray.wait([self._pending], timeout=_ANSWERING_S)
+        if not ready:
+            return
+        pending, self._pending = self._pending, None
+        try:
+            self._latest = ray.get(pending)
+        except (RayActorError, OutOfMemoryError) as error:
+            failure = TrainerFailure(f"the process of its trainer died: {reason_of(error)}", {})
+            self._latest = replace(self._latest, failure=failure, ended=True)
+            return
+        for replica, status in self._latest.statuses.items():
+            before = self._taken.get(replica)
+            reports = (before.reports if before is not None else ()) + status.reports
+            self._taken[replica] = replace(status, reports=reports)
+
+    def _ended(self) -> StageError:
+        message: RayError | str = "no message"
+        if self._latest.failure is not None:
+            message = self._latest.failure.message
+        else:
+            try:
+                ray.get(self._fitting)
+            except RayError as error:
+                message = error
+        return ended_early(message)
+
+    def request_stop(self) -> None:
+        self._trainer.instruct.remote("stop")
+
+    def close(self) -> None:
+        """End the workers first, so that Ray Train ends by itself and frees their resources; then end its trainer."""
+        if self._trainer is None:
+            return
+        if end_if_silent():
+            self._forget()
+            return
+        if self._latest.locations:
+            if not all(status.finished for status in self._latest.statuses.values()):
+                self._trainer.instruct.remote("end")
+                end_processes(list(self._latest.locations.values()))
+            ray.wait([self._fitting], timeout=_ENDING_S)
+        ray.kill(self._trainer, no_restart=True)
+        end_processes(list(self._latest.locations.values()))
+        self._forget()
+
+    def _forget(self) -> None:
+        self._trainer = None
+        shutil.rmtree(self._storage, ignore_errors=True)
+
+
+def ended_early(message: RayError | str) -> StageError:
+    """The error for a trainer that ended before its workers did, with what it said."""
+    return StageError(
+        f"Ray Train ended before its workers did: {reason_of(message)}", hint="see the logs of Ray on the node"
+    )
+
+
+def statuses_of(
+    said: WorkerReports, assignments: Sequence[Assignment], ended: Callable[[], StageError]
+) -> list[StageStatus]:
+    """The status of each replica, as the driver reads it from what the workers and the trainer said.
+
+    Args:
+        ended: the error of the trainer, asked for where it ended and no worker is at fault.
+    """
+    dead = said.failure.dead if said.failure is not None else {}
+    statuses = []
+    for assignment in assignments:
+        replica = assignment.replica
+        status = said.statuses[replica]
+        if replica in dead and not status.finished:
+            where = said.locations[replica]
+            error = StageError(f"{assignment.title} died (process {where.pid} on {where.host})")
+            status = replace(status, finished=True, dead=True, error=error, detail=dead[replica])
+        elif not status.finished:
+            status = replace(status, silent_s=said.silent_s[replica])
+        statuses.append(status)
+    unfinished = [index for index, status in enumerate(statuses) if not status.finished]
+    if said.ended and unfinished and not any(status.error for status in statuses):
+        index = unfinished[0]
+        statuses[index] = replace(statuses[index], finished=True, dead=True, error=ended())
+    return as_waiting(statuses)
+
+
+def as_waiting(statuses: Sequence[StageStatus]) -> list[StageStatus]:
+    """The statuses, with "compute" replaced by "all_reduce" while another replica does something else than compute.
+
+    A replica that waits in DDP for another one reports "compute". The driver would call it stuck while the other one
+    evaluates or loads its data.
+    """
+    others_wait = any(status.activity != "compute" and not status.finished for status in statuses)
+    return [
+        replace(status, activity="all_reduce") if others_wait and status.activity == "compute" else status
+        for status in statuses
+    ]

@@ -1,0 +1,256 @@
+"""Ray Train's TorchTrainer for data parallelism. The trainer runs in an actor, and one stage in each of its workers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+
+import ray
+import torch.distributed as dist
+from ray.exceptions import OutOfMemoryError, RayActorError
+from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError, get_context
+from ray.train.torch import TorchConfig, TorchTrainer
+
+from alray.core.accelerator import is_accelerator, use
+from alray.core.compat import TorchBackend, set_torch_distributed_env_vars
+from alray.core.errors import ChannelError, RunError
+from alray.runtime.graph.actor import StageActor, own_device, require_run_dir
+from alray.runtime.graph.processes import ActorLocation
+from alray.runtime.rendezvous.store import HostedStore, Meeting, MeetingPoint, enter
+from alray.runtime.stage.assignment import Assignment
+from alray.runtime.stage.telemetry import StageStatus
+
+STORAGE = "ray-train"
+"""Subfolder of the run folder that holds Ray Train's state while it runs."""
+
+Instruction = Literal["continue", "stop", "end"]
+"""The driver's instruction to a worker: `stop` ends after this mini-batch and a checkpoint, `end` ends at once."""
+
+_REPORT_S = 0.2
+_HEALTH_CHECK_S = 0.5
+_QUIET = {
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": str(_HEALTH_CHECK_S),  # how soon Ray Train notices that a worker ended or died
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # saves an actor: the driver restarts the run itself
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+}
+"""Settings that Ray Train reads from the environment of the process that calls `fit`."""
+
+
+@dataclass(frozen=True)
+class TrainerFailure:
+    """How the trainer failed: its message, and for each replica that died the reason."""
+
+    message: str
+    dead: dict[int, str]
+
+
+@dataclass
+class WorkerReports:
+    """The reports of the workers: the latest status of each replica, with all its reports since the last `take`.
+
+    Attributes:
+        silent_s: seconds since each replica's last report.
+        failure: None unless the trainer failed.
+        ended: whether `fit` has returned.
+    """
+
+    statuses: dict[int, StageStatus] = field(default_factory=dict)
+    locations: dict[int, ActorLocation] = field(default_factory=dict)
+    silent_s: dict[int, float] = field(default_factory=dict)
+    failure: TrainerFailure | None = None
+    ended: bool = False
+
+
+class TrainerActor:
+    """Runs the trainer. It passes the workers' reports to the driver, and the driver's instructions to the workers.
+
+    Several of its methods run at once. It owns the actors that it starts: if it is killed, Ray ends them too.
+    """
+
+    def __init__(self, bundle: dict[str, float], labels: dict[str, str], storage: Path, timeout_s: float) -> None:
+        """
+        Args:
+            bundle: resources of each worker.
+            labels: labels of its node.
+            storage: folder for Ray Train's files.
+            timeout_s: limit for one operation of the workers' process group.
+        """
+        self._bundle = bundle
+        self._labels = labels
+        self._storage = storage
+        self._timeout_s = timeout_s
+        self._lock = Lock()
+        self._reports = WorkerReports()
+        self._reported_at: dict[int, float] = {}
+        self._instruction: Instruction = "continue"
+
+    def fit(self, assignments: Sequence[Assignment], run_token: str) -> None:
+        """Train until the trainer ends or fails."""
+        os.environ |= _QUIET
+        failure = None
+        try:
+            self._trainer(assignments, run_token).fit()
+        except TrainingFailedError as error:
+            failure = _failure_of(error)
+        finally:
+            with self._lock:
+                self._reports.failure = failure
+                self._reports.ended = True
+
+    def _trainer(self, assignments: Sequence[Assignment], run_token: str) -> TorchTrainer:
+        config = {
+            "assignments": list(assignments),
+            "run_token": run_token,
+            "trainer": ray.get_runtime_context().current_actor,
+        }
+        return TorchTrainer(
+            train_worker,
+            train_loop_config=config,
+            torch_config=StoreOnOneAddress(backend=backend_of(self._bundle), timeout_s=int(self._timeout_s)),
+            scaling_config=ScalingConfig(
+                num_workers=len(assignments),
+                use_gpu=self._bundle.get("GPU", 0.0) > 0,
+                resources_per_worker=self._bundle,
+                label_selector=self._labels or None,
+            ),
+            run_config=RunConfig(
+                name="workers", storage_path=str(self._storage), failure_config=FailureConfig(max_failures=0)
+            ),
+        )
+
+    def report(self, status: StageStatus, location: ActorLocation) -> Instruction:
+        """Called by a worker with its status; returns the instruction for it."""
+        with self._lock:
+            before = self._reports.statuses.get(status.replica)
+            if before is not None:
+                status = replace(status, reports=before.reports + status.reports)
+            self._reports.statuses[status.replica] = status
+            self._reports.locations[status.replica] = location
+            self._reported_at[status.replica] = time.monotonic()
+            return self._instruction
+
+    def take(self) -> WorkerReports:
+        """Return what the workers have reported since the last call. Each report is returned once."""
+        now = time.monotonic()
+        with self._lock:
+            reports = replace(
+                self._reports,
+                statuses=dict(self._reports.statuses),
+                locations=dict(self._reports.locations),
+                silent_s={replica: now - at for replica, at in self._reported_at.items()},
+            )
+            self._reports.statuses = {
+                replica: replace(status, reports=()) for replica, status in reports.statuses.items()
+            }
+        return reports
+
+    def instruct(self, instruction: Instruction) -> None:
+        """Give all workers this instruction."""
+        self._instruction = instruction
+
+
+class StoreOnOneAddress(TorchConfig):
+    """Ray Train's torch backend, but the workers meet over a store that listens on one address of the first worker's
+    host, or is a file of the user if all are on it. Ray Train's store listens on every address of the host."""
+
+    @property
+    def backend_cls(self) -> type[Any]:
+        return _OneAddressBackend
+
+
+class _OneAddressBackend(TorchBackend):
+    def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
+        worker_group.execute(set_torch_distributed_env_vars)
+        point = worker_group.execute_single(0, _open_store)
+        backend, timeout_s = backend_config.backend, backend_config.timeout_s
+        ray.get(
+            [
+                worker_group.execute_single_async(
+                    rank, _join_workers, point, backend, rank, len(worker_group), timeout_s
+                )
+                for rank in range(len(worker_group))
+            ]
+        )
+
+
+_stores: list[HostedStore] = []
+"""The stores that this process hosts for its trainer. A worker of Ray Train ends with its training."""
+
+
+def _open_store() -> MeetingPoint:
+    """Open the store of all workers, in the first one."""
+    context = get_context()
+    one_host = context.get_local_world_size() == context.get_world_size()
+    _stores.append(HostedStore(None if one_host else ray.util.get_node_ip_address()))
+    return _stores[-1].point
+
+
+def _join_workers(point: MeetingPoint, backend: str, rank: int, workers: int, timeout_s: float) -> None:
+    """Open torch's process group of all workers, in each of them."""
+    store = enter(point, _stores[-1].store if rank == 0 else None, timeout_s)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=workers, timeout=timedelta(seconds=timeout_s))
+
+
+def backend_of(bundle: dict[str, float]) -> Literal["nccl", "gloo"]:
+    """Return the backend with which such workers exchange gradients: NCCL refuses two of them on one GPU."""
+    return "nccl" if bundle.get("GPU", 0.0) >= 1.0 else "gloo"
+
+
+def train_worker(config: dict[str, Any]) -> None:
+    """The function that Ray Train calls in each worker. It runs the stage of the replica with this worker's rank.
+
+    Raises what the stage raised, so that Ray Train ends the other workers.
+    """
+    context = get_context()
+    rank = context.get_world_rank()
+    assignment: Assignment = config["assignments"][rank]
+    actor = StageActor(assignment, config["run_token"])
+    location = actor.location()
+    require_run_dir(assignment, location)
+    device = own_device(assignment)
+    if is_accelerator(device):
+        use(device)  # in this thread the workers first meet over NCCL, which wants a GPU for each
+    actor.start(_meeting(actor, context, location))
+    while True:
+        status = actor.poll()
+        instruction: Instruction = ray.get(config["trainer"].report.remote(status, location))
+        if instruction == "end":
+            raise RunError("the run was ended")
+        if instruction == "stop":
+            actor.request_stop()
+        if status.finished and status.error is None:
+            return
+        # A worker that lost its connection continues: Ray Train finds out who died, and then ends this worker too.
+        if status.error is not None and not isinstance(status.error, ChannelError):
+            raise status.error
+        time.sleep(_REPORT_S)
+
+
+def _meeting(actor: StageActor, context: Any, location: ActorLocation) -> Meeting:
+    """Where the replicas meet to exchange what DDP does not carry: a store that the first replica hosts."""
+    if context.get_world_size() == 1:
+        return Meeting(None, None)
+    one_host = context.get_local_world_size() == context.get_world_size()
+    shared: list[Any] = [None]
+    if context.get_world_rank() == 0:
+        shared = [actor.host_store(None if one_host else location.host, "replicas")]
+    dist.broadcast_object_list(shared, src=0)
+    return Meeting(None, shared[0], replica_locations=(location.device_location,) * context.get_world_size())
+
+
+def _failure_of(error: TrainingFailedError) -> TrainerFailure:
+    """Why the trainer failed. A worker that raised has reported that itself, so only workers whose actor died count."""
+    dead = {}
+    if isinstance(error, WorkerGroupError):
+        for rank, raised in error.worker_failures.items():
+            reason = getattr(raised, "health_check_failure", raised)
+            if isinstance(reason, RayActorError | OutOfMemoryError):
+                dead[rank] = str(reason)
+    return TrainerFailure(str(error).strip(), dead)

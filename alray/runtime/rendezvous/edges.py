@@ -1,0 +1,246 @@
+"""Opens the edges of a stage, each of the kind that `alray.runtime.channel.edge_kind` says, and the barrier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from alray.models.network import Network
+from alray.runtime.channel.edge import Barrier, Receiver, Sender
+from alray.runtime.channel.edge_kind import DeviceLocation, EdgeKind, edge_kind, host_kind
+from alray.runtime.channel.host_barrier import HostBarrier, Pipes
+from alray.runtime.channel.inbox import Inbox
+from alray.runtime.channel.nccl import HEADER_CAPACITY, NcclReceiver, NcclSender
+from alray.runtime.channel.point_to_point import GroupBarrier, PointToPointReceiver, PointToPointSender
+from alray.runtime.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender, SlotRing
+from alray.runtime.channel.slow_link import SlowLink
+from alray.runtime.rendezvous.groups import nccl_group
+from alray.runtime.rendezvous.store import MeetingPoint
+from alray.runtime.stage.assignment import Assignment
+from alray.runtime.stage.ports import WAITING_COPIES, MessageSizes, Ports, Stream
+
+_HOST = torch.device("cpu")
+# Tags: the two streams between virtual stages, and copies from the last stage to every other one.
+_UP = 1
+_DOWN = 2
+_COPY = 3
+
+
+def ports_of(
+    assignment: Assignment,
+    network: Network,
+    device: torch.device,
+    group: dist.ProcessGroup,
+    store: dist.Store,
+    point: MeetingPoint,
+    locations: Sequence[DeviceLocation],
+    timeout_s: float,
+) -> Ports:
+    """The ends of this stage's edges. Collective: every stage of the replica calls it.
+
+    Args:
+        locations: where each stage of the replica computes.
+    """
+    plan, stage = assignment.plan, assignment.stage
+    sizes = MessageSizes(assignment, network)
+    last = plan.stages - 1
+    ends = EdgeEnds(assignment, device, group, store, locations, timeout_s)
+    barrier = _barrier(assignment, store, point, timeout_s)
+    senders: dict[tuple[Stream, int], Sender] = {}
+    inboxes: dict[tuple[Stream, int], Inbox] = {}
+    # Senders first: a shared memory is made by its sender and waited for by its receiver.
+    for lower, upper in plan.edges_between():
+        if stage == upper:
+            waiting = plan.waiting(upper, lower, down=True)
+            senders["down", lower] = ends.sender(lower, _DOWN, sizes.down(upper), waiting=waiting)
+        if stage == lower:
+            nbytes, rest_bytes = sizes.up(lower), sizes.labels_up(lower)
+            waiting = plan.waiting(lower, upper, down=False)
+            senders["up", upper] = ends.sender(upper, _UP, nbytes, rest_bytes=rest_bytes, waiting=waiting)
+    copying = network.method.copy_every is not None
+    copies_below: list[Sender] = []
+    if copying and stage == last:
+        copies_below = [ends.sender(peer, _COPY, sizes.copy(), waiting=WAITING_COPIES) for peer in range(last)]
+    for lower, upper in plan.edges_between():
+        if stage == upper:
+            nbytes, rest_bytes = sizes.up(lower), sizes.labels_up(lower)
+            waiting = plan.waiting(lower, upper, down=False)
+            inboxes["up", lower] = Inbox(ends.receiver(lower, _UP, nbytes, rest_bytes=rest_bytes, waiting=waiting))
+        if stage == lower:
+            waiting = plan.waiting(upper, lower, down=True)
+            inboxes["down", upper] = Inbox(ends.receiver(upper, _DOWN, sizes.down(upper), waiting=waiting))
+    copies = None
+    if copying and stage < last:
+        copies = ends.receiver(last, _COPY, sizes.copy(), waiting=WAITING_COPIES)
+    ends.connect()
+    return Ports.of(
+        plan, stage, senders=senders, inboxes=inboxes, barrier=barrier, copies=copies, copies_below=copies_below
+    )
+
+
+def _barrier(assignment: Assignment, store: dist.Store, point: MeetingPoint, timeout_s: float) -> Barrier:
+    """Collective: every stage of the replica calls it."""
+    if not point.one_host:
+        group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
+        assert isinstance(group, dist.ProcessGroup), "every stage belongs to the barrier"
+        return GroupBarrier(group, timeout_s)
+    leads = assignment.stage == 0
+    if leads:
+        pipes = Pipes.made(assignment.plan.stages)
+        store.set("barrier", pipes.as_text())
+    else:
+        pipes = Pipes.of_text(store.get("barrier").decode()).opened()
+    return HostBarrier(pipes, leads=leads, timeout_s=timeout_s)
+
+
+class EdgeEnds:
+    """Opens the ends of one stage's edges, each of the kind of its edge."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        device: torch.device,
+        group: dist.ProcessGroup,
+        store: dist.Store,
+        locations: Sequence[DeviceLocation],
+        timeout_s: float,
+    ) -> None:
+        self._assignment = assignment
+        self._device = device
+        self._group = group
+        self._store = store
+        self._stage_locations = locations
+        self._timeout_s = timeout_s
+        self._on_gpus: dict[tuple[str, int], NcclSender | NcclReceiver] = {}
+        self._slow_links: dict[int, SlowLink] = {}
+
+    def kind(self, peer: int) -> EdgeKind:
+        """The kind of the edges to and from stage `peer`."""
+        return edge_kind(self._stage_locations[self._assignment.stage], self._stage_locations[peer])
+
+    def sender(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int, rest_bytes: int = 0) -> Sender:
+        """
+        Args:
+            capacity_bytes: of the largest message.
+            rest_bytes: of the largest second part; 0: messages have one part.
+            waiting: messages that may wait on this edge.
+        """
+        edge = f"{self._assignment.stage}->{peer}"
+        if self.kind(peer) is not EdgeKind.NCCL:
+            return self._host_sender(edge, peer, tag, capacity_bytes, rest_bytes, self._device, waiting)
+        rest_header = HEADER_CAPACITY if rest_bytes else 0
+        headers = self._host_sender(edge, peer, tag, HEADER_CAPACITY, rest_header, _HOST, waiting)
+        sender = NcclSender(
+            edge=edge,
+            headers=headers,
+            group=self._pair(edge, tag, 0),
+            device=self._device,
+            timeout_s=self._timeout_s,
+        )
+        self._on_gpus[edge, tag] = sender
+        return sender
+
+    def receiver(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int, rest_bytes: int = 0) -> Receiver:
+        """
+        Args:
+            capacity_bytes, rest_bytes, waiting: as for the sender.
+        """
+        edge = f"{peer}->{self._assignment.stage}"
+        if self.kind(peer) is not EdgeKind.NCCL:
+            return self._host_receiver(edge, peer, tag, capacity_bytes, rest_bytes, self._device, waiting)
+        rest_header = HEADER_CAPACITY if rest_bytes else 0
+        headers = self._host_receiver(edge, peer, tag, HEADER_CAPACITY, rest_header, _HOST, waiting)
+        receiver = NcclReceiver(edge=edge, headers=headers, group=self._pair(edge, tag, 1), device=self._device)
+        self._on_gpus[edge, tag] = receiver
+        return receiver
+
+    def connect(self) -> None:
+        """Connect the GPUs. All stages connect their edges in one order, so that no two wait for each other."""
+        for key in sorted(self._on_gpus):
+            self._on_gpus[key].connect()
+
+    def _pair(self, edge: str, tag: int, rank: int) -> dist.ProcessGroup:
+        """The two stages of an edge, for NCCL."""
+        return nccl_group(dist.PrefixStore(f"nccl {tag} {edge}", self._store), rank, 2, self._timeout_s)
+
+    def _host_sender(
+        self,
+        edge: str,
+        peer: int,
+        tag: int,
+        capacity_bytes: int,
+        rest_bytes: int,
+        device: torch.device,
+        waiting: int,
+    ) -> Sender:
+        """
+        Args:
+            device: where the sender finds tensors.
+        """
+        if host_kind(self._stage_locations[self._assignment.stage], self._stage_locations[peer]) is EdgeKind.GLOO:
+            return PointToPointSender(
+                edge=edge,
+                peer=peer,
+                tag=tag,
+                capacity_bytes=capacity_bytes,
+                group=self._group,
+                timeout_s=self._timeout_s,
+                rest_bytes=rest_bytes,
+                device=device,
+            )
+        sender = SharedMemorySender(
+            edge=edge,
+            capacity_bytes=capacity_bytes,
+            in_flight=waiting,
+            timeout_s=self._timeout_s,
+            device=device,
+            link=self._slow_link(peer),
+        )
+        self._store.set(f"ring {tag} {edge}", sender.ring.as_text())
+        return sender
+
+    def _slow_link(self, peer: int) -> SlowLink | None:
+        """The link to stage `peer`, which all edges to it share; None if the spec says none."""
+        stage, last = self._assignment.stage, self._assignment.plan.stages - 1
+        lower = min(stage, peer) if abs(stage - peer) == 1 else last
+        section = self._assignment.spec.pipeline.link(lower)
+        if section is None:
+            return None
+        made = SlowLink(s_per_byte=section.s_per_byte, latency_s=section.latency_s)
+        return self._slow_links.setdefault(peer, made)
+
+    def _host_receiver(
+        self,
+        edge: str,
+        peer: int,
+        tag: int,
+        capacity_bytes: int,
+        rest_bytes: int,
+        device: torch.device,
+        waiting: int,
+    ) -> Receiver:
+        """
+        Args:
+            device: where the receiver gives tensors.
+        """
+        if host_kind(self._stage_locations[self._assignment.stage], self._stage_locations[peer]) is EdgeKind.GLOO:
+            return PointToPointReceiver(
+                edge=edge,
+                peer=peer,
+                tag=tag,
+                capacity_bytes=capacity_bytes,
+                in_flight=waiting,
+                device=device,
+                group=self._group,
+                timeout_s=self._timeout_s,
+                rest_bytes=rest_bytes,
+            )
+        return SharedMemoryReceiver(
+            edge=edge,
+            ring=SlotRing.of_text(self._store.get(f"ring {tag} {edge}").decode()),
+            device=device,
+            timeout_s=self._timeout_s,
+        )

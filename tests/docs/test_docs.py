@@ -1,0 +1,202 @@
+"""What the pages say is so: their examples run, and what they name is there."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+import os
+import re
+import shutil
+import textwrap
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from alray.cli.main import execute
+from alray.config.study.load import is_study, load_study
+from alray.core.run_folder.records import StageRecord, Summary
+from alray.report.definitions import definition
+from benchmarks import findings_page, keys_page, predictions_page, publish, runs
+
+from .pages import PAGES, write_files
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def test_the_example_of_a_spec_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
+) -> None:
+    assert write_files("docs/writing_a_spec.md", tmp_path) == [
+        "one_hot.py",
+        "quantile.py",
+        "stripes.py",
+        "stripes.yaml",
+    ]
+    monkeypatch.chdir(tmp_path)
+    assert execute(["run", "stripes.yaml", "--inline", "--json", "--output", "out"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["status"], summary["stages"]) == ("finished", 2)
+    assert summary["accuracy"]["test"] > 0.9
+
+
+OPTIMIZERS = re.findall(r"^    optimizer: (\{kind: [^}]*\}?\})", page("writing_a_spec.md"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_examples_of_optimizers_train(
+    optimizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], one_thread: None
+) -> None:
+    spec = str(DOCS.parent / "specs" / "laptop" / "mlp_digits.yaml")
+    run = ["run", spec, "--inline", "--json", "--output", str(tmp_path / "out"), "run={epochs: 4, test: end}"]
+    assert execute([*run, f"optimizer={optimizer}"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"]["test"] > 0.8
+
+
+def test_the_tracker_of_ones_own_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
+    ((code, run),) = re.findall(r"```python\n(.*?)```.*?```yaml\n(.*?)```", page("watching.md"), re.DOTALL)
+    (tmp_path / "my_tracker.py").write_text(code, encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\n"
+        "data: {source: synthetic, shape: [4], classes: 2, samples: 40, batch_size: 8}\n"
+        "model: {components: [{block: linear, width: 3}]}\n"
+        "optimizer: {kind: adam, lr: 0.01}\n" + run,
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    assert execute(["run", "mine.yaml", "--inline", "--output", "out"]) == 0
+    first, *rows, last = (tmp_path / "validation.csv").read_text(encoding="utf-8").splitlines()
+    assert (first, last) == ("# out, lr 0.01", "# finished")
+    assert [row.partition(",")[0] for row in rows] == [str(4 * epoch) for epoch in range(1, 21)]
+
+
+def test_the_page_of_keys_is_current() -> None:
+    """`make keys`."""
+    assert page("keys.md") == keys_page.page()
+
+
+def test_the_pages_of_studies_are_current() -> None:
+    """`make findings`."""
+    found = findings_page.findings(findings_page.SPECS, findings_page.REPORTS)
+    assert findings_page.PAGE.read_text(encoding="utf-8") == findings_page.page(found)
+    found = predictions_page.settings(findings_page.SPECS, findings_page.REPORTS)
+    assert predictions_page.PAGE.read_text(encoding="utf-8") == predictions_page.page(found)
+
+
+@pytest.mark.parametrize("name", publish.pages(runs.RESULTS))
+def test_a_page_of_benchmarks_is_what_their_results_give(name: str) -> None:
+    """Nobody edits a figure by hand: `make publish`."""
+    assert page(name) == publish.pages(runs.RESULTS)[name]
+
+
+def test_the_example_of_a_study_is_one(tmp_path: Path) -> None:
+    blocks = re.findall(r"^((?:    .+\n)+)", page("studies.md"), re.MULTILINE)
+    study, search, *_ = (block for block in blocks if block.startswith(("    study:", "    search:")))
+    folder = tmp_path / "studies"
+    folder.mkdir()
+    shutil.copy(DOCS.parent / "specs/quickstart.yaml", tmp_path)
+    (folder / "x.yaml").write_text(textwrap.dedent(study), encoding="utf-8")
+    assert len(load_study(folder / "x.yaml").trials) == 12
+    sgd = "set: {optimizer: {kind: sgd, lr: 0.1}}"
+    text = re.sub(r"set:.*", sgd, textwrap.dedent(study)) + textwrap.dedent(search)
+    (folder / "x.yaml").write_text(text, encoding="utf-8")
+    assert len(load_study(folder / "x.yaml").trials) == 12 * 20
+
+
+def test_the_way_to_the_hash_is_the_one_that_is_taken(tmp_path: Path) -> None:
+    """The program on the page gives what the run gave."""
+    (program,) = re.findall(r"```python\n(.*?)```", page("run_folder.md"), re.DOTALL)
+    cost = "{forward_s: 0.001, backward_s: 0.001, update_s: 0.001}"
+    short = ["run.epochs=1", f"pipeline.costs=[{cost}, {cost}, {cost}, {cost}]"]
+    spec = str(DOCS.parent / "specs/quickstart.yaml")
+    assert execute(["run", spec, *short, "--inline", "--output", str(tmp_path / "run")]) == 0
+    scope: dict[str, str] = {"run": str(tmp_path / "run")}
+    exec(program, scope)
+    assert scope["sha256"] == json.loads((tmp_path / "run/summary.json").read_text())["weights_sha256"]
+
+
+def test_the_python_of_the_page_runs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    one_thread: None,
+    nothing_measured: None,
+) -> None:
+    (tmp_path / "specs").symlink_to(DOCS.parent / "specs")
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page("python.md"), re.DOTALL):
+        exec(block, scope)
+    assert "overrides: optimizer.learning_rate: unknown key" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("kind", "heading"), [(Summary, "key"), (StageRecord, "key of `stage`")])
+def test_a_figure_has_one_definition(kind: type[BaseModel], heading: str) -> None:
+    """The page has the docstrings of the fields, which the report and the terminal show too."""
+    own = list(kind.model_fields)  # those with the metric's name are shown as in classification
+    if kind is StageRecord:
+        own = own[own.index("stage") :]  # the keys before it are those of every record
+    table = re.compile(rf"(?<=\| {heading} \| meaning \|\n\|---\|---\|\n)(\|.*\n)+")
+    rows = "".join(f"| `{field.replace('scores', 'accuracy')}` | {definition(kind, field)} |\n" for field in own)
+    if os.environ.get("UPDATE_GOLDEN"):
+        (DOCS / "run_folder.md").write_text(table.sub(lambda _: rows, page("run_folder.md")), encoding="utf-8")
+    found = table.search(page("run_folder.md"))
+    assert found is not None and found[0] == rows, "UPDATE_GOLDEN=1 pytest tests/docs/test_docs.py writes the tables"
+
+
+def test_alray_says_the_messages_of_the_page_on_trouble() -> None:
+    messages = re.findall(r"^\| `([^`]+)` \|", page("troubleshooting.md"), re.M)
+    assert len(messages) > 20
+    texts = [
+        node.value
+        for file in (DOCS.parent / "alray").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    assert [said for said in messages if not any(said in text for text in texts)] == []
+
+
+PLACES = ("alray", "benchmarks", "cluster", "docs", "examples", "specs", "tests")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_file_that_a_page_names_is_there(name: str) -> None:
+    text = (DOCS.parent / name).read_text(encoding="utf-8")
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    named = re.findall(rf"(?<![\w/.-])(?:{'|'.join(PLACES)})/[\w/.*-]*[\w*]", prose)
+    linked = re.findall(r"\]\((?!https?:)([^)#]+)", prose)
+    assert [each for each in named if not list(DOCS.parent.glob(each.replace("NAME", "*")))] == []
+    assert [each for each in linked if not ((DOCS.parent / name).parent / each).exists()] == []
+
+
+def test_every_spec_begins_with_its_command_and_its_schema() -> None:
+    root = DOCS.parent
+    files = [file for folder in ("specs", "benchmarks", "examples") for file in (root / folder).rglob("*.yaml")]
+    assert files
+    for file in files:
+        first, second, *_ = file.read_text(encoding="utf-8").split("\n")
+        commands = "study" if is_study(file) else "run|plan"
+        name = re.escape(file.relative_to(root).as_posix())
+        assert re.fullmatch(rf"# [A-Z].+[.?] +alray ({commands}) {name}( \S+)*", first), first
+        modeline = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", second)
+        assert modeline is not None, second
+        assert (file.parent / modeline[1]).resolve() == root / "specs" / "alray.schema.json"
+
+
+def test_the_figures_of_local_learning_are_measured_ones() -> None:
+    text = page("local_learning.md")
+    points = (DOCS / "studies/strong_scaling/tables/points.csv").read_text(encoding="utf-8")
+    rows = {(row["pipeline.stages"], row["variant"]): row for row in csv.DictReader(points.splitlines())}
+    shown = set(re.findall(r"\d+\.\d+", text))
+    for variant in ("al_streamed", "bp_naive"):
+        assert "{:.1f}".format(1e3 * float(rows["1", variant]["step_time_s"])) in shown
+        assert "{:.2f}".format(float(rows["2", variant]["speed_up"])) in shown
+    on_two = (row for (stages, _), row in rows.items() if stages == "2")
+    assert min(on_two, key=lambda row: float(row["step_time_s"]))["variant"] == "bp_gpipe" and "GPipe" in text
+    ahead = [float(each) for each in re.findall(r"\| ([+-][\d.]+) ± [\d.]+ \| \w+ \|$", page("accuracy.md"), re.M)]
+    assert {f"{-min(ahead):.1f}", f"{max(ahead):.1f}"} <= shown

@@ -1,0 +1,152 @@
+"""README and the pages it leads to are true: a spec trains, an error is what alray says, figures were measured."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+from statistics import median
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import torch
+from torchvision.utils import save_image
+
+from alray.cli.main import execute
+from benchmarks.runs import RESULTS
+
+ROOT = Path(__file__).parents[2]
+README, COMMANDS, MEASURED = (
+    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/commands.md", "docs/measured.md")
+)
+COST = "{forward_s: 0.001, backward_s: 0.001, update_s: 0.001}"
+
+
+def section(title: str) -> str:
+    return COMMANDS.split(f"## {title}\n")[1].split("\n## ")[0]
+
+
+def picture(values: Any) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float32).div(16)
+
+
+def test_the_spec_trains_and_the_error_is_the_one_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = section("Write a spec")
+    spec = "\n".join(line[4:] for line in re.search(r"((?:^    .*\n)+)", text, re.M)[1].splitlines())  # type: ignore[index]
+    Path("mine.yaml").write_text(spec, encoding="utf-8")
+    Path("my_blocks.py").write_text(GATED, encoding="utf-8")
+    for split in ("train", "test"):
+        for label, values in (("cat", 0.0), ("dog", 1.0)):
+            folder = Path("photos", split, label)
+            folder.mkdir(parents=True)
+            for number in range(8):
+                save_image(picture([[16 * values] * 32] * 32), folder / f"{number}.png")
+    small = ["run.epochs=1", "data.batch_size=4", f"pipeline.costs=[{', '.join([COST] * 3)}]"]
+    assert execute(["run", "mine.yaml", *small, "--inline", "--output", "out"]) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    Path("mine.yaml").write_text(spec.replace("channels: [64]", "chanels: [64]"), encoding="utf-8")
+    assert execute(["validate", "mine.yaml"]) == 2
+    (shown,) = re.findall(r"^    error: mine(?:.*\n)+?(?=\n)", text, re.M)
+    assert dedent(shown) == capsys.readouterr().err
+
+
+GATED = """\
+from torch import nn
+from torch.nn import functional
+
+
+class Gated(nn.Module):
+    def __init__(self, input, width):
+        super().__init__()
+        self.both = nn.Conv2d(input[0], 2 * width, 3, padding=1)
+
+    def forward(self, s, mask=None):
+        return functional.glu(self.both(s), dim=1)
+"""
+
+
+def result(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def off_target(names: set[str], allowed: float) -> set[str]:
+    """Schedules whose prediction is further than `allowed` from the measured step; medians of the repeats."""
+    ratios = {
+        name: median(run["predicted_step_time_s"] / run["step_time_s"] for run in runs)
+        for name, runs in result("schedules")["runs"].items()
+        if name in names
+    }
+    assert set(ratios) == names
+    return {name for name, ratio in ratios.items() if abs(ratio - 1) > allowed}
+
+
+BP_PIPELINES = {"naive", "gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"}
+
+
+def of_study(name: str, column: str, stages: str, variant: str) -> float:
+    """A figure of the committed report of a study, at one of its points."""
+    with (ROOT / f"docs/studies/{name}/tables/points.csv").open(encoding="utf-8") as file:
+        (found,) = (
+            row[column] for row in csv.DictReader(file) if (row["pipeline.stages"], row["variant"]) == (stages, variant)
+        )
+    return float(found)
+
+
+def test_the_table_of_methods_is_that_of_the_study() -> None:
+    """Each row is a point of the race: the one with this step time."""
+    with (ROOT / "docs/studies/race/tables/points.csv").open(encoding="utf-8") as file:
+        points = {f"{1e3 * float(row['step_time_s']):.1f}": row for row in csv.DictReader(file)}
+    row = r"^\| (\w+)[ ,].*? \| ([\d.]+) \| ([\d.]+) \| (\d+) % \| ([\d.]+) % \|$"
+    shown = re.findall(row, MEASURED, re.M)
+    assert {method for method, *_ in shown} == {"AL", "SCPL", "DGL", "BP"}
+    for method, step_ms, *others in shown:
+        point = points[step_ms]
+        assert point["variant"].startswith(f"{method.lower()}_")
+        predicted, bubble, validation = (float(point[key]) for key in ("predicted_step_time_s", "bubble", "validation"))
+        assert others == [f"{1e3 * predicted:.1f}", f"{100 - 100 * bubble:.0f}", f"{100 * validation:.1f}"]
+
+
+def test_the_figures_are_the_measured_ones() -> None:
+    """Each measured figure is on one of the pages, however the sentence around it reads."""
+    shown = {float(number) for number in re.findall(r"\d+\.\d+", README + MEASURED + COMMANDS)}
+    streamed, replicas, steps = result("streamed"), result("replicas"), result("schedules")["runs"]
+    measured = {
+        **{
+            f"ms of {schedule}": (1e3 * median(run["step_time_s"] for run in steps[schedule]), 1)
+            for schedule in ("streamed", "1f1b", "naive")
+        },
+        "streamed over sequential": (streamed["over_sequential"], 2),
+        "streamed over two threads": (streamed["over_two_threads"], 2),
+        "over an even cut": (median(result("uneven")["over_uniform"]), 1),
+        "start over a plain Ray script": (result("start")["over_plain"], 2),
+        "speed-up by streamed": (of_study("strong_scaling", "speed_up", "2", "al_streamed"), 2),
+        "speed-up by naive": (of_study("strong_scaling", "speed_up", "2", "bp_naive"), 2),
+        **{
+            f"ms of {variant} on {stages}": (1e3 * of_study("strong_scaling", "step_time_s", stages, variant), 1)
+            for stages, variant in (("2", "al_streamed"), ("1", "bp_naive"), ("2", "bp_gpipe"))
+        },
+        "ms of the fastest pipeline of BP": (
+            1e3 * min(median(run["step_time_s"] for run in steps[name]) for name in BP_PIPELINES),
+            1,
+        ),
+        "efficiency on 16": (of_study("strong_scaling_sleeping", "efficiency", "16", "al_streamed"), 2),
+        "balanced epoch": (result("balance")["faster"], 1),
+        "replicas over plain DDP": (replicas["over_plain_ddp"], 2),
+        "replicas over Ray Train": (replicas["over_ray_train"], 2),
+    }
+    assert [
+        name
+        for name, (value, digits) in measured.items()
+        if not any(number == pytest.approx(value, abs=0.6 * 10**-digits) for number in shown)
+    ] == []
+    predictions = re.findall(r"\*\*([\d.]+)\*\*", (ROOT / "docs/predictions.md").read_text(encoding="utf-8"))
+    assert len(predictions) == 3 and all(each in README and each in MEASURED for each in predictions)
+    local = {"sequential", "parallel_backward", "overlapped", "streamed"}
+    limits = sorted({float(each) for each in re.findall(r"within\s+([\d.]+)\s+%", README + MEASURED + COMMANDS)})
+    assert off_target(local, limits[0] / 100) == off_target(BP_PIPELINES, limits[-1] / 100) == set()
+    assert result("uneven")["best"] in result("uneven")["chosen"]

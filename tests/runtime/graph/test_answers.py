@@ -1,0 +1,54 @@
+"""What the driver learns of stages that do not answer, die or finish."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from alray.core.errors import StageError
+from alray.runtime.graph.answers import Answers
+from alray.runtime.stage.telemetry import Losses, StageStatus
+
+ASSIGNMENTS: Any = [SimpleNamespace(stage=stage, replica=0, start=SimpleNamespace(step=7)) for stage in (0, 1)]
+
+
+def finished(stage: int, **values: Any) -> StageStatus:
+    return StageStatus(stage, 0, 9, 30, "finished", 0.0, finished=True, **values)
+
+
+def test_a_stage_that_cannot_be_reached_is_silent() -> None:
+    """Where Ray can never say that it died, as after the end of the head, the driver's deadline has to end the run."""
+    answers, silent = Answers(ASSIGNMENTS), []
+    for now_s in (10.0, 20.0, 30.0):
+        answers.ask(1, now_s)
+        silent.append([status.silent_s for status in answers.statuses(now_s)])
+    assert silent == [[0.0, 0.0], [0.0, 10.0], [0.0, 20.0]]
+    assert [status.step for status in answers.statuses(30.0)] == [7, 7]
+    answers.take(1, StageStatus(1, 0, 8, 12, "compute", 0.5))
+    assert [(status.silent_s, status.step) for status in answers.statuses(40.0)] == [(0.0, 7), (0.0, 8)]
+
+
+def test_each_report_is_handed_out_once() -> None:
+    answers, report = Answers(ASSIGNMENTS), Losses(8, {0: {"cross_entropy": 1.0}}, 0.1, 0.0)
+    answers.take(0, finished(0, reports=(report,)))
+    assert [[status.reports for status in answers.statuses(1.0)] for _ in range(2)] == [[(report,), ()], [(), ()]]
+
+
+def test_a_stage_that_died_has_finished_where_it_was() -> None:
+    answers, error = Answers(ASSIGNMENTS), StageError("stage 1 died")
+    answers.take(0, finished(0))
+    answers.take(1, StageStatus(1, 0, 8, 12, "compute", 0.5))
+    assert not answers.all_succeeded and not answers.has_finished(1)
+    answers.take_death(1, error, "killed")
+    dead = answers.statuses(1.0)[1]
+    assert (dead.finished, dead.dead, dead.step, dead.error, dead.detail) == (True, True, 8, error, "killed")
+    assert answers.has_died(1) and not answers.all_succeeded
+
+
+def test_stages_succeed_together() -> None:
+    answers = Answers(ASSIGNMENTS)
+    answers.take(0, finished(0))
+    assert not answers.all_succeeded
+    answers.take(1, finished(1))
+    assert answers.all_succeeded
+    assert not Answers().all_succeeded

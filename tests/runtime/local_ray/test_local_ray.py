@@ -1,0 +1,153 @@
+"""A Ray that a command started, and that ends or does not answer."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+import ray
+from ray.exceptions import RpcError
+
+from alray.core.errors import RunError, StageError
+from alray.runtime.local_ray import start
+from alray.runtime.local_ray.start import local_ray, was_lost
+from alray.runtime.local_ray.watch import end_if_silent, is_lost, require_not_lost, watched
+
+
+class _Ray:
+    """Two processes that stand for the GCS and the raylet, a socket where the GCS listens, and a connection to it."""
+
+    def __init__(self) -> None:
+        self.gcs_socket = socket.create_server(("127.0.0.1", 0))
+        address = self.gcs_socket.getsockname()
+        self.rays_connection = socket.create_connection(address)
+        self.rays_connection.settimeout(5)
+        self.accepted, _ = self.gcs_socket.accept()
+        self.leading = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+        gcs, raylet = ([SimpleNamespace(process=process)] for process in self.leading)
+        processes = {"gcs_server": gcs, "raylet": raylet}
+        self.node = SimpleNamespace(all_processes=processes, gcs_address=f"127.0.0.1:{address[1]}")
+
+    def close(self) -> None:
+        for each in (self.gcs_socket, self.accepted, self.rays_connection):
+            each.close()
+        for process in self.leading:
+            process.kill()
+            process.wait()
+
+    def alive(self) -> list[bool]:
+        return [process.poll() is None for process in self.leading]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Ray]:
+    """A Ray that this process seems to have started."""
+    made = _Ray()
+    monkeypatch.setattr(ray._private.worker, "_global_node", made.node)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("what", ["well", "no answer", "no connection", "stopped"])
+def test_a_ray_that_does_not_answer_is_ended_and_counts_as_lost(
+    monkeypatch: pytest.MonkeyPatch, started: _Ray, what: str
+) -> None:
+    """As with a GCS that is stopped, or where sockets lose what is sent; where the network is gone; and with a raylet
+    that is stopped, for which the GCS still answers."""
+
+    def ask(key: bytes, namespace: None, timeout: float) -> bool:
+        if what == "no answer":
+            raise RpcError("Deadline Exceeded")
+        return False
+
+    client = SimpleNamespace(internal_kv_exists=ask)
+    monkeypatch.setattr(ray._private.worker, "global_worker", SimpleNamespace(gcs_client=client))
+    if what == "no connection":
+        started.gcs_socket.close()
+    if what == "stopped":
+        started.leading[1].send_signal(signal.SIGSTOP)
+        while psutil.Process(started.leading[1].pid).status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
+    alive = what == "well"
+    assert end_if_silent() is is_lost() is not alive
+    assert started.alive() == [alive, alive]
+    if not alive:
+        assert started.rays_connection.recv(1) == b"", "Ray's threads learn that nobody is left to answer"
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("what", ["well", "a short loss", "no connection", "stopped", "nobody looks"])
+def test_a_ray_without_a_network_is_ended_while_others_wait_for_it(started: _Ray, what: str) -> None:
+    """Whoever waits for Ray then learns that it is lost. A call to Ray may not return: then nobody learns it, and this
+    process ends. A loss that is over in time does no harm."""
+    ended = threading.Event()
+    with watched(ended.set, every_s=0.05, silent_s=1.0, stuck_s=3.0):
+        address = started.gcs_socket.getsockname()
+        if what == "stopped":  # its socket still accepts connections
+            started.leading[0].send_signal(signal.SIGSTOP)
+        elif what != "well":
+            started.gcs_socket.close()
+        if what == "a short loss":
+            time.sleep(0.3)
+            started.gcs_socket = socket.create_server(address)
+        time.sleep(1.7)
+        lost = what in ("no connection", "stopped", "nobody looks")
+        assert is_lost() is lost
+        if lost and what != "nobody looks":
+            with pytest.raises(StageError, match="ended: gcs_server"):
+                require_not_lost()
+        time.sleep(2.0)
+        assert ended.is_set() is (what == "nobody looks")
+
+
+def test_what_is_left_of_a_ray_is_ended_before_it_is_shut_down(monkeypatch: pytest.MonkeyPatch, started: _Ray) -> None:
+    """Its raylet was killed. Without a network, `shutdown` would wait two minutes for the GCS."""
+    monkeypatch.setattr(ray, "init", lambda **arguments: None)
+    monkeypatch.setattr(start, "_was_lost", threading.Event())
+    monkeypatch.setattr(ray, "shutdown", lambda: shut_down.append(started.rays_connection.recv(1)))
+    shut_down: list[bytes] = []
+    with local_ray([]):
+        started.leading[1].kill()
+        started.leading[1].wait()
+    assert shut_down == [b""], "Ray's threads learn that nobody is left to answer"
+    assert started.alive() == [False, False]
+    assert was_lost()
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("what", ["ended soon", "ended at once", "was stopped"])
+def test_a_ray_that_ends_or_is_stopped_while_it_starts_is_one_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
+) -> None:
+    """Ray's C++ code would wait for its GCS for a minute, and then end this process."""
+    program = tmp_path / "gcs_server"
+    shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
+    gone = threading.Event()
+
+    def init(**arguments: object) -> None:
+        process = subprocess.Popen([program, {"ended soon": "2", "ended at once": "0"}.get(what, "100")])
+        if what == "was stopped":
+            process.send_signal(signal.SIGSTOP)
+        gone.wait(30)
+        process.kill()
+        process.wait()
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(start, "_was_lost", threading.Event())
+    monkeypatch.setattr(start, "_STOPPED_S", 2.0)
+    said = " ".join(what.split()[:2]) if what == "was stopped" else "ended"
+    try:
+        with pytest.raises(RunError, match=f"its gcs_server {said}"), local_ray([]):
+            pass
+        assert was_lost()
+    finally:
+        gone.set()

@@ -1,0 +1,118 @@
+"""Plans for devices that an engine found, and after a failure. The engine is one that says what the test gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from alray.core.errors import NodesLost, PlanError
+from alray.planning.prediction.costs import Costs, Link
+from alray.planning.prediction.plan import Plan
+from alray.runtime.planner.planning import Planner
+from alray.runtime.planner.stage_devices import StageDevices, stage_links
+
+COST = "{forward_s: 1.0e-3, backward_s: 2.0e-3, update_s: 1.0e-3}"
+SIX = f"""\
+name: six
+data: {{source: synthetic, shape: [4], classes: 2, samples: 64, batch_size: 8}}
+model: {{components: [{{block: linear, width: 3, repeat: 6}}]}}
+optimizer: {{kind: sgd, lr: 0.1}}
+pipeline: {{stages: 3, costs: [{", ".join([COST] * 6)}]}}
+run: {{epochs: 1}}
+"""
+SLOW = Link(latency_s=0.01, up_s_per_byte=1e-6, down_s_per_byte=1e-6, buffer_bytes=1e6)
+
+
+@dataclass
+class Engine:
+    """It has these devices, and room for so many stages and replicas."""
+
+    devices: StageDevices | None = None
+    stages: int = 3
+    replicas: int = 1
+
+    def find_devices(self, *asked: Any) -> StageDevices | None:
+        return self.devices
+
+    def room(self, stages: int, replicas: int) -> tuple[int, int]:
+        return min(stages, self.stages), min(replicas, self.replicas)
+
+
+@pytest.fixture
+def planned(make_planner: Callable[..., Planner]) -> Callable[..., tuple[Planner, Costs, Plan]]:
+    def make(*overrides: str) -> tuple[Planner, Costs, Plan]:
+        planner = make_planner(*overrides, text=SIX)
+        costs = planner.costs(probe=False)
+        return planner, costs, planner.plan(costs)
+
+    return make
+
+
+def test_devices_like_this_machines_change_no_plan(planned: Callable[..., Any]) -> None:
+    planner, costs, plan = planned()
+    assert list(plan.partition) == [2, 2, 2]
+    assert planner.fitted(plan, costs, Engine(), print) is plan
+
+
+def test_a_slow_device_gets_fewer_components(planned: Callable[..., Any]) -> None:
+    planner, costs, plan = planned()
+    notes: list[str] = []
+    found = StageDevices(stage_speed=(1.0, 0.4, 1.0), nodes=("a", "b", "b"), links=(SLOW, None, None))
+    fitted = planner.fitted(plan, costs, Engine(found), notes.append)
+    assert list(fitted.partition) == [2, 1, 3] or list(fitted.partition) == [3, 1, 2]
+    assert fitted.nodes == ("a", "b", "b")
+    assert [note.partition(":")[0] for note in notes] == [
+        "relative to this machine, the devices of the stages have speeds of 1.00, 0.40, 1.00",
+        "the stages are on a, b, b",
+        "between stage 0 and stage 1",
+    ]
+
+
+def test_a_given_cut_stays_where_it_is(planned: Callable[..., Any]) -> None:
+    planner, costs, plan = planned("pipeline.partition=[4,1,1]")
+    found = StageDevices(stage_speed=(1.0, 0.4, 1.0))
+    assert list(planner.fitted(plan, costs, Engine(found), print).partition) == [4, 1, 1]
+
+
+def test_after_a_failure_with_all_nodes_the_plan_stays(planned: Callable[..., Any]) -> None:
+    planner, costs, plan = planned()
+    notes: list[str] = []
+    assert planner.replanned(plan, costs, Engine(), notes.append) is plan
+    assert notes == []
+
+
+def test_fewer_stages_get_another_cut_even_where_one_was_given(planned: Callable[..., Any]) -> None:
+    planner, costs, plan = planned("pipeline.partition=[4,1,1]")
+    notes: list[str] = []
+    fewer = planner.replanned(plan, costs, Engine(stages=2), notes.append)
+    assert (fewer.stages, list(fewer.partition)) == (2, [3, 3])
+    assert notes == ["there is room for 2 of 3 stages: partition [3, 3] from here on"]
+
+
+@pytest.mark.parametrize("synchronise", ["every_step", "{average_every: 2 steps}"])
+def test_fewer_replicas_share_the_mini_batch(planned: Callable[..., Any], synchronise: str) -> None:
+    planner, costs, plan = planned("pipeline.stages=1", "replicas.count=3", f"replicas.synchronise={synchronise}")
+    notes: list[str] = []
+    fewer = planner.replanned(plan, costs, Engine(replicas=2), notes.append)
+    assert (fewer.replicas, list(fewer.shares)) == (2, [4, 4])
+    said, *mean = notes
+    assert said == "there is room for 2 of 3 replicas: they take [4, 4] samples of each mini-batch from here on"
+    assert len(mean) == (synchronise != "every_step")
+
+
+def test_without_a_node_there_is_no_plan(planned: Callable[..., Any]) -> None:
+    planner, costs, plan = planned()
+    with pytest.raises(NodesLost, match="no node is left that can hold a stage"):
+        planner.replanned(plan, costs, Engine(stages=0), print)
+
+
+def test_links_of_the_spec_hold_on_one_machine_alone(load_small: Callable[..., Any]) -> None:
+    spec = load_small("pipeline={stages: 2, links: [{bandwidth: 8 Mbit/s, latency: 5 ms}]}").spec
+    for link in stage_links(spec, 2, StageDevices()):  # up, and from the last stage to the first
+        assert link is not None and (link.latency_s, link.up_s_per_byte) == (0.005, 1e-6)
+    with pytest.raises(PlanError, match="messages between several nodes are not delayed"):
+        stage_links(spec, 2, StageDevices(nodes=("a", "b"), links=(SLOW, SLOW)))
+    assert stage_links(load_small("pipeline.stages=2").spec, 2, StageDevices(links=(SLOW, SLOW))) == (SLOW, SLOW)

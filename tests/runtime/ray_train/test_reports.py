@@ -1,0 +1,100 @@
+"""What the driver hears of Ray Train's workers, from words made up here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from alray.core.errors import ChannelError, NonFiniteLoss, StageError
+from alray.runtime.graph.actor import ActorLocation
+from alray.runtime.ray_train.graph import as_waiting, ended_early, statuses_of
+from alray.runtime.ray_train.trainer import TrainerActor, TrainerFailure, WorkerReports, backend_of
+from alray.runtime.runner.policy import judge
+from alray.runtime.stage.telemetry import Losses, StageStatus
+
+LOST = ChannelError("edge between the replicas of stage 0: the neighbour is gone")
+
+
+def status(replica: int, **values) -> StageStatus:
+    return replace(StageStatus(0, replica, 5, 9, "compute", 0.1), **values)
+
+
+def reports_of(*statuses: StageStatus, **values) -> WorkerReports:
+    return WorkerReports(
+        {each.replica: each for each in statuses},
+        {each.replica: ActorLocation("node", "host", 70 + each.replica, 0.0, True) for each in statuses},
+        {each.replica: 0.1 for each in statuses},
+        **values,
+    )
+
+
+def polled(said: WorkerReports) -> list[StageStatus]:
+    assignments = [SimpleNamespace(replica=replica, title=f"stage 0 of replica {replica}") for replica in (0, 1)]
+    return statuses_of(said, assignments, lambda: ended_early(said.failure.message))
+
+
+def verdict(said: WorkerReports):
+    return judge(polled(said), deadline_s=15.0, lost_since_s=0.0)
+
+
+def test_a_worker_that_died_is_named() -> None:
+    """The other one, which lost it, is not at fault."""
+    other = status(0, finished=True, error=LOST)
+    assert verdict(reports_of(other, status(1))).kind == "wait", "the word is Ray Train's"
+    told = verdict(reports_of(other, status(1), failure=TrainerFailure("it failed", {1: "why"}), ended=True))
+    assert (told.kind, told.again, told.detail) == ("failed", True, "why")
+    assert str(told.error) == "stage 0 of replica 1 died (process 71 on host)"
+
+
+def test_what_a_worker_raised_is_told_and_ends_the_run() -> None:
+    fault = NonFiniteLoss("the loss is nan")
+    said = reports_of(
+        status(0), status(1, finished=True, error=fault), failure=TrainerFailure("it failed", {}), ended=True
+    )
+    told = verdict(said)
+    assert (told.kind, told.error, told.again) == ("failed", fault, False)
+
+
+def test_a_trainer_that_ends_too_early_is_at_fault() -> None:
+    told = verdict(reports_of(status(0), status(1), failure=TrainerFailure("Training failed\nno room", {}), ended=True))
+    assert told.again and isinstance(told.error, StageError)
+    assert str(told.error).startswith("Ray Train ended before its workers did: no room")
+
+
+def test_all_well() -> None:
+    assert verdict(reports_of(status(0, finished=True), status(1))).kind == "wait"
+    assert verdict(reports_of(status(0, finished=True), status(1, finished=True), ended=True)).kind == "finished"
+
+
+@pytest.mark.parametrize("busy", ["evaluation", "data", "checkpoint"])
+def test_one_that_waits_for_another_is_not_stuck(busy: str) -> None:
+    """DDP waits within F and B, which looks like computing."""
+    stuck = status(1, activity_s=100.0)
+    waiting = as_waiting([status(0, activity=busy), stuck])
+    assert [each.activity for each in waiting] == [busy, "all_reduce"]
+    assert judge(waiting, deadline_s=15.0, lost_since_s=0.0).kind == "wait"
+    both = as_waiting([status(0, activity_s=100.0), stuck])
+    assert judge(both, deadline_s=15.0, lost_since_s=0.0).kind == "failed"
+
+
+def test_reports_are_handed_out_once_and_none_is_lost(tmp_path) -> None:
+    trainer = TrainerActor({"CPU": 1.0}, {}, tmp_path, 300.0)
+    location = ActorLocation("node", "host", 7, 0.0, True)
+    losses = [Losses(step, {0: {"cross_entropy": 1.0}}, 0.1, 0.0) for step in (1, 2, 3)]
+    for one in losses[:2]:
+        assert trainer.report(status(1, step=one.step, reports=(one,)), location) == "continue"
+    taken = trainer.take()
+    assert taken.statuses[1].reports == tuple(losses[:2]) and taken.statuses[1].step == 2
+    assert taken.silent_s[1] >= 0.0 and not taken.ended
+    assert trainer.take().statuses[1].reports == ()
+    trainer.instruct("stop")
+    assert trainer.report(status(1, step=3, reports=(losses[2],)), location) == "stop"
+    assert trainer.take().statuses[1].reports == (losses[2],)
+
+
+@pytest.mark.parametrize(("gpus", "backend"), [(None, "gloo"), (0.5, "gloo"), (1.0, "nccl")])
+def test_only_workers_with_a_gpu_each_use_nccl(gpus: float | None, backend: str) -> None:
+    """NCCL refuses two processes on one GPU."""
+    assert backend_of({"CPU": 1.0} if gpus is None else {"CPU": 1.0, "GPU": gpus}) == backend

@@ -1,0 +1,77 @@
+"""What stages open when they meet. GPUs and NCCL are stood in for: these tests run without them."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from alray.runtime.channel.edge_kind import DeviceLocation, EdgeKind
+from alray.runtime.rendezvous import edges, groups
+from alray.runtime.rendezvous.store import HostedStore, enter
+
+LOCATIONS = (DeviceLocation("near", "0"), DeviceLocation("far", "0"))
+
+
+def test_between_nodes_as_many_headers_may_wait_as_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer, two stages of a pipeline could both wait until the other one receives."""
+    opened: list[int] = []
+
+    def receiver(**named: Any) -> None:
+        opened.append(named["in_flight"])
+
+    monkeypatch.setattr(edges, "PointToPointReceiver", receiver)
+    monkeypatch.setattr(edges, "nccl_group", lambda *arguments: None)
+    assignment: Any = SimpleNamespace(stage=1, plan=SimpleNamespace())
+    store: Any = torch.distributed.HashStore()
+    ends = edges.EdgeEnds(assignment, torch.device("cpu"), None, store, LOCATIONS, 20.0)  # type: ignore[arg-type]
+    assert ends.kind(0) is EdgeKind.NCCL
+    ends.receiver(0, 4, 100, waiting=7)
+    assert opened == [7]
+
+
+def test_replicas_on_gpus_are_connected_before_the_first_mini_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    summed: list[torch.device] = []
+
+    class Connected:
+        def sum(self, tensor: Any) -> None:
+            summed.append(tensor)
+
+    monkeypatch.setattr(groups, "nccl_group", lambda *arguments: "group")
+    monkeypatch.setattr(groups, "make_all_reduce", lambda section, group, *, timeout_s: Connected())
+    monkeypatch.setattr(groups, "current", lambda: torch.device("cuda", 1))
+    monkeypatch.setattr(groups.torch, "zeros", lambda size, *, device: device)
+    assignment: Any = SimpleNamespace(stage=0, replica=1, plan=SimpleNamespace(replicas=2))
+    group: Any = groups.replica_group(torch.distributed.HashStore(), assignment, 20.0, kind=EdgeKind.NCCL)
+    assert (group, summed) == ("group", [torch.device("cuda", 1)])
+
+
+def test_nobody_else_can_use_the_store_of_one_machine() -> None:
+    """What listens on 127.0.0.1 answers every user of the machine."""
+
+    def listening() -> list[Any]:
+        return [each for each in psutil.Process().net_connections() if each.status == psutil.CONN_LISTEN]
+
+    before = listening()
+    hosted = HostedStore(None)
+    folder = Path(hosted.point.place).parent
+    assert listening() == before and hosted.point.one_host
+    assert folder.stat().st_mode & 0o777 == 0o700 and folder.stat().st_uid == os.getuid()
+    other = enter(hosted.point, None, 20.0)
+    hosted.store.set("a", "1")
+    assert other.get("a") == b"1" and other.timeout == timedelta(seconds=20)
+    del hosted
+    assert not folder.exists()
+
+
+def test_the_store_of_several_machines_listens_on_one_address() -> None:
+    hosted = HostedStore("127.0.0.1")
+    other = enter(hosted.point, None, 20.0)
+    hosted.store.set("a", "1")
+    assert other.get("a") == b"1" and hosted.point.host == "127.0.0.1" and not hosted.point.one_host
