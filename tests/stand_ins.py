@@ -80,7 +80,7 @@ def _data_set_of(data: DataSection) -> str:
     if isinstance(data, HuggingFace | HuggingFaceImages):
         return data.dataset or data.path.name
     if isinstance(data, TokenText):
-        return "docstrings" if data.docstrings else "text"
+        return "docstrings" if data.docstrings else "text" if data.file is None else data.file.stem
     return data.source
 
 
@@ -244,7 +244,7 @@ def own_files(folder: Path) -> dict[str, Overrides]:
     return {
         **found,
         "texts_json": (f"data.path={folder / 'texts_json'}",),
-        "text": (f"data.file={folder / 'code.txt'}",),
+        "code": (f"data.file={folder / 'code.txt'}",),
     }
 
 

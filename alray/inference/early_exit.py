@@ -17,7 +17,7 @@ from alray.models.route import Route
 
 
 @dataclass(frozen=True)
-class Answers:
+class RouteAnswers:
     """The predictions of every route for the samples of a split, shallowest first.
 
     Attributes:
@@ -71,7 +71,7 @@ def early_exits(network: TrainedNetwork, thresholds: Sequence[float]) -> list[Ex
 
 
 @torch.no_grad()
-def answers_of(network: TrainedNetwork, split: str) -> Answers:
+def answers_of(network: TrainedNetwork, split: str) -> RouteAnswers:
     """The answers of every route to the samples of a split."""
     confidences, rights = [], []
     for number, batch in enumerate(EvaluationBatches(network.workload.data, split)):
@@ -79,7 +79,7 @@ def answers_of(network: TrainedNetwork, split: str) -> Answers:
         confidence, predicted = scores.max(-1)
         confidences.append(confidence)
         rights.append(predicted == batch.labels)
-    return Answers(torch.cat(confidences, 1), torch.cat(rights, 1))
+    return RouteAnswers(torch.cat(confidences, 1), torch.cat(rights, 1))
 
 
 def _one_sample(network: TrainedNetwork) -> Tensors:

@@ -13,7 +13,6 @@ from benchmarks.invariants import broken_by, measured_by_stage_0
 BREAK_IT = {
     "batch_size_by_devices",
     "language_sleeping",
-    "methods_on_stages",
     "slow_links_sleeping",
     "strong_scaling_sleeping",
     "weak_scaling_sleeping",

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from alray.config.study.load import load_study
-from alray.inference.early_exit import Answers
+from alray.inference.early_exit import RouteAnswers
 from alray.studies.folder import StudyFolder
 from alray.studies.trial import TrialOrder, run_trial
 from tests.conftest import SMALL
@@ -22,7 +22,7 @@ early_exit: {thresholds: [0.0, 0.5, 1.0]}
 
 
 def test_a_sample_leaves_at_the_first_depth_that_is_sure_enough() -> None:
-    answers = Answers(
+    answers = RouteAnswers(
         confidence=torch.tensor([[0.9, 0.2, 0.4], [0.8, 0.9, 0.5], [0.7, 0.6, 0.3]]),
         right=torch.tensor([[False, True, True], [True, True, False], [True, False, True]]),
     )

@@ -20,11 +20,12 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.multiprocessing import start_processes
 
 from alray.config.sections.all_reduce import ALL_REDUCES
+from alray.config.sections.compression import COMPRESSIONS
 from alray.core.errors import ChannelError
 from alray.core.parts import names_of
 from alray.core.randomness.seeds import derive_seed
-from alray.parts.compressions.powersgd.compression import PowerSgdCompression
 from alray.runtime.channel.all_reduce import make_all_reduce
+from alray.runtime.channel.compression import make_compression
 from alray.runtime.channel.gradient_layout import GradientLayout
 
 WORLD = 5
@@ -114,7 +115,8 @@ def beside_the_hook(name: str, group: dist.ProcessGroup, *, rank: int) -> list[f
     """The largest difference to torch's hook, step by step, both starting from the same Q."""
     # The hook takes no parameter of no dimension.
     layout = GradientLayout(tuple(torch.Size(shape) for shape in SHAPES if shape), torch.float64)
-    ours = PowerSgdCompression(layout, rank=rank, seed=7, start_iteration=PLAIN_STEPS, warm_start=warm_start)
+    powersgd = COMPRESSIONS.section("powersgd", rank=rank, start_iteration=PLAIN_STEPS)
+    ours = make_compression(powersgd, layout, seed=7)
     hook = PowerSGDState(group, rank, PLAIN_STEPS)
     sides = [(16, 12), (9, 36), (40, 30)]  # of the matrices that become at least twice as small
     differences = []

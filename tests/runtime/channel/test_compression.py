@@ -12,7 +12,6 @@ from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.config.sections.compression import COMPRESSIONS
 from alray.core.errors import CheckpointError
 from alray.core.parts import names_of
-from alray.parts.compressions.powersgd.compression import PowerSgdCompression
 from alray.runtime.channel.all_reduce import make_all_reduce
 from alray.runtime.channel.compression import Compression, make_compression
 from alray.runtime.channel.gradient_layout import GradientLayout
@@ -234,15 +233,6 @@ def test_powersgd_waits_until_its_start_iteration_without_keeping_an_error(on_ra
     for sums, error in on_ranks(2, work):
         assert torch.allclose(sums, torch.stack([weighted(2, 0), weighted(2, 1)]).float(), atol=1e-6)
         assert not error.any()
-
-
-def test_powersgd_without_error_feedback_keeps_no_error(on_ranks):
-    def work(rank: int, group: Any) -> list[str]:
-        compression = PowerSgdCompression(LAYOUT, error_feedback=False)
-        steps(compression, rank, over_ring(group), range(2))
-        return sorted(compression.state_dict())
-
-    assert on_ranks(2, work) == [["iteration", "q"]] * 2
 
 
 def test_top_k_sends_each_ranks_largest_and_the_rest_later(on_ranks):

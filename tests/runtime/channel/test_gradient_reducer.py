@@ -66,10 +66,6 @@ class Doubled(AllReduce):
     def _gather(self, rows: torch.Tensor) -> None:
         raise AssertionError("nothing is gathered")
 
-    @staticmethod
-    def seconds(n: int, m: float, link: Any) -> float:
-        return 0.0
-
 
 def test_a_tensor_on_a_gpu_is_summed_in_host_memory(on_ranks):
     """The tensor has no values, so no GPU is needed."""

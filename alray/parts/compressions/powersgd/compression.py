@@ -11,6 +11,9 @@ from alray.runtime.channel.all_reduce import AllReduce
 from alray.runtime.channel.compression import Compression, CompressionState, snapshot
 from alray.runtime.channel.gradient_layout import GradientLayout
 
+_LEAST_RATE = 2.0
+"""A matrix that would not become so many times smaller is sent as it is."""
+
 
 class PowerSgdCompression(Compression):
     """From Vogels, Karimireddy, Jaggi, "PowerSGD: practical low-rank gradient compression" (2019), algorithms 1 and 2.
@@ -22,7 +25,7 @@ class PowerSgdCompression(Compression):
         Q = sum over ranks of M' P     so that P Q' = P P' (sum of M)
 
     A step takes two all-reduces, with r (rows + columns) elements for each matrix instead of rows * columns. Parameters
-    of one dimension, and matrices that would not become `min_compression_rate` times smaller, are summed unchanged,
+    of one dimension, and matrices that would not become twice as small, are summed unchanged,
     together with P. The result equals torch's `powerSGD_hook` (a test checks it), with two differences. Here every rank
     orthonormalises by QR, so that zero gradients give zeros; the hook's Gram-Schmidt gives NaN. And here P and the
     uncompressed gradients travel in one message.
@@ -40,22 +43,16 @@ class PowerSgdCompression(Compression):
         rank: int = 2,
         seed: int = 0,
         start_iteration: int = 0,
-        min_compression_rate: float = 2.0,
-        warm_start: bool = True,
-        error_feedback: bool = True,
     ) -> None:
         """
         Args:
             rank: r; it is limited to the smaller side of each matrix.
             seed: for the first Q, the same on every rank.
             start_iteration: the first step that is compressed.
-            warm_start: whether a step starts with the Q of the step before, or with a new random Q.
-            error_feedback: whether what was lost is added to the next step's gradients.
         """
         self._layout = layout
         self._seed = seed
         self._start_iteration = start_iteration
-        self._warm_start = warm_start
         self._iteration = 0
         self._compressed: list[int] = []
         self._uncompressed: list[int] = []
@@ -64,7 +61,7 @@ class PowerSgdCompression(Compression):
         for index, shape in enumerate(layout.shapes):
             rows, columns = _sides(shape)
             width = min(rows, columns, rank)
-            if (rows + columns) * width * min_compression_rate < rows * columns:
+            if (rows + columns) * width * _LEAST_RATE < rows * columns:
                 self._compressed.append(index)
                 self._p_shapes.append((rows, width))
                 self._q_shapes.append((columns, width))
@@ -75,19 +72,17 @@ class PowerSgdCompression(Compression):
         self._q_sizes = [columns * width for columns, width in self._q_shapes]
         self._p_message = torch.zeros(sum(self._p_sizes), dtype=layout.dtype, device=layout.device)
         self._q_message = torch.zeros(sum(self._q_sizes), dtype=layout.dtype, device=layout.device)
-        self._error = layout.zeros() if error_feedback else None
+        self._error = layout.zeros()
 
     def reduce(self, flat: torch.Tensor, weight: float, over: AllReduce) -> None:
         if self._iteration < self._start_iteration or not self._compressed:
             over.sum(flat)
         else:
-            if self._error is not None:
-                self._error += flat
-                flat.copy_(self._error)
+            self._error += flat
+            flat.copy_(self._error)
             self._approximate(flat, over)
-            if self._error is not None:
-                self._error.sub_(flat, alpha=weight)
-                self._clear_error_of_uncompressed(self._error)
+            self._error.sub_(flat, alpha=weight)
+            self._clear_error_of_uncompressed()
         self._iteration += 1
 
     def _approximate(self, flat: torch.Tensor, over: AllReduce) -> None:
@@ -98,7 +93,7 @@ class PowerSgdCompression(Compression):
         uncompressed, *ps = self._p_message.split(self._p_sizes)
         ps = [p.view(shape) for p, shape in zip(ps, self._p_shapes, strict=True)]
         qs = [q.view(shape) for q, shape in zip(self._q_message.split(self._q_sizes), self._q_shapes, strict=True)]
-        if self._iteration == self._start_iteration or not self._warm_start:
+        if self._iteration == self._start_iteration:
             self._draw(qs)
         uncompressed_parts = uncompressed.split([self._layout.sizes[index] for index in self._uncompressed])
         for index, part in zip(self._uncompressed, uncompressed_parts, strict=True):
@@ -121,23 +116,23 @@ class PowerSgdCompression(Compression):
             seed = derive_seed(self._seed, "powersgd", number, self._iteration)
             q.copy_(torch.randn(q.shape, generator=torch.Generator().manual_seed(seed), dtype=q.dtype))
 
-    def _clear_error_of_uncompressed(self, error: torch.Tensor) -> None:
+    def _clear_error_of_uncompressed(self) -> None:
         """Reset the errors of the uncompressed parameters: summed over the ranks they are zero anyway."""
-        errors = self._layout.views(error)
+        errors = self._layout.views(self._error)
         for index in self._uncompressed:
             errors[index].zero_()
 
     def state_dict(self) -> CompressionState:
-        state = {"iteration": torch.tensor(self._iteration), "q": snapshot(self._q_message)}
-        if self._error is not None:
-            state["error"] = snapshot(self._error)
-        return state
+        return {
+            "iteration": torch.tensor(self._iteration),
+            "q": snapshot(self._q_message),
+            "error": snapshot(self._error),
+        }
 
     def _load(self, state: Mapping[str, torch.Tensor]) -> None:
         self._iteration = int(state["iteration"])
         self._q_message.copy_(state["q"])
-        if self._error is not None:
-            self._error.copy_(state["error"])
+        self._error.copy_(state["error"])
 
 
 def _sides(shape: torch.Size) -> tuple[int, int]:
