@@ -209,13 +209,8 @@ def test_gradients_are_averaged_beside_the_computation(on_ranks: Callable[..., l
         layout = GradientLayout((torch.Size((5, 3)), torch.Size((4,)), torch.Size((2,))), device=GPU)
         with communication_thread() as thread:
             over = make_all_reduce(ALL_REDUCES.section("ring"), group, timeout_s=20.0)
-            reducer = GradientReducer(
-                layout,
-                over=over,
-                compression=make_compression(COMPRESSIONS.section(kind), layout),
-                thread=thread,
-                may_lack=True,
-            )
+            compression = make_compression(COMPRESSIONS.section(kind), layout)
+            reducer = GradientReducer(layout, over=over, compression=compression, thread=thread, may_lack=True)
             found = []
             for _ in range(3):
                 reducer.start(gradients, 0.5)
