@@ -32,7 +32,7 @@ from alray.runtime.channel.shared_memory import SharedMemoryReceiver, SharedMemo
 from alray.runtime.device.memory_used import memory_baseline, peak_memory_bytes
 from alray.runtime.device.out_of_memory import is_out_of_memory, requested_bytes
 from alray.runtime.graph.processes import StageProcess
-from alray.runtime.probe.timing import TimedAction, Timing, time_actions
+from alray.runtime.probe.timing import ProbedAction, Timing, time_actions
 from alray.runtime.stage.feed import feed
 from alray.runtime.stage.gpu_times import GpuTimes, MeasuredAction
 
@@ -264,7 +264,7 @@ def test_the_probe_waits_for_what_it_times() -> None:
     """The host only gives the GPU its work."""
     result = torch.zeros(64, 64, device=GPU)
     waits = host_waits()
-    timed = time_actions([TimedAction(0, "infer_s", lambda: result.add_(1.0))], Timing(device=GPU))
+    timed = time_actions([ProbedAction(0, "infer_s", lambda: result.add_(1.0))], Timing(device=GPU))
     assert timed[0].wall_s > 0
     if SIMULATED:
         assert host_waits() - waits >= 5
