@@ -65,7 +65,7 @@ class Method:
 class ProcessGraph(RayGraph):
     """Stages as processes forked by a stage server; they meet as actors on one node do."""
 
-    def __init__(self, server: str, nodes: Sequence[str] = (), gpus: Sequence[str] = ()) -> None:
+    def __init__(self, server: str, nodes: Sequence[str] = (), gpus: Sequence[str | None] = ()) -> None:
         """server: the server's socket. nodes: those that the stages of a replica seem to be on; (): all on one. gpus:
         those of the stages, replica by replica; (): they have none."""
         super().__init__(list, run_token="", note=print)
@@ -110,7 +110,7 @@ class ProcessEngine(Engine):
 
     name = "ray"
 
-    def __init__(self, server: str, nodes: Sequence[str] = (), gpus: Sequence[str] = ()) -> None:
+    def __init__(self, server: str, nodes: Sequence[str] = (), gpus: Sequence[str | None] = ()) -> None:
         super().__init__()
         self._server, self._nodes, self._gpus = server, nodes, gpus
 
@@ -151,7 +151,7 @@ def stage_server(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def in_processes(server: str, nodes: Sequence[str] = (), gpus: Sequence[str] = ()) -> Iterator[None]:
+def in_processes(server: str, nodes: Sequence[str] = (), gpus: Sequence[str | None] = ()) -> Iterator[None]:
     """Runs with `inline=False` are run in processes, not on Ray; others stay in this process. nodes, gpus: see
     `ProcessGraph`."""
 

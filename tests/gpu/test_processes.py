@@ -1,6 +1,7 @@
 """Stages in processes of their own, on one simulated device and on two.
 
-On one, messages go through pinned memory; on two, through a stand-in for NCCL.
+On one, messages go through pinned memory; on two, through a stand-in for NCCL; and to a processor of another node
+through gloo.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from .conftest import HALF_A_GPU, ON_GPU, SIMULATED
 from .test_one_process import PIPELINE
 
 pytestmark = pytest.mark.skipif(not SIMULATED, reason="through Ray it is tested in test_on_ray.py")
-EDGES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+EDGES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str | None, ...]]] = {
     "shared memory": (HALF_A_GPU, (), ("0", "0")),
-    "gloo": (HALF_A_GPU, ("one", "other"), ("0", "0")),
+    "gloo": (("resources.per_stage=[{CPU: 1, GPU: 1}, {CPU: 1}]",), ("one", "other"), ("0", None)),
     "nccl": (ON_GPU, (), ("0", "1")),
 }
 """What each stage asks for, its node and its device."""
@@ -42,11 +43,12 @@ def test_two_stages(workshop: Workshop, gpu_reference, server: str, schedule: st
 @pytest.mark.parametrize("edges", EDGES)
 def test_a_pipeline_of_backpropagation(workshop: Workshop, server: str, edges: str) -> None:
     asked, nodes, gpus = EDGES[edges]
-    overrides = (*asked, *PIPELINE, "pipeline.partition=[2,2]", "pipeline.schedule=1f1b")
+    pipeline = (*PIPELINE, "pipeline.partition=[2,2]", "pipeline.schedule=1f1b")
+    overrides = (*asked, *pipeline)
     with in_processes(server, nodes, gpus):
         run = workshop.run(*overrides, inline=False)
         again = workshop.run(*overrides, "pipeline.activation_checkpointing=true", inline=False, name="recomputed")
-        alone = workshop.run(*overrides, name="inline")
+        alone = workshop.run(*ON_GPU, *pipeline, name="inline")
     assert run.error is None
     assert run.summary.weights_sha256 == again.summary.weights_sha256 == alone.summary.weights_sha256
 

@@ -62,6 +62,10 @@ def test_the_feed_copies_ahead_and_the_host_does_not_wait() -> None:
     waits = host_waits()
     for step, (batch, tensors) in enumerate(feed(pinned, lambda each: each.with_labels(GPU, torch.float32), GPU)):
         assert batch.step == step and tensors["s"].device == GPU
+        if SIMULATED:
+            assert tensors["s"].block.stream is not accelerator.current_stream(
+                GPU
+            )  # it is copied beside the computation
         products.append(tensors["s"] @ tensors["s"].t())
         labels.append(tensors["labels"] + 1)
     assert host_waits() == waits
@@ -214,6 +218,8 @@ def test_gradients_are_averaged_beside_the_computation(on_ranks: Callable[..., l
             found = []
             for _ in range(3):
                 reducer.start(gradients, 0.5)
+                if SIMULATED:
+                    assert reducer._stream is not accelerator.current_stream(GPU)
                 busy = torch.ones(16, device=GPU) * 2  # the stage goes on
                 averaged = reducer.wait()
                 found += [value.clone() for value in averaged if value is not None]

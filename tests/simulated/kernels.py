@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from .order import KIND, MACHINE
-from .tensors import SimulatedTensor, held, placed
+from .tensors import SimulatedTensor, copy, held, placed
 
 _LOWERED = [
     "conv1d",
@@ -36,7 +36,7 @@ _LOWERED = [
 _WIDEST = {"cat", "stack", "index_copy"}
 """Those that take the widest type of their arguments."""
 _WHOLE = ["lstm.input", "lstm.data", "gru.input", "gru.data", "rnn_tanh.input", "rnn_tanh.data", "rnn_relu.input"]
-_WHOLE += ["rnn_relu.data", "scaled_dot_product_attention"]
+_WHOLE += ["rnn_relu.data", "scaled_dot_product_attention", "dropout"]
 """Operations that torch divides in one way for a processor, and in another one for other devices."""
 _LIBRARIES: list[torch.library.Library] = []
 _lowered_weights: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -57,6 +57,7 @@ def register() -> None:
         namespace, _, rest = name.partition("::")
         if namespace == "aten" and (func := _overload(rest)) is not None and _makes_tensors(func):
             own.impl(rest, _factory(func))
+    own.impl("_copy_from", _copy_from)
     for name in _WHOLE:
         func = _overload(name)
         assert func is not None
@@ -90,6 +91,11 @@ def _factory(func: Any) -> Callable[..., Any]:
         return tensor
 
     return made
+
+
+def _copy_from(source: torch.Tensor, to: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """What torch calls where it makes a tensor of numbers: there it passes `__torch_dispatch__` by."""
+    return copy(to, source, non_blocking)
 
 
 class _InOnePiece(torch.autograd.Function):

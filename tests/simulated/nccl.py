@@ -54,6 +54,9 @@ class Wire:
                 raise RuntimeError(f"Duplicate GPU detected : rank {rank} is on {device}, as another rank is")
             self.devices[rank] = device
 
+    def connect(self) -> None:
+        """Threads of one process have nothing to connect."""
+
     def give(self, key: tuple[int, int, int], values: torch.Tensor) -> None:
         with self.changed:
             self.given[key] = values
@@ -85,6 +88,10 @@ class ProcessWire:
     def enter(self, rank: int, device: torch.device) -> None:
         if self._store.add(f"on {device}", 1) > 1:
             raise RuntimeError(f"Duplicate GPU detected : rank {rank} is on {device}, as another rank is")
+
+    def connect(self) -> None:
+        """Meet the peers: each waits for the others here."""
+        self._connected()
 
     def _connected(self) -> Any:
         with self._lock:
@@ -191,6 +198,7 @@ class Group:
         (tensor,) = map(self._require, tensors)
         done = self._launch("recv", [], [tensor])
         key = self._number(peer, self._rank)
+        self._wire.connect()
         return Work(done, self._expect(tensor, lambda: self._wire.take(key)))
 
     def _expect(self, tensor: SimulatedTensor, come: Callable[[], torch.Tensor]) -> Callable[[], None]:

@@ -211,7 +211,7 @@ def _mixed(func: Any, one: object, other: object) -> RuntimeError:
 # Copies, and what the host reads
 
 
-def _copy(to: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+def copy(to: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     for tensor in (to, source):
         if isinstance(tensor, SimulatedTensor):
             tensor.block.arrive()
@@ -270,7 +270,7 @@ def _to_copy(source: SimulatedTensor, *, device: Any = None, non_blocking: bool 
         copied = MACHINE.pin_storage(torch.empty_like(like)) if non_blocking else torch.empty_like(like)
     else:
         return torch.empty_like(like, device=wanted)
-    return _copy(copied, source, non_blocking)
+    return copy(copied, source, non_blocking)
 
 
 def _item(source: SimulatedTensor) -> Any:
@@ -299,7 +299,7 @@ def _pack(*args: Any) -> Any:
 
 
 _SPECIAL: dict[Any, Callable[..., Any]] = {
-    aten.copy_.default: _copy,
+    aten.copy_.default: copy,
     aten._to_copy.default: _to_copy,
     aten._local_scalar_dense.default: _item,
     aten._pack_padded_sequence.default: _pack,
