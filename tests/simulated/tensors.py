@@ -68,6 +68,10 @@ class SimulatedTensor(torch.Tensor):
             memo[id(self)] = copied
         return memo[id(self)]
 
+    def new_tensor(self, data: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
+        """torch would make the tensor's device the current one, which a device that is written in Python cannot be."""
+        return torch.tensor(data, dtype=dtype or self.dtype, device=device or self.device)
+
     def tolist(self) -> Any:
         return self.cpu().tolist()
 
