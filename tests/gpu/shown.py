@@ -13,8 +13,10 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
     "checkpoints: on the GPU, and from the processor to the GPU and back": ("test_a_checkpoint",),
     "mixed precision and float64": ("test_other_precisions", "test_texts_in_mixed", "test_recurrent_layers_stay"),
     "no wait of a stream or of the host is missing: feed, edges, sums, times": ("test_waiting.py",),
-    "stages in processes of their own on one GPU, by pinned memory and by gloo; replicas": ("test_processes.py",),
-    "messages from GPU to GPU over a stand-in for NCCL": ("test_nccl.py",),
+    "stages in separate processes: streamed, barriers, pipelines, replicas, norms over replicas": (
+        "test_processes.py",
+    ),
+    "messages and sums from GPU to GPU over a stand-in for NCCL": ("test_nccl.py",),
     "a stage on the second GPU has nothing on the first": ("test_second_device.py",),
     "an evaluation and predictions of a trained network": ("test_predictions",),
     "torch.compile": ("test_compiled",),
