@@ -119,7 +119,7 @@ def test_messages_through_shared_memory() -> None:
     sender.close()
 
 
-def test_messages_through_gloo(on_ranks: Callable[..., list[Any]]) -> None:
+def over_gloo(on_ranks: Callable[..., list[Any]]) -> tuple[PointToPointSender, PointToPointReceiver]:
     accelerator.use(GPU)
 
     def work(rank: int, group: Any) -> Any:
@@ -146,7 +146,12 @@ def test_messages_through_gloo(on_ranks: Callable[..., list[Any]]) -> None:
             device=GPU,
         )
 
-    require_whole(exchange(*on_ranks(2, work)))
+    sender, receiver = on_ranks(2, work)
+    return sender, receiver
+
+
+def test_messages_through_gloo(on_ranks: Callable[..., list[Any]]) -> None:
+    require_whole(exchange(*over_gloo(on_ranks)))
 
 
 @pytest.mark.skipif(not SIMULATED, reason="a real GPU copies too fast to be seen")
@@ -162,18 +167,32 @@ def test_a_message_is_handed_on_when_the_gpu_has_written_it() -> None:
 
 
 @pytest.mark.skipif(not SIMULATED, reason="a real GPU copies too fast to be seen")
-def test_a_buffer_goes_back_when_the_gpu_has_read_it() -> None:
-    """The neighbour's process writes into it at once."""
-    sender, receiver = over_shared_memory()
-    driven(sender.send(Message(MessageKind.TRAIN, 1, whole(1, GPU))))
+@pytest.mark.parametrize("edge", ["shared memory", "gloo"])
+def test_buffers_go_back_when_the_gpu_has_read_both_parts(on_ranks: Callable[..., list[Any]], edge: str) -> None:
+    """The neighbour's process writes into them at once."""
+    sender, receiver = over_shared_memory() if edge == "shared memory" else over_gloo(on_ranks)
+    tensors = whole(1, GPU)
+
+    def send() -> None:
+        driven(sender.begin(Message(MessageKind.TRAIN, 1, {name: tensors[name] for name in ("s", "mask")})))
+        driven(sender.send(Message(MessageKind.TRAIN, 1, tensors)))
+
+    sending = threading.Thread(target=send)
+    sending.start()
     message = driven(receiver.receive())
+    driven(receiver.complete(message))
+    sending.join()
     kept = dict(message.tensors)
     receiver.release(message)
-    sender._slots[-1].first._buffer.fill_(0)  # as the next message does
+    if isinstance(receiver, SharedMemoryReceiver):
+        buffers = [slot._buffer for slot in receiver._slots]
+    else:
+        assert receiver._rest is not None
+        buffers = [*receiver._first._buffers, *receiver._rest._buffers]
+    for buffer in buffers:
+        buffer.fill_(0)  # as the next message does
     accelerator.wait_for_all(GPU)
-    assert torch.equal(kept["s"].cpu(), whole(1, torch.device("cpu"))["s"])
-    receiver.close()
-    sender.close()
+    assert all(torch.equal(kept[name].cpu(), value) for name, value in whole(1, torch.device("cpu")).items())
 
 
 @pytest.mark.skipif(not SIMULATED, reason="a real GPU would end this process")
