@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types floors unit unit-all docs-test coverage crash-states chaos simulated gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported studies findings news clean
+.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage crash-states chaos simulated gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported studies findings news clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -18,7 +18,7 @@ test-all: checks unit-all docs-test simulated
 
 # At once: mypy takes as long as all others.
 checks: $(INSTALLED)
-	@$(MAKE) --no-print-directory --jobs --output-sync=target lint types floors
+	@$(MAKE) --no-print-directory --jobs --output-sync=target lint types layers
 
 install: $(INSTALLED)
 
@@ -38,7 +38,7 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	$(BIN)/mypy
 
-floors: $(INSTALLED)
+layers: $(INSTALLED)
 	$(BIN)/lint-imports
 
 # Five workers for two cores: one of them has the tests of the shared Ray, and many tests wait a good deal (tests/conftest.py).

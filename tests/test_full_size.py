@@ -141,12 +141,6 @@ def one_step(components: list[Component], incoming: Tensors) -> tuple[Tensors, d
     return outgoing, losses
 
 
-def test_these_are_all() -> None:
-    """Others have networks of the thesis with sources or vectors that the thesis does not have."""
-    others = {"resnet_beans", "transformer_agnews_glove", "transformer_sst2"}
-    assert {file.stem for file in FOLDER.glob("*.yaml")} == {*NETWORKS, *others}
-
-
 @pytest.mark.few
 @pytest.mark.parametrize("method", first_alone(METHODS))
 @pytest.mark.parametrize("name", NETWORKS)

@@ -36,11 +36,11 @@ def list_runs(
     """
     with terminal(as_json=json) as streams:
         from alray.report.table import Table
-        from alray.studies.listing import chosen, listed, notes_on, ordered, table_of
+        from alray.studies.listing import chosen, notes_on, ordered, rows_in, table_of
 
         words = given or []
         folders = [location_of(word) for word in words if "=" not in word]
-        rows = chosen(listed(folders), [word for word in words if "=" in word])
+        rows = chosen(rows_in(folders), [word for word in words if "=" in word])
         rows = ordered(rows, sort, reverse=reverse)
         if json:
             streams.answer({"runs": [row.as_json() for row in rows]})

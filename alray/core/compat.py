@@ -166,6 +166,12 @@ PRIVATE: dict[str, Private] = {
         used_in=("parts/blocks/lstm/unpacked.py", "runtime/probe/recurrent_operations.py"),
         why="an LSTM over padded sequences, and counting the operations of one",
     ),
+    "loader_signals": Private(
+        "torch.utils.data._utils.signal_handling",
+        parts=("_remove_worker_pids",),
+        used_in=("data/batches.py",),
+        why="workers of a loader that no handler of signals watches: alray finds out by itself that one is gone",
+    ),
     "BatchNorm": Private(
         "torch.nn.modules.batchnorm",
         "_BatchNorm",

@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from alray.config.sections.data import Mix
+from alray.core.compat import loader_signals
 from alray.core.errors import AlrayError, DataError, ProcessLost, UserCodeError
 from alray.core.import_path import children_import_safely
 from alray.data.dataset import Dataset
@@ -301,7 +302,7 @@ def _start_workers(loader: DataLoader[Any]) -> Iterator[Batch | AlrayError]:
             started = iter(loader)
         # A handler of SIGCHLD that torch may have in this process, of a loader of the user, would raise an error for
         # these workers in the middle of the main thread. `TrainBatches` finds out by itself that one is gone.
-        torch.utils.data._utils.signal_handling._remove_worker_pids(id(started))
+        loader_signals._remove_worker_pids(id(started))
         started._worker_pids_set = False  # type: ignore[attr-defined]
         return started
     except (pickle.PicklingError, AttributeError, TypeError) as error:  # what pickle raises

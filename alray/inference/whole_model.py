@@ -1,6 +1,6 @@
 """The weights of a whole imported model for its class, with the readouts that a method trained for it.
 
-A method with local losses trains other readouts and leaves the classifier of the model as it was. So the class
+A method with local losses trains readouts of its own and leaves the classifier of the model as it was. So the class
 with the trained weights may be no classifier. Whether it is one is not guessed from shapes: the class and the route
 compute the scores of the same samples, and these are compared.
 """
@@ -58,7 +58,7 @@ class WholeModel:
         class_alone: whether the class with its weights alone gives the scores of the deepest route.
         untrained: names of the parameters of the class that the route does not use. Those of a classifier that was
             given the trained readout are not among them.
-        readouts: shallowest first. None of them is the model's classifier.
+        readouts: shallowest first. None of them is the classifier that the model came with.
     """
 
     weights: dict[str, torch.Tensor]

@@ -27,7 +27,7 @@ class CausalLayers(nn.Module):
         x = x + dropout(attention(norm(x)))         norm_at pre; post: x = norm(x + dropout(attention(x)))
         x = x + dropout(feed_forward(norm(x)))      the same
 
-    With norm_at pre the output is not normalised: readouts have a norm. GPT-2 has layer norms, learned
+    With norm_at pre the output is not normalised: each readout begins with a norm. GPT-2 has layer norms, learned
     positions, GELU and biases (Radford et al. 2019); LLaMA has RMSNorm, rotary positions, SwiGLU and no biases (Touvron
     et al. 2023). Matrices begin as normal numbers of deviation 0.02. GPT-2 divides those of residual connections by the
     root of their number, which a component does not know.

@@ -15,8 +15,8 @@ For plain SGD these are the updates of Ajanthan et al., "Nesterov Method for Asy
 Optimization", ICML 2025, arXiv 2505.01099 (the look-ahead d, and the factor 1 - c of a late gradient), for a delay of
 one update on every stage. Three things differ: c is constant, as in the paper's experiments, where its theory
 lets it grow with t; every stage has the same c and the same rate, because all have the same delay; and where the paper
-trains by NAdam, whose first moment is the look-ahead, here any optimizer makes the step. One with momentum
-has that as well as d.
+trains by NAdam, whose first moment is the look-ahead, here any optimizer makes the step. If it has
+momentum, that acts in addition to d.
 """
 
 from __future__ import annotations

@@ -166,6 +166,6 @@ def make_method(section: MethodSection, task: Task, load: Load, *, of_task: Task
         raise SpecError(
             f"method `{section.kind}` has `local_losses = False`, which only alray's backpropagation may have",
             key="method.kind",
-            hint="leave it at True, and give every component its losses",
+            hint="leave it at True, and give every component losses of its own",
         )
     return own

@@ -19,11 +19,11 @@ Label = int | Tensor
 """The label of one sample: the number of its class, or a tensor of `label_shape`."""
 
 Measured = Callable[[Tensor, Tensor], Tensor]
-"""`LearningTask.measured`: takes scores and labels to what a metric needs of them."""
+"""`LearningTask.measured`: computes what a metric needs from scores and labels."""
 
 
 class Tally(ABC):
-    """Takes the answers to the samples of a set in any number of parts, and gives the metric of the whole set."""
+    """Computes the metric of a set of samples, whose scores are given in any number of parts."""
 
     def __init__(self) -> None:
         self.samples = 0
@@ -47,7 +47,7 @@ class Tally(ABC):
 
 
 class WholeTally(Tally):
-    """Keeps all answers, for a metric that is no sum over samples. That takes 8 bytes for each number."""
+    """Keeps the scores of all samples, for a metric that is no sum over samples. That takes 8 bytes for each number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class LearningTask(ABC):
     """Of a task of the user: the metrics that it can measure, such as `cost`. `self.metric.name` is the one that the
     spec asks for."""
     by_position: ClassVar[bool] = False
-    """Whether each position of a sequence has a label, and so a readout."""
+    """Whether each position of a sequence has a label, so that the readout gives scores for each position."""
 
     def __init__(self, section: TaskSection, width: int, sample: tuple[int, ...] = ()) -> None:
         """
@@ -182,7 +182,7 @@ class LearningTask(ABC):
 
     @abstractmethod
     def fits(self, labels: Tensor) -> Tensor:
-        """Which labels [N, ...] can be right, [N] bool."""
+        """Which of these labels, [N, ...], are valid: [N] bool."""
 
     @property
     @abstractmethod
@@ -234,7 +234,7 @@ class VectorTask(LearningTask):
 
     @abstractmethod
     def _numbers_fit(self, labels: Tensor) -> Tensor:
-        """Which numbers can be right: [N, width] -> [N, width] bool."""
+        """Which numbers are valid: [N, width] -> [N, width] bool."""
 
 
 def make_task(

@@ -48,7 +48,7 @@ class ComparedRun:
         """Raises CheckpointError if the folder is not a run folder, SpecError if its spec.yaml is damaged."""
         folder = read_run(run_dir)
         self.spec = _spec_of(folder.spec_text, str(run_dir / "spec.yaml"))
-        self.figures: Figures = figures_of(folder.records, folder.plan)
+        self.figures: Figures = figures_of(folder.records, folder.plan, folder.task_metric)
         self._ended_s = max((record.time_s for record in folder.effective_records), default=0.0)
         self._training_time = TrainingTime(folder.effective_records)
         # Many runs may be compared. So each keeps only what a comparison shows, a small part of a long run's records.

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from alray.core.errors import CheckpointError
+from alray.config.loading.yaml_text import read_yaml
+from alray.config.sections.task import DEFAULT, TASKS
+from alray.core.errors import CheckpointError, SpecError
+from alray.core.metric import Metric
+from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import Record, Summary, effective, read, read_environment, read_summary
 from alray.core.run_folder.store import no_such_run_folder
 from alray.core.storage.appended import was_appended
@@ -36,6 +41,12 @@ class RunFolder:
         """The name of the run; without a summary, the name of the folder."""
         return self.summary.name if self.summary else self.path.name
 
+    @cached_property
+    def task_metric(self) -> Metric:
+        """The metric of the task, whether or not the run has evaluated. Without a summary the spec tells it. Raises
+        SpecError if the spec is damaged."""
+        return self.summary.measures if self.summary else _metric_of(self.spec_text, str(self.path / "spec.yaml"))
+
 
 def read_run(run_dir: Location) -> RunFolder:
     """Read a run folder. Raises CheckpointError if it is not one, or if one of its files is missing or damaged."""
@@ -63,6 +74,17 @@ def read_spec_text(run_dir: Location) -> str:
         return file.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise CheckpointError("this is not UTF-8 text", file=str(file), hint=RESTORE) from error
+
+
+def _metric_of(spec_text: str, file: str) -> Metric:
+    spec = read_yaml(spec_text, file)[0]
+    task = spec.get("task", {}) if isinstance(spec, dict) else None
+    if isinstance(task, dict):  # a spec of an old version names no task
+        of_kind = TASKS.sections.get(str(task.get("kind", DEFAULT)))
+        name = task.get("metric", of_kind and of_kind.metric_name)
+        if name in METRICS:
+            return METRICS[name]
+    raise SpecError("this spec of a run names no known task", file=file, hint=RESTORE)
 
 
 def longest_silence_s(plan: Plan) -> float:

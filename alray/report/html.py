@@ -1,4 +1,4 @@
-"""Pages by Jinja2: the templates of this room, filled in with values. Every value is escaped.
+"""Pages by Jinja2: the templates in `alray/report/templates`, filled in with values. Every value is escaped.
 
 A page needs no network and no other file. Only figures (`alray.report.figure`) have scripts, which the page contains.
 """

@@ -1,7 +1,7 @@
-"""What no measured time can be, and the sentence that a report shows where one is all the same.
+"""Bounds that no true measurement exceeds, and the warning that a report shows where a measured time does.
 
-Two bounds hold for every run, whatever its schedule. Devices that share the work of one cannot be faster than one by
-more than their number. And training takes at least as long as its busiest stage computes.
+Two bounds hold for every run, whatever its schedule. n devices are at most n times as fast as one device. And training
+takes at least as long as its busiest stage computes.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from alray.report.attempts import Timed
 from alray.report.text import number, seconds
 
 TOLERANCE = 0.02
-"""By this share of a bound a figure may go beyond it: times of separate runs and of separate stages are noisy."""
+"""How far a figure may exceed a bound without a warning, as a share of the bound: times of different runs and stages
+vary."""
 
 
 def impossible_speed_up(speed_up: float, devices: float, of: str = "") -> str | None:
-    """The sentence about a speed-up above the number of devices; None where it is possible.
+    """The warning about a speed-up that is larger than the number of devices allows; None if it is possible.
 
     Args:
-        speed_up: the work a second, over that on fewer devices.
-        devices: how many times the devices of the other.
+        speed_up: samples per second, divided by those of the run with fewer devices.
+        devices: number of devices, divided by that of the run with fewer devices.
         of: what has this speed-up, where a report has several.
     """
     if speed_up <= devices * (1.0 + TOLERANCE):
@@ -30,7 +31,7 @@ def impossible_speed_up(speed_up: float, devices: float, of: str = "") -> str | 
 
 
 def doubts_of(timed: Timed, stages: int) -> list[str]:
-    """The sentences about the times of a run; a sound run has none.
+    """The warnings about the times of a run; there are none if all times are possible.
 
     Args:
         timed: its mini-batches after warm-up.
@@ -45,7 +46,7 @@ def doubts_of(timed: Timed, stages: int) -> list[str]:
 
 
 def impossible_time(training_s: float, computing_s: float, stage: int | None, of: str = "") -> str | None:
-    """The sentence about seconds of training that are fewer than a stage computed; None where they are possible.
+    """The warning about a training time that is shorter than a stage computed; None if it is possible.
 
     Args:
         computing_s: seconds that the busiest stage computed in these mini-batches.

@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any
 
 from alray.core.counting import counted
-from alray.core.metric import ACCURACY, Metric
+from alray.core.metric import Metric
 from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import WARM_UP_STEPS, EvaluationRecord, StepRecord
 from alray.planning.prediction.plan import Plan
@@ -98,10 +98,10 @@ def accuracy(run: RunFolder) -> Exhibit:
     evaluations: Sequence[EvaluationRecord] = [
         record for record in run.effective_records if isinstance(record, EvaluationRecord)
     ]
-    metric = METRICS[evaluations[-1].metric] if evaluations else ACCURACY
     if not evaluations:
-        return Exhibit(metric.heading, findings=("The run made no evaluation.",))
+        return Exhibit(run.task_metric.heading, findings=("The run made no evaluation.",))
     last = evaluations[-1]
+    metric = METRICS[last.metric]
     evaluations = spaced(evaluations, _MOST_POINTS // max(3, len(last.per_depth)))
     figures = []
     sets = [

@@ -41,7 +41,7 @@ class RunReport:
 
     @cached_property
     def figures(self) -> Figures:
-        return figures_of(self.run.records, self.run.plan)
+        return figures_of(self.run.records, self.run.plan, self.run.task_metric)
 
     @cached_property
     def exhibits(self) -> list[Exhibit]:

@@ -38,12 +38,12 @@ COLUMNS = {
     "forward": definition(StageRecord, "forward_s"),
     "backward": definition(StageRecord, "backward_s"),
     "update": definition(StageRecord, "update_s"),
-    "communication": "The time in which the stage itself does not compute: the sum of the three columns after it.",
+    "communication": "The time in which the stage does not compute, idle time included: the sum of send wait, receive "
+    "wait and idle.",
     "send wait": definition(StageRecord, "send_wait_s"),
     "receive wait": definition(StageRecord, "receive_wait_s"),
-    "idle": "The rest of the time from one mini-batch to the next: the time between two actions, and what a stage has "
-    "no work for but does not wait for, because it evaluates early. Predicted: the time that other stages need the "
-    "processors for.",
+    "idle": f"{definition(StageRecord, 'idle_s')} In this table also the time by which a stage begins an "
+    "evaluation earlier than the last stage. Predicted: the time in which other stages use the processors.",
     "step": "The mean time from one mini-batch to the next, by the last stage (`step_time_s` is the median).",
 }
 """Headings of the columns that `cells` fills, and what they mean."""
@@ -66,14 +66,14 @@ class StepParts:
     idle_s: float = 0.0
 
     @property
-    def communication_s(self) -> float:
-        """The time in which the stage itself does not compute: both waits and the idle rest."""
+    def not_computing_s(self) -> float:
+        """The time in which the stage does not compute: both waits and the idle rest."""
         return self.send_wait_s + self.receive_wait_s + self.idle_s
 
     @property
     def step_s(self) -> float:
         """The sum of all parts."""
-        return self.data_s + self.forward_s + self.backward_s + self.update_s + self.communication_s
+        return self.data_s + self.forward_s + self.backward_s + self.update_s + self.not_computing_s
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class SingleStep:
         return self.rows[-1]
 
     def as_json(self) -> dict[str, Any]:
-        """The rows with the keys of `StepParts`, `communication_s` and `step_s`."""
+        """The rows with the keys of `StepParts`, `communication_s` (the time without computing) and `step_s`."""
         return {
             "method": self.method,
             "schedule": self.schedule,
@@ -137,7 +137,7 @@ def cells(parts: StepParts | None) -> list[str]:
     if parts is None:
         return [milliseconds(None)] * len(HEAD)
     values = (
-        *(parts.data_s, parts.forward_s, parts.backward_s, parts.update_s, parts.communication_s),
+        *(parts.data_s, parts.forward_s, parts.backward_s, parts.update_s, parts.not_computing_s),
         *(parts.send_wait_s, parts.receive_wait_s, parts.idle_s, parts.step_s),
     )
     return [milliseconds(value) for value in values]
@@ -163,8 +163,8 @@ def predicted_parts(plan: Plan) -> list[StepParts]:
         bars[bar.stage].append(bar)
     data_s = plan.costs.data_s
     parts = []
-    for stage, own in enumerate(bars):
-        found = _mean_of(own, steady)
+    for stage, of_stage in enumerate(bars):
+        found = _mean_of(of_stage, steady)
         if stage == 0:  # in the plan, its forward includes getting the mini-batch ready
             found = replace(found, data_s=data_s, forward_s=max(0.0, found.forward_s - data_s))
         parts.append(replace(found, idle_s=max(0.0, plan.predicted_step_time_s - found.step_s)))
@@ -219,4 +219,4 @@ def _mean(stages: Sequence[StepParts]) -> StepParts:
 def _as_json(parts: StepParts | None) -> dict[str, float] | None:
     if parts is None:
         return None
-    return {**asdict(parts), "communication_s": parts.communication_s, "step_s": parts.step_s}
+    return {**asdict(parts), "communication_s": parts.not_computing_s, "step_s": parts.step_s}

@@ -93,7 +93,8 @@ class Column:
         name: in the CSV.
         title: in words.
         form: how a number is shown as text.
-        kind: `seconds` and `share` have a unit; a `setting` was chosen, not measured: each has its number of digits.
+        kind: `seconds` and `share` have a unit; a `setting` was chosen, not measured: each of
+            these kinds is shown with its own number of digits.
         best: whether the largest or the smallest number is the best one; None where there is no best.
         is_metric: whether runs are compared by it, so that LaTeX has its best mean in bold.
     """

@@ -16,8 +16,8 @@ from alray.studies.records import TrialRecord
 class StudyMachine:
     """The machine of a study. It tells how many processors other programs kept busy while a trial ran.
 
-    Every process of a study is a child of the one that runs it, where the study started Ray. On a cluster that
-    was there before, trials run on other machines, and nothing is known.
+    Where the study itself started Ray, every process of the study is a child of the process that runs it. On a cluster
+    that was there before, trials run on other machines, and nothing is known.
     """
 
     def __init__(self) -> None:

@@ -69,7 +69,7 @@ class Listed:
         return asdict(self)
 
 
-def listed(folders: Sequence[Location]) -> list[Listed]:
+def rows_in(folders: Sequence[Location]) -> list[Listed]:
     """Every run and study in these folders. A folder that is a run itself counts as one, and a study as its trials.
 
     Args:

@@ -13,10 +13,10 @@ from typing import Any
 
 from alray import __version__
 from alray.core.errors import RequestError
+from alray.submit.capacity import require_room_for
 from alray.submit.dashboard import Dashboard
 from alray.submit.locations import FOLDER, PACKAGES, is_location, is_url
 from alray.submit.package import package
-from alray.submit.room import require_room_for
 
 _HOW_TO_STOP = {"RAY_JOB_STOP_SIGNAL": "SIGINT", "RAY_JOB_STOP_WAIT_TIME_S": "60"}
 """How Ray stops a job: it sends this signal, and SIGKILL after so many seconds. Ray's values are SIGTERM and 3.

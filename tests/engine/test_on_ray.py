@@ -189,7 +189,7 @@ def struck(workshop, victims, partition: str, strikes: list[tuple[int, int, int]
     attempts = run.summary.attempts
     assert [each.ended_after for each in attempts] == [*(each.began_after for each in attempts[1:]), 140]
     assert len(attempts) == len(strikes) + 1
-    unbroken = workshop.run(f"pipeline.partition={partition}", LONG[0], name="unbroken")
+    unbroken = workshop.run(f"pipeline.partition={partition}", LONG[0], inline=False, name="unbroken")
     assert run.summary.bytes_sent == unbroken.summary.bytes_sent
     return run
 

@@ -19,6 +19,7 @@ from alray.core.run_folder.store import write_manifest
 from alray.report.compare import ComparedRuns, compare_runs
 from alray.report.compare_page import ComparisonReport, depth_rows, training_rows
 from alray.report.compare_tables import bag_table, cost_table, depth_table, score_table
+from alray.report.make import make_report
 from alray.report.spread import Spread, spread
 from alray.report.summary import figures_of, summarise
 from alray.studies.figures.training import race
@@ -176,6 +177,21 @@ def test_a_run_that_did_not_end_is_shown_and_not_counted(add: Add) -> None:
     assert (first.status, first.score("test")) == ("1 failed, 1 finished, 1 unfinished", Spread(0.8, None, 1))
     assert (second.status, second.score("test"), second.label) == ("unfinished", None, "other")
     assert score_table(comparison).rows[1][-3:] == ("–", "–", "–")
+
+
+@pytest.mark.parametrize(
+    ("task", "metric"),
+    [({"kind": "regression", "metric": "r2"}, "r2"), ({"kind": "multi_label"}, "mean_average_precision")],
+)
+def test_a_run_before_its_first_evaluation_names_the_metric_of_its_task(
+    add: Add, task: dict[str, str], metric: str
+) -> None:
+    run = add("run", status=None, task=task)
+    comparison = compare_runs([run])
+    assert comparison.metric.name == metric and metric in comparison.groups[0].first.as_json()
+    page = make_report(run).read_text(encoding="utf-8")
+    assert f"Test {comparison.metric.title}" in page and "Test accuracy" not in page
+    assert f"{comparison.metric.heading}</h2>" in page
 
 
 def test_the_bag_of_embeddings_stands_beside_text(add: Add) -> None:

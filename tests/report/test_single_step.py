@@ -31,7 +31,7 @@ def test_measured_parts_are_of_a_mini_batch_after_warm_up(given: ModuleType) -> 
     expected = StepParts(0.0, 0.001, 0.002, 0.001, send_wait_s=0.001, receive_wait_s=0.006, idle_s=0.002)
     assert dataclasses.astuple(first) == pytest.approx(dataclasses.astuple(expected))
     assert (second.receive_wait_s, second.idle_s) == pytest.approx((0.0075, 0.0005))
-    assert (step.idle_s, step.communication_s, step.step_s) == pytest.approx((0.00125, 0.009, 0.013))
+    assert (step.idle_s, step.not_computing_s, step.step_s) == pytest.approx((0.00125, 0.009, 0.013))
     assert table.step is table.rows[-1]
 
 
@@ -49,7 +49,7 @@ def test_predicted_parts_of_a_streamed_step(given: ModuleType) -> None:
     first, second = predicted_parts(plan)
     assert (first.forward_s, first.backward_s, first.update_s) == pytest.approx((0.002, 0.004, 0.002))
     assert (second.forward_s, second.backward_s, second.update_s) == pytest.approx((0.001, 0.002, 0.001))
-    assert first.communication_s == pytest.approx(0.0, abs=2e-5)
+    assert first.not_computing_s == pytest.approx(0.0, abs=2e-5)
     assert second.receive_wait_s == pytest.approx(0.004, abs=4e-5)
     assert second.step_s == pytest.approx(first.step_s, abs=1e-6)
 
@@ -70,7 +70,7 @@ def test_micro_batches_of_all_virtual_stages_are_added_up(given: ModuleType) -> 
     plan = dataclasses.replace(given.with_virtual_stages(plan), costs=costs)
     for part in predicted_parts(plan):
         assert (part.forward_s, part.backward_s, part.update_s) == pytest.approx((0.002, 0.004, 0.002))
-        assert part.communication_s > 0
+        assert part.not_computing_s > 0
 
 
 def test_what_shared_processors_do_for_others_is_idle(given: ModuleType) -> None:

@@ -43,7 +43,7 @@ class Pace:
 
 
 class RunObserver(ABC):
-    """What every way to follow a run from the process that runs it shares.
+    """What all displays of a run share that run in the same process as the run.
 
     It is the `Observer` of the run: the driver calls its methods. Used as a context manager, it leaves the terminal as
     it found it.

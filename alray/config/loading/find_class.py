@@ -1,7 +1,7 @@
 """Looks for the class that a `python:` reference names, in the symbol table of its module. Nothing is imported or run.
 
 A name that a module imports counts as found. So does any name of a module whose text need not show all of them, because
-of a star import, `globals()`, `exec` or a `__getattr__`. Then only loading the class tells.
+of a star import, `globals()`, `exec` or a `__getattr__` of the module. Then only loading the class tells.
 """
 
 from __future__ import annotations

@@ -20,13 +20,13 @@ Check = Callable[[Spec], Iterator[Finding]]
 
 
 def parts_suit_the_spec(spec: Spec) -> Iterator[Finding]:
-    """Each part says what does not fit it."""
+    """The faults that each part of the spec finds: its keys do not fit each other, or the rest of the spec."""
     for path, part in parts_of(spec):
         yield from part.faults(spec, path)
 
 
 def partition_adds_up(spec: Spec) -> Iterator[Finding]:
-    """A partition that is given as a list has all components and all stages."""
+    """A partition that is a list has one number for each stage, and the numbers add up to all components."""
     pipeline, components = spec.pipeline, spec.model.num_components
     if components is not None and not isinstance(pipeline.partition, str):
         found = partition_faults(pipeline.partition, components, pipeline.stages, spec.virtual_stages)
@@ -35,7 +35,7 @@ def partition_adds_up(spec: Spec) -> Iterator[Finding]:
 
 
 def stages_have_components(spec: Spec) -> Iterator[Finding]:
-    """No stage is empty, nor any virtual one."""
+    """Every stage, and every virtual stage, has at least one component."""
     components = spec.model.num_components
     if components is not None and isinstance(spec.pipeline.partition, str):
         for key, message, hint in stage_faults(components, spec.pipeline.stages, spec.virtual_stages):
@@ -43,7 +43,7 @@ def stages_have_components(spec: Spec) -> Iterator[Finding]:
 
 
 def components_lie_in_turns(spec: Spec) -> Iterator[Finding]:
-    """With cyclic placement every stage has as many components, each of them a virtual stage."""
+    """With cyclic placement all stages have the same number of components, and each component is a virtual stage."""
     pipeline, components = spec.pipeline, spec.model.num_components
     if pipeline.partition != "cyclic" or pipeline.stages == 1:
         return
@@ -155,7 +155,7 @@ def pipelines_drop_the_last_batch(spec: Spec) -> Iterator[Finding]:
 
 
 def micro_batches_leave_norms_alone(spec: Spec) -> Iterator[Finding]:
-    """Batch normalisation takes its statistics over what it is given; blocks of images have it."""
+    """Batch normalisation, as in blocks of images, would take its statistics over a micro-batch."""
     if spec.pipeline.micro_batch_norm == "accept" or not spec.is_pipeline or spec.micro_batches == 1:
         return  # on one stage `auto` may also turn out to be 1
     for index, entry in enumerate(spec.model.blocks):
@@ -187,7 +187,7 @@ def mixed_labels_are_shares_of_classes(spec: Spec) -> Iterator[Finding]:
 
 
 def method_knows_task(spec: Spec) -> Iterator[Finding]:
-    """Some methods learn classes only. Of a user's method its class says what it learns."""
+    """Some methods learn classes only. The class of a user's method says itself what it learns."""
     task, method = spec.task.kind, spec.method
     if spec.task.like not in method.known_tasks():
         knowing = [kind for kind, section in METHODS.sections.items() if spec.task.like in section.known_tasks()]
@@ -207,7 +207,7 @@ def method_knows_task(spec: Spec) -> Iterator[Finding]:
 
 
 def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
-    """Many sources have classes only. A task of the user says of the labels themselves whether it takes them."""
+    """Many sources have classes only. A user's task checks later whether it takes the labels."""
     data, task = spec.data, spec.task.kind
     fits = data.suits(spec.task)
     if not fits or (task != DEFAULT_TASK and getattr(data, "text", None) is not None):
@@ -223,7 +223,7 @@ def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
 
 
 def look_ahead_is_for_late_gradients(spec: Spec) -> Iterator[Finding]:
-    """A look-ahead corrects gradients that are an update late."""
+    """A look-ahead needs a schedule whose gradients are one update late: it corrects them."""
     if spec.optimizer.look_ahead and spec.schedule_suits and not SCHEDULES[spec.schedule].gradient_delay:
         delayed = [name for name, schedule in SCHEDULES.items() if schedule.gradient_delay]
         yield (
@@ -234,7 +234,7 @@ def look_ahead_is_for_late_gradients(spec: Spec) -> Iterator[Finding]:
 
 
 def scaled_rates_have_a_reference(spec: Spec) -> Iterator[Finding]:
-    """A rate can be scaled only from the batch it was meant for."""
+    """To scale a learning rate with the batch size, the batch size must be known for which the rate was chosen."""
     schedule = spec.lr_schedule
     if schedule.scale_with_batch != "none" and schedule.reference_batch_size is None:
         yield (
@@ -245,7 +245,7 @@ def scaled_rates_have_a_reference(spec: Spec) -> Iterator[Finding]:
 
 
 def one_cost_per_component(spec: Spec) -> Iterator[Finding]:
-    """Given costs are those of the components, `repeat` counted."""
+    """If the spec gives costs, there is one for each component, `repeat` counted."""
     costs, components = spec.pipeline.costs, spec.model.num_components
     if costs is not None and components is not None and len(costs) != components:
         yield (
@@ -256,7 +256,7 @@ def one_cost_per_component(spec: Spec) -> Iterator[Finding]:
 
 
 def one_bundle_per_stage(spec: Spec) -> Iterator[Finding]:
-    """Resources given as a list are those of the stages."""
+    """If resources are a list, it has one entry for each stage."""
     bundles, stages = spec.resources.per_stage, spec.pipeline.stages
     if not isinstance(bundles, dict) and len(bundles) != stages:
         yield (
@@ -267,7 +267,7 @@ def one_bundle_per_stage(spec: Spec) -> Iterator[Finding]:
 
 
 def one_speed_per_stage(spec: Spec) -> Iterator[Finding]:
-    """Speeds are those of the stages' devices."""
+    """If speeds are given, there is one for each stage: that of its device."""
     speeds, stages = spec.resources.stage_speed, spec.pipeline.stages
     if speeds != "auto" and len(speeds) != stages:
         yield (
@@ -278,7 +278,7 @@ def one_speed_per_stage(spec: Spec) -> Iterator[Finding]:
 
 
 def stages_on_gpus_ask_for_one(spec: Spec) -> Iterator[Finding]:
-    """Ray hides every GPU from a stage that did not ask for one."""
+    """A stage on a GPU must request one: Ray hides all GPUs from a process that requests none."""
     if spec.resources.device in ("auto", "cpu"):
         return
     for stage, bundle in enumerate(spec.resources.bundles(spec.pipeline.stages)):
@@ -292,7 +292,7 @@ def stages_on_gpus_ask_for_one(spec: Spec) -> Iterator[Finding]:
 
 
 def only_whole_backwards_are_compiled(spec: Spec) -> Iterator[Finding]:
-    """A schedule that splits backwards needs the layers, of which a compiled block is one piece."""
+    """A schedule that splits a backward pass splits each layer, and a compiled block has no separate layers."""
     if spec.run.compile and spec.schedule_suits and "I" in SCHEDULES[spec.schedule].kinds(spec.pipeline.stages):
         yield (
             ("run", "compile"),
@@ -302,7 +302,7 @@ def only_whole_backwards_are_compiled(spec: Spec) -> Iterator[Finding]:
 
 
 def pipelines_recompute(spec: Spec) -> Iterator[Finding]:
-    """Only where mini-batches are cut does a stage keep what several forwards left."""
+    """Recomputation needs micro-batches: only then does a stage hold the activations of several forward passes."""
     if (
         spec.pipeline.activation_checkpointing
         and spec.schedule_suits
@@ -369,7 +369,7 @@ def stop_metric_is_measured(spec: Spec) -> Iterator[Finding]:
 
 
 def pools_leave_an_image(spec: Spec) -> Iterator[Finding]:
-    """Where the image size is known: no pool meets an image of one pixel."""
+    """If the size of images is known, no pooling gets an image of one pixel."""
     side = None if spec.data.picture_size is None else min(spec.data.picture_size)
     for index, entry in enumerate(spec.model.blocks):
         for _ in range(entry.repeat):

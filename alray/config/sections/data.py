@@ -227,7 +227,7 @@ class OwnValidationSection(DataSection):
     @model_validator(mode="before")
     @classmethod
     def _no_fraction(cls, values: Any) -> Any:
-        """A source with a validation set keeps its training set whole."""
+        """A source that comes with a validation set keeps its training set whole."""
         if isinstance(values, dict) and cls._brings_validation(values):
             return {"validation_fraction": 0.0, **values}
         return values

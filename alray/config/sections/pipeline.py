@@ -35,7 +35,7 @@ from alray.config.sections.section import (
 )
 from alray.core.errors import AlrayError, PlanError
 from alray.core.packages import provided
-from alray.planning.schedules.listed import ENDING, LARGEST_BYTES, is_listed, listed, text_of
+from alray.planning.schedules.listed import ENDING, LARGEST_BYTES, is_listed, schedule_of, text_of
 from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import GROUP, SCHEDULES, default_schedule, of_package
 
@@ -87,7 +87,7 @@ def _listed(value: str, info: ValidationInfo) -> str:
     run folder needs no other file."""
     text = value if "\n" in value else _read(located(value, info))
     try:
-        listed(text)
+        schedule_of(text)
     except PlanError as error:
         (problem,) = error.problems
         raise refusal(problem.message, problem.hint or "correct the file") from error
@@ -171,11 +171,12 @@ class Pipeline(Section):
     `parameters`: even numbers of parameters. `cyclic`: components lie on the stages round-robin, each of them a virtual
     stage. A list: as given, `repeat` counted; with virtual stages, one entry per virtual stage."""
     virtual_stages: PositiveInt | None = None
-    """Runs of components on each stage that do not follow each other, so that components lie on the stages round-robin
-    (cyclic placement): stage s of S holds virtual stages s, s + S, and so on. All schedules of local losses have them,
-    and of backpropagation interleaved_1f1b and zero_bubble. zb_v and dualpipe_v have two in the shape of a V: stage s
-    holds s and 2S - 1 - s. null: 2 for interleaved_1f1b, zb_v and dualpipe_v, those of the file for a schedule that a
-    file lists, otherwise 1; with `partition: cyclic` as many as each stage has components."""
+    """Number of virtual stages on each stage. A virtual stage is a run of components that follow each other. With
+    several, components lie on the stages round-robin (cyclic placement): stage s of S holds the virtual stages s,
+    s + S, and so on. All schedules of local losses can have several, and of backpropagation interleaved_1f1b and
+    zero_bubble. zb_v and dualpipe_v have two in the shape of a V: stage s holds s and 2S - 1 - s. null: 2 for
+    interleaved_1f1b, zb_v and dualpipe_v; for a schedule that a file lists, as many as the file says; with
+    `partition: cyclic`, one for each component of a stage; otherwise 1."""
     stages: PositiveInt = Field(default_factory=_stages, json_schema_extra={"default": 1})
     """Number of device stages. Left out with a `partition` that is a list: the length of that list, over the
     virtual stages of each stage. Left out with a schedule that a file lists: the rows of the file."""

@@ -111,7 +111,7 @@ def path_from(value: Any, directory: Path | None) -> Path:
         path = Path(value).expanduser()
     except RuntimeError as error:  # "~name" without such a user
         raise refusal(
-            f"`{value}` begins with a home folder that does not exist", "write the whole path, or `~/` for your folder"
+            f"`{value}` begins with a home folder that does not exist", "write the whole path, or `~/` for your own"
         ) from error
     return path if directory is None else Path(directory) / path
 

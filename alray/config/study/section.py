@@ -183,7 +183,8 @@ class Verdict(Section):
     claim: str
     """The claim in plain words."""
     source: str | None = None
-    """The publication that makes the claim, such as `Shallue et al. 2019, 4.3`. null: the study makes it."""
+    """The publication that makes the claim, such as `Shallue et al. 2019, 4.3`. null: the study makes it
+    itself."""
     figure: Literal[FigureName, "largest_useful_batch_size", "perfect_scaling_up_to", "plateau_from"]
     """The figure that decides, as a column of the table of points or of batch sizes."""
     of: _Selector = Field(default_factory=dict)

@@ -1,4 +1,9 @@
-"""All metrics of evaluations by name."""
+"""All metrics of evaluations by name.
+
+Records name metrics and need to know which value is better, so this file is in `core`. Those of a task are in the
+task's folder, `alray/parts/tasks/<name>/metrics.py`, and are found by name. Such a file imports nothing but `core`,
+which import-linter checks: so `core` does not depend on the layers above it.
+"""
 
 from __future__ import annotations
 

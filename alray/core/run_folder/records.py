@@ -35,7 +35,7 @@ from pydantic import (
 from alray.core.errors import CheckpointError
 from alray.core.metric import ACCURACY, Metric
 from alray.core.run_folder.metrics import METRICS
-from alray.core.storage.appended import Appended, appending, keep_whole_lines
+from alray.core.storage.appended import appending, keep_whole_lines, whole_lines
 from alray.core.storage.json_file import read_json
 from alray.core.storage.location import Location, publish
 
@@ -203,9 +203,9 @@ class StageRecord(_Record):
     data_s: Seconds = 0.0
     """Stage 0 reads the mini-batch and prepares its samples. It is no part of forward."""
     forward_s: Seconds
-    """The forward pass of the stage's components, and where it is computed again also that."""
+    """The forward pass of the stage's components, and the second one if activations are recomputed."""
     backward_s: Seconds
-    """Gradients of the stage's components; of local losses also the losses and the label chain."""
+    """Gradients of the stage's components; with local losses also the losses and the label chain."""
     update_s: Seconds
     """The steps of the optimizers."""
     compute_s: Seconds
@@ -671,35 +671,21 @@ class Writer:
         self._torn = False
 
 
-class Reader:
-    """Reads the records of a run while it writes them."""
-
-    def __init__(self, path: Location) -> None:
-        self._path = path
-        self._file = Appended(path)
-        self._number = 0  # of lines read
-
-    def new(self) -> Iterator[Record]:
-        """The records that came since the last time, in order.
-
-        A last line that is not complete, or was cut off when the run was killed, is left out. Raises CheckpointError
-        for records of a later version and for any other damage, and FileNotFoundError if there is no file yet.
-        """
-        for line in self._file.lines():
-            self._number += 1
-            try:
-                record = _LINE.validate_json(line)
-            except ValidationError as error:
-                raise _damage(error, self._path, self._number) from error
-            if isinstance(record, StepsRecord):
-                yield from record.entries()
-            else:
-                yield record
-
-
 def read(path: Location) -> Iterator[Record]:
-    """All records of a file, in order. Raises what `Reader.new` raises."""
-    return Reader(path).new()
+    """All records of a file, in order.
+
+    A last line that is not complete, or was cut off when the run was killed, is left out. Raises CheckpointError for
+    records of a later version and for any other damage, and FileNotFoundError if there is no file.
+    """
+    for number, line in enumerate(whole_lines(path), start=1):
+        try:
+            record = _LINE.validate_json(line)
+        except ValidationError as error:
+            raise _damage(error, path, number) from error
+        if isinstance(record, StepsRecord):
+            yield from record.entries()
+        else:
+            yield record
 
 
 def _damage(error: ValidationError, path: Location, line: int) -> CheckpointError:

@@ -9,7 +9,6 @@ the file holds does not count.
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import time
@@ -79,45 +78,17 @@ def was_appended(file: Location) -> bool:
     return bool(_parts(file)) or file.is_file()
 
 
-class Appended:
-    """Reads a file that grows, each time from where it stopped reading."""
+def whole_lines(file: Location) -> list[bytes]:
+    """The complete lines of a file that grows. Raises FileNotFoundError if there is no such file.
 
-    def __init__(self, file: Location) -> None:
-        self._file = file
-        self._taken = 0  # bytes of whole lines, or parts: what is in them is whole
-        self._whole: bytes | None = None  # of object storage: what was there before the parts
-
-    def lines(self) -> list[bytes]:
-        """The lines that were completed since the last time. Raises FileNotFoundError if there is no file yet.
-
-        A line with a byte of zero ends a file: after a power cut that is what was written and had not reached the disk.
-        """
-        new = self._of_objects(self._file) if isinstance(self._file, ObjectPath) else self._of_disk(self._file)
-        return new.split(b"\n")[:-1]
-
-    def _of_disk(self, file: Path) -> bytes:
-        if parts := _parts(file):
-            content = _joined(file, parts)[self._taken :]
-        else:
-            require_file(file)
-            with file.open("rb") as opened:
-                opened.seek(self._taken)
-                content = opened.read()
-        content = content[: _length_of_lines(content)]
-        self._taken += len(content)
-        return content
-
-    def _of_objects(self, file: ObjectPath) -> bytes:
-        before = b""
-        if self._whole is None:
-            before = self._whole = _whole(file)
-        parts = _parts(file)
-        if not parts and not self._whole:
-            raise FileNotFoundError(errno.ENOENT, "No such object", str(file))
-        with ThreadPoolExecutor(_READERS) as readers:
-            contents = list(readers.map(_read, parts[self._taken :]))
-        self._taken = len(parts)
-        return before + b"".join(content for content in contents if content not in self._whole)
+    A line with a byte of zero ends a file: after a power cut that is what was written and had not reached the disk.
+    """
+    if parts := _parts(file):
+        content = _joined(file, parts)
+    else:
+        require_file(file)
+        content = file.read_bytes()
+    return content[: _length_of_lines(content)].split(b"\n")[:-1]
 
 
 @contextmanager
@@ -306,7 +277,9 @@ def _length_of_lines(content: bytes) -> int:
     return content.rfind(b"\n", 0, zero if zero >= 0 else len(content)) + 1
 
 
-def _joined(file: Path, parts: Sequence[Location]) -> bytes:
-    """The lines of a file and of its parts, which were copied from object storage."""
+def _joined(file: Location, parts: Sequence[Location]) -> bytes:
+    """The lines of a file and of its parts, each line once: a file that was copied may hold some parts already."""
     whole = _whole(file)
-    return whole + b"".join(content for part in parts if (content := part.read_bytes()) not in whole)
+    with ThreadPoolExecutor(_READERS) as readers:
+        contents = list(readers.map(_read, parts))
+    return whole + b"".join(content for content in contents if content not in whole)

@@ -183,7 +183,7 @@ def _otherwise(what: str, model: type[nn.Module], title: str) -> SpecError:
     file, line = own_place(model.forward) or (None, None)
     problem = Problem(
         f"`forward` of {title} {what}",
-        "a trace keeps the operations on what the input gives: move other code into a submodule, which then "
+        "a trace keeps the operations on what the input gives: move other code into a separate submodule, which then "
         "stays in one piece and computes as it is written; what lasts from one call to the next must be a buffer there",
         file,
         line,

@@ -44,7 +44,7 @@ _CPU = torch.device("cpu")
 _DRAWING = ("rand", "bernoulli", "normal", "dropout", "multinomial", "poisson", "exponential", "uniform")
 """Parts of names of operations that draw random numbers."""
 _MOVE = (
-    "move this into a submodule, which then stays in one piece and computes as it is written; what changes "
+    "move this into a separate submodule, which then stays in one piece and computes as it is written; what changes "
     "from one call to the next must be a buffer there, which checkpoints hold"
 )
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.core.errors import PlanError
-from alray.planning.prediction.program import Codes, Program, batches, chunks, messages, parts, sort_of, sorts
+from alray.planning.prediction.program import Codes, Program, batches, chunks, kind_number, kinds, messages, parts
 
 Positions = NDArray[np.int64]
 
@@ -43,20 +43,20 @@ def find_dependencies(program: Program, in_flight: int) -> Dependencies:
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     on = np.full(offsets[-1], NOTHING, dtype=np.int64)
     virtual = program.virtual_stages * program.stages
-    barriers = [codes[sorts(codes) == sort_of("W")] for codes in program.codes]
+    barriers = [codes[kinds(codes) == kind_number("W")] for codes in program.codes]
     for stage, codes in enumerate(program.codes):
         _check_edges(program, stage, virtual)
         if not np.array_equal(barriers[stage], barriers[0]):
             raise PlanError(f"stages 0 and {stage} have different barriers", hint="give all stages the same W actions")
-        waits = np.flatnonzero(sorts(codes) == sort_of("W"))
+        waits = np.flatnonzero(kinds(codes) == kind_number("W"))
         on[offsets[stage] + waits] = FIRST_BARRIER - np.arange(len(waits))
         for number in program.held(stage):
             for down, other in ((False, number + 1), (True, number - 1)):
                 if not 0 <= other < virtual:
                     continue
                 peer = program.stage_of(other)
-                sends = _positions(codes, sort_of("S", down), number, program)
-                receives = _positions(program.codes[peer], sort_of("R", down), other, program)
+                sends = _positions(codes, kind_number("S", down), number, program)
+                receives = _positions(program.codes[peer], kind_number("R", down), other, program)
                 _check_messages(program, stage, sends, peer, receives)
                 if peer == stage:
                     _check_order(program, stage, sends, receives)
@@ -68,21 +68,25 @@ def find_dependencies(program: Program, in_flight: int) -> Dependencies:
 
 
 def _first_parts(codes: Codes, positions: Positions) -> Positions:
-    """Those of the messages at `positions` that begin a mini-batch on their edge."""
+    """The positions among these at which the first message of a mini-batch is."""
     first: Positions = positions[parts(codes[positions]) == 0]
     return first
 
 
-def _positions(codes: Codes, sort: int, virtual_stage: int, program: Program) -> Positions:
-    """The indices in a stage's list of the actions of one sort of one of its virtual stages."""
-    found = sorts(codes) == sort
+def _positions(codes: Codes, kind: int, virtual_stage: int, program: Program) -> Positions:
+    """The indices, in the list of a stage, of all actions of one virtual stage with one kind and direction."""
+    found = kinds(codes) == kind
     if program.virtual_stages > 1:
         found &= chunks(codes) == virtual_stage // program.stages
     return _by_message(codes, np.flatnonzero(found))
 
 
 def _by_message(codes: Codes, positions: Positions) -> Positions:
-    """These messages with the parts of each mini-batch in order: they are taken by what they are, not as they come."""
+    """The same positions, with the parts of each mini-batch in the order of their numbers.
+
+    A stage may send and receive the parts in different orders: a receive takes the part that it names, whichever part
+    came first.
+    """
     batch = batches(codes[positions])
     return positions[np.lexsort((parts(codes[positions]), np.maximum.accumulate(batch)))] if len(batch) else positions
 
@@ -93,7 +97,7 @@ def _check_edges(program: Program, stage: int, virtual: int) -> None:
     absent = np.zeros(len(codes), dtype=bool)
     for number, down in ((0, False), (virtual - 1, True)):  # nothing below the first, nothing above the last
         if program.stage_of(number) == stage:
-            uses = np.isin(sorts(codes), [sort_of("R", down), sort_of("S", not down)])
+            uses = np.isin(kinds(codes), [kind_number("R", down), kind_number("S", not down)])
             absent |= uses & (chunks(codes) == number // program.stages)
     for index in np.flatnonzero(absent):
         action = program.action(stage, int(index))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.planning.prediction.program import NUM_SORTS, Codes, Floats, Program, looked_up, sort_of, sorts
+from alray.planning.prediction.program import NUM_KINDS, Codes, Floats, Program, kind_number, kinds, looked_up
 from alray.planning.schedules.durations import Durations
 
 _NONE = -1
@@ -42,10 +42,10 @@ def is_on_link(seconds: Floats) -> NDArray[np.bool_]:
 
 def _table(durations: Durations, program: Program) -> Floats:
     """As `alray.planning.prediction.program.looked_up` reads it. Only sends take a link."""
-    table = np.zeros((program.stages * program.virtual_stages, 2 * NUM_SORTS))
+    table = np.zeros((program.stages * program.virtual_stages, 2 * NUM_KINDS))
     labels = durations.labels_link_s if len(durations.labels_link_s) else durations.up_link_s
-    table[:-1, sort_of("S")], table[:-1, NUM_SORTS + sort_of("S")] = durations.up_link_s, labels
-    table[1:, sort_of("S", True)] = durations.down_link_s
+    table[:-1, kind_number("S")], table[:-1, NUM_KINDS + kind_number("S")] = durations.up_link_s, labels
+    table[1:, kind_number("S", True)] = durations.down_link_s
     return table
 
 
@@ -80,7 +80,7 @@ class LinkEvents:
         over = is_on_link(seconds)
         codes = np.concatenate(program.codes)[positions]
         lower = np.concatenate([_lower(program, stage) for stage in range(program.stages)])[positions]
-        goes_down = sorts(codes) == sort_of("S", True)
+        goes_down = kinds(codes) == kind_number("S", True)
         stages = np.array([program.stage_of(virtual) for virtual in range(int(lower.max()) + 2)])
         source, target = stages[lower + goes_down], stages[lower + ~goes_down]
         ways = np.where(over, source * program.stages + target, _NONE)
@@ -109,6 +109,6 @@ class LinkEvents:
 
 def _lower(program: Program, stage: int) -> Codes:
     """The lower (virtual) stage of the edge that each send or receive of a stage uses."""
-    is_lower = np.isin(sorts(program.codes[stage]), [sort_of("S"), sort_of("R", True)])
+    is_lower = np.isin(kinds(program.codes[stage]), [kind_number("S"), kind_number("R", True)])
     lower: Codes = program.virtual(stage) - ~is_lower
     return lower

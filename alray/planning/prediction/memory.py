@@ -18,7 +18,7 @@ from alray.planning.prediction.peaks import (
 )
 from alray.planning.prediction.plan import Memory
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.schedules.room import most_in_use
+from alray.planning.schedules.edge_slots import most_in_use
 from alray.planning.schedules.table import SCHEDULES
 
 

@@ -25,7 +25,7 @@ from alray.planning.schedules.recomputation import scheduled
 from alray.planning.schedules.table import SCHEDULES
 
 Values = NDArray[np.float64]
-_MINI_BATCHES = 2  # of more, each begins as the second does
+_MINI_BATCHES = 2  # each later one overlaps with the one before as the second does with the first
 Doing = Literal["forward", "backward", "adding", "update", "local_backward", "local_update"]
 """The computation: `backward` begins without gradients, `adding` adds to those of earlier micro-batches. The backward
 of local losses goes upwards through the components, and their update still holds what was passed on."""

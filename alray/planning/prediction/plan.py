@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from alray.core.errors import PlanError
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.schedules.actions import Action
+from alray.planning.schedules.edge_slots import most_in_use
 from alray.planning.schedules.recomputation import scheduled
-from alray.planning.schedules.room import most_in_use
 from alray.planning.schedules.table import SCHEDULES
 
 if TYPE_CHECKING:

@@ -27,16 +27,16 @@ Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-def sort_of(kind: ActionKind, down: bool = False) -> int:
+def kind_number(kind: ActionKind, down: bool = False) -> int:
     """The number in 0..255 that encodes a kind and a direction."""
     return _KINDS.index(kind) * 2 + down
 
 
-NUM_SORTS = 2 * len(_KINDS)
+NUM_KINDS = 2 * len(_KINDS)
 
 
-def sorts(codes: Codes) -> Codes:
-    """Kind and direction of each action, as `sort_of` numbers them."""
+def kinds(codes: Codes) -> Codes:
+    """Kind and direction of each action, as `kind_number` numbers them."""
     return codes & ((1 << _KIND_BITS) - 1)
 
 
@@ -46,13 +46,13 @@ def chunks(codes: Codes) -> Codes:
 
 
 def looked_up(table: NDArray[np.float64], program: Program, stage: int) -> NDArray[np.float64]:
-    """Return the entry for each action of a stage from a table of shape [virtual stages, 2 * NUM_SORTS, ...].
+    """Return the entry for each action of a stage from a table of shape [virtual stages, 2 * NUM_KINDS, ...].
 
-    The second half of the sorts is for the parts of messages with labels.
+    The second half of the numbers of kinds is for the parts of messages with labels.
     """
     codes = program.codes[stage]
-    kinds = sorts(codes) + NUM_SORTS * (is_labels(codes, "S") | is_labels(codes, "R"))
-    found: NDArray[np.float64] = table[program.virtual(stage), kinds]
+    numbers = kinds(codes) + NUM_KINDS * (is_labels(codes, "S") | is_labels(codes, "R"))
+    found: NDArray[np.float64] = table[program.virtual(stage), numbers]
     return found
 
 
@@ -68,7 +68,7 @@ def parts(codes: Codes) -> Codes:
 
 def is_labels(codes: Codes, kind: ActionKind) -> NDArray[np.bool_]:
     """Whether each action sends ("S") or receives ("R") the labels of a training message, with local losses."""
-    found: NDArray[np.bool_] = (sorts(codes) == sort_of(kind)) & (parts(codes) == LABELS)
+    found: NDArray[np.bool_] = (kinds(codes) == kind_number(kind)) & (parts(codes) == LABELS)
     return found
 
 
@@ -159,8 +159,8 @@ class Program:
         code = int(self.codes[stage][index])
         batch, rest = divmod(code, _BATCH)
         number, rest = divmod(rest, _NUMBER)
-        chunk, sort = divmod(rest, 1 << _KIND_BITS)
-        return Action(self.held(stage)[chunk], _KINDS[sort // 2], batch, number, bool(sort % 2))
+        chunk, kind = divmod(rest, 1 << _KIND_BITS)
+        return Action(self.held(stage)[chunk], _KINDS[kind // 2], batch, number, bool(kind % 2))
 
     def actions(self, stage: int) -> tuple[Action, ...]:
         """The whole list of `stage`."""
@@ -168,5 +168,5 @@ class Program:
 
 
 def _code(action: Action, stages: int) -> int:
-    chunk = action.stage // stages
-    return action.batch * _BATCH + action.number * _NUMBER + (chunk << _KIND_BITS) + sort_of(action.kind, action.down)
+    chunk, kind = action.stage // stages, kind_number(action.kind, action.down)
+    return action.batch * _BATCH + action.number * _NUMBER + (chunk << _KIND_BITS) + kind

@@ -1,4 +1,4 @@
-"""Plans in the records of a run. Records lie below the floor that knows plans, and hold them as JSON."""
+"""Plans in the records of a run. `core` must not import `Plan`, so a record holds its plan as JSON, unchecked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from alray.planning.prediction.plan import Plan
 
 
 def with_whole_plans(records: Iterable[Record], file: Location) -> Iterator[Record]:
-    """Pass the records of a file on. Raises CheckpointError at a record of a plan that holds none."""
+    """Yield the records of a file, and check each plan in them. Raises CheckpointError if a plan is damaged."""
     for record in records:
         if isinstance(record, PlanRecord):
             try:

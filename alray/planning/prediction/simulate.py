@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from alray.planning.prediction.dependencies import FIRST_BARRIER, NOTHING, deadlock, find_dependencies
 from alray.planning.prediction.links import LinkEvents, is_on_link, seconds_on_links
-from alray.planning.prediction.program import NUM_SORTS, Floats, Program, looked_up, sort_of, sorts
+from alray.planning.prediction.program import NUM_KINDS, Floats, Program, kind_number, kinds, looked_up
 from alray.planning.prediction.timeline import Timeline, computations_of, mean_step
 from alray.planning.schedules.actions import Action
 from alray.planning.schedules.durations import Durations
@@ -87,17 +87,17 @@ def _work(program: Program, seconds: Floats) -> _Work:
 
 
 def _seconds(durations: Durations, program: Program) -> Floats:
-    """[virtual stages, 2 * NUM_SORTS]: seconds of each sort of action; the second half is for parts with labels."""
-    table = np.zeros((program.stages * program.virtual_stages, 2 * NUM_SORTS))
+    """[virtual stages, 2 * NUM_KINDS]: seconds of each kind of action; the second half is for parts with labels."""
+    table = np.zeros((program.stages * program.virtual_stages, 2 * NUM_KINDS))
     for kind, seconds in durations.computations.items():
         if len(seconds):
-            table[:, sort_of(kind)] = seconds
+            table[:, kind_number(kind)] = seconds
     labels = durations.labels_up_s if len(durations.labels_up_s) else durations.up_s
-    for first, down, seconds in ((0, False, durations.up_s), (NUM_SORTS, False, labels), (0, True, durations.down_s)):
+    for first, down, seconds in ((0, False, durations.up_s), (NUM_KINDS, False, labels), (0, True, durations.down_s)):
         if len(seconds):
             half = np.array(seconds, dtype=float) / 2
-            table[:-1, first + sort_of("R" if down else "S", down)] = half
-            table[1:, first + sort_of("S" if down else "R", down)] = half
+            table[:-1, first + kind_number("R" if down else "S", down)] = half
+            table[1:, first + kind_number("S" if down else "R", down)] = half
     return table
 
 
@@ -134,7 +134,7 @@ def _events(program: Program, work: _Work, on_links: Floats | None, durations: D
     on, offsets = dependencies.on, dependencies.offsets
     is_event = on != NOTHING
     if on_links is not None:
-        is_event |= np.isin(sorts(np.concatenate(program.codes)), [sort_of("S"), sort_of("S", True)])
+        is_event |= np.isin(kinds(np.concatenate(program.codes)), [kind_number("S"), kind_number("S", True)])
     is_event[offsets[:-1][np.diff(offsets) > 0]] = True
     positions = np.flatnonzero(is_event)
     first = np.searchsorted(positions, offsets)
@@ -150,7 +150,7 @@ def _events(program: Program, work: _Work, on_links: Floats | None, durations: D
     lag = np.zeros_like(gap)
     spent = np.concatenate(work.spent)
     lag[remote] = all_before[waited[remote]] - all_before[positions[source]] + spent[waited[remote]]
-    receives = np.isin(sorts(np.concatenate(program.codes)[positions]), [sort_of("R"), sort_of("R", True)])
+    receives = np.isin(kinds(np.concatenate(program.codes)[positions]), [kind_number("R"), kind_number("R", True)])
     lag[receives] += durations.latency_s
     links = None
     if on_links is not None:

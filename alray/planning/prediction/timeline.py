@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.planning.prediction.program import Codes, Floats, Program, batches, sort_of, sorts
+from alray.planning.prediction.program import Codes, Floats, Program, batches, kind_number, kinds
 from alray.planning.schedules.actions import COMPUTE
 
 
@@ -27,7 +27,8 @@ class Timeline:
     """When each action of a program starts and ends, in seconds from the start of the program.
 
     `starts_s[stage][i]` and `ends_s[stage][i]` are those of the i-th action of a stage. A send or receive lasts for as
-    long as the stage itself is busy with it. The gap before an action is the time the stage waits.
+    long as the stage is busy with it, not until the message has arrived. The gap before an action is the time the stage
+    waits.
     """
 
     program: Program
@@ -44,13 +45,14 @@ class Timeline:
         """[num_batches]: when the last computation of each mini-batch ends on any stage."""
         completed = np.zeros(self.program.num_batches)
         for codes, ends in zip(self.program.codes, self.ends_s, strict=True):
-            computes = np.isin(sorts(codes), _COMPUTE)
+            computes = np.isin(kinds(codes), _COMPUTE)
             np.maximum.at(completed, batches(codes)[computes], ends[computes])
         return completed
 
     @property
     def step_time_s(self) -> float:
-        """Mean seconds between two completed mini-batches in steady state: in the second half of the program."""
+        """Mean seconds from one completed mini-batch to the next, in the second half of the program, where the pipeline
+        is full."""
         return float(mean_step(self.completed_s.__getitem__, self.program.steady_batches))
 
     @property
@@ -58,34 +60,41 @@ class Timeline:
         """Share of the stages' time in steady state in which they do not compute."""
         computing = 0.0
         for codes, starts, ends in zip(self.program.codes, self.starts_s, self.ends_s, strict=True):
-            computes = np.isin(sorts(codes), _COMPUTE)
+            computes = np.isin(kinds(codes), _COMPUTE)
             computing += float(np.sum((ends - starts)[computes]))
         stage_time = self.step_time_s * len(self.completed_s) * self.program.stages
         return max(0.0, 1.0 - computing / stage_time) if stage_time > 0 else 0.0
 
     def crowding(self, others: int) -> list[float]:
-        """How crowded the processors are while each stage computes: one value in 0..1 per stage.
+        """How many other stages compute while a stage computes, as a share of `others`: one value in 0..1 per stage.
 
-        A value is the mean number of other stages that compute at the same time, divided by `others`; more than
-        `others` count as `others`. The mean is taken over the middle half of the program, where the pipeline neither
-        fills nor drains.
+        A value is the mean, over the time in which the stage computes, of the number of other stages that compute at
+        the same time, divided by `others`. More than `others` count as `others`. Only the middle half of the program
+        counts, where the pipeline neither fills nor drains.
+
+        Args:
+            others: the number of other stages with which a value is 1.
         """
         if others == 0:
             return [0.0] * self.program.stages
         completed = self.completed_s
         quarter = (len(completed) - 1) // 4
+        # Computations are clipped to the middle half; those outside of it then take no time.
         first_s, last_s = completed[quarter] if len(completed) > 1 else 0.0, completed[-1 - quarter]
         begins, finishes = [], []
         for codes, starts, ends in zip(self.program.codes, self.starts_s, self.ends_s, strict=True):
-            computes = np.isin(sorts(codes), _COMPUTE)
+            computes = np.isin(kinds(codes), _COMPUTE)
             begins.append(np.clip(starts[computes], first_s, last_s))
             finishes.append(np.clip(ends[computes], first_s, last_s))
+        # One more stage computes after each beginning, one less after each end. In order of time the running sum is the
+        # number of stages that compute between one such moment and the next.
         times = np.concatenate([*begins, *finishes])
         order = np.argsort(times)
         computing = np.cumsum(np.repeat([1, -1], len(times) // 2)[order])[:-1]
         overlap = np.minimum(np.maximum(computing - 1, 0), others) / others
         times = times[order]
         until = np.concatenate([[0.0], np.cumsum(overlap * np.diff(times))])  # integral of `overlap` up to each time
+        # The integral over one computation is the difference between the integrals up to its end and its beginning.
         shares = []
         for began, finished in zip(begins, finishes, strict=True):
             crowded = np.sum(np.interp(finished, times, until) - np.interp(began, times, until))
@@ -110,7 +119,7 @@ class Timeline:
 
 def computations_of(codes: Codes, batch: int) -> NDArray[np.int64]:
     """The indices in a stage's list of the computations of one mini-batch."""
-    return np.flatnonzero(np.isin(sorts(codes), _COMPUTE) & (batches(codes) == batch))
+    return np.flatnonzero(np.isin(kinds(codes), _COMPUTE) & (batches(codes) == batch))
 
 
 def mean_step(completed_s: Callable[[int], Any], num_batches: int) -> Any:
@@ -121,4 +130,4 @@ def mean_step(completed_s: Callable[[int], Any], num_batches: int) -> Any:
     return (completed_s(num_batches - 1) - completed_s(middle)) / (num_batches - 1 - middle)
 
 
-_COMPUTE = [sort_of(kind) for kind in COMPUTE]
+_COMPUTE = [kind_number(kind) for kind in COMPUTE]

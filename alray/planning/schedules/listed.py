@@ -58,7 +58,7 @@ def text_of(name: str, content: str) -> str:
 
 
 @cache
-def listed(text: str) -> Schedule:
+def schedule_of(text: str) -> Schedule:
     """The schedule that a text of `text_of` stands for. Raises PlanError, with row and cell, where it is none."""
     name, *lines = text.split("\n")
     rows = [_row(name, number, line) for number, line in enumerate(lines, start=1)]

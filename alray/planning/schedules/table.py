@@ -8,7 +8,7 @@ from importlib import import_module
 from alray.core.errors import PlanError
 from alray.core.packages import Provided, provided, require
 from alray.core.parts import module_of, names_of
-from alray.planning.schedules.listed import is_listed, listed
+from alray.planning.schedules.listed import is_listed, schedule_of
 from alray.planning.schedules.schedule import Schedule
 
 
@@ -40,7 +40,7 @@ class ScheduleTable(dict[str, Schedule]):
     def __missing__(self, name: str) -> Schedule:
         """Raises PlanError where there is no schedule of this name."""
         if is_listed(name):
-            return listed(name)
+            return schedule_of(name)
         if name in provided(GROUP):
             return _of_package(require(f"{GROUP}:{name}"))
         raise PlanError(f"unknown schedule `{name}`", hint=f"choose one of {', '.join(self)}", key=_KEY)

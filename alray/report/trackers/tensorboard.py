@@ -22,7 +22,7 @@ class TensorBoard(Tracker):
     """Writes points as events.
 
     The file is made with the first points, ten mini-batches after the start, so that importing tensorboardX does not
-    delay them. Each attempt of a run that is resumed has a file.
+    delay them. Each attempt of a run that is resumed writes a file of its own.
     """
 
     faults = ()  # a full disk ends the run, as everywhere in its folder
@@ -42,7 +42,7 @@ class TensorBoard(Tracker):
 
         if self._writer is None:
             self._directory.mkdir(exist_ok=True)
-            # It writes in this thread. tensorboardX's SummaryWriter would start a thread and a queue.
+            # It writes in this thread. tensorboardX's SummaryWriter would start another thread, with a queue.
             self._writer = EventsWriter(str(self._directory / "events"))
         for point in points:
             if point.scalars:

@@ -132,7 +132,8 @@ class GradientReducer:
             ]
 
     def state_dict(self) -> CompressionState:
-        """Return the compression's state between two steps. It differs between ranks, so each rank has a file."""
+        """Return the compression's state between two steps. It differs between ranks, so each rank writes a
+        file of its own."""
         return self._compression.state_dict()
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:

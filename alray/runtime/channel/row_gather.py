@@ -44,12 +44,14 @@ class RowGather:
             counts: the number of rows of each rank.
 
         Raises:
-            ChannelError: if `wait` was not called before, or if `own` has another number of rows.
+            ChannelError: if the rows before are still being gathered, or if `own` has another number of rows.
         """
-        if self._under_way is not None or len(own) != counts[self._over.rank]:
+        if self._under_way is not None:
+            raise ChannelError("rows are still being gathered", hint="call `wait` before the next `start`")
+        if len(own) != counts[self._over.rank]:
             raise ChannelError(
-                f"{len(own)} rows cannot be gathered for {list(counts)}, or others are still being gathered",
-                hint="pass as many rows as this rank's count, and call `wait` before the next `start`",
+                f"this rank has {len(own)} rows, and is to give {counts[self._over.rank]}",
+                hint="pass as many rows as this rank's count",
             )
         self._counts = counts
         # All ranks send tensors of one length.

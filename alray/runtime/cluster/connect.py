@@ -104,8 +104,8 @@ def _require_listener(address: str) -> None:
         raise RequestError(
             f"`{address}` is the address of a dashboard",
             key="--address",
-            hint="send the run there with `alray submit`, or give the head's address, host:port, from a machine of "
-            "the cluster",
+            hint="send the run there with `alray submit`, or give the address of the head itself, host:port, from a "
+            "machine of the cluster",
         )
     if "://" in address:
         raise RequestError(

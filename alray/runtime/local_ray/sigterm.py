@@ -1,6 +1,6 @@
 """SIGTERM in a process that is connected to Ray: it becomes a SIGINT for the main thread.
 
-Ray's C++ code puts a handler for SIGTERM into every process that connects, which prints a stack and aborts
+Ray's C++ code puts a SIGTERM handler of its own into every process that connects, which prints a stack and aborts
 the process three seconds later. When the process disconnects, it sets the default action, which ends the process. What
 Python had installed is lost both times. So here no handler is ever called: every thread blocks SIGTERM, and one waits
 for it.

@@ -1,4 +1,4 @@
-"""Where batch normalisation would train something else than the spec says: of micro-batches, or of single samples."""
+"""Refuses plans in which batch normalisation would get micro-batches or single samples instead of mini-batches."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def require_whole_norms(spec: Spec, network: Network) -> None:
-    """Raise PlanError if batch normalisation in a user's block or a model from elsewhere would see micro-batches
-    instead of mini-batches.
+    """Raise PlanError if batch normalisation in a user's block or an imported model would see micro-batches instead of
+    mini-batches.
 
     The spec's checks know the built-in blocks only.
     """
@@ -63,5 +63,8 @@ def require_samples_to_normalise(spec: Spec, workload: Workload) -> None:
 
 
 def _least_of_part(spec: Spec, shares: Sequence[int], samples: int) -> int:
-    """The smallest part that a replica may get of a smaller mini-batch. Shares that are dealt anew may become any."""
+    """The fewest samples that a replica may get of a mini-batch with this number of samples.
+
+    With dynamic batch sizes the shares change during the run, and a share may then be as small as one sample.
+    """
     return 1 if spec.replicas.balance == "dynamic_batch_size" else min(shares_of_part(shares, samples))

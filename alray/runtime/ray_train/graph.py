@@ -65,7 +65,7 @@ class TrainGraph(Graph):
         first = assignments[0]
         if not isinstance(first.run_dir, Path):
             raise PlanError(
-                "Ray Train keeps files in the run folder, and takes none on object storage",
+                "Ray Train keeps its own files in the run folder, which it cannot do on object storage",
                 key="replicas.engine",
                 hint="give an --output on a disk that all nodes share, or leave out `engine: ray_train`",
             )

@@ -78,7 +78,7 @@ def replica_group(
     *,
     kind: EdgeKind = EdgeKind.GLOO,
 ) -> dist.ProcessGroup:
-    """One rank for each replica of a stage. Collective: each of them calls it, in a process or thread for each.
+    """One rank for each replica of a stage. Collective: each rank calls it, from a different process or thread.
 
     It is not the default group, which joins the stages of one replica.
 

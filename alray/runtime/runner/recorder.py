@@ -38,7 +38,7 @@ def recording(
     engine: Engine,
     observers: Sequence[Callable[[Record], None]],
 ) -> Iterator[Recorder]:
-    """The recorder of a run. It is closed with the block.
+    """The recorder of a run, as a context manager, which closes it at its end.
 
     The other arguments are those of `Recorder`.
 
@@ -211,7 +211,8 @@ class Recorder:
                 duration_s=max(part.duration_s for part in parts),
             )
         )
-        # Not before it is asked once more: who continues this run from now on finds the checkpoint written here.
+        # Older checkpoints may be deleted only if no other process has begun to continue this run meanwhile. One that
+        # begins after this check finds the checkpoint that was just written.
         require_own(self.run_dir, self._token)
         prune(self.run_dir, self._keep, manifest)
 

@@ -31,7 +31,8 @@ class Inference:
         held: the virtual stages of the stage, the lowest first.
         evaluator: gives the batches and takes the class scores; on stage 0 alone.
         inputs: a batch as the first component takes it, without labels.
-        measured: takes scores and labels to what comes down in place of scores, and labels go up; None: scores do.
+        measured: computes, from the scores of a route and the labels, what comes down instead of the scores. Labels
+            then go up with the batch. None: no labels go up, and the scores come down.
         count: number of evaluation batches.
     """
 

@@ -1,7 +1,7 @@
 """The loop of one stage: it gives mini-batches to the stage in order, and makes the cuts between them.
 
 The loop is a generator that yields only where it has to wait (see `alray.runtime.channel.edge`). So one process can run
-all stages in turns, and a process for each stage runs its loop to the end.
+all stages in turns. Where each stage has its own process, that process runs the loop to the end.
 """
 
 from __future__ import annotations

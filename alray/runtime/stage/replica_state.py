@@ -63,7 +63,7 @@ def load_replica_state(
 ) -> None:
     """Give a component, loaded from the files that all replicas share, what this replica alone keeps of it.
 
-    In a checkpoint of another number of replicas there is nothing of this replica alone. Compressions begin anew, and
+    In a checkpoint of another number of replicas there is no state of this replica. Compressions begin anew, and
     replicas that average weights begin with the mean. Gradients that wait for their update are parts of one sum: the
     first replica takes all of them. Raises CheckpointError for a damaged file.
     """

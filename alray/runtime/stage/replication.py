@@ -27,7 +27,7 @@ MeanWeights = dict[int, list[torch.Tensor]]
 """The parameters that training changes (`trained`), by component."""
 
 LOOK_S = 2.0e-4
-"""How often replicas that take turns look whether what they wait for has come."""
+"""Seconds between two looks at the store, for replicas that take turns in one process."""
 
 
 @contextmanager
@@ -54,16 +54,17 @@ def trained(component: Component) -> list[nn.Parameter]:
 
 
 class Replication(ABC):
-    """One stage of one replica, among the same stage of all replicas. Where it has nothing to do, it does nothing."""
+    """What one stage of one replica agrees on with the same stage of the other replicas. With one replica nothing is
+    sent, and every method returns at once."""
 
     replica = 0
     count = 1
     shares: tuple[int, ...]
-    """Samples of a mini-batch that each replica takes."""
+    """Number of samples of a mini-batch for each replica."""
     averages_gradients = False
     """Whether `start` and `finish` average the gradients of every mini-batch."""
     averages_weights = False
-    """Whether replicas train apart, and now and then take the mean of their weights."""
+    """Whether each replica trains alone for some steps, until all take the mean of their weights."""
     balances_shares = False
     """Whether shares follow the speed of the replicas, epoch by epoch."""
 
@@ -229,7 +230,7 @@ class SeveralReplicas(Replication, ABC):
         self.shares = balanced_shares(self.shares, times, self._batch_size, self._least_share)
 
     def _get(self, key: str) -> Waiting[bytes]:
-        # One that listens wakes who waits. One that is a file looks only every 10 ms by itself.
+        # A TCPStore wakes those that wait for a key. A FileStore only looks every 10 ms, so look here, and more often.
         while not isinstance(self._store, dist.TCPStore) and not self._store.check([key]):
             if self._in_turns:
                 yield

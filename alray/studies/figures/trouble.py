@@ -28,5 +28,5 @@ def doubts_of(results: Results, row: PointRow, name: str) -> str:
 
 
 def marks_of(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    """The marks of a figure with these rows. Where no point has trouble, none has a mark."""
+    """The marks of a figure with these rows. Where no point is doubtful, no mark is drawn."""
     return (_SOUND, TROUBLED) if any(row.get("mark") == TROUBLED for row in rows) else ()

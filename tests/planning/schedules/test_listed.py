@@ -10,7 +10,7 @@ from torch.distributed.pipelining.schedules import _Action
 from alray.core.errors import PlanError
 from alray.planning.schedules.actions import ActionKind
 from alray.planning.schedules.durations import Durations
-from alray.planning.schedules.listed import is_listed, listed, text_of
+from alray.planning.schedules.listed import is_listed, schedule_of, text_of
 from alray.planning.schedules.placement import round_robin, v_shaped
 from alray.planning.schedules.schedule import Computation
 from alray.planning.schedules.table import SCHEDULES
@@ -35,7 +35,7 @@ def test_a_file_with_the_list_of_a_schedule_is_that_schedule(
     schedule: str, stages: int, micro_batches: int, virtual_stages: int
 ) -> None:
     own, parts = SCHEDULES[schedule], (stages, 0, micro_batches, virtual_stages)
-    found = listed(text_of("mine.csv", as_file(schedule, stages, micro_batches, virtual_stages)))
+    found = schedule_of(text_of("mine.csv", as_file(schedule, stages, micro_batches, virtual_stages)))
     assert [found.actions(stage, *parts) for stage in range(stages)] == [
         own.actions(stage, *parts) for stage in range(stages)
     ]
@@ -49,30 +49,30 @@ def test_torchs_cells_are_read() -> None:
     """Empty cells, W for G, and forwards and backwards at the same time."""
     together = _Action.from_str("(0F1;3B0)OVERLAP_F_B")
     text = text_of("v.csv", f"0F0,3F0,{together},3F1, 3I1 ,0B0,,3W1,0B1\n1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1\n\n")
-    found = listed(text)
+    found = schedule_of(text)
     first: list[Computation] = [(cast(ActionKind, kind), int(own), int(part)) for own, kind, part in (
         "0F0", "3F0", "0F1", "3B0", "3F1", "3I1", "0B0", "3G1", "0B1")]  # fmt: skip
     assert found.computations(0, 2, 2, 2) == first
-    assert listed(text_of("v.csv", text.split("\n", 1)[1].replace("W", "G"))).computations(0, 2, 2, 2) == first
+    assert schedule_of(text_of("v.csv", text.split("\n", 1)[1].replace("W", "G"))).computations(0, 2, 2, 2) == first
 
 
 def test_placement_follows_from_the_rows() -> None:
-    assert listed(text_of("v.csv", V)).place is v_shaped
+    assert schedule_of(text_of("v.csv", V)).place is v_shaped
     turns = "0F0,2F0,2B0,0B0\n1F0,3F0,3B0,1B0"
-    assert listed(text_of("turns.csv", turns)).place is round_robin
+    assert schedule_of(text_of("turns.csv", turns)).place is round_robin
 
 
 def test_the_bound_is_the_step_without_messages() -> None:
     """By hand: stage 1 begins its first B at 6 s and does four without a break; then comes the last one of stage 0."""
-    found = listed(text_of("v.csv", V))
+    found = schedule_of(text_of("v.csv", V))
     even = Durations([1.0] * 4, [2.0] * 4, [0.0] * 4)
     assert found.bound(even, 2, 2) == 16.0
     assert SCHEDULES["dualpipe_v"].bound(Durations([1.0] * 2, [2.0] * 2, [0.0] * 2), 1, 4) == 24.0
 
 
 def test_other_orders_of_the_sums_are_noticed() -> None:
-    assert not listed(text_of("back.csv", "0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0")).sums_in_order
-    assert not listed(text_of("late.csv", "0F0,0F1,0B0,0B1\n1F0,1F1,1I0,1I1,1W1,1W0")).sums_in_order
+    assert not schedule_of(text_of("back.csv", "0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0")).sums_in_order
+    assert not schedule_of(text_of("late.csv", "0F0,0F1,0B0,0B1\n1F0,1F1,1I0,1I1,1W1,1W0")).sums_in_order
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_other_orders_of_the_sums_are_noticed() -> None:
 )
 def test_what_is_no_schedule_is_refused(content: str, message: str) -> None:
     with pytest.raises(PlanError) as caught:
-        listed(text_of("mine.csv", content))
+        schedule_of(text_of("mine.csv", content))
     (problem,) = caught.value.problems
     assert problem.message.startswith("mine.csv") and message in problem.message
     assert problem.hint and problem.key == "pipeline.schedule"
@@ -129,7 +129,7 @@ def test_what_is_no_schedule_is_refused(content: str, message: str) -> None:
 )
 def test_lists_that_wait_for_each_other_are_refused_in_one_sentence(content: str, waits: str) -> None:
     with pytest.raises(PlanError) as caught:
-        listed(text_of("mine.csv", content))
+        schedule_of(text_of("mine.csv", content))
     message = caught.value.problems[0].message
     first, _, rest = message.partition("for ever: ")
     assert first == "mine.csv: the stages wait for each other "

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alray.planning.schedules.actions import COMPUTE, Action
+from alray.planning.schedules.edge_slots import slots_in_use
 from alray.planning.schedules.recomputation import scheduled, with_recomputation
-from alray.planning.schedules.room import slots_in_use
 from alray.planning.schedules.table import SCHEDULES
 
 from ...programs import parse_program

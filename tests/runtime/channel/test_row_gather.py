@@ -56,7 +56,11 @@ def test_what_is_out_of_order_is_refused(on_ranks):
             gather = RowGather(make_all_reduce(ALL_REDUCES.section("ring"), group, timeout_s=20.0), thread)
             with pytest.raises(ChannelError, match="no rows are being gathered; call `start` before `wait`"):
                 gather.wait()
-            with pytest.raises(ChannelError, match=r"2 rows cannot be gathered for \[1\]"):
+            with pytest.raises(ChannelError, match="this rank has 2 rows, and is to give 1"):
                 gather.start(torch.ones(2, 2), [1])
+            gather.start(torch.ones(1, 2), [1])
+            with pytest.raises(ChannelError, match="rows are still being gathered; call `wait` before"):
+                gather.start(torch.ones(1, 2), [1])
+            gather.wait()
 
     on_ranks(1, work)

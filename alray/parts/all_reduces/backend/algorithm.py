@@ -10,7 +10,7 @@ from alray.runtime.channel.all_reduce import AllReduce
 from alray.runtime.channel.point_to_point import lost_neighbour
 
 
-class Backend(AllReduce):
+class BackendAllReduce(AllReduce):
     """`dist.all_reduce` unchanged.
 
     gloo reduces each part of the tensor on one rank and sends the result around, so all ranks get the same bits here,

@@ -10,7 +10,7 @@ from alray.config.sections.all_reduce import AllReduceSection
 class Backend(AllReduceSection):
     """The all-reduce of the process group itself: that of gloo or NCCL."""
 
-    implementation = "algorithm:Backend"
+    implementation = "algorithm:BackendAllReduce"
 
     kind: Literal["backend"] = "backend"
     """`backend`."""

@@ -11,7 +11,7 @@ from alray.planning.prediction.all_reduce import LinkCost
 from alray.runtime.channel.all_reduce import AllReduce
 
 
-class HalvingDoubling(AllReduce):
+class HalvingDoublingAllReduce(AllReduce):
     """Cost 2 log2(n) a + 2m b (n-1)/n if n is a power of two: the bytes of a ring in fewer messages.
 
     From Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (2005), section

@@ -10,7 +10,7 @@ from alray.config.sections.all_reduce import AllReduceSection
 class HalvingDoubling(AllReduceSection):
     """Recursive halving and doubling: pairs of replicas exchange half of what remains."""
 
-    implementation = "algorithm:HalvingDoubling"
+    implementation = "algorithm:HalvingDoublingAllReduce"
 
     kind: Literal["halving_doubling"]
     """`halving_doubling`."""

@@ -10,7 +10,7 @@ from alray.planning.prediction.all_reduce import LinkCost
 from alray.runtime.channel.all_reduce import AllReduce
 
 
-class Ring(AllReduce):
+class RingAllReduce(AllReduce):
     """Cost 2(n-1) a + 2m b (n-1)/n: the fewest bytes possible, but a latency that grows with n.
 
     From Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009). Part p

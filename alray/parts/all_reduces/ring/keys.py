@@ -10,7 +10,7 @@ from alray.config.sections.all_reduce import AllReduceSection
 class Ring(AllReduceSection):
     """A ring: each replica sends to the next one only."""
 
-    implementation = "algorithm:Ring"
+    implementation = "algorithm:RingAllReduce"
 
     kind: Literal["ring"]
     """`ring`."""

@@ -8,7 +8,7 @@ from alray.planning.prediction.all_reduce import LinkCost
 from alray.runtime.channel.all_reduce import AllReduce
 
 
-class Star(AllReduce):
+class StarAllReduce(AllReduce):
     """Cost 2(n-1) (a + m b): rank 0 exchanges the whole tensor with one rank after another."""
 
     name = "star"

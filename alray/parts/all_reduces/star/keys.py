@@ -10,7 +10,7 @@ from alray.config.sections.all_reduce import AllReduceSection
 class Star(AllReduceSection):
     """A star: replica 0 adds up the gradients of the others, as a parameter server does."""
 
-    implementation = "algorithm:Star"
+    implementation = "algorithm:StarAllReduce"
 
     kind: Literal["star"]
     """`star`."""

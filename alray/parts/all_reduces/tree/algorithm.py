@@ -10,7 +10,7 @@ from alray.planning.prediction.all_reduce import LinkCost
 from alray.runtime.channel.all_reduce import AllReduce
 
 
-class Tree(AllReduce):
+class TreeAllReduce(AllReduce):
     """Cost 2 log2(n) (a + m b): few messages, each with the whole tensor.
 
     The parent of rank r is r without its lowest set bit. Its children are r + 1, r + 2, r + 4, ... below that bit.

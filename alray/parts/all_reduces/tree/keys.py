@@ -10,7 +10,7 @@ from alray.config.sections.all_reduce import AllReduceSection
 class Tree(AllReduceSection):
     """A binomial tree: sums go up to replica 0, and the result comes down."""
 
-    implementation = "algorithm:Tree"
+    implementation = "algorithm:TreeAllReduce"
 
     kind: Literal["tree"]
     """`tree`."""

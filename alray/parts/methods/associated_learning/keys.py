@@ -76,7 +76,7 @@ class AssociatedLearning(MethodSection):
             )
 
     def _of_first_loss(self, spec: Spec, at: Path) -> Iterator[Finding]:
-        """The squared error has a one-hot target, and other tasks have other losses."""
+        """The squared error has a one-hot target, and other tasks need other losses."""
         task = spec.task.kind
         if self.label_smoothing and self.first_label_loss == "mse":
             yield (

@@ -17,7 +17,7 @@ class Solo(MethodSection):
     implementation = "method:SoloMethod"
     abbreviation = "SOLO"
     tasks = ("next_token",)
-    trains = "the loss of a copy of the last readout, after its own layers"
+    trains = "the loss of a copy of the last readout, after layers that only this component has"
     source = "arXiv 2609.35440 (2026)"
 
     kind: Literal["solo"]

@@ -29,9 +29,9 @@ class SoloMethod(Method):
         W' in mini-batches mS + 1, ..., (m + 1)S               W after mini-batch (m - 1)S; at first the initial W
         pass on stop(h_k)
 
-    phi_k is two causal layers and a norm, tau_k a learned number, W' a copy that no loss trains. S is
-    `copy_every`. The copy made after a mini-batch is used S mini-batches later at the earliest, so a stage does not
-    wait for it where S is not smaller than the number of mini-batches that are between the stages.
+    phi_k is two causal layers and a norm that component k alone has, tau_k a learned number, W' a copy that no loss
+    trains. S is `copy_every`. The copy made after a mini-batch is used S mini-batches later at the earliest, so a stage
+    does not wait for it where S is not smaller than the number of mini-batches that are between the stages.
 
     Pitfalls: the components need outputs of one width, since all read with the same W. phi_k costs as much as two
     layers of the network. W' is taken S to 2S mini-batches ago. The paper finds no gain where there are fewer classes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -35,10 +36,19 @@ _OF_GLOO = "gloo"
 """The text that errors of a lost connection contain: a path in gloo's sources."""
 
 
-class DataParallelReplication(SeveralReplicas):
-    """`replicas.engine: ray_train`: DDP averages gradients, and nothing is kept from step to step.
+@runtime_checkable
+class _PowerSgdKeys(Protocol):
+    """The keys of `replicas.compression: powersgd`. Their class is a part, which runtime does not import."""
 
-    The state of PowerSGD belongs to DDP's buckets, which every DDP lays out anew: a resumed run begins it anew.
+    rank: int
+    start_iteration: int
+
+
+class DataParallelReplication(SeveralReplicas):
+    """`replicas.engine: ray_train`: DDP averages the gradients of the replicas.
+
+    Checkpoints do not contain the state of PowerSGD. It belongs to DDP's buckets of gradients, and a resumed run has
+    other buckets. So PowerSGD starts from the beginning again after a resume.
     """
 
     def __init__(self, spec: Spec, plan: Plan, *, replica: int, shares: Sequence[int], store: dist.Store) -> None:
@@ -51,24 +61,27 @@ class DataParallelReplication(SeveralReplicas):
                 key="replicas.count",
                 hint=f"use a data.batch_size that {len(shares)} divides",
             )
-        self.may_lack_gradients = spec.trains_own_code  # DDP looks for them in every mini-batch
+        # A user's code may leave parameters without a gradient. DDP then looks for them in every mini-batch.
+        self.may_lack_gradients = spec.trains_own_code
         self._compression = spec.replicas.compression
-        self._seed = derive_seed(spec.seed, "compression")  # of PowerSGD's first factors, the same on all replicas
+        self._seed = derive_seed(
+            spec.seed, "compression"
+        )  # for the first factors of PowerSGD, which all replicas draw alike
         self._powersgd: PowerSGDState | None = None
         self._parameters: list[nn.Parameter] = []
         self._steps = 0
 
     def register(self, network: DistributedDataParallel) -> None:
-        """Have DDP compress gradients as the spec says, and count what it sends."""
+        """Tell DDP how to compress gradients, as the spec says, and remember the parameters whose bytes are counted."""
         self._parameters = [each for each in network.parameters() if each.requires_grad]
         compression = self._compression
         if compression.kind in _HALVES:
             network.register_comm_hook(None, _HALVES[compression.kind])
-        elif compression.kind == "powersgd":
+        elif isinstance(compression, _PowerSgdKeys):
             self._powersgd = PowerSGDState(
                 process_group=None,
-                matrix_approximation_rank=compression.fields["rank"],
-                start_powerSGD_iter=compression.fields["start_iteration"],
+                matrix_approximation_rank=compression.rank,
+                start_powerSGD_iter=compression.start_iteration,
                 random_seed=self._seed % 2**32,
             )
             network.register_comm_hook(self._powersgd, powerSGD_hook)

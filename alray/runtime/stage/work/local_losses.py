@@ -16,7 +16,7 @@ from alray.runtime.stage.work.work import ComponentLosses, MicroBatch, Work
 
 
 class LocalLosses(Work):
-    """Every component trains by local losses; what it passes on is computed before its update."""
+    """Every component trains by local losses; what it passes on is computed before it updates its weights."""
 
     def __init__(
         self,

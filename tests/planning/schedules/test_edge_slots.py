@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from alray.core.errors import PlanError
 from alray.planning.schedules.actions import Action
-from alray.planning.schedules.room import most_in_use, slots_in_use
+from alray.planning.schedules.edge_slots import most_in_use, slots_in_use
 from alray.planning.schedules.table import SCHEDULES
 
 from ...programs import parse_program
