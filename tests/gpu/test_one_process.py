@@ -61,8 +61,8 @@ def test_a_checkpoint_goes_on_to_the_same_bits(workshop: Workshop, gpu_reference
 def test_a_checkpoint_goes_on_on_another_device(workshop: Workshop, gpu_reference) -> None:
     """From the processor to the GPU and back."""
     for epochs, device in enumerate((CPU, ON_GPU, CPU), 1):
-        step = workshop.resume if epochs > 1 else workshop.run
-        last = step(*device, "pipeline.stages=1", f"run.epochs={epochs}")
+        overrides = (*device, "pipeline.stages=1", f"run.epochs={epochs}")
+        last = workshop.run(*overrides) if epochs == 1 else workshop.resume(*overrides, allow_change=True)
     same(last, gpu_reference)
 
 
