@@ -7,14 +7,14 @@ INSTALLED := $(VENV)/.installed
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage crash-states chaos gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported studies findings news clean
+.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage crash-states chaos simulated gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported studies findings news clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
 
-test: checks unit
+test: checks unit simulated
 
-test-all: checks unit-all docs-test
+test-all: checks unit-all docs-test simulated
 
 # At once: mypy takes as long as all others.
 checks: $(INSTALLED)
@@ -110,6 +110,11 @@ SEED ?= 0
 
 chaos: $(INSTALLED)
 	$(BIN)/python -m tests.chaos --faults $(FAULTS) --seed $(SEED)
+
+# The tests of a GPU, as far as an accelerator made of this processor can show them. It cannot be taken out of a process
+# again, so they have processes of their own.
+simulated: $(INSTALLED)
+	ALRAY_TEST_DEVICE=simulated OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadscope tests/gpu
 
 # Where a GPU is. Tests that need two say so where there is one. docs/gpu.md says what they show.
 gpu: $(INSTALLED)

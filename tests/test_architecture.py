@@ -108,3 +108,9 @@ def test_every_error_is_pickled_whole() -> None:
         assert str(copy) == str(error) == "x.yaml:3: run.epochs: it is wrong; correct it"
         several = kind.of((Problem("one"), Problem("two", key="seed")))
         assert pickle.loads(pickle.dumps(several)).problems == several.problems
+
+
+def test_one_file_alone_names_torchs_module_of_one_kind_of_gpu() -> None:
+    files = sorted(PACKAGE.rglob("*.py"))
+    named = {file.relative_to(PACKAGE).as_posix() for file in files if "torch.cuda" in file.read_text(encoding="utf-8")}
+    assert named == {"core/accelerator.py"}

@@ -219,7 +219,7 @@ def test_a_component_that_no_memory_holds(refusal: Callable[..., str], monkeypat
 
 
 def test_stages_on_gpus_where_there_are_none(refusal: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: None)
     message = refusal("resources.per_stage={CPU: 1, GPU: 1}")
     assert message.startswith("command line: resources.device: this machine has no GPU that torch can use; ")
 

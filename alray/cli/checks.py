@@ -148,11 +148,13 @@ def gpus() -> CheckResult:
     """The GPUs that torch can use."""
     import torch
 
-    if torch.cuda.is_available():
-        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    from alray.core import accelerator
+
+    if (first := accelerator.available()) is not None:
+        names = [accelerator.name(torch.device(first.type, index)) for index in range(accelerator.count())]
         return CheckResult("gpus", "ok", ", ".join(names))
     # NVIDIA's library still counts the GPUs whose driver is too old for this torch.
-    if seen := torch.cuda.device_count():
+    if seen := accelerator.count():
         return CheckResult(
             "gpus",
             "fault",
@@ -164,16 +166,15 @@ def gpus() -> CheckResult:
 
 def nccl() -> CheckResult:
     """NCCL, through which GPUs exchange tensors."""
-    import torch
-    import torch.distributed as dist
+    from alray.core import accelerator
 
-    if not torch.cuda.is_available():
-        return CheckResult("nccl", "ok", "not needed: there is no GPU")
-    if not dist.is_nccl_available():
+    if accelerator.available("cuda") is None:
+        return CheckResult("nccl", "ok", "not needed: there is no GPU of NVIDIA or AMD")
+    if (version := accelerator.nccl_version()) is None:
         return CheckResult(
             "nccl", "fault", "this torch was built without it", "install torch from PyPI, whose builds for CUDA have it"
         )
-    return CheckResult("nccl", "ok", ".".join(map(str, torch.cuda.nccl.version())))
+    return CheckResult("nccl", "ok", version)
 
 
 def network() -> CheckResult:

@@ -9,6 +9,7 @@ from statistics import median
 
 import torch
 
+from alray.core.accelerator import wait_for_all
 from alray.data.batches import Batch, EvaluationBatches
 from alray.data.dataset import Dataset
 from alray.inference.network import TrainedNetwork
@@ -58,8 +59,7 @@ def whole_batch(data: Dataset) -> Batch:
 @torch.no_grad()
 def _infer(route: Route, samples: torch.Tensor, mask: torch.Tensor | None) -> None:
     route(samples, mask)
-    if samples.is_cuda:
-        torch.cuda.synchronize(samples.device)
+    wait_for_all(samples.device)
 
 
 def median_s(work: Callable[[], None]) -> float:

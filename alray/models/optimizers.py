@@ -15,6 +15,7 @@ from torch import nn
 from alray.config.made import Load, class_of, code_of, making, no_user_code
 from alray.config.sections.optimizer import OPTIMIZERS, OptimizerSection
 from alray.config.sections.own_code import OwnCode
+from alray.core.accelerator import is_accelerator
 from alray.models.delayed_weights import DelayedWeights
 
 
@@ -210,7 +211,7 @@ class ComponentOptimizer:
         """
         for group in (group for optimizer in self._optimizers for group in optimizer.param_groups):
             if "foreach" in group:
-                group["foreach"] = device.type == "cuda" and not group.get("fused")
+                group["foreach"] = is_accelerator(device) and not group.get("fused")
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the optimizer, with its kind; empty without parameters. Parameters are numbered in their order
@@ -319,11 +320,12 @@ def kernels(parameters: Sequence[nn.Parameter], *, fused: bool | None = None) ->
     Args:
         fused: None: the optimizer has no such kernel.
     """
-    device = parameters[0].device.type
+    device = parameters[0].device
+    together = is_accelerator(device)
     if fused is None:
-        return {"foreach": device == "cuda"}
-    fused = fused and device != "meta"  # there torch fuses nothing
-    return {"foreach": device == "cuda" and not fused, "fused": fused}
+        return {"foreach": together}
+    fused = fused and device.type != "meta"  # there torch fuses nothing
+    return {"foreach": together and not fused, "fused": fused}
 
 
 def recipe(section: OptimizerSection, load: Load = no_user_code) -> Recipe:

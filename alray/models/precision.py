@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
+from alray.core import accelerator
 from alray.core.errors import PlanError
 
 LOWERED = {"bf16": torch.bfloat16}
@@ -28,9 +29,10 @@ def require_precision(precision: str, device: torch.device) -> None:
     Args:
         device: of a GPU, the current one.
     """
-    if precision in LOWERED and device.type == "cuda" and not torch.cuda.is_bf16_supported():
+    lowered = precision in LOWERED and accelerator.is_accelerator(device)
+    if lowered and not accelerator.knows_bfloat16(device):
         raise PlanError(
-            f"the GPU {torch.cuda.get_device_name(device)} does not know bfloat16",
+            f"the GPU {accelerator.name(device)} does not know bfloat16",
             key="run.precision",
             hint="set run.precision=float32, or use a newer GPU",
         )

@@ -76,13 +76,11 @@ def test_libraries_that_are_too_old_or_missing(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_gpu_whose_driver_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     """NVIDIA's library counts it, and CUDA cannot open it."""
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr("alray.core.accelerator.available", lambda: None)
+    monkeypatch.setattr("alray.core.accelerator.count", lambda: 1)
     found = checks.gpus()
     assert found.state == "fault" and "newer NVIDIA driver" in (found.hint or "")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr("alray.core.accelerator.count", lambda: 0)
     assert checks.gpus().state == "ok"
 
 

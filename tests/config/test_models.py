@@ -123,8 +123,9 @@ def test_a_partition_says_how_many_stages_there_are() -> None:
 def test_bundles_given_for_each_stage() -> None:
     resources = Resources.model_validate({"per_stage": [{"CPU": 1}, {"CPU": 2, "GPU": 0.5}]})
     assert resources.bundles(2) == [{"CPU": 1.0}, {"CPU": 2.0, "GPU": 0.5}]
-    assert [resources.device_of(stage) for stage in (0, 1)] == ["cpu", "cuda"]
-    assert resources.resolved_device == "cuda"
+    assert [resources.device_of(stage) for stage in (0, 1)] == ["cpu", "auto"]
+    assert resources.resolved_device == "auto"
+    assert resources.model_copy(update={"device": "xpu"}).resolved_device == "xpu"
     assert resources.model_copy(update={"device": "cpu"}).device_of(1) == "cpu"
 
 

@@ -39,9 +39,9 @@ POLL_S = 0.05
 class Stage:
     """A process behind a connection, called as an actor is: `stage.method.remote(...)`, with itself as reference."""
 
-    def __init__(self, server: str, assignment: Assignment) -> None:
+    def __init__(self, server: str, assignment: Assignment, gpu: str | None = None) -> None:
         self.connection: Connection = Client(server)
-        self.connection.send(assignment)
+        self.connection.send((assignment, gpu))
         self.pid: int = self.connection.recv()
 
     def __getattr__(self, method: str) -> Method:
@@ -65,18 +65,20 @@ class Method:
 class ProcessGraph(RayGraph):
     """Stages as processes forked by a stage server; they meet as actors on one node do."""
 
-    def __init__(self, server: str, nodes: Sequence[str] = ()) -> None:
-        """server: the server's socket. nodes: those that the stages of a replica seem to be on; (): all on one."""
+    def __init__(self, server: str, nodes: Sequence[str] = (), gpus: Sequence[str | None] = ()) -> None:
+        """server: the server's socket. nodes: those that the stages of a replica seem to be on; (): all on one. gpus:
+        those of the stages, replica by replica; (): they have none."""
         super().__init__(list, run_token="", note=print)
-        self._server, self._nodes = server, nodes
+        self._server, self._nodes, self._gpus = server, nodes, gpus
 
     def start(self, assignments: Sequence[Assignment]) -> None:
         self._assignments, self._answers = assignments, Answers(assignments)
-        self._actors = [Stage(self._server, assignment) for assignment in assignments]
+        gpus = [self._gpus[index] if self._gpus else None for index in range(len(assignments))]
+        self._actors = [Stage(self._server, assignment, gpu) for assignment, gpu in zip(assignments, gpus, strict=True)]
         nodes = [self._nodes[assignment.stage] if self._nodes else "here" for assignment in assignments]
         self._locations = [
-            ActorLocation(node, "127.0.0.1", stage.pid, 0.0, True)
-            for node, stage in zip(nodes, self._actors, strict=True)
+            ActorLocation(node, "127.0.0.1", stage.pid, 0.0, True, gpu)
+            for node, stage, gpu in zip(nodes, self._actors, gpus, strict=True)
         ]
         self._meet()
 
@@ -108,12 +110,12 @@ class ProcessEngine(Engine):
 
     name = "ray"
 
-    def __init__(self, server: str, nodes: Sequence[str] = ()) -> None:
+    def __init__(self, server: str, nodes: Sequence[str] = (), gpus: Sequence[str | None] = ()) -> None:
         super().__init__()
-        self._server, self._nodes = server, nodes
+        self._server, self._nodes, self._gpus = server, nodes, gpus
 
     def graph(self, plan: Plan) -> Graph:
-        return ProcessGraph(self._server, self._nodes)
+        return ProcessGraph(self._server, self._nodes, self._gpus)
 
     def room(self, stages: int, replicas: int) -> tuple[int, int]:
         return stages, replicas
@@ -149,12 +151,12 @@ def stage_server(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def in_processes(server: str, nodes: Sequence[str] = ()) -> Iterator[None]:
-    """Runs with `inline=False` are run in processes, not on Ray; others stay in this process. nodes: see
+def in_processes(server: str, nodes: Sequence[str] = (), gpus: Sequence[str | None] = ()) -> Iterator[None]:
+    """Runs with `inline=False` are run in processes, not on Ray; others stay in this process. nodes, gpus: see
     `ProcessGraph`."""
 
     def begin_engine(spec: Any, options: Options, note: Any) -> Engine:
-        return engines.begin_engine(spec, options, note) if options.inline else ProcessEngine(server, nodes)
+        return engines.begin_engine(spec, options, note) if options.inline else ProcessEngine(server, nodes, gpus)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("alray.orchestrate.begin_engine", begin_engine)

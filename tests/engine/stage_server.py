@@ -17,13 +17,26 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+import alray.runtime.graph.actor as actor_module
 from alray.runtime.graph.actor import StageActor
+from alray.runtime.rendezvous import edges, groups
 from alray.runtime.stage.assignment import Assignment
+
+SIMULATED = os.environ.get("ALRAY_TEST_DEVICE") == "simulated"
+if SIMULATED:  # tests/gpu
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    from tests.simulated import MACHINE, install
+    from tests.simulated.nccl import between_processes
+
+    install(count=2)
+    edges.nccl_group = groups.nccl_group = between_processes
 
 
 def serve(connection: Connection) -> None:
     """Be the actor of the assignment that comes first; then answer calls, (method, arguments), until the end."""
-    assignment: Assignment = connection.recv()
+    assignment: Assignment
+    assignment, gpu = connection.recv()
+    actor_module.given_gpus = lambda: [gpu]  # there is no Ray that would say so
     actor = StageActor(assignment, "")
     connection.send(os.getpid())
     if assignment.data_parallel:  # as Ray Train does before it calls its training function
@@ -36,6 +49,8 @@ def serve(connection: Connection) -> None:
             method, arguments = connection.recv()
         except EOFError:
             os._exit(0)
+        if SIMULATED and MACHINE.faults:
+            sys.exit(f"a GPU would punish this: {MACHINE.faults}")
         connection.send(getattr(actor, method)(*arguments))
 
 

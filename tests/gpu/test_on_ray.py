@@ -6,10 +6,10 @@ import pytest
 
 from ..engine.conftest import Workshop
 from ..engine.test_same_bits import same
-from .conftest import HALF_A_GPU, ON_GPU, needs_gpus, needs_two_gpus
+from .conftest import HALF_A_GPU, ON_GPU, needs_a_real_gpu, needs_gpus, needs_two_gpus
 from .test_one_process import PIPELINE, WIDE
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("own_ray")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("own_ray"), needs_a_real_gpu]
 TWO_REPLICAS = ("replicas.count=2", "pipeline.stages=1")
 
 

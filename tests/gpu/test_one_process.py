@@ -11,14 +11,13 @@ import torch
 from torch import nn
 
 from alray.core.run_folder.records import StageRecord, read
-from alray.data.batches import Batch
 from alray.models.precision import lower
-from alray.runtime.stage.feed import feed
 
 from ..engine.conftest import Workshop
 from ..engine.test_same_bits import METHODS, PARTITIONS, SCHEDULES, of_family, same
-from .conftest import ON_GPU
+from .conftest import GPU, ON_GPU, SIMULATED, needs_a_real_gpu
 
+CPU = ("resources.device=cpu", "resources.per_stage={CPU: 1}")
 PIPELINE = ("method={kind: backpropagation}", "pipeline.micro_batch_norm=accept", "pipeline.micro_batches=4")
 WIDE = """
 name: wide
@@ -58,6 +57,15 @@ def test_a_checkpoint_goes_on_to_the_same_bits(workshop: Workshop, gpu_reference
     same(workshop.resume("run.epochs=3", "pipeline.partition=[2,2]"), gpu_reference)
 
 
+@pytest.mark.skipif(not SIMULATED, reason="a real GPU has other bits than the processor")
+def test_a_checkpoint_goes_on_on_another_device(workshop: Workshop, gpu_reference) -> None:
+    """From the processor to the GPU and back."""
+    for epochs, device in enumerate((CPU, ON_GPU, CPU), 1):
+        overrides = (*device, "pipeline.stages=1", f"run.epochs={epochs}")
+        last = workshop.run(*overrides) if epochs == 1 else workshop.resume(*overrides, allow_change=True)
+    same(last, gpu_reference)
+
+
 @pytest.mark.parametrize("precision", ["bf16", "float64"])
 def test_other_precisions(workshop: Workshop, gpu_reference, precision: str) -> None:
     overrides = (*ON_GPU, f"run.precision={precision}")
@@ -76,23 +84,26 @@ def test_texts_in_mixed_precision(workshop: Workshop, family: str) -> None:
 
 
 def test_recurrent_layers_stay_in_float32() -> None:
-    layer = nn.LSTM(8, 4, batch_first=True).cuda()
-    s = 1.0e5 * torch.rand(3, 5, 8, device="cuda")  # float16 ends at 65504
+    layer = nn.LSTM(8, 4, batch_first=True).to(GPU)
+    s = 1.0e5 * torch.rand(3, 5, 8, device=GPU)  # float16 ends at 65504
     wanted, _ = layer(s)
     lower(layer, torch.bfloat16)
     outputs, _ = layer(s)
     assert outputs.dtype == torch.float32 and torch.equal(outputs, wanted)
 
 
+@needs_a_real_gpu
 def test_the_probe_leaves_no_memory_behind(make_planner: Callable[..., Any]) -> None:
     """A stage of another process may need it. What stays are workspaces of cuBLAS."""
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_reserved()
+    torch.accelerator.empty_cache()
+    torch.accelerator.reset_peak_memory_stats()
+    before = torch.accelerator.memory_reserved()
     make_planner(*ON_GPU, "pipeline.stages=1", text=WIDE).costs(probe=True)
-    assert torch.cuda.memory_reserved() - before < 100e6 < torch.cuda.max_memory_reserved() - before
+    assert torch.accelerator.memory_reserved() - before < 100e6
+    assert torch.accelerator.max_memory_reserved() - before > 100e6
 
 
+@needs_a_real_gpu
 @pytest.mark.parametrize("method", ["associated_learning", "backpropagation"])
 def test_compiled(workshop: Workshop, method: str) -> None:
     overrides = (*ON_GPU, f"method={{kind: {method}}}", "run.compile=true")
@@ -107,6 +118,7 @@ def test_without_deterministic_algorithms(workshop: Workshop) -> None:
     assert run.error is None and run.summary.status == "finished"
 
 
+@needs_a_real_gpu
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_memory_is_predicted_within_15_percent(workshop: Workshop, precision: str) -> None:
     workshop.spec.write_text(WIDE)
@@ -115,6 +127,7 @@ def test_memory_is_predicted_within_15_percent(workshop: Workshop, precision: st
     assert measured is not None and predicted == pytest.approx(measured, rel=0.15)
 
 
+@needs_a_real_gpu
 def test_what_a_stage_computes_is_what_the_gpu_computes(workshop: Workshop) -> None:
     """F, B and U fill most of a step. By the host's clock F and U would be a small part of it."""
     workshop.spec.write_text(WIDE)
@@ -126,15 +139,3 @@ def test_what_a_stage_computes_is_what_the_gpu_computes(workshop: Workshop) -> N
     forward = sum(each.forward_s for each in steady)
     assert 0.5 * covered < computed < 1.05 * covered
     assert 0.1 * computed < forward < 0.6 * computed
-
-
-def test_the_feed_gives_what_the_loader_gave() -> None:
-    gpu = torch.device("cuda", 0)
-    batches = [Batch(step, torch.randn(256, 1024), torch.arange(256)) for step in range(6)]
-    for step, (batch, tensors) in enumerate(
-        feed([each.pin_memory() for each in batches], lambda each: each.with_labels(gpu, torch.float32), gpu)
-    ):
-        assert batch.step == step and tensors["s"].device == gpu
-        busy = tensors["s"] @ tensors["s"].t()  # keeps the GPU busy while the next copy begins
-        assert torch.equal(tensors["s"].cpu(), batches[step].samples) and busy.shape == (256, 256)
-        assert torch.equal(tensors["labels"].cpu(), batches[step].labels)

@@ -75,7 +75,7 @@ def unknown_key(path: Path, known: list[str], locations: SourceLocations, root: 
         location = locations.of(path)
         if meant is not None and location.file == COMMAND_LINE and location.text is not None:
             value, field = location.text.partition("=")[2], spot(tuple(meant.split(".")), root).field
-            words = get_args(field.annotation) if field is not None else ()
+            words = (get_args(field.annotation) or field.examples or ()) if field is not None else ()
             meant += f"={value_meant(value, [word for word in words if isinstance(word, str)]) or value}"
     if meant is not None:
         return "unknown key", f"did you mean `{meant}`?"

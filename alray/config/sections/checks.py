@@ -277,15 +277,15 @@ def one_speed_per_stage(spec: Spec) -> Iterator[Finding]:
         )
 
 
-def cuda_stages_have_a_gpu(spec: Spec) -> Iterator[Finding]:
-    """A stage on cuda must request a GPU: Ray hides all GPUs from a process that requests none."""
-    if spec.resources.device != "cuda":
+def stages_on_gpus_ask_for_one(spec: Spec) -> Iterator[Finding]:
+    """A stage on a GPU must request one: Ray hides all GPUs from a process that requests none."""
+    if spec.resources.device in ("auto", "cpu"):
         return
     for stage, bundle in enumerate(spec.resources.bundles(spec.pipeline.stages)):
         if "GPU" not in bundle:
             yield (
                 ("resources", "device"),
-                f"stage {stage} is to compute on cuda, but asks for no GPU",
+                f"stage {stage} is to compute on {spec.resources.device}, but asks for no GPU",
                 "add GPU: 1 to resources.per_stage, or choose cpu",
             )
             return
@@ -410,7 +410,7 @@ CHECKS: tuple[Check, ...] = (
     one_cost_per_component,
     one_bundle_per_stage,
     one_speed_per_stage,
-    cuda_stages_have_a_gpu,
+    stages_on_gpus_ask_for_one,
     only_whole_backwards_are_compiled,
     pipelines_recompute,
     run_has_one_length,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -22,12 +23,27 @@ def _per_stage(value: Any) -> Any:
     )
 
 
+_KIND = "^[a-z][a-z0-9]*$"  # torch's names of kinds of devices
+
+
+def _device(value: Any) -> Any:
+    if isinstance(value, str) and value != "gpu" and re.match(_KIND, value):
+        return value
+    raise refusal(
+        f"expected auto, cpu or torch's name of an accelerator, got {describe(value)}",
+        "write, for example, cuda or xpu; auto takes the accelerator that torch offers",
+    )
+
+
 class Resources(Section):
     """The resources of a machine or cluster that the run uses."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device of the stages. `auto`: cuda for stages that request a GPU in `per_stage`, cpu for the others.
-    Default: auto."""
+    device: Annotated[str, BeforeValidator(_device), Field(pattern=_KIND, examples=["auto", "cpu", "cuda", "xpu"])] = (
+        "auto"
+    )
+    """Device of the stages: `cpu`, or a kind of accelerator that torch offers, by torch's name: `cuda` (NVIDIA, and AMD
+    by ROCm), `xpu`, or that of another package. `auto`: the accelerator that torch offers for stages that request a GPU
+    in `per_stage`, cpu for the others. Default: auto."""
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of threads of a stage, also with `--inline`. Default: 1."""
     tf32: Literal["none", "convolutions", "all"] = "convolutions"
@@ -57,18 +73,17 @@ class Resources(Section):
     `pipeline.costs` is not given. Default: auto."""
 
     @property
-    def resolved_device(self) -> Literal["cpu", "cuda"]:
-        """The device, with `auto` resolved: cuda if any stage uses it."""
-        return "cuda" if "cuda" in map(self._device_of, self.bundles(1)) else "cpu"
+    def resolved_device(self) -> str:
+        """The kind of device, as by `device_of`: an accelerator if any stage uses it."""
+        return next((kind for kind in map(self._device_of, self.bundles(1)) if kind != "cpu"), "cpu")
 
-    def device_of(self, stage: int) -> Literal["cpu", "cuda"]:
-        """Return the kind of device of a stage. `per_stage` may request GPUs for some stages only."""
+    def device_of(self, stage: int) -> str:
+        """Return the kind of device of a stage; `auto`: the accelerator that torch offers where the stage is.
+        `per_stage` may request GPUs for some stages only."""
         return self._device_of(self.bundles(stage + 1)[stage])
 
-    def _device_of(self, bundle: dict[str, float]) -> Literal["cpu", "cuda"]:
-        if self.device != "auto":
-            return self.device
-        return "cuda" if "GPU" in bundle else "cpu"
+    def _device_of(self, bundle: dict[str, float]) -> str:
+        return "cpu" if self.device == "auto" and "GPU" not in bundle else self.device
 
     def bundles(self, stages: int) -> list[dict[str, float]]:
         """Return the request of each of `stages` stages, in order."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import numpy
 import torch
 
+from alray.core import accelerator
 from alray.core.randomness.seeds import derive_seed
 
 _CPU = torch.device("cpu")
@@ -33,16 +34,15 @@ def seed_all(device: torch.device, seed: int, *purpose: str | int) -> None:
 
 def _seed_torch(device: torch.device, value: int) -> None:
     torch.default_generator.manual_seed(value)
-    if device.type == "cuda":
-        with torch.cuda.device(device):  # the current device may be another one
-            torch.cuda.manual_seed(value)
+    if accelerator.is_accelerator(device):
+        accelerator.seed(device, value)
 
 
 @contextmanager
 def put_back(device: torch.device = _CPU) -> Iterator[None]:
     """At the end, all generators have the state that they have now: those of the CPU, and torch's on `device`."""
     of_numpy, of_python = numpy.random.get_state(), random.getstate()
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with accelerator.generators_forked(device):
         try:
             yield
         finally:

@@ -20,9 +20,9 @@ import torch
 from torch import nn
 
 from alray.config.user_code import FAULTS_OF_USER_CODE, own_place_of
+from alray.core.accelerator import kinds
 from alray.core.compat import TorchDispatchMode, tree_leaves
 
-_DEVICES = ("cpu", "cuda")
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, Enum)
 
 
@@ -42,7 +42,7 @@ def settings() -> dict[str, object]:
         "torch.inference_mode()": torch.is_inference_mode_enabled(),
         "torch.no_grad(), as the forward of a torch.autograd.Function does": not torch.is_grad_enabled(),
         "torch.autocast": [
-            torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None for device in _DEVICES
+            torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None for device in kinds()
         ],
         "another default type": torch.get_default_dtype(),
         "a choice of attention kernels": attention,
@@ -53,9 +53,9 @@ def settings() -> dict[str, object]:
 @contextmanager
 def autocast(*, enabled: bool) -> Iterator[None]:
     """Inside, mixed precision is on or off for every kind of device, of this machine or not."""
-    before = {device: torch.is_autocast_enabled(device) for device in _DEVICES}
+    before = {device: torch.is_autocast_enabled(device) for device in kinds()}
     try:
-        for device in _DEVICES:
+        for device in before:
             torch.set_autocast_enabled(device, enabled)
         yield
     finally:

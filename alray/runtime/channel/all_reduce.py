@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from alray.config.made import Load, class_of, making, no_user_code
 from alray.config.sections.all_reduce import ALL_REDUCES, AllReduceSection
+from alray.core import accelerator
 from alray.core.errors import ChannelError
 from alray.planning.prediction.all_reduce import LinkCost
 from alray.runtime.channel.point_to_point import lost_neighbour, wait_for
@@ -42,12 +43,15 @@ class AllReduce(ABC):
     bytes_sent: int
     """Payload bytes that this rank has sent so far."""
 
-    def __init__(self, group: dist.ProcessGroup, *, timeout_s: float) -> None:
+    def __init__(self, group: dist.ProcessGroup, *, timeout_s: float, holds_host: bool = True) -> None:
         """A subclass also takes the further keys of the spec's section, by name. A group of NCCL works on the current
         GPU of the calling thread.
 
         Args:
             timeout_s: seconds to wait for a peer before `ChannelError` is raised with its rank.
+            holds_host: whether the calling thread waits for the peers; with gloo it always does. If not, the current
+                stream of the GPU waits, and NCCL's own watchdog finds a peer that is lost. With a time limit a thread
+                asks NCCL again and again, and computes nothing meanwhile.
         """
         self.group = group
         self.rank = group.rank()
@@ -58,7 +62,8 @@ class AllReduce(ABC):
         # The GPU of the thread that makes this: another thread, as that for communication, has another current GPU.
         self._works_on = torch.device("cpu")
         if group.name() == "nccl":
-            self._works_on = torch.device("cuda", torch.cuda.current_device())
+            self._works_on = accelerator.current()
+        self._in_stream = not holds_host and accelerator.is_accelerator(self._works_on)
 
     @final
     def sum(self, tensor: torch.Tensor) -> None:
@@ -127,8 +132,16 @@ class AllReduce(ABC):
         for tensor, peer in send:
             under_way.append(self._post(self._edge(self.rank, peer), self.group.send, tensor, peer))
         for edge, work in under_way:
-            wait_for(work, self._timeout, edge)
+            self._wait_for(work, edge)
         self.bytes_sent += sum(tensor.numel() * tensor.element_size() for tensor, _ in send)
+
+    def _wait_for(self, work: dist.Work, edge: str, *, times: int = 1) -> None:
+        """Wait for an operation of the group.
+
+        Args:
+            times: the time limit, in that of the group.
+        """
+        wait_for(work, None if self._in_stream else times * self._timeout, edge)
 
     def _post(self, edge: str, operation: Operation, tensor: torch.Tensor, peer: int) -> tuple[str, dist.Work]:
         try:

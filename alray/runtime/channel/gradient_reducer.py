@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
+from alray.core import accelerator
 from alray.core.errors import ChannelError
 from alray.runtime.channel.all_reduce import AllReduce
 from alray.runtime.channel.compression import Compression, CompressionState
@@ -59,7 +60,7 @@ class GradientReducer:
         self._had_by_any = [True] * len(layout.shapes)
         self._under_way: Future[None] | None = None
         # On a GPU the thread uses a separate stream, so that the stage's computation continues.
-        self._stream = torch.cuda.Stream(layout.device) if layout.device.type == "cuda" else None
+        self._stream = accelerator.own_stream(layout.device)
 
     @property
     def bytes_sent(self) -> int:
@@ -106,10 +107,7 @@ class GradientReducer:
                 else:
                     torch.mul(gradient, 1.0 if weighted else weight, out=view)
         self._targets = gradients
-        packed = None
-        if self._stream is not None:
-            packed = torch.cuda.Event()
-            packed.record(torch.cuda.current_stream(self._layout.device))
+        packed = None if self._stream is None else accelerator.recorded(self._layout.device)
         self._under_way = self._thread.submit(self._reduce, weight, packed)
 
     def wait(self) -> list[torch.Tensor | None]:
@@ -142,10 +140,10 @@ class GradientReducer:
         """Restore a state. Raises `CheckpointError` if it comes from another compression, setting or model."""
         self._compression.load_state_dict(state)
 
-    def _reduce(self, weight: float, packed: torch.cuda.Event | None) -> None:
+    def _reduce(self, weight: float, packed: torch.Event | None) -> None:
         """Run in the communication thread. Grad mode and current stream belong to a thread, so they are set here."""
         began = time.perf_counter()
-        with torch.no_grad(), torch.cuda.stream(self._stream):
+        with torch.no_grad(), accelerator.within(self._stream):
             if self._stream is not None and packed is not None:
                 self._stream.wait_event(packed)
             if self._may_lack:

@@ -8,6 +8,7 @@ from enum import IntEnum
 
 import torch
 
+from alray.core import accelerator
 from alray.core.errors import ChannelError, MessageError
 
 
@@ -54,7 +55,7 @@ class Message:
     micro_batch: int = 0
     slot: int | None = None
     more: bool = False
-    copied: torch.cuda.Event | None = None
+    copied: torch.Event | None = None
     arrives_s: float = 0.0
 
 
@@ -147,8 +148,9 @@ class Slot:
         self._content[_FIXED.size : _FIXED.size + len(self._entries)] = self._entries
         for name, view in self._views.items():
             view.copy_(tensors[name], non_blocking=True)
-        if any(tensor.is_cuda for tensor in tensors.values()):
-            torch.cuda.current_stream().synchronize()  # the buffer is handed on next
+        from_gpu = next((tensor.device for tensor in tensors.values() if not tensor.is_cpu), None)
+        if from_gpu is not None:
+            accelerator.wait_for_current_stream(from_gpu)  # the buffer is handed on next
         return self.nbytes
 
     def clear(self) -> None:

@@ -49,7 +49,8 @@ class NcclSender(Sender):
 
     def connect(self) -> None:
         """Make the communicator. Collective: the receiver calls it, too, and each waits for the other."""
-        self._post(torch.zeros(1, device=self._device)).wait()
+        sent = torch.zeros(1, device=self._device)
+        self._post(sent).wait()  # until then its memory is not used for another tensor
 
     def begin(self, message: Message) -> Generator[None, None, None]:
         layout = self._layout(message.tensors)
@@ -91,7 +92,8 @@ class NcclSender(Sender):
     def flush(self) -> Generator[None, None, None]:
         yield from self._headers.flush()
         while self._under_way:
-            wait_for(self._under_way.popleft()[0], self._timeout, self.edge)
+            wait_for(self._under_way[0][0], self._timeout, self.edge)
+            self._under_way.popleft()
 
     def close(self) -> None:
         self._headers.close()

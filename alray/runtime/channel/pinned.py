@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import torch
 
+from alray.core import accelerator
 from alray.runtime.channel.message import Message
 
 
 class Pinned:
-    """Memory of this process that CUDA knows; the memory must live until `close`."""
+    """Memory of this process that the device of the stage copies by itself; it must live until `close`."""
 
     def __init__(self, memory: torch.Tensor, device: torch.device) -> None:
         """
@@ -20,24 +21,22 @@ class Pinned:
             memory: flat, in host memory.
             device: that of the stage; for a CPU nothing is done.
         """
-        self._address = memory.data_ptr() if device.type == "cuda" else None
-        if self._address is not None:
-            torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(self._address, memory.nbytes, 0))
+        self._device = device
+        self._address = accelerator.pin(memory, device)
 
     def close(self) -> None:
-        """Let CUDA forget the memory. A second call does nothing."""
+        """Let the device forget the memory. A second call does nothing."""
         address, self._address = self._address, None
         if address is not None:
-            torch.cuda.check_error(torch.cuda.cudart().cudaHostUnregister(address))
+            accelerator.unpin(address, self._device)
 
 
 def to_device(message: Message, device: torch.device) -> None:
     """Give a message that was received the tensors of the stage's device, whose copies may still be running."""
-    if device.type == "cpu":
+    if not accelerator.is_accelerator(device):
         return
     message.tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in message.tensors.items()}
-    message.copied = torch.cuda.Event()
-    message.copied.record(torch.cuda.current_stream(device))
+    message.copied = accelerator.recorded(device)
 
 
 def await_copies(message: Message) -> None:

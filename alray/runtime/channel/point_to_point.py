@@ -13,12 +13,15 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from alray.core.accelerator import host_buffer
 from alray.core.errors import ChannelError
 from alray.runtime.channel.edge import Barrier, Receiver, Sender
 from alray.runtime.channel.message import Message, Slot
 from alray.runtime.channel.pinned import await_copies, to_device
 
 _CPU = torch.device("cpu")
+_TOO_LATE = re.compile("^Timed out|before timing out|operation timeout")
+"""How gloo begins when a neighbour does not answer, and what NCCL's watchdog says then."""
 _SEND_SLOTS = 2  # one is being sent while the other is packed
 _REST = 100  # added to the tag of an edge: the tag of the second parts of its messages
 
@@ -100,7 +103,7 @@ class _Outgoing:
         self._tag = tag
         self._group = group
         self._timeout = timedelta(seconds=timeout_s)
-        self._buffers = [_buffer(capacity_bytes, device) for _ in range(_SEND_SLOTS)]
+        self._buffers = [host_buffer(capacity_bytes, device) for _ in range(_SEND_SLOTS)]
         self._slots = [Slot(buffer) for buffer in self._buffers]
         self._works: list[dist.Work | None] = [None] * _SEND_SLOTS
         self._next = 0
@@ -217,7 +220,7 @@ class _Incoming:
         self._tag = tag
         self._group = group
         self._timeout = timedelta(seconds=timeout_s)
-        self._buffers = [_buffer(capacity_bytes, device) for _ in range(buffers)]
+        self._buffers = [host_buffer(capacity_bytes, device) for _ in range(buffers)]
         self._slots = [Slot(buffer) for buffer in self._buffers]
         self._posted: deque[tuple[int, dist.Work]] = deque()
         for slot in range(buffers):
@@ -250,11 +253,6 @@ class _Incoming:
         return sum(self._slots[slot].written for slot, _ in self._posted)
 
 
-def _buffer(nbytes: int, device: torch.device) -> torch.Tensor:
-    """A buffer in host memory, pinned for a stage on a GPU."""
-    return torch.empty(nbytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
-
-
 class GroupBarrier(Barrier):
     """A barrier over the stages of a replica. It uses a separate process group."""
 
@@ -270,17 +268,24 @@ class GroupBarrier(Barrier):
         yield
 
 
-def wait_for(work: dist.Work, timeout: timedelta, edge: str) -> None:
-    """Wait for a send or receive. Raises ChannelError if the neighbour has ended or does not answer in time."""
+def wait_for(work: dist.Work, timeout: timedelta | None, edge: str) -> None:
+    """Wait for a send or receive. Raises ChannelError if the neighbour has ended or does not answer in time.
+
+    Args:
+        timeout: None, for NCCL alone: the current stream waits, and not the calling thread.
+    """
     try:
-        work.wait(timeout)
+        if timeout is None:
+            work.wait()
+        else:
+            work.wait(timeout)
     except RuntimeError as error:
         raise lost_neighbour(edge, error) from error
 
 
 def lost_neighbour(edge: str, error: RuntimeError) -> ChannelError:
-    """Turn gloo's error about a lost connection into an error that names the edge."""
+    """Turn an error of gloo or NCCL about a lost connection into an error that names the edge."""
     # Keep what happened; drop the path in gloo's sources before it and the advice after it.
     reason = re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).partition(". ")[0]
-    state = "silent" if reason.startswith("Timed out") else "gone"
+    state = "silent" if _TOO_LATE.search(reason) else "gone"
     return ChannelError(f"edge {edge}: the neighbour is {state} ({reason})", hint="look for the error of its stage")

@@ -167,11 +167,11 @@ class Placement:
         A device that cannot be measured gives None and a line to `note`.
 
         Args:
-            measured_on: the kind of device that the costs were measured on, `cpu` or `cuda`.
+            measured_on: the kind of device that the costs were measured on, `cpu` or an accelerator.
         """
         first = {self._kind(index): index for index in reversed(range(len(self.bundles)))}
         here = ray.get_runtime_context().get_node_id()
-        first.pop((here, ("GPU",) if measured_on == "cuda" else ()), None)
+        first.pop((here, () if measured_on == "cpu" else ("GPU",)), None)
         seconds: dict[_Kind, float | None] = {}
         while left := [kind for kind in first if kind not in seconds]:
             at_once = {node: (node, wants) for node, wants in left}  # one kind on each node

@@ -123,12 +123,10 @@ def _program_of_ray(arguments: Sequence[str]) -> str | None:
 def _gpu_libraries() -> dict[str, str | None]:
     """The versions of CUDA and NCCL in this torch."""
     import torch
-    import torch.distributed as dist
 
-    return {
-        "cuda": torch.version.cuda,
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if dist.is_nccl_available() else None,
-    }
+    from alray.core.accelerator import nccl_version
+
+    return {"cuda": torch.version.cuda, "nccl": nccl_version()}
 
 
 def _ahead_s(actor: Any) -> float:

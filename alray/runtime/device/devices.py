@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 
 from alray import __version__
+from alray.core import accelerator
 from alray.core.errors import PlanError
 from alray.core.randomness.generators import put_back
 
@@ -45,8 +46,8 @@ def configure(threads: int, deterministic: bool, device: torch.device, tf32: Tf3
             `convolutions`. A CPU has no TF32.
     """
     _keep_memory()
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    if accelerator.is_accelerator(device):
+        accelerator.use(device)
     torch.backends.cudnn.allow_tf32 = tf32 != "none"
     torch.backends.cuda.matmul.allow_tf32 = tf32 == "all"
     torch.set_num_threads(threads)
@@ -101,27 +102,46 @@ def configured(threads: int, deterministic: bool, device: torch.device, tf32: Tf
             torch.backends.cudnn.benchmark = benchmark_before
             torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = tf32_before
             torch.utils.deterministic.fill_uninitialized_memory = fills_before  # type: ignore[attr-defined]
-            if device.type == "cuda":
+            if accelerator.is_accelerator(device):
                 gc.collect()  # modules and what autograd keeps may refer to each other
-                torch.cuda.empty_cache()
+                accelerator.free_unused_memory()
 
 
 def pick(device: str, *, gpu: int = 0) -> torch.device:
-    """Return the device of this kind, `cpu` or `cuda`.
+    """Return the device of this kind: `cpu`, torch's name of an accelerator, or `auto` for the one that torch offers.
 
     Args:
         gpu: its number among those that this process sees.
 
     Raises:
-        PlanError: if this process sees no GPU for `cuda`.
+        PlanError: if this process sees no such accelerator.
     """
-    if device == "cuda" and not torch.cuda.is_available():
+    if device == "cpu":
+        return torch.device("cpu")
+    if accelerator.available(device) is None:
+        other = accelerator.available()
         raise PlanError(
-            "this machine has no GPU that torch can use",
+            "this machine has no GPU that torch can use"
+            if other is None
+            else f"torch offers `{other.type}` on this machine, not `{device}`",
             key="resources.device",
-            hint="set resources.device=cpu, or run where there are GPUs; `alray doctor` says more",
+            hint="set resources.device=cpu, or run where there are GPUs; `alray doctor` says more"
+            if other is None
+            else f"set resources.device={other.type}, or auto",
         )
-    return torch.device("cpu") if device == "cpu" else torch.device("cuda", gpu)
+    return torch.device(accelerator.kind(device), gpu)
+
+
+def require_known(device: str) -> None:
+    """Raise PlanError if torch knows no such kind of device, here or elsewhere."""
+    try:
+        torch.device(accelerator.kind(device))
+    except RuntimeError as error:
+        raise PlanError(
+            f"torch knows no device `{device}`",
+            key="resources.device",
+            hint=f"write cpu or {accelerator.kind()}, or auto for the accelerator that torch offers",
+        ) from error
 
 
 def at_hand(device: str) -> torch.device:
@@ -129,7 +149,7 @@ def at_hand(device: str) -> torch.device:
 
     A driver whose stages are on other nodes measures on it: the head node of a cluster may have no GPU.
     """
-    return torch.device("cpu") if device == "cuda" and not torch.cuda.is_available() else pick(device)
+    return torch.device("cpu") if device == "cpu" or accelerator.available(device) is None else pick(device)
 
 
 def number_of_given(given: Sequence[str], visible: str | None) -> int:
@@ -144,7 +164,7 @@ def number_of_given(given: Sequence[str], visible: str | None) -> int:
     Raises:
         PlanError: if the process does not see the GPU.
     """
-    seen = [str(number) for number in range(torch.cuda.device_count())] if visible is None else visible.split(",")
+    seen = [str(number) for number in range(accelerator.count())] if visible is None else visible.split(",")
     if not given or given[0] not in seen:
         raise PlanError(
             f"Ray reserved the GPUs [{', '.join(given)}] for this stage, whose process sees [{', '.join(seen)}]",
@@ -159,8 +179,8 @@ def device_name(device: torch.device) -> str:
 
     Two runs give the same bits only on devices of the same name.
     """
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
+    if accelerator.is_accelerator(device):
+        return accelerator.name(device)
     return f"{_processor()} ({torch.backends.cpu.get_cpu_capability()})"
 
 

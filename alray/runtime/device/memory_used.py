@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from alray.core import accelerator
+
 _CPU = torch.device("cpu")
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
@@ -25,10 +27,8 @@ def memory_baseline(device: torch.device) -> int:
     cuBLAS takes with its first matrix product included.
     """
     run_first_kernels(device)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        return torch.cuda.memory_allocated(device)
+    if accelerator.is_accelerator(device):
+        return accelerator.start_memory_peak(device)
     gc.collect()
     _give_back_freed_memory()
     _begin_peak_anew()
@@ -41,8 +41,8 @@ def peak_memory_bytes(device: torch.device, baseline_bytes: int) -> int:
     On a GPU this is torch's allocator, on a CPU the resident memory. The latter holds more than the stage's tensors:
     the buffers of kernels, memory that the allocator cannot reuse, and on stage 0 the data set.
     """
-    if device.type == "cuda":
-        return max(0, torch.cuda.max_memory_allocated(device) - baseline_bytes)
+    if accelerator.is_accelerator(device):
+        return max(0, accelerator.memory_peak_bytes(device) - baseline_bytes)
     return max(0, _status_bytes("VmHWM") - baseline_bytes)
 
 

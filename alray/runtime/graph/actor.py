@@ -47,7 +47,7 @@ def own_device(assignment: Assignment) -> torch.device:
     if assignment.device_kind == "cpu":
         return torch.device("cpu")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return devices.pick("cuda", gpu=devices.number_of_given(given_gpus(), visible))
+    return devices.pick(assignment.device_kind, gpu=devices.number_of_given(given_gpus(), visible))
 
 
 def given_gpus() -> list[str]:
@@ -78,7 +78,7 @@ class StageActor:
             pid=os.getpid(),
             created_s=psutil.Process().create_time(),
             sees_run_dir=is_marked(self._assignment.run_dir, self._run_token),
-            gpu=given_gpus()[0] if self._assignment.device_kind == "cuda" else None,
+            gpu=None if self._assignment.device_kind == "cpu" else given_gpus()[0],
         )
 
     def host_store(self, host: str | None, whose: str) -> MeetingPoint:

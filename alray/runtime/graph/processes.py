@@ -90,6 +90,9 @@ class StageProcess:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
+        from alray.core.accelerator import free_unused_memory
+
+        free_unused_memory()  # another stage on the same GPU may need more of it in the next run
 
     def host_store(self, host: str | None, whose: str) -> MeetingPoint:
         return self._stage.host_store(host, whose)

@@ -39,7 +39,7 @@ def stage_memory_limits(
     requested = [bundle.get("memory") for bundle in resources.bundles(stages)]
     if resources.resolved_device == "cpu":
         theirs = [machine_memory_bytes() // (stages * replicas)] * stages
-    elif device.type == "cuda":
+    elif device.type != "cpu":
         theirs = _gpu_shares(spec, stages, replicas, one_process=one_process)
     elif None in requested:
         return ()
@@ -50,9 +50,9 @@ def stage_memory_limits(
 
 def _gpu_shares(spec: Spec, stages: int, replicas: int, *, one_process: bool) -> list[int]:
     """The GPUs of other nodes count as equal to the one here, and all as if this process had measured on them."""
-    import torch
+    from alray.core.accelerator import least_memory_bytes  # imports torch
 
-    whole = torch.cuda.get_device_properties(0).total_memory - _BESIDES_TENSORS_BYTES
+    whole = least_memory_bytes() - _BESIDES_TENSORS_BYTES
     if one_process:
         return [max(1, whole // (stages * replicas))] * stages
     requested = [min(1.0, bundle.get("GPU", 1.0)) for bundle in spec.resources.bundles(stages)]
@@ -65,9 +65,9 @@ def stage_memories(spec: Spec, stages: int, replicas: int, *, one_process: bool 
     kinds = [resources.device_of(stage) for stage in range(stages)]
     # Ray gives them one GPU if they fit on it. NCCL connects stages with different GPUs.
     bundles = zip(resources.bundles(stages), kinds, strict=True)
-    requested = sum(bundle.get("GPU", 1.0) for bundle, kind in bundles if kind == "cuda") * replicas
+    requested = sum(bundle.get("GPU", 1.0) for bundle, kind in bundles if kind != "cpu") * replicas
     on_gpu = IN_TURNS_ON_GPU if one_process else ON_SHARED_GPU if requested <= 1.0 else ON_OWN_GPU
-    return tuple(on_gpu if kind == "cuda" else ON_CPU for kind in kinds)
+    return tuple(ON_CPU if kind == "cpu" else on_gpu for kind in kinds)
 
 
 def require_memory(network: Network, memory_bytes: int) -> None:

@@ -88,6 +88,7 @@ class Planner:
         Args:
             without_data: data that are not there may be left out if their sizes are known, for there will be no run.
         """
+        devices.require_known(spec.resources.resolved_device)
         if options.inline:
             devices.pick(spec.resources.resolved_device)
         if options.deep:
@@ -352,7 +353,7 @@ def _first_time_s(spec: Spec) -> float:
 
     They compile what they use. On a GPU they load every kernel, and cuDNN tries its algorithms if it may.
     """
-    on_gpu_s = _FIRST_ON_GPU_S if spec.resources.resolved_device == "cuda" else 0.0
+    on_gpu_s = 0.0 if spec.resources.resolved_device == "cpu" else _FIRST_ON_GPU_S
     return on_gpu_s + (_COMPILING_S if spec.run.compile else 0.0)
 
 

@@ -64,7 +64,7 @@ def stage_links(spec: Spec, stages: int, found: StageDevices) -> tuple[Link | No
     """
     if not spec.pipeline.links or stages == 1:
         return found.links
-    several, on_gpus = len(set(found.nodes)) > 1, spec.resources.resolved_device == "cuda"
+    several, on_gpus = len(set(found.nodes)) > 1, spec.resources.resolved_device != "cpu"
     if several or on_gpus:
         raise PlanError(
             f"messages {'between several nodes' if several else 'of GPUs'} are not delayed",

@@ -9,6 +9,7 @@ from functools import lru_cache
 import torch
 
 from alray.config.sections.pipeline import Cost
+from alray.core.accelerator import kind
 from alray.core.errors import UserCodeError
 from alray.core.randomness.generators import put_back
 from alray.models.component import trainable
@@ -99,6 +100,7 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
     turn, adds_up = trainable(component.turn), component.adds_up
     output_bytes = batch_size * sum(shape.sample_bytes for shape in edge.values())
     route_bytes = batch_size * network.comes_down(index).sample_bytes
+    trains_on = torch.device(kind(network.spec.resources.resolved_device))
     rate = ASSUMED_FLOPS_PER_S * threads
     moved_s = (s_bytes + batch_size * facts.input.sample_bytes) / ASSUMED_BYTES_PER_S
     return ComponentCosts(
@@ -124,5 +126,5 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
         along_parameters=sum(map(trainable, (component.f, component.passage, component.decoder)))
         + (turn if adds_up else 0),
         turn_parameters=0 if adds_up else turn,
-        **asdict(component_memory(network, index, batch_size, torch.device(network.spec.resources.resolved_device))),
+        **asdict(component_memory(network, index, batch_size, trains_on)),
     )

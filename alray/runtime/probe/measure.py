@@ -82,7 +82,7 @@ def probe_costs(
             for indices in divide(names, counted):
                 new = {names[index] for index in indices} - set(kinds)
                 exercises = _begun(network, names, indices, incoming, passed_on)
-                timing = Timing(share=len(new) / len(set(names)), on_cuda=device.type == "cuda")
+                timing = Timing(share=len(new) / len(set(names)), device=device)
                 measured = _measured(network, exercises, surroundings, timing)
                 for name in new:
                     alike = [index for index in exercises if names[index] == name]

@@ -11,6 +11,8 @@ from statistics import mean, median
 
 import torch
 
+from alray.core.accelerator import wait_for_all
+
 PROBE_S = 2.0  # for all components together; each runs at least LEAST_REPEATS times
 LEAST_SHARE = 0.2  # of PROBE_S for components that are measured together, however few they are
 LEAST_REPEATS = 3
@@ -55,11 +57,11 @@ class Timing:
 
     Attributes:
         share: the part of `PROBE_S` that these measurements may take, in 0..1.
-        on_cuda: the device is a GPU, so the end of each action is waited for.
+        device: an accelerator computes while the host goes on, so the end of each action is waited for.
     """
 
     share: float = 1.0
-    on_cuda: bool = False
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
     def seconds(self) -> float:
@@ -118,8 +120,7 @@ def time_actions(
             with blaming(action.index):
                 started, busy = time.perf_counter(), time.process_time()
                 action.run()
-                if timing.on_cuda:
-                    torch.cuda.synchronize()
+                wait_for_all(timing.device)
                 seconds = time.perf_counter() - started
             times.append(seconds)
             timed[action.index].wall_s += seconds

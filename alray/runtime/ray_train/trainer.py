@@ -12,12 +12,12 @@ from threading import Lock
 from typing import Any, Literal
 
 import ray
-import torch
 import torch.distributed as dist
 from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError, WorkerGroupError, get_context
 from ray.train.torch import TorchConfig, TorchTrainer
 
+from alray.core.accelerator import is_accelerator, use
 from alray.core.compat import TorchBackend, set_torch_distributed_env_vars
 from alray.core.errors import ChannelError, RunError
 from alray.runtime.graph.actor import StageActor, own_device, require_run_dir
@@ -215,8 +215,8 @@ def train_worker(config: dict[str, Any]) -> None:
     location = actor.location()
     require_run_dir(assignment, location)
     device = own_device(assignment)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)  # in this thread the workers first meet over NCCL, which wants a GPU for each
+    if is_accelerator(device):
+        use(device)  # in this thread the workers first meet over NCCL, which wants a GPU for each
     actor.start(_meeting(actor, context, location))
     while True:
         status = actor.poll()

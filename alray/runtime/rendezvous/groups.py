@@ -10,7 +10,8 @@ import torch
 import torch.distributed as dist
 
 from alray.config.sections.all_reduce import ALL_REDUCES
-from alray.runtime.channel.all_reduce import AllReduce, make_all_reduce
+from alray.core.accelerator import current
+from alray.runtime.channel.all_reduce import AllReduce, all_reduce_class, make_all_reduce
 from alray.runtime.channel.edge_kind import DeviceLocation, EdgeKind, sum_kind
 from alray.runtime.rendezvous.store import MeetingPoint, enter
 from alray.runtime.stage.assignment import Assignment
@@ -66,7 +67,7 @@ def replica_sums(
     """
     kind = sum_kind(locations, _BACKEND.kind)
     group = replica_group(store, assignment, timeout_s, "norms", kind=kind)
-    return make_all_reduce(_BACKEND, group, timeout_s=timeout_s)
+    return all_reduce_class(_BACKEND)(group, timeout_s=timeout_s, holds_host=False)
 
 
 def replica_group(
@@ -89,7 +90,7 @@ def replica_group(
     if kind is EdgeKind.NCCL:
         joined = nccl_group(own, rank, size, timeout_s)
         # NCCL connects with the first operation. That would otherwise be part of the first mini-batch.
-        make_all_reduce(_BACKEND, joined, timeout_s=timeout_s).sum(torch.zeros(1, device="cuda"))
+        make_all_reduce(_BACKEND, joined, timeout_s=timeout_s).sum(torch.zeros(1, device=current()))
         return joined
     group = dist.ProcessGroupGloo(own, rank, size, timedelta(seconds=timeout_s))
     return cast(dist.ProcessGroup, group)  # it has all of a group's operations

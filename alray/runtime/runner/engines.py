@@ -278,10 +278,12 @@ class RayEngine(ClusterEngine):
     def find_devices(
         self, plan: Plan, costs: Costs, speed_test: Callable[[], SpeedTest], note: Callable[[str], None]
     ) -> StageDevices | None:
+        from alray.core.accelerator import kind
         from alray.runtime.device.devices import at_hand
 
-        measured_on = at_hand(self._spec.resources.resolved_device).type
-        alike = measured_on == self._spec.resources.resolved_device or self._begun is not None
+        wanted = self._spec.resources.resolved_device
+        measured_on = at_hand(wanted).type
+        alike = measured_on == kind(wanted) or self._begun is not None
         if alike and self._devices_are_like_here():
             return None
         from alray.runtime.cluster.links import links_of
@@ -292,7 +294,7 @@ class RayEngine(ClusterEngine):
             self._reserved = placement = self._placement(stage_bundles(spec, plan.stages, plan.replicas), plan.stages)
         except StageError:
             return None  # nodes were lost: the graph asks for the same room, reports the loss and is made again
-        cores = None if resources.resolved_device == "cuda" else placement.cores
+        cores = placement.cores if resources.resolved_device == "cpu" else None
         ring = (plan.stages - 1, 0) in plan.edges_between()
         links, replica_link = links_of(placement.nodes, plan.stages, note, ring=ring)
         found = StageDevices(cores=cores, nodes=placement.hosts, links=links, replica_link=replica_link)

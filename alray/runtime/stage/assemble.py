@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from alray.config.sections.own_code import OwnCode
+from alray.core.accelerator import is_accelerator, recorded
 from alray.data.batches import Batch
 from alray.data.dataset import Dataset
 from alray.models.backpropagation import BackpropagationComponent
@@ -132,7 +133,7 @@ def assemble_loop(
         emit=emit,
         feed=lambda batches: feed(batches, lambda batch: batch.with_labels(device, network.dtype), device),
         dtype=network.dtype,
-        pinned=device.type == "cuda",
+        pinned=is_accelerator(device),
         open_data=partial(_open_data, assignment),
         peak_memory_bytes=lambda: None if baseline_bytes is None else peak_memory_bytes(device, baseline_bytes),
         profiler=profiler,
@@ -156,7 +157,7 @@ def clock_for(assignment: Assignment, device: torch.device) -> Clock:
         start_step=assignment.start.step,
         alone=assignment.plan.stages == assignment.plan.replicas == 1,
         profiled=assignment.profile,
-        gpu=GpuTimes() if device.type == "cuda" else None,
+        gpu=GpuTimes(partial(recorded, device, timed=True)) if is_accelerator(device) else None,
     )
 
 

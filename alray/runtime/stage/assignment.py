@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
@@ -87,8 +87,8 @@ class Assignment:
         return self.run_dir / "profile" / (f"replica-{self.replica}-{stage}" if self.replica else stage)
 
     @property
-    def device_kind(self) -> Literal["cpu", "cuda"]:
-        """The kind of device that the stage computes on."""
+    def device_kind(self) -> str:
+        """The kind of device that the stage computes on, as `Resources.device_of` gives it."""
         return self.spec.resources.device_of(self.stage)
 
     @property

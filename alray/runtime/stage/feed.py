@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from alray.core import accelerator
 from alray.data.batches import Batch
 from alray.models.encoder import Tensors
 
@@ -22,11 +23,11 @@ def feed(
     Args:
         given: takes a mini-batch to its inputs and labels on the device (`Batch.with_labels`).
     """
-    if device.type == "cpu":
+    stream = accelerator.own_stream(device)
+    if stream is None:
         for batch in batches:
             yield batch, given(batch)
         return
-    stream = torch.cuda.Stream(device)
     ahead: _CopyToGpu | None = None
     for batch in batches:
         before, ahead = ahead, _CopyToGpu.begin(batch, given, device, stream)
@@ -42,21 +43,18 @@ class _CopyToGpu:
 
     batch: Batch
     tensors: Tensors
-    done: torch.cuda.Event
+    done: torch.Event
 
     @classmethod
     def begin(
-        cls, batch: Batch, given: Callable[[Batch], Tensors], device: torch.device, stream: torch.cuda.Stream
+        cls, batch: Batch, given: Callable[[Batch], Tensors], device: torch.device, stream: torch.Stream
     ) -> _CopyToGpu:
-        with torch.cuda.stream(stream):
-            tensors = given(batch)
-            done = torch.cuda.Event()
-            done.record(stream)
-        return cls(batch, tensors, done)
+        with accelerator.within(stream):
+            return cls(batch, given(batch), accelerator.recorded(device))
 
     def ready(self) -> Tensors:
         """The tensors for the current stream, which waits for the copy. The host does not wait."""
-        current = torch.cuda.current_stream()
+        current = accelerator.current_stream(self.done.device)
         current.wait_event(self.done)
         for tensor in self.tensors.values():
             tensor.record_stream(current)  # or the copy after the next might write on memory that is still read

@@ -12,24 +12,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
-
 
 class Event(Protocol):
-    """The methods of a `torch.cuda.Event` that is already recorded in a stream."""
+    """The methods of a `torch.Event` that is already recorded in a stream."""
 
     def query(self) -> bool: ...
 
     def synchronize(self) -> None: ...
 
     def elapsed_time(self, end_event: Any) -> float: ...
-
-
-def recorded() -> torch.cuda.Event:
-    """An event in the current stream."""
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event
 
 
 @dataclass(frozen=True)
@@ -57,7 +48,7 @@ class GpuTimes:
     computing.
     """
 
-    def __init__(self, event: Callable[[], Event] = recorded) -> None:
+    def __init__(self, event: Callable[[], Event]) -> None:
         """
         Args:
             event: puts an event into the stream in which the stage computes.

@@ -22,6 +22,8 @@ from alray.core.storage.location import Location
 from alray.models.component import Component, ProfiledPart
 from alray.runtime.stage.clock import TRAINING_ACTIONS, Clock
 
+_TRACED = ("cuda", "xpu")
+"""Accelerators whose work torch traces."""
 _QUIET = "5"  # Kineto otherwise reports its progress, and that a machine without a GPU has none
 
 
@@ -43,8 +45,8 @@ class Profiler:
         self._trace = trace
         self._stages = stages
         self._activities = [ProfilerActivity.CPU]
-        if device.type == "cuda":
-            self._activities.append(ProfilerActivity.CUDA)
+        if device.type in _TRACED:
+            self._activities.append(getattr(ProfilerActivity, device.type.upper()))
         self._session: profile | None = None
         self._to_end: dict[range, int] = {}  # ranges that were opened, and how many stages have still to end them
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ import torch
 from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.core.errors import ChannelError
 from alray.core.parts import names_of
-from alray.runtime.channel.all_reduce import make_all_reduce
+from alray.runtime.channel.all_reduce import all_reduce_class, make_all_reduce
 
 pytestmark = pytest.mark.forked
 
@@ -103,3 +105,24 @@ def test_what_is_not_one_flat_buffer_is_refused(on_ranks):
 
     with pytest.raises(ChannelError, match=r"flat contiguous tensor, got shape \(2, 2\)"):
         on_ranks(1, work)
+
+
+@pytest.mark.parametrize(("holds_host", "limits"), [(True, [(timedelta(seconds=10),)] * 2), (False, [()] * 2)])
+def test_on_a_gpu_the_host_waits_only_where_it_is_to(monkeypatch, holds_host, limits):
+    """With a time limit NCCL holds the calling thread; without one, the current stream waits."""
+    waited: list[tuple[Any, ...]] = []
+    work = SimpleNamespace(wait=lambda *limit: waited.append(limit))
+    group: Any = SimpleNamespace(
+        name=lambda: "nccl",
+        rank=lambda: 0,
+        size=lambda: 2,
+        allreduce=lambda *arguments: work,
+        allgather=lambda *arguments: work,
+    )
+    backend = all_reduce_class(ALL_REDUCES.section("backend"))
+    monkeypatch.setattr("alray.core.accelerator.current", lambda: torch.device("meta", 0))
+    monkeypatch.setattr("alray.core.accelerator.is_accelerator", lambda device: device.type == "meta")
+    sums = backend(group, timeout_s=5.0, holds_host=holds_host)
+    sums.sum(torch.zeros(4, device="meta"))
+    sums.gather(torch.zeros(4, device="meta"))
+    assert waited == limits

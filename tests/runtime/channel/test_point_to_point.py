@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from alray.runtime.channel.message import HEADER_BYTES
+from alray.runtime.channel.point_to_point import lost_neighbour
 
 pytestmark = pytest.mark.forked
 
@@ -97,3 +98,22 @@ def test_a_neighbour_that_dies_is_named_by_its_edge(found):
     told = found["dies"][SENT]
     assert told["receive"].startswith("edge 1->0: the neighbour is gone (")
     assert told["send"].startswith("edge 0->1: the neighbour is gone (")
+
+
+GLOO = "[../third_party/gloo/gloo/transport/tcp/pair.cc:547] "
+NCCL = "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=RECV) ran for 300021 "
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        (GLOO + "Timed out waiting 20000ms for recv operation to complete", "silent"),
+        (GLOO + "Connection closed by peer [127.0.0.1]:41233. This may indicate a remote failure.", "gone"),
+        (NCCL + "milliseconds before timing out.", "silent"),
+        ("NCCL communicator was aborted on rank 1.", "gone"),
+        ("NCCL error in: ProcessGroupNCCL.cpp:2022, remote process exited or there was a network error", "gone"),
+    ],
+)
+def test_a_neighbour_that_does_not_answer_and_one_that_has_ended(said, state):
+    (problem,) = lost_neighbour("0->1", RuntimeError(said)).problems
+    assert problem.message.startswith(f"edge 0->1: the neighbour is {state} (")

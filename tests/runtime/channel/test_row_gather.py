@@ -39,7 +39,7 @@ def test_all_ranks_get_all_rows_in_rank_order(on_ranks, name):
 
 def test_nccl_gathers_on_the_gpu_of_the_stage(monkeypatch: pytest.MonkeyPatch):
     """The thread for communication, in which it gathers, has a separate current GPU: the first one."""
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr("alray.core.accelerator.current", lambda: torch.device("cuda", 1))
     group: Any = SimpleNamespace(name=lambda: "nccl", rank=lambda: 0, size=lambda: 2)
     made: list[Any] = []
     own: Any = SimpleNamespace(numel=lambda: 0, device=torch.device("cpu"))

@@ -28,10 +28,15 @@ def as_it_was() -> Iterator[None]:
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     """This process seems to see two GPUs; gives those that became the current one."""
     current: list[torch.device] = []
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", current.append)
     return current
+
+
+def _that_no_driver_can_use(check_available: bool = False) -> torch.device | None:
+    return None if check_available else torch.device("cuda")
 
 
 @pytest.mark.usefixtures("as_it_was", "two_gpus")
@@ -78,7 +83,7 @@ def test_cublas_is_prepared_as_soon_as_alray_is_imported() -> None:
 @pytest.mark.usefixtures("two_gpus")
 def test_what_a_probe_held_of_a_gpu_goes_back_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     emptied: list[bool] = []
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
+    monkeypatch.setattr(torch.accelerator, "empty_cache", lambda: emptied.append(True))
     monkeypatch.setattr(devices, "put_back", lambda device: nullcontext())
     with devices.configured(torch.get_num_threads(), False, GPU):
         assert not emptied
@@ -102,10 +107,24 @@ def test_the_gpu_of_a_stage_is_the_current_one(two_gpus: list[torch.device]) -> 
 def test_a_process_without_a_gpu_measures_on_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """NVIDIA's library, which torch counts by, still knows the GPUs whose driver is too old for CUDA."""
     assert devices.at_hand("cuda") == torch.device("cuda", 0) and devices.at_hand("cpu") == CPU
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert devices.at_hand("cuda") == CPU
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", _that_no_driver_can_use)
+    assert devices.at_hand("cuda") == devices.at_hand("auto") == CPU
     with pytest.raises(PlanError, match="no GPU"):
         devices.pick("cuda")
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_the_accelerator_is_the_one_that_torch_offers() -> None:
+    assert devices.pick("auto", gpu=1) == torch.device("cuda", 1)
+    with pytest.raises(PlanError, match="torch offers `cuda` on this machine, not `xpu`"):
+        devices.pick("xpu")
+
+
+def test_a_device_that_torch_does_not_know() -> None:
+    for known in ("auto", "cpu", "cuda", "xpu", "mps"):
+        devices.require_known(known)
+    with pytest.raises(PlanError, match="torch knows no device `cdua`"):
+        devices.require_known("cdua")
 
 
 @pytest.mark.usefixtures("two_gpus")

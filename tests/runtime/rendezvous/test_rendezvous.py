@@ -45,10 +45,11 @@ def test_replicas_on_gpus_are_connected_before_the_first_mini_batch(monkeypatch:
 
     monkeypatch.setattr(groups, "nccl_group", lambda *arguments: "group")
     monkeypatch.setattr(groups, "make_all_reduce", lambda section, group, *, timeout_s: Connected())
-    monkeypatch.setattr(groups.torch, "zeros", lambda size, *, device: torch.device(device))
+    monkeypatch.setattr(groups, "current", lambda: torch.device("cuda", 1))
+    monkeypatch.setattr(groups.torch, "zeros", lambda size, *, device: device)
     assignment: Any = SimpleNamespace(stage=0, replica=1, plan=SimpleNamespace(replicas=2))
     group: Any = groups.replica_group(torch.distributed.HashStore(), assignment, 20.0, kind=EdgeKind.NCCL)
-    assert (group, summed) == ("group", [torch.device("cuda")])
+    assert (group, summed) == ("group", [torch.device("cuda", 1)])
 
 
 def test_nobody_else_can_use_the_store_of_one_machine() -> None:

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from alray.planning.prediction.all_reduce import LinkCost
 from alray.runtime.channel.all_reduce import AllReduce
-from alray.runtime.channel.point_to_point import lost_neighbour, wait_for
+from alray.runtime.channel.point_to_point import lost_neighbour
 
 
 class BackendAllReduce(AllReduce):
@@ -30,7 +30,7 @@ class BackendAllReduce(AllReduce):
             work = self.group.allreduce(tensor, dist.ReduceOp.SUM, self._timeout)
         except RuntimeError as error:
             raise lost_neighbour(edge, error) from error
-        wait_for(work, 2 * self._timeout, edge)  # the operation's timeout says more
+        self._wait_for(work, edge, times=2)  # the operation's timeout says more
         self.bytes_sent += 2 * (self.size - 1) * tensor.numel() * tensor.element_size() // self.size
 
     def _gather(self, rows: torch.Tensor) -> None:
@@ -40,7 +40,7 @@ class BackendAllReduce(AllReduce):
             work = self.group.allgather(list(rows), own, self._timeout)
         except RuntimeError as error:
             raise lost_neighbour(edge, error) from error
-        wait_for(work, 2 * self._timeout, edge)  # the operation's timeout says more
+        self._wait_for(work, edge, times=2)  # the operation's timeout says more
         self.bytes_sent += (self.size - 1) * own.numel() * own.element_size()
 
     def _all_ranks(self) -> str:

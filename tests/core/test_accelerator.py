@@ -1,0 +1,62 @@
+"""What is asked of an accelerator and needs none here; tests/gpu asks the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from alray.core import accelerator
+
+GPU = torch.device("cuda", 1)
+
+
+def test_a_cpu_has_nothing_to_wait_for() -> None:
+    cpu = torch.device("cpu")
+    assert accelerator.own_stream(cpu) is None
+    accelerator.wait_for_all(cpu)
+    accelerator.wait_for_current_stream(cpu)
+    with accelerator.within(None), accelerator.generators_forked(cpu):
+        torch.rand(1)
+    assert not accelerator.host_buffer(8, cpu).is_pinned() and accelerator.pin(torch.zeros(8), cpu) is None
+
+
+class Driver:
+    """Notes what it is asked for, and which device is the current one then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.did: list[tuple[str, int]] = []
+        self.current = 0
+        monkeypatch.setattr(torch.accelerator, "device_index", self.device_index)
+
+    @contextmanager
+    def device_index(self, index: int) -> Iterator[None]:
+        self.current, before = index, self.current
+        yield
+        self.current = before
+
+    def noted(self, what: str) -> Callable[..., None]:
+        return lambda *arguments: self.did.append((what, self.current))
+
+
+def test_memory_is_pinned_and_unpinned_on_the_gpu_of_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that has no current device yet would set up the first GPU, and take memory of it."""
+    driver = Driver(monkeypatch)
+    calls = SimpleNamespace(cudaHostRegister=driver.noted("pin"), cudaHostUnregister=driver.noted("unpin"))
+    monkeypatch.setattr("torch.cuda.cudart", lambda: calls)
+    monkeypatch.setattr("torch.cuda.check_error", lambda result: None)
+    address = accelerator.pin(torch.zeros(8), GPU)
+    assert address is not None
+    accelerator.unpin(address, GPU)
+    assert driver.did == [("pin", 1), ("unpin", 1)]
+
+
+def test_one_gpu_is_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current device may be another one."""
+    driver = Driver(monkeypatch)
+    monkeypatch.setattr(torch, "get_device_module", lambda device: SimpleNamespace(manual_seed=driver.noted("seed")))
+    accelerator.seed(GPU, 3)
+    assert driver.did == [("seed", 1)]

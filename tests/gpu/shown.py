@@ -1,0 +1,44 @@
+"""What tests on a GPU show, and by which of them: the rows of the table of docs/gpu.md, which a run fills in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+SHOWN: Mapping[str, tuple[str, ...]] = {
+    "every method, family and schedule of the ledger: the processor's bits": ("test_ledger.py",),
+    "the same bits on every partition, for families, methods and schedules, in one process": (
+        "test_every_partition",
+        "test_every_family_method_and_schedule",
+    ),
+    "checkpoints: on the GPU, and from the processor to the GPU and back": ("test_a_checkpoint",),
+    "mixed precision and float64": ("test_other_precisions", "test_texts_in_mixed", "test_recurrent_layers_stay"),
+    "no wait of a stream or of the host is missing: feed, edges, sums, times": ("test_waiting.py",),
+    "stages in separate processes: streamed, barriers, pipelines, replicas, norms over replicas": (
+        "test_processes.py",
+    ),
+    "messages and sums from GPU to GPU over a stand-in for NCCL": ("test_nccl.py",),
+    "a stage on the second GPU has nothing on the first": ("test_second_device.py",),
+    "an evaluation and predictions of a trained network": ("test_predictions",),
+    "torch.compile": ("test_compiled",),
+    "memory of a stage as predicted, within 15 %; memory that a probe leaves": (
+        "test_memory_is_predicted",
+        "test_the_probe_leaves",
+    ),
+    "times of a stage are those of the GPU": ("test_what_a_stage_computes_is",),
+    "through Ray: two stages on one GPU and on two, replicas over NCCL and gloo, pipelines, the bubble": (
+        "test_on_ray.py",
+    ),
+}
+
+
+def filled_in(outcomes: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Each row with what the tests came to: `shown`, `failed`, or `missing` where none has run.
+
+    Args:
+        outcomes: of the tests, by their names: passed, failed or skipped.
+    """
+    rows = []
+    for what, names in SHOWN.items():
+        came_to = {how for name, how in outcomes.items() if any(each in name for each in names)}
+        rows.append((what, "failed" if "failed" in came_to else "shown" if "passed" in came_to else "missing"))
+    return rows

@@ -1,0 +1,102 @@
+"""Messages and sums from GPU to GPU. Between simulated devices a stand-in keeps NCCL's rules; `test_on_ray.py` has
+NCCL itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+
+from alray.config.sections.all_reduce import ALL_REDUCES
+from alray.core import accelerator
+from alray.runtime.channel.all_reduce import all_reduce_class
+from alray.runtime.channel.in_process import Queue
+from alray.runtime.channel.message import Message, MessageKind
+from alray.runtime.channel.nccl import NcclReceiver, NcclSender
+
+from ..simulated.nccl import Group, Wire
+from .conftest import GPU, SIMULATED, host_waits
+from .test_waiting import driven, whole
+
+pytestmark = pytest.mark.skipif(not SIMULATED, reason="a stand-in for NCCL, between simulated devices")
+DEVICES = [GPU, torch.device(GPU.type, 1)]
+STEPS = 6
+
+
+def on_two_gpus(work: Callable[[int, Group], Any]) -> list[Any]:
+    """Two ranks as threads, each with a device of its own."""
+    wire = Wire(2)
+
+    def rank_work(rank: int) -> Any:
+        accelerator.use(DEVICES[rank])
+        return work(rank, Group(wire, rank, DEVICES[rank]))
+
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(rank_work, range(2)))
+
+
+def test_messages_from_gpu_to_gpu() -> None:
+    """The sender's memory stays until NCCL has read it, and the receiver's stream waits until NCCL has written."""
+    queue = Queue("0->1", in_flight=STEPS)
+
+    def work(rank: int, group: Any) -> list[dict[str, torch.Tensor]]:
+        device = DEVICES[rank]
+        came = []
+        if rank == 0:
+            sender = NcclSender(edge="0->1", headers=queue.sender(), group=group, device=device, timeout_s=20.0)
+            sender.connect()
+            for step in range(STEPS):
+                driven(sender.send(Message(MessageKind.TRAIN, step, whole(step, device))))
+            driven(sender.flush())
+        else:
+            receiver = NcclReceiver(edge="0->1", headers=queue.receiver(), group=group, device=device)
+            receiver.connect()
+            while len(came) < STEPS:
+                if not queue.waiting:
+                    time.sleep(1e-3)
+                    continue
+                waits = host_waits()
+                message = driven(receiver.receive())
+                came.append({name: tensor.clone() for name, tensor in message.tensors.items()})
+                receiver.release(message)
+                assert host_waits() >= waits
+        return [{name: tensor.cpu() for name, tensor in tensors.items()} for tensors in came]
+
+    came = on_two_gpus(work)[1]
+    for step, tensors in enumerate(came):
+        assert all(torch.equal(tensors[name], value) for name, value in whole(step, torch.device("cpu")).items())
+
+
+@pytest.mark.parametrize("holds_host", [True, False])
+def test_sums_and_rows_of_two_gpus(holds_host: bool) -> None:
+    """Sums within a computation do not hold the host: that would cost two waits for each batch normalisation."""
+    started = threading.Barrier(2)
+
+    def work(rank: int, group: Any) -> tuple[int, torch.Tensor, torch.Tensor]:
+        over = all_reduce_class(ALL_REDUCES.section("backend"))(group, timeout_s=20.0, holds_host=holds_host)
+        values = torch.arange(4.0, device=DEVICES[rank]) + rank
+        started.wait()
+        waits = host_waits()
+        over.sum(values)
+        rows = over.gather(values * (rank + 1))
+        started.wait()
+        waited = host_waits() - waits
+        started.wait()
+        return waited, values.cpu(), rows.cpu()
+
+    for waited, summed, rows in on_two_gpus(work):
+        assert torch.equal(summed, 2 * torch.arange(4.0) + 1)
+        assert torch.equal(rows, torch.stack([summed, 2 * summed]))
+        assert (waited > 0) == holds_host
+
+
+def test_two_ranks_on_one_gpu_are_refused() -> None:
+    wire = Wire(2)
+    Group(wire, 0, GPU)
+    with pytest.raises(RuntimeError, match="Duplicate GPU"):
+        Group(wire, 1, GPU)

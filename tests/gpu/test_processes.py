@@ -1,0 +1,63 @@
+"""Stages in processes of their own, on one simulated device and on two.
+
+On one, messages go through pinned memory; on two, through a stand-in for NCCL; and to a processor of another node
+through gloo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ..engine.conftest import Workshop
+from ..engine.process_graph import in_processes, stage_server
+from ..engine.test_same_bits import same
+from .conftest import HALF_A_GPU, ON_GPU, SIMULATED
+from .test_one_process import PIPELINE
+
+pytestmark = pytest.mark.skipif(not SIMULATED, reason="through Ray it is tested in test_on_ray.py")
+EDGES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str | None, ...]]] = {
+    "shared memory": (HALF_A_GPU, (), ("0", "0")),
+    "gloo": (("resources.per_stage=[{CPU: 1, GPU: 1}, {CPU: 1}]",), ("one", "other"), ("0", None)),
+    "nccl": (ON_GPU, (), ("0", "1")),
+}
+"""What each stage asks for, its node and its device."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with stage_server(tmp_path_factory.mktemp("server")) as socket:
+        yield socket
+
+
+@pytest.mark.parametrize("edges", EDGES)
+@pytest.mark.parametrize("schedule", ["streamed", "overlapped"])
+def test_two_stages(workshop: Workshop, gpu_reference, server: str, schedule: str, edges: str) -> None:
+    asked, nodes, gpus = EDGES[edges]
+    with in_processes(server, nodes, gpus):
+        run = workshop.run(*asked, "pipeline.partition=[2,2]", f"pipeline.schedule={schedule}", inline=False)
+    same(run, gpu_reference)
+
+
+@pytest.mark.parametrize("edges", EDGES)
+def test_a_pipeline_of_backpropagation(workshop: Workshop, server: str, edges: str) -> None:
+    asked, nodes, gpus = EDGES[edges]
+    pipeline = (*PIPELINE, "pipeline.partition=[2,2]", "pipeline.schedule=1f1b")
+    overrides = (*asked, *pipeline)
+    with in_processes(server, nodes, gpus):
+        run = workshop.run(*overrides, inline=False)
+        again = workshop.run(*overrides, "pipeline.activation_checkpointing=true", inline=False, name="recomputed")
+        alone = workshop.run(*ON_GPU, *pipeline, name="inline")
+    assert run.error is None
+    assert run.summary.weights_sha256 == again.summary.weights_sha256 == alone.summary.weights_sha256
+
+
+@pytest.mark.parametrize("norms", [False, True], ids=["", "sync_batch_norm"])
+@pytest.mark.parametrize("edges", ["shared memory", "nccl"])
+def test_two_replicas(workshop: Workshop, server: str, edges: str, norms: bool) -> None:
+    asked, nodes, gpus = EDGES[edges]
+    overrides = (*asked, "replicas.count=2", "pipeline.stages=1", f"replicas.sync_batch_norm={str(norms).lower()}")
+    with in_processes(server, nodes, gpus):
+        run = workshop.run(*overrides, inline=False)
+    assert run.error is None and run.summary.status == "finished" and run.summary.all_reduce_bytes > 0
