@@ -90,7 +90,7 @@ pictures: $(INSTALLED)
 docs: $(INSTALLED)
 	rm -rf build/site
 	$(BIN)/python -m zensical build --strict
-	cp -r specs examples build/site/
+	cp -r --parents specs examples benchmarks/*.yaml plugins/*/spec.yaml build/site/
 	@echo "build/site/docs/index.html; with a search: $(BIN)/python -m http.server -d build/site"
 
 # docs/keys.md, from the grammar.

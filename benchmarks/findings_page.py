@@ -120,6 +120,13 @@ SEEDS = (
         ),
     ),
     Seed(
+        "Pipelines of backpropagation",
+        "Qi et al. 2023 (zero bubble, arXiv 2401.10241), Qi et al. 2024 (V-shaped placement, arXiv 2405.15362), "
+        "Narayanan et al. 2021 (PipeDream-2BW, arXiv 2006.09503).",
+        ("Qi et al. 2023", "Qi et al. 2024", "Narayanan et al. 2021"),
+        (),
+    ),
+    Seed(
         "Local losses on a pipeline with slow links",
         "SOLO 2026 (arXiv 2609.35440).",
         ("SOLO 2026",),

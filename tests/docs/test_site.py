@@ -16,7 +16,7 @@ import yaml
 from .pages import PAGES
 
 ROOT = Path(__file__).parents[2]
-BESIDE = ("specs", "examples")
+BESIDE = ("specs", "examples", "benchmarks/*.yaml", "plugins/*/spec.yaml")
 """What `make docs` puts beside the pages."""
 LOADING = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src"), ("source", "src")}
 """What a browser fetches by itself."""
@@ -54,8 +54,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
     done = subprocess.run(command, cwd=folder, env=nowhere, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0 and "No issues found" in done.stdout + done.stderr, done.stdout + done.stderr
-    for name in BESIDE:
-        shutil.copytree(ROOT / name, folder / "build/site" / name)
+    subprocess.run(["bash", "-c", f"cp -r --parents {' '.join(BESIDE)} {folder}/build/site/"], cwd=ROOT, check=True)
     return folder / "build/site/docs"
 
 
