@@ -7,12 +7,12 @@ INSTALLED := $(VENV)/.installed
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage crash-states chaos simulated gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported studies findings news clean
+.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage crash-states chaos simulated simulated-soonest gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported studies findings news clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
 
-test: checks unit simulated
+test: checks unit simulated-soonest
 
 test-all: checks unit-all docs-test simulated
 
@@ -113,8 +113,14 @@ chaos: $(INSTALLED)
 
 # The tests of a GPU, as far as an accelerator made of this processor can show them. It cannot be taken out of a process
 # again, so they have processes of their own.
+SIMULATED := ALRAY_TEST_DEVICE=simulated OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadscope
+
 simulated: $(INSTALLED)
-	ALRAY_TEST_DEVICE=simulated OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadscope tests/gpu
+	$(SIMULATED) tests/gpu
+
+# A minute of it, for `make test`: what finds a missing wait, and what a second device needs.
+simulated-soonest: $(INSTALLED)
+	$(SIMULATED) $(foreach each,waiting nccl simulated second_device,tests/gpu/test_$(each).py)
 
 # Where a GPU is. Tests that need two say so where there is one. docs/gpu.md says what they show.
 gpu: $(INSTALLED)

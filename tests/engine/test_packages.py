@@ -176,7 +176,9 @@ def test_a_task_in_the_same_bits(own: Workshop, there: Path) -> None:
 
 
 def test_an_all_reduce_and_a_compression_in_the_same_bits(own: Workshop, there: Path) -> None:
-    by_class = "replicas={count: 2, all_reduce: 'python:sums.Everyone', compression: 'python:signs.SignsCompression'}"
+    by_class = (
+        "replicas={count: 2, all_reduce: 'python:sums.EveryoneAllReduce', compression: 'python:signs.SignsCompression'}"
+    )
     one = own.run(by_class, "run.epochs=1", name="one")
     assert (own.folder / "one" / "code" / "sums.py").is_file()
     two = own.run("replicas={count: 2, all_reduce: everyone, compression: signs}", "run.epochs=1", name="two")

@@ -1,6 +1,6 @@
 """Tests of what runs on a GPU.
 
-`make gpu` runs them where there is one. `make simulated`, which is a part of `make test`, runs those that can on an
+`make gpu` runs them where there is one. `make simulated`, of which `make test` has a part, runs those that can on an
 accelerator made of this processor (tests/simulated), in a process of its own. Elsewhere they are skipped.
 """
 

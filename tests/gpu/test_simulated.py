@@ -9,7 +9,7 @@ from ..simulated import MACHINE, Fault
 from .conftest import GPU, SIMULATED
 
 pytestmark = pytest.mark.skipif(not SIMULATED, reason="of the simulated device itself")
-OTHER = torch.device("sim", 1)
+OTHER = torch.device(GPU.type, 1)
 
 
 @pytest.fixture(autouse=True)
