@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from alray.api import run_steps
 from alray.api.arguments import checked, wrong_form
+from alray.api.callbacks import Calls
 from alray.api.calls import Overrides, data_texts, override_texts, require_one_of, watched
 from alray.api.frames import frame_of
 from alray.api.notebook import framed
@@ -48,6 +50,7 @@ def run(
     address: str | None = None,
     profile: str | None = None,
     allow_code: bool = False,
+    callbacks: Sequence[object] = (),
     progress: bool = True,
 ) -> Run:
     """Train the network of a spec, as `alray run` does, and return the run when it has ended.
@@ -66,10 +69,13 @@ def run(
         profile: mini-batches to trace, such as "20-24,40".
         allow_code: also load `python:` classes from outside the folder of the spec, or from a folder that was made on
             another machine or by another user.
+        callbacks: objects of `alray.Callback`, or with methods of it. One that stops the run is no error: the run that
+            is returned is then `interrupted`. What one of them raises ends the run: it has failed, with a checkpoint.
         progress: show it.
     """
+    calls = Calls(callbacks, Run)
     finished = run_steps.run(
-        watched(progress),
+        calls.beside(watched(progress)),
         spec,
         override_texts(overrides),
         inline=inline,
@@ -78,7 +84,7 @@ def run(
         profile=profile,
         allow_code=allow_code,
     )
-    return _ended(finished)
+    return _ended(finished, calls)
 
 
 @checked
@@ -234,6 +240,7 @@ class Run:
         profile: str | None = None,
         allow_change: bool = False,
         allow_code: bool = False,
+        callbacks: Sequence[object] = (),
         progress: bool = True,
     ) -> Run:
         """Go on from the last checkpoint, as `alray resume` does; arguments and errors as for `alray.run`.
@@ -241,8 +248,9 @@ class Run:
         Args:
             allow_change: also allow values that change the mathematics of the run.
         """
+        calls = Calls(callbacks, Run)
         finished = run_steps.resume(
-            watched(progress),
+            calls.beside(watched(progress)),
             self.folder,
             override_texts(overrides),
             allow_change=allow_change,
@@ -251,7 +259,7 @@ class Run:
             profile=profile,
             allow_code=allow_code,
         )
-        return _ended(finished)
+        return _ended(finished, calls)
 
     def __repr__(self) -> str:
         found = read_summary(self.folder)
@@ -268,11 +276,14 @@ class Run:
         return framed(page.read_text(encoding="utf-8")) if page.is_file() else None
 
 
-def _ended(finished: Finished) -> Run:
-    """The run. Raises what ended it, unless it has finished."""
-    if finished.error is not None or finished.summary.status == "interrupted":
+def _ended(finished: Finished, calls: Calls) -> Run:
+    """The run. Raises what ended it, unless it has finished or a callback stopped it."""
+    run = calls.run_in(location_of(finished.summary.run_dir))
+    calls.ended(run)
+    finished = replace(finished, error=finished.error or calls.error)
+    if finished.error is not None or (finished.summary.status == "interrupted" and calls.by_user):
         raise _end_of(finished)
-    return Run(location_of(finished.summary.run_dir))
+    return run
 
 
 def _end_of(finished: Finished) -> BaseException:
