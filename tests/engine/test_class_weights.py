@@ -136,3 +136,50 @@ def test_a_weight_of_no_class_is_refused(weighted, weights) -> None:
     with pytest.raises(DataError, match="class") as error:
         Workload.open(spec, UserCode(weighted.folder))
     assert error.value.problems[0].key == "task.class_weights"
+
+
+OWN = """
+import torch
+from alray.parts.methods.decoupled_greedy.method import GreedyMethod
+
+
+class Plain(GreedyMethod):
+    def __init__(self, task):
+        super().__init__(task, head="auto", label_smoothing=0.0)
+
+
+class Weighing(Plain):
+    weighs_classes = True
+
+
+class Lists:
+    classes = ("a", "b", "c")
+
+    def open(self, split):
+        return [(torch.full((6,), float(number)), number % 3) for number in range(40)]
+"""
+
+
+def opened(workshop: Workshop, *overrides: str) -> Workload:
+    (workshop.folder / "own.py").write_text(OWN)
+    return Workload.open(load_spec(workshop.spec, overrides).spec, UserCode(workshop.folder))
+
+
+def test_a_method_of_one_s_own_says_that_it_takes_the_loss_of_the_task(weighted) -> None:
+    assert opened(weighted, "method.kind=python:own.Weighing").network.labels(0)["labels"] == (2,)
+    with pytest.raises(SpecError, match="weights of classes") as error:
+        opened(weighted, "method.kind=python:own.Plain")
+    assert error.value.problems[0].key == "task.class_weights"
+
+
+def test_classes_that_only_reading_tells(weighted) -> None:
+    """They are weighed by one replica, which reads whole mini-batches, and cannot be counted."""
+    source = "data={source: 'python:own.Lists', batch_size: 8}"
+    with TrainBatches(opened(weighted, source).data, seed=3, start_step=0, end_step=1, workers=0) as batches:
+        classes, weights = next(batches).labels.unbind(1)
+    wanted = torch.tensor([1, 7, 0.5], dtype=torch.float64)[classes.long()]
+    assert torch.allclose(weights, wanted / wanted.mean(), rtol=0, atol=1e-12)
+    for more in ("replicas.count=2", "task.class_weights=balanced"):
+        with pytest.raises(DataError, match="before they are read") as error:
+            opened(weighted, source, more)
+        assert error.value.problems[0].key == "task.class_weights"
