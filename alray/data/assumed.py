@@ -57,6 +57,7 @@ def assumed_data(section: DataSection, task_section: TaskSection, load: Callable
         test=split(expected.test),
         inputs=None,
         num_samples=expected.samples,
+        class_weights=None if task_section.weights_of_classes is None else torch.ones(len(classes)).double(),
         contents=None,
         assumed=f"planned without the data: {said} in {expected.classes} classes ({whence})",
     )

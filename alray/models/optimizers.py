@@ -194,15 +194,17 @@ class ComponentOptimizer:
             self._due = self.accumulation.gather(weight)
         return self._due
 
-    def step(self, lr: float) -> None:
-        """Update at this rate if the mini-batch completes an update; gradients are clipped to `clip_norm` first."""
+    def step(self, lr: float) -> bool:
+        """Update at this rate if the mini-batch completes an update; gradients are clipped to `clip_norm` first.
+        Returns whether weights were updated."""
         due, self._due = self.gather(), None
         if not self._optimizers:
-            return
+            return False
         if self.delayed is not None:
             self.delayed.update((lambda factor: self._update(factor * lr)) if due else None)
         elif due:
             self._update(lr)
+        return due
 
     def _update(self, lr: float) -> None:
         if self.clip_norm is not None:

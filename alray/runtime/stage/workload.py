@@ -178,6 +178,12 @@ def open_training_data(spec: Spec, load: Callable[[str], Any], *, for_plan: bool
     if fault is not None:
         message, hint = fault
         raise DataError(message, key="data.last_batch", hint=hint)
+    if data.class_weights is not None and data.labels is None and data.assumed is None and spec.replicas.count > 1:
+        raise DataError(
+            "a replica reads its own samples only, and these have no classes that are known before they are read",
+            key="task.class_weights",
+            hint="use one replica, or leave it out",
+        )
     return data
 
 

@@ -18,6 +18,7 @@ class DecoupledGreedy(MethodSection):
     abbreviation = "DGL"
     tasks = None
     takes_shares = True
+    weighs_classes = True
     trains = "the loss of a readout"
     source = "Belilovsky, Eickenberg and Oyallon, ICML 2020"
 
