@@ -1,4 +1,5 @@
-"""Data that are not there: their sizes are known, and their samples are noise, for a plan."""
+"""Data that are not there: their sizes are known, and their samples are noise. For a plan, and for a network whose data
+need not be opened."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from alray.config.sections.data import DataSection
 from alray.config.sections.task import TaskSection
 from alray.data.dataset import Dataset
 from alray.data.division import part_sizes
+from alray.data.form import DataForm
 from alray.data.sample_data import require_images_to_augment
 from alray.data.source import generator
 from alray.data.split import Augment, EpochPosition, Split
@@ -59,6 +61,27 @@ def assumed_data(section: DataSection, task_section: TaskSection, load: Callable
         num_samples=expected.samples,
         contents=None,
         assumed=f"planned without the data: {said} in {expected.classes} classes ({whence})",
+    )
+
+
+def described_data(
+    section: DataSection, task_section: TaskSection, form: DataForm, load: Callable[[str], Any]
+) -> Dataset:
+    """Data of which the form is known: as many samples for training as a mini-batch has, and no others.
+
+    Args:
+        load: as for `open_data`.
+    """
+    task = make_task(task_section, len(form.classes), form.sample, load)
+    return Dataset(
+        section=section,
+        task=task,
+        train=AssumedSplit(section.batch_size, form.sample, form.classes, task),
+        validation=None,
+        test=None,
+        inputs=None,
+        num_samples=section.batch_size,
+        contents=None,
     )
 
 
