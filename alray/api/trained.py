@@ -184,7 +184,7 @@ def _require_samples(samples: torch.Tensor, network: PlainNetwork) -> None:
     """Raise RequestError if these are no samples of the network."""
     wanted = network.header.sample
     varies = not isinstance(network.input, SampleForm)  # a text may be shorter than the longest
-    fits = samples.ndim == 1 + len(wanted) and (varies or samples.shape[1:] == wanted)
+    fits = samples.ndim == 1 + len(wanted) and (varies or tuple(samples.shape[1:]) == tuple(wanted))
     if not fits or samples.is_floating_point() != wanted.dtype.is_floating_point:
         sizes = "T" if varies else ", ".join(map(str, wanted))
         kind = "floating-point numbers" if wanted.dtype.is_floating_point else "whole numbers"

@@ -21,6 +21,8 @@ from alray.models.shape import Shape
 from alray.models.task import LearningTask, make_task
 from alray.models.token_embedding import PADDING
 
+_FEW = 16
+
 
 def assumed_data(section: DataSection, task_section: TaskSection, load: Callable[[str], Any]) -> Dataset:
     """Data of the sizes that the section says. Raises DataError if they are too small for one mini-batch.
@@ -67,7 +69,7 @@ def assumed_data(section: DataSection, task_section: TaskSection, load: Callable
 def described_data(
     section: DataSection, task_section: TaskSection, form: DataForm, load: Callable[[str], Any]
 ) -> Dataset:
-    """Data of which the form is known: as many samples for training as a mini-batch has, and no others.
+    """Data of which the form is known: a few samples for training, and no others.
 
     Args:
         load: as for `open_data`.
@@ -76,11 +78,11 @@ def described_data(
     return Dataset(
         section=section,
         task=task,
-        train=AssumedSplit(section.batch_size, form.sample, form.classes, task),
+        train=AssumedSplit(_FEW, form.sample, form.classes, task),
         validation=None,
         test=None,
         inputs=None,
-        num_samples=section.batch_size,
+        num_samples=_FEW,
         contents=None,
     )
 

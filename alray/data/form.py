@@ -70,8 +70,8 @@ class SampleForm(Form):
         """Samples of the source as the network takes them, `[N, *shape]` float32: as those of a split.
 
         Args:
-            samples: `[N, *shape]`, or grey pictures `[N, 1, height, width]`; uint8 is scaled from 0..255 to 0..1. Rows of
-                float64 are rounded to float32 only when they are normalised.
+            samples: `[N, *shape]`, or grey pictures `[N, 1, height, width]`; uint8 is scaled from 0..255 to 0..1. Rows
+                of float64 are rounded to float32 only when they are normalised.
 
         Raises:
             DataError: for other integers.

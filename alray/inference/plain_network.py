@@ -26,8 +26,8 @@ class PlainNetwork(Route):
     Attributes:
         input: how an input becomes a sample. Of pictures and rows of numbers, `input.prepare(raw)` takes
             `[N, *input.shape]` as the source gives them, and scales and standardises them (`mean`, `std`). Of text,
-            `input.words` has the word of each number, and of tokens `input.tokens` says what a token is. `input.inputs()`
-            reads pictures and texts.
+            `input.words` has the word of each number, and of tokens `input.tokens` says what a token is.
+            `input.inputs().read(file)` reads a picture or a text.
         classes: the names of the classes by number, or of the labels, targets or tokens.
         depth: how many components the route has.
         header: all of this as an exported file has it, and what the network is made of.
@@ -36,12 +36,12 @@ class PlainNetwork(Route):
     def __init__(self, route: Route, header: RouteHeader) -> None:
         """It holds the modules of the route, not copies of them."""
         super().__init__(
-            route.f,
+            list(route.f),
             route.turn,
-            route.h,
+            list(route.h),
             writes_input=route.writes_input,
-            below=route.below,
-            passages=route.passages,
+            below=list(route.below),
+            passages=list(route.passages),
         )
         self.header = header
 

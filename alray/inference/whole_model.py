@@ -104,8 +104,7 @@ def model_alone(network: TrainedNetwork) -> nn.Module:
             f"predicts: `{method}` has trained readouts of its own"
             + (f", and not the model's `{last}`" if last else ""),
             key="model",
-            hint="take network(), which has these readouts; export('state_dict') writes the weights of the class and of "
-            "the readouts",
+            hint="take network(), which has these readouts; export('state_dict') writes the weights of both",
         )
     return found.model
 
@@ -166,7 +165,7 @@ def whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> W
     readouts = tuple(
         TrainedReadout(depth, _names(depth), places[depth - 1], _moves_channels(turn))
         for depth, turn in turns.items()
-        if turn is not None and not isinstance(turn, Part)
+        if turn is not None and not (depth == header.depth and isinstance(turn, Part))
     )
     of_class = model.state_dict()
     weights: Any = OrderedDict(of_class)
@@ -177,7 +176,7 @@ def whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> W
         "readouts": [asdict(readout) for readout in readouts],
     }
     for component in network.components:
-        weights.update(_readout(component))
+        weights.update(_readout(component, in_class=component.index + 1 == header.depth))
     if header.targets is not None:
         weights[f"{ADDED}targets.mean"] = torch.tensor(header.targets.mean)
         weights[f"{ADDED}targets.std"] = torch.tensor(header.targets.std)
@@ -188,14 +187,18 @@ def _names(depth: int) -> str:
     return f"{ADDED}readout.{depth}."
 
 
-def _readout(component: Component) -> dict[str, torch.Tensor]:
-    """The weights of the parts that inference needs besides the encoder, in float32 on the CPU, by part and name."""
+def _readout(component: Component, *, in_class: bool) -> dict[str, torch.Tensor]:
+    """The weights of the parts that inference needs besides the encoder, in float32 on the CPU, by part and name.
+
+    Args:
+        in_class: whether a part of the model is left out, because the class has its weights.
+    """
     paths = {module: path for path, module in component.named_modules()}
     needed = {"turn": component.turn, "decoder": component.decoder, "passage": component.passage}
     return {
         f"{_names(component.index + 1)}{paths.get(module, role)}.{name}": _in_full(value)
         for role, module in needed.items()
-        if module is not None and not isinstance(module, Part)
+        if module is not None and not (in_class and isinstance(module, Part))
         for name, value in module.state_dict().items()
     }
 

@@ -107,7 +107,7 @@ def _reduced(part: Any) -> tuple[Any, ...]:
 def _like(kind: type[Any], made_by: Sequence[tuple[Any, ...]]) -> nn.Module:
     for make, *arguments in made_by:
         kind = make(kind, *arguments)
-    module: nn.Module = kind.__new__(kind)
+    module: nn.Module = object.__new__(kind)
     return module
 
 

@@ -26,7 +26,7 @@ class Route(nn.Module):
         *,
         writes_input: bool,
         below: Sequence[nn.Module] = (),
-        passages: Sequence[Passage] = (),
+        passages: Sequence[nn.Module] = (),
     ) -> None:
         """
         Args:

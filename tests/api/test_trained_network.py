@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 import alray
-from alray.core.errors import RequestError
+from alray.core.errors import RequestError, SpecError
 from alray.data.batches import EvaluationBatches
 from alray.inference.network import TrainedNetwork
 
@@ -42,10 +42,26 @@ class Net(nn.Module):
     def forward(self, x):
         x = functional.relu(self.norm(self.conv(x)))
         return self.fc(functional.relu(self.more(x)).mean((2, 3)))
+
+
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(2, 6), nn.Linear(6, 6), nn.Linear(6, 1)
+
+    def forward(self, x):
+        x = functional.relu(self.first(x))
+        return self.last(functional.relu(self.second(x)))
 """
 OF_OWN = {"data": MAPS["data"], "model": {"from": "python:own_net.Net", "components": 2}}
 ROWS = {
-    "data": {"source": "table", "train": "rows.csv", "label_columns": ["y"], "batch_size": 8, "validation_fraction": 0.3},
+    "data": {
+        "source": "table",
+        "train": "rows.csv",
+        "label_columns": ["y"],
+        "batch_size": 8,
+        "validation_fraction": 0.3,
+    },
     "task": {"kind": "regression"},
     "model": {"components": [{"block": "mlp", "widths": [6]}] * 2},
 }
@@ -165,8 +181,7 @@ def test_raw_rows_are_prepared_as_in_training_and_a_file_has_the_weights(beside_
         of_run = [each.values["y"] for each in run.predict("rows.csv")]
         assert found[:, 0].tolist() == pytest.approx(of_run, rel=1e-6)
     written = load_file(run.export("safetensors").file)
-    assert list(written) == list(network.state_dict())
-    network.load_state_dict(written)
+    assert all(torch.equal(written.pop(name), value) for name, value in network.state_dict().items()) and not written
 
 
 def test_a_class_of_ones_own_comes_back_where_it_predicts(beside_data: None) -> None:
@@ -183,13 +198,34 @@ def test_a_class_of_ones_own_comes_back_where_it_predicts(beside_data: None) -> 
 
 
 def test_a_class_whose_last_layer_was_not_trained_is_refused(beside_data: None) -> None:
-    run = trained(OF_OWN, "decoupled_greedy")
+    run = trained(OF_OWN, AL)
     with pytest.raises(RequestError, match=r"not the model's `fc`.*network\(\)"):
         run.model()
     with pytest.raises(RequestError, match=r"take network\(1\)"):
         run.model(1)
     with pytest.raises(RequestError, match=r"alray's blocks.*network\(\)"):
         trained(MAPS, AL, output="blocks").model()
+
+
+def test_a_copy_of_the_models_last_layer_reads_every_depth_and_the_class_comes_back(beside_data: None) -> None:
+    layers = {**ROWS, "model": {"from": "python:own_net.Layers", "components": 2}}
+    run = trained(layers, {"kind": "decoupled_greedy", "head": "model"})
+    samples, targets = torch.randn(5, 2), run.network().header.targets
+    with torch.no_grad():
+        model = run.model()
+        scores = torch.stack([targets.in_units(each) for each in model(samples)])
+        torch.testing.assert_close(scores, run.network()(samples))
+        early = run.network(1)
+        assert not torch.equal(early.turn.last.weight, model.last.weight)
+        of_run = [each.values["y"] for each in run.predict("rows.csv", depth=1)]
+        rows = torch.from_numpy(numpy.loadtxt("rows.csv", delimiter=",", skiprows=1)[:, :2])
+        assert early(early.input.prepare(rows))[:, 0].tolist() == pytest.approx(of_run, rel=1e-6)
+    written = torch.load(run.export("state_dict").file, weights_only=True)
+    assert torch.equal(written["alray.readout.1.head.last.weight"], early.turn.last.weight)
+    for case in (MAPS, OF_OWN):  # blocks have no such layer, and the first part gives it maps
+        with pytest.raises(SpecError) as caught:
+            trained(case, {"kind": "decoupled_greedy", "head": "model"}, output="more")
+        assert caught.value.problems[0].key == "method.head"
 
 
 def test_activations_are_what_each_component_passes_on(beside_data: None) -> None:

@@ -57,7 +57,7 @@ class Part(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the functions: Python does not find them in a module, and so cannot pickle them."""
-        state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
+        state: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in state.items() if name not in ("_training", "_evaluation")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
