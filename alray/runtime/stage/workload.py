@@ -15,7 +15,9 @@ from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core.errors import DataError
 from alray.core.run_folder.data_identity import DataIdentity
+from alray.data.assumed import described_data
 from alray.data.dataset import Dataset
+from alray.data.form import DataForm
 from alray.data.opening import open_data
 from alray.models.encoder import EncoderFacts
 from alray.models.network import Network
@@ -82,6 +84,7 @@ class Workload:
         trained: bool = False,
         known: Callable[[Shape], Sequence[EncoderFacts]] = lambda sample: (),
         for_plan: bool = False,
+        form: DataForm | None = None,
     ) -> Workload:
         """Open the data and compute the shapes of the network.
 
@@ -93,8 +96,12 @@ class Workload:
                 read.
             known: what is known already of the encoders, for samples of this shape; (): nothing.
             for_plan: as for `open_data`.
+            form: of the data, which are then not opened: their samples are noise.
         """
-        data = open_training_data(spec, code, for_plan=for_plan)
+        if form is None:
+            data = open_training_data(spec, code, for_plan=for_plan)
+        else:
+            data = described_data(spec.data, spec.task, form, code)
         facts = DataFacts.of(data)
         network = network_of(spec, facts, code, trained=trained, encoders=known(facts.sample))
         return cls(spec, code, data, facts, network)
