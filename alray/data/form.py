@@ -188,6 +188,8 @@ def _form(inputs: Inputs | None) -> SampleForm | TextForm | TokenForm:
         return TokenForm.of(inputs.tokens, inputs.context)
     assert isinstance(inputs, SampleInputs), "a trained network has data"
     normalisation, picture = inputs.split.normalisation, inputs.source.picture
+    if picture is not None and len(picture.read_as) != 3:  # synthetic rows of numbers
+        picture = None
     return SampleForm(
         shape=inputs.split.shape,
         mean=normalisation.mean if normalisation else None,

@@ -63,8 +63,7 @@ class SyntheticSource(Source):
                 hint=f"use at most {_LARGEST_BYTES // (math.prod(shape) * 4)} {counted}",
             )
         self._shape = tuple(shape)
-        if len(self._shape) == 3:
-            self.picture = Picture(self._shape, self._shape[1:])
+        self.picture = Picture(self._shape, self._shape[1:])
         self._num_classes = classes
         self._label = label
         self._num_train = samples
