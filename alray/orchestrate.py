@@ -54,9 +54,7 @@ def run_spec(
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
     code, objects = (None, options.objects) if options.code is None else (options.code.root, options.code.objects)
-    loaded = load_with_inputs(
-        source, overrides, code=code, allow_elsewhere=options.allow_code, objects=objects
-    )
+    loaded = load_with_inputs(source, overrides, code=code, allow_elsewhere=options.allow_code, objects=objects)
     require_new(options.run_dir)
     with (
         loaded.locations.locating(),

@@ -99,5 +99,5 @@ def wrong_form(name: str, value: Any, words: str) -> RequestError:
     """The error for an argument, or an entry of one, that is none of the accepted forms."""
     hint = f"give {words}"
     if name == "spec" and callable(getattr(value, "state_dict", None)):
-        hint += "; alray.train(model, (samples, labels)) trains a module without a spec, alray.run(spec, model=model) with one"
+        hint += "; alray.train(model, (samples, labels)) trains without one, alray.run(spec, model=model) with one"
     return RequestError(f"this is {'None' if value is None else describe(value)}", key=name, hint=hint)

@@ -1,8 +1,8 @@
 """Objects in place of names: modules, data and classes that a Python program gives to a run.
 
-A class or a function of a module with a file becomes a reference, `python:module.Name`, and so does what torch.optim and
-torchvision have; such runs are resumed and reproduced as any other. All else goes by value, as `object:NAME`
-(`alray.config.objects`).
+A class or a function of a module with a file becomes a reference, `python:module.Name`, and what torch.optim and
+torchvision have gets its name; such runs are resumed and reproduced as any other. All else goes by value, as
+`object:NAME` (`alray.config.objects`).
 """
 
 from __future__ import annotations
@@ -285,8 +285,8 @@ def _pickled(value: Any, name: str) -> bytes:
         raise RequestError(
             f"this object has {len(content) / 1e6:,.0f} MB, and at most {_LARGEST / 1e6:.0f} MB are sent to each stage",
             key=name,
-            hint="give the class or a function, and the weights as a file: torch.save(model.state_dict(), 'first.pt') and "
-            "{'weights': 'first.pt'} in the section `model`",
+            hint="give the class or a function, and the weights as a file: torch.save(model.state_dict(), 'first.pt'), "
+            "and {'weights': 'first.pt'} in the section `model`",
         )
     return content
 

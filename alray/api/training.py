@@ -58,7 +58,8 @@ def train(
     for key, value in keys.items():
         both = isinstance(value, Mapping) and isinstance(spec.get(key), Mapping)
         spec[key] = {**spec[key], **value} if both else value
-    data = train if validation is None and test is None else (train, validation, test)
+    alone = train is not None and validation is None and test is None
+    data = train if alone else (train, validation, test)
     found = taken(spec, None, model=module, data=data)
     teller(progress)(write_yaml(found.spec).rstrip())
     return run_taken(found, progress=progress, **options)

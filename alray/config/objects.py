@@ -15,9 +15,12 @@ from typing import Any
 
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OBJECT, GivenObject
-from alray.config.sections.paths import Path, key_text
+from alray.config.sections.paths import Path
 from alray.config.sections.spec import Spec
-from alray.core.errors import Problem, RequestError
+from alray.core.errors import RequestError
+from alray.core.storage.location import Location
+
+_IN_NO_FILE = "is an object that a Python program gave, and no file has it"
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,7 @@ class Objects:
         """The object that a reference names. Raises RequestError if it was not given."""
         name = reference.removeprefix(OBJECT)
         if name not in self.values:
-            message, hint = _missing(reference, [name])
-            raise RequestError(message, hint=hint)
+            raise RequestError(f"`{reference}` {_IN_NO_FILE}", hint=f"give it in Python, by {how_to_give([name])}")
         value = self.values[name]
         return value.unpickled() if isinstance(value, Pickled) else value
 
@@ -70,25 +72,23 @@ def names_of(spec: Spec) -> list[str]:
 
 def missing_objects(spec: Spec, given: Objects) -> Iterator[tuple[Path, tuple[str, str]]]:
     """The objects that a spec names and that were not given: each key, with message and hint."""
-    names = names_of(spec)
     for path, reference, _ in marked(spec, GivenObject):
-        if reference.removeprefix(OBJECT) not in given.values:
-            yield path, _missing(reference, names)
+        if (name := reference.removeprefix(OBJECT)) not in given.values:
+            yield path, (f"`{reference}` {_IN_NO_FILE}", f"give it in Python, by {how_to_give([name])}")
 
 
-def require_objects(spec: Spec, given: Objects) -> None:
-    """Raise RequestError for all objects that a spec names and that were not given."""
-    if found := list(missing_objects(spec, given)):
-        raise RequestError.of(tuple(Problem(*fault, key=key_text(path)) for path, fault in found))
+def require_objects(spec: Spec, given: Objects, run_dir: Location) -> None:
+    """Raise RequestError if objects that the spec of a run names were not given."""
+    names = names_of(spec)
+    missing = [f"`{name}`" for name in names if name not in given.values]
+    if missing:
+        raise RequestError(
+            f"this run was given objects by a Python program, and no file has them: {', '.join(missing)}",
+            file=str(run_dir),
+            hint=f'give them in Python: alray.load_run("{run_dir}", {how_to_give(names)}) resumes, evaluates and so on',
+        )
 
 
 def how_to_give(names: Iterable[str]) -> str:
     """The arguments that give these objects again: `model=..., data=...`."""
     return ", ".join(f"{name}=..." for name in names)
-
-
-def _missing(reference: str, names: Iterable[str]) -> tuple[str, str]:
-    return (
-        f"`{reference}` is an object that a Python program gave, and is in no file",
-        f"give it again in Python: alray.load_run(FOLDER, {how_to_give(names)}) has `resume`, `evaluate` and the others",
-    )

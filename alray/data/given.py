@@ -9,7 +9,7 @@ import reprlib
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy
 import torch
@@ -24,7 +24,6 @@ from torch.utils.data import (
     TensorDataset,
     default_collate,
 )
-from torchvision.transforms.functional import pil_to_tensor
 
 from alray.config.sections.task import Label
 from alray.config.user_code import named
@@ -157,7 +156,7 @@ def _without_loader(given: Any, name: SplitName) -> Any:
         return given
     if given.collate_fn is not default_collate:
         raise DataError(
-            f"the loader of `{name}` has a `collate_fn` of its own, which would be left out: alray makes the mini-batches",
+            f"the loader of `{name}` has a `collate_fn` of its own, which would be left out: alray collates samples",
             key="data",
             hint="let the data set do that for each sample, and give the data set",
         )
@@ -255,8 +254,8 @@ def _require_set(given: Any, name: SplitName) -> None:
     if isinstance(given, IterableDataset) or not hasattr(given, "__getitem__") or not isinstance(given, Sized):
         what = "an IterableDataset" if isinstance(given, IterableDataset) else f"of type {type(given).__name__}"
         raise DataError(
-            f"the {name} set is {what}, which has no length and no index: each mini-batch is a function of the seed and "
-            "its number",
+            f"the {name} set is {what}, which has no length and no index: each mini-batch is a function of the seed "
+            "and of its number",
             key="data",
             hint=_PAIR,
         )
@@ -276,7 +275,9 @@ def _entry(samples: Any, index: int, name: SplitName) -> tuple[Any, Any]:
             held = f"a dictionary of {', '.join(f'`{key}`' for key in entry)}"
         case _:
             held = f"of type {type(entry).__name__}"
-    raise DataError(f"sample {index} of the {name} set is {held}, not a pair of a sample and a label", key="data", hint=_PAIR)
+    raise DataError(
+        f"sample {index} of the {name} set is {held}, not a pair of a sample and a label", key="data", hint=_PAIR
+    )
 
 
 def _classes(own: Any, made: Sequence[SampleSet]) -> tuple[str, ...]:
@@ -344,9 +345,11 @@ def _add(found: Any, value: Any) -> None:
 
 
 def _as_tensor(value: Any) -> Any:
-    if isinstance(value, numpy.ndarray):
-        return torch.from_numpy(numpy.ascontiguousarray(value))
-    return pil_to_tensor(value) if isinstance(value, Image.Image) else value
+    """A tensor of an array, and of a picture its channels [C, H, W]; other values as they are."""
+    if isinstance(value, Image.Image):
+        pixels = torch.from_numpy(numpy.array(value))
+        return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
+    return torch.from_numpy(numpy.ascontiguousarray(value)) if isinstance(value, numpy.ndarray) else value
 
 
 def _is_number(label: Any) -> bool:

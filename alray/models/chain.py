@@ -306,13 +306,13 @@ class _ImportedParts(Chain):
         gives, wanted = self._imported.shape_after(found, features), (*self._scores, classes)
         if gives != wanted:
             of = f"{classes} classes" if not self._scores else f"{classes} tokens, of which each position scores all"
-            raise SpecError(
-                f"`{self._source}` gives {gives} for a sample, and the data has {of}",
-                key="model.with",
-                hint=f"set the number of classes, by model.with.num_classes={classes} in torchvision and timm"
-                if not self._scores
-                else f"let the model give {wanted} for a window, by its arguments in model.with",
-            )
+            hint = f"set the number of classes, by model.with.num_classes={classes} in torchvision and timm"
+            if self._scores:
+                hint = f"let the model give {wanted} for a window, by its arguments in model.with"
+            elif self._source.startswith(OBJECT):
+                hint = f"let its last layer give {wanted}, or say of how many classes the data are: data.classes"
+            message = f"`{self._source}` gives {gives} for a sample, and the data has {of}"
+            raise SpecError(message, key="model.with", hint=hint)
         return self._moved(found)
 
     @staticmethod

@@ -124,7 +124,7 @@ class Resumed:
         Raises:
             RequestError: if it may not run, or if objects of the run were not given.
         """
-        require_objects(self.spec, objects)
+        require_objects(self.spec, objects, self.run_dir)
         return UserCode.of_run(self.run_dir, allow=allow, named=names_code(self.spec), objects=objects)
 
     def at_last(self) -> Resumed:
