@@ -90,7 +90,8 @@ def run(
 
 def run_taken(found: Taken, *, progress: bool, **requested: Unpack[Requested]) -> Run:
     """`run`, with names in place of objects."""
-    finished = run_steps.run(watched(progress), found.spec, found.overrides, objects=found.objects, **requested)
+    options: Requested = {**requested, "objects": found.objects}
+    finished = run_steps.run(watched(progress), found.spec, found.overrides, **options)
     return _ended(finished, found.objects)
 
 

@@ -313,7 +313,7 @@ def _largest(samples: SampleSet, own: Any, inner: Any) -> int:
         raise DataError(
             f"the label {reprlib.repr(wrong)} is no class", key="data", hint="give whole numbers, or set the task"
         )
-    return max(labels)
+    return max(map(int, labels))
 
 
 def _outputs(made: Mapping[SplitName, SampleSet | None]) -> int:

@@ -46,5 +46,5 @@ def test_another_type_is_refused_with_the_accepted_forms(call: Callable[[], obje
 
 
 def test_a_model_is_told_how_it_trains() -> None:
-    with pytest.raises(RequestError, match="alray.train"):
+    with pytest.raises(RequestError, match=r"alray\.train"):
         alray.run(Net())  # type: ignore[arg-type]

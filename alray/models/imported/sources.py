@@ -61,13 +61,13 @@ def made(
     return model
 
 
-def _of_object(given: Any) -> Callable[..., Any]:
+def _of_object(given: Any) -> Any:
     """A class or a function as it is; of a module, what returns it."""
+    return partial(_itself, given) if isinstance(given, nn.Module) else given
 
-    def whole() -> nn.Module:
-        return given
 
-    return whole if isinstance(given, nn.Module) else given
+def _itself(given: nn.Module) -> nn.Module:
+    return given
 
 
 def _refuse_files(source: str, arguments: Mapping[str, Any]) -> None:
