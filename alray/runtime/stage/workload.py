@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 
+from alray.config.objects import how_to_give, names_of
 from alray.config.sections.duration import Duration
 from alray.config.sections.replica_checks import last_batch_fault
+from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core.errors import DataError, SpecError
@@ -145,6 +147,11 @@ class Workload:
         mini-batches, and where replicas do not give the result of one process."""
         spec, encoders = self.spec, self.network.encoders
         notes = [*self.data.told(), *self.network.notes]
+        if given := names_of(spec):
+            notes.append(
+                f"no file has the objects {listed(given, 'and')} of this program: a resume, an evaluation and a "
+                f"reproduction need them again, as in alray.load_run(folder, {how_to_give(given)})"
+            )
         elements = self.network.updated_elements() if spec.optimizer.uses_two else {}
         if elements:
             notes.append("; ".join(f"{name} updates {number:,} parameters" for name, number in elements.items()))
