@@ -9,6 +9,7 @@ from pathlib import Path
 from alray.api.arguments import checked
 from alray.api.calls import api_errors, require_one_of
 from alray.config.loading.inputs import load_own_spec
+from alray.config.objects import NO_OBJECTS, Objects
 from alray.core.storage.location import Location, location_of
 from alray.inference.export import FORMATS, Exported, Format, export_route
 from alray.inference.generation import Generated, generate
@@ -24,10 +25,20 @@ class Trained:
     It is read from the run folder when it is first used, and stays in memory.
     """
 
-    def __init__(self, folder: Location, requested: RequestedWeights, data: Sequence[str], *, allow_code: bool) -> None:
+    def __init__(
+        self,
+        folder: Location,
+        requested: RequestedWeights,
+        data: Sequence[str],
+        *,
+        allow_code: bool,
+        objects: Objects = NO_OBJECTS,
+    ) -> None:
         """The arguments as for `TrainedNetwork`."""
         self._folder = folder
-        self._open = partial(TrainedNetwork, folder, requested=requested, data=data, allow_code=allow_code)
+        self._open = partial(
+            TrainedNetwork, folder, requested=requested, data=data, allow_code=allow_code, objects=objects
+        )
 
     @cached_property
     def _opened(self) -> TrainedNetwork:

@@ -74,7 +74,7 @@ def sample_data(
         test=split("test", test, torch.arange(len(test))) if test is not None else None,
         inputs=SampleInputs(source, train_split),
         num_samples=len(train),
-        contents=None if source.own else hash_of_set(train),
+        contents=source.contents if source.own else hash_of_set(train),
         notes=(*source.notes, *never_trained(labels, parts.train, source.classes)),
     )
 

@@ -60,7 +60,7 @@ def text_data(
         test=test_split,
         inputs=TextInputs(vocabulary, fixed_length),
         num_samples=len(given),  # of the source: preparation may leave some out
-        contents=None if isinstance(section, OwnCode) else hash_of_set(train),
+        contents=source.contents if isinstance(section, OwnCode) else hash_of_set(train),
         notes=(*source.notes, *never_trained(labels, parts.train, source.classes)),
     )
 

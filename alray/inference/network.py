@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 from alray.config.loading.inputs import names_code
+from alray.config.objects import NO_OBJECTS, Objects, require_objects
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core.errors import CheckpointError, RequestError, UserCodeError
 from alray.core.run_folder.data_identity import OF_WEIGHTS
-from alray.core.run_folder.records import DepthScores
+from alray.core.run_folder.records import DepthScores, model_of
 from alray.core.run_folder.store import data_of, require_run_dir
 from alray.core.storage.location import Location
 from alray.data.batches import Batch
@@ -42,6 +43,7 @@ class TrainedNetwork:
         requested: RequestedWeights = LAST,
         data: Sequence[str] = (),
         compiled: bool = True,
+        objects: Objects = NO_OBJECTS,
     ) -> None:
         """Raises CheckpointError if the folder holds no complete checkpoint, or a damaged one, RequestError if it holds
         none as asked, and DataError if the data are not there or the network was not trained on such data.
@@ -49,15 +51,18 @@ class TrainedNetwork:
         Args:
             data: where files of the data lie now, as for `spec_of`.
             compiled: whether to compile as the run did. That needs a compiler and time, and gives the bits of the run.
+            objects: that a Python program gave.
         """
         self.run_dir = run_dir = require_run_dir(run_dir)
         manifest, self.weights = find_weights(run_dir, requested)
         spec = spec_of(run_dir, data)
         if not compiled:
             spec = spec.model_copy(update={"run": spec.run.model_copy(update={"compile": False})})
-        code = UserCode.of_run(run_dir, allow=allow_code, named=names_code(spec))
+        require_objects(spec, objects, run_dir)
+        code = UserCode.of_run(run_dir, allow=allow_code, named=names_code(spec), objects=objects)
         elsewhere = how_to_name(spec.data)
         self.workload = _opened(spec, code, elsewhere)
+        self.workload.require_same_model(model_of(run_dir), "this run")
         self._require_same = partial(
             self.workload.facts.identity.require_same,
             data_of(manifest),
