@@ -323,6 +323,8 @@ def _ended(finished: Finished, calls: Calls) -> Run:
     """The run. Raises what ended it, unless it has finished or a callback stopped it."""
     run = calls.run_in(location_of(finished.summary.run_dir))
     calls.ended(run)
+    if finished.error is not None and calls.error not in (None, finished.error):
+        finished.error.add_note(str(calls.error))
     finished = replace(finished, error=finished.error or calls.error)
     if finished.error is not None or (finished.summary.status == "interrupted" and calls.by_user):
         raise _end_of(finished)
