@@ -285,8 +285,8 @@ def _pickled(value: Any, name: str) -> bytes:
         raise RequestError(
             f"this object has {len(content) / 1e6:,.0f} MB, and at most {_LARGEST / 1e6:.0f} MB are sent to each stage",
             key=name,
-            hint="give the class or a function, and the weights as a file: torch.save(model.state_dict(), 'first.pt'), "
-            "and {'weights': 'first.pt'} in the section `model`",
+            hint="give its class or a function that makes it, and its weights as a file: torch.save(it.state_dict(), "
+            "'first.pt'), and 'weights': 'first.pt' in the section `model`",
         )
     return content
 
@@ -310,6 +310,13 @@ def _module(value: Any, name: str) -> Any:
             "this module has lazy layers, whose weights have no shape yet",
             key=name,
             hint="call it once with a mini-batch, or give its class with the sizes",
+        )
+    other = next((each.dtype for each in tensors if each.is_floating_point() and each.dtype != torch.float32), None)
+    if other is not None:
+        raise RequestError(
+            f"this module has weights of {other}",
+            key=name,
+            hint="give module.float(): `run.precision` says what the run computes in",
         )
     on_cpu = all(each.device.type == "cpu" for each in tensors)
     return value if on_cpu else copy.deepcopy(value).to(torch.device("cpu"))

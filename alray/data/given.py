@@ -143,6 +143,11 @@ def _sets(data: Any) -> dict[SplitName, Any]:
         found = [data.get(name) for name in SETS]
     elif isinstance(data, tuple | list) and len(data) == len(SETS):
         found = list(data)
+    elif isinstance(data, tuple) and len(data) == 2 and _pair(data) is None:
+        message = "these are two sets, and nothing says whether the second one is for validation or for the test"
+        raise DataError(
+            message, key="data", hint="give (train, validation, test), with None for a set that is not there"
+        )
     else:
         found = [data, None, None]
     if found[0] is None:
@@ -226,6 +231,12 @@ def _in_memory(samples: Any, labels: Any, name: SplitName, label: Label) -> Tens
         )
     if samples.numel() * samples.element_size() > _LARGEST:
         raise _too_large(name, samples.numel() * samples.element_size())
+    if not samples.is_floating_point() and samples.dtype != torch.uint8:
+        raise DataError(
+            f"the {name} set has samples of type {samples.dtype}",
+            key="data",
+            hint="give floating-point numbers, as by samples.float(), or pictures as uint8, which are scaled to 0..1",
+        )
     if samples.is_floating_point() and samples.dtype not in (torch.float32, torch.float64):
         samples = samples.float()
     if label == "class":
@@ -250,7 +261,9 @@ def _too_large(name: SplitName, size: int) -> DataError:
 
 
 def _require_set(given: Any, name: SplitName) -> None:
-    """Raise DataError for what is no data set with a length and an index."""
+    """Raise DataError for what is no data set with a length and an index, or has no labels."""
+    if _is_tensor(given):
+        raise DataError(f"the {name} set is a tensor without labels", key="data", hint="give a pair (samples, labels)")
     if isinstance(given, IterableDataset) or not hasattr(given, "__getitem__") or not isinstance(given, Sized):
         what = "an IterableDataset" if isinstance(given, IterableDataset) else f"of type {type(given).__name__}"
         raise DataError(

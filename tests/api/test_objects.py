@@ -34,6 +34,7 @@ TINY: dict[str, Any] = {
     "inline": True,
     "progress": False,
 }
+SPEC = {"name": "x", "method": "decoupled_greedy", "data": {"batch_size": 10}, "run": {"steps": 8}}
 
 
 @pytest.fixture(autouse=True)
@@ -107,8 +108,7 @@ def test_what_a_program_has_trains_to_the_same_bits() -> None:
     assert sha256(alray.train(net(), DataLoader(Points(), batch_size=7, shuffle=True), **TINY)) == sha256(first)
     assert sha256(alray.train(net(), (X.double().numpy(), Y.numpy().astype("int16")), **TINY)) == sha256(first)
     assert sha256(alray.train(net(1), (X, Y), **TINY)) != sha256(first)
-    spec = {"name": "x", "method": "decoupled_greedy", "data": {"batch_size": 10}, "run": {"steps": 8}}
-    again = alray.run(spec, model=net(), data={"train": (X, Y)}, inline=True, progress=False)
+    again = alray.run(SPEC, model=net(), data={"train": (X, Y)}, inline=True, progress=False)
     assert sha256(again) == sha256(first)
 
 
@@ -191,7 +191,11 @@ def lazy() -> nn.Module:
         (lambda: train(nn.Linear(6, 3), (X, Y)), "model.from", "cannot be cut"),
         (lambda: train(3, (X, Y)), "model", "give a torch module"),
         (lambda: train(lazy(), (X, Y)), "model", "lazy layers"),
+        (lambda: train(net().double(), (X, Y)), "model", r"weights of torch.float64; give module.float\(\)"),
         (lambda: train(net(), (X[:, :5], Y)), "model.from", "does not take samples of"),
+        (lambda: train(net(), (X.long(), Y)), "data", "samples of type torch.int64"),
+        (lambda: train(net(), X), "data", r"a tensor without labels; give a pair \(samples, labels\)"),
+        (lambda: alray.run(SPEC, model=net(), data=(Points(), Points())), "data", "two sets"),
         (lambda: train(net(), (X, Y[:9])), "data", r"samples of shape \[60, 6\] and labels of shape \[9\]"),
         (lambda: train(net(), Dictionaries()), "data", "a dictionary of `x`, `y`, not a pair"),
         (lambda: train(net(), Endless()), "data", "an IterableDataset, which has no length"),
