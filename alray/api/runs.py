@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 from alray.api import run_steps
 from alray.api.arguments import checked, wrong_form
@@ -13,8 +14,10 @@ from alray.api.callbacks import Calls
 from alray.api.calls import Overrides, data_texts, override_texts, require_one_of, watched
 from alray.api.frames import frame_of
 from alray.api.notebook import framed
+from alray.api.objects import Taken, given_again, taken, taken_overrides
 from alray.config.loading.inputs import load_own_spec
 from alray.config.loading.load import SpecSource
+from alray.config.objects import NO_OBJECTS, Objects, how_to_give, names_of
 from alray.config.sections.spec import Spec
 from alray.core.counting import counted
 from alray.core.errors import CheckpointError
@@ -24,7 +27,7 @@ from alray.core.storage.location import Location, location_of
 from alray.planning.prediction.plan import Plan
 from alray.report.folder import read_plan
 from alray.report.text import score
-from alray.runtime.options import Finished
+from alray.runtime.options import Finished, Requested
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +52,8 @@ def run(
     spec: SpecSource,
     overrides: Overrides = None,
     *,
+    model: Any = None,
+    data: Any = None,
     inline: bool = False,
     output: str | Location | None = None,
     address: str | None = None,
@@ -66,7 +71,12 @@ def run(
     Args:
         spec: a file, a dict or an `alray.Spec`. Relative paths are taken from the folder of the file, or from the
             current folder.
-        overrides: values that replace those of the spec, such as {"optimizer.lr": 3e-4}.
+        overrides: values that replace those of the spec, such as {"optimizer.lr": 3e-4}. A value may be a class or a
+            function in place of its name, here and in a spec that is a dict.
+        model: in place of `model.from`: a torch module with its first weights, or a class or function that makes one,
+            whose weights the seed draws.
+        data: in place of `data.source`: (train, validation, test), or the training set alone. A set is a data set of
+            torch, a loader of one, or a pair (samples, labels) of tensors or arrays; None: there is none.
         inline: run in this process, without Ray.
         output: the run folder, new or empty, or its URL on object storage; None: runs/<name>-<time>.
         address: the Ray cluster to connect to; None: start one.
@@ -77,31 +87,42 @@ def run(
             is returned is then `interrupted`. What one of them raises ends the run: it has failed, with a checkpoint.
         progress: show it.
     """
-    calls = Calls(callbacks, Run)
-    finished = run_steps.run(
-        calls.beside(watched(progress)),
-        spec,
-        override_texts(overrides),
+    return run_taken(
+        taken(spec, overrides, model=model, data=data),
+        callbacks=callbacks,
+        progress=progress,
         inline=inline,
         output=output,
         address=address,
         profile=profile,
         allow_code=allow_code,
     )
+
+
+def run_taken(found: Taken, *, callbacks: Sequence[object] = (), progress: bool, **requested: Unpack[Requested]) -> Run:
+    """`run`, with names in place of objects."""
+    calls = Calls(callbacks, partial(Run, objects=found.objects))
+    shown = calls.beside(watched(progress))
+    options: Requested = {**requested, "objects": found.objects}
+    finished = run_steps.run(shown, found.spec, found.overrides, **options)
     return _ended(finished, calls)
 
 
 @checked
-def load_run(folder: str | Location) -> Run:
+def load_run(folder: str | Location, **objects: Any) -> Run:
     """The run in a run folder, which may still be going on.
 
     Args:
         folder: its path, or its URL on object storage.
+        objects: what a Python program gave to the run and no file has, such as `model` and `data`. To resume, reproduce
+            and evaluate it need them.
 
     Raises:
         alray.core.errors.CheckpointError: if no run made it.
+        alray.core.errors.RequestError: for an object that the run does not have.
     """
-    return Run(require_run_dir(location_of(folder)))
+    run = Run(require_run_dir(location_of(folder)))
+    return Run(run.folder, given_again(run.spec, objects)) if objects else run
 
 
 @checked
@@ -114,6 +135,7 @@ def reproduce(
     address: str | None = None,
     allow_code: bool = False,
     progress: bool = True,
+    **objects: Any,
 ) -> Reproduction:
     """Do a run again as it was recorded, as `alray reproduce` does: `same` says whether it ended in the same weights.
 
@@ -123,10 +145,19 @@ def reproduce(
         run: a run, its folder or its URL.
         overrides: another layout on devices, such as {"pipeline.stages": 1}.
         inline: in this process, without Ray; None: as recorded.
+        objects: as for `load_run`.
     """
     folder, given = folder_of(run, "run"), override_texts(overrides)
+    recorded = run if isinstance(run, Run) and not objects else load_run(folder, **objects)
     finished, found = run_steps.reproduce(
-        watched(progress), folder, given, in_process=inline, output=output, address=address, allow_code=allow_code
+        watched(progress),
+        folder,
+        given,
+        in_process=inline,
+        output=output,
+        address=address,
+        allow_code=allow_code,
+        objects=recorded.objects,
     )
     if found is None:
         raise _end_of(finished)
@@ -152,12 +183,14 @@ class Run:
     In a notebook it shows its page.
     """
 
-    def __init__(self, folder: Location) -> None:
+    def __init__(self, folder: Location, objects: Objects = NO_OBJECTS) -> None:
         """
         Args:
             folder: an existing run folder.
+            objects: that the program gave to the run.
         """
         self.folder = folder
+        self.objects = objects
 
     @property
     def summary(self) -> Summary:
@@ -212,7 +245,10 @@ class Run:
         from alray.api.trained import Trained
         from alray.inference.weights import RequestedWeights
 
-        return Trained(self.folder, RequestedWeights(best, step), data_texts(data), allow_code=allow_code)
+        if data is not None and not isinstance(data, Mapping | str | Sequence):
+            raise wrong_form("data", data, "where files of the data lie now, such as {'train': 'photos'}")
+        requested = RequestedWeights(best, step)
+        return Trained(self.folder, requested, data_texts(data), allow_code=allow_code, objects=self.objects)
 
     @checked
     def evaluate(self, *, depth: int | None = None) -> Evaluated:
@@ -261,22 +297,29 @@ class Run:
         allow_code: bool = False,
         callbacks: Sequence[object] = (),
         progress: bool = True,
+        **objects: Any,
     ) -> Run:
         """Go on from the last checkpoint, as `alray resume` does; arguments and errors as for `alray.run`.
 
         Args:
             allow_change: also allow values that change the mathematics of the run.
+            objects: as for `load_run`.
         """
-        calls = Calls(callbacks, Run)
+        texts, of_overrides = taken_overrides(overrides)
+        given = self.objects.and_also(of_overrides)
+        if objects:
+            given = given.and_also(given_again(self.spec, objects))
+        calls = Calls(callbacks, partial(Run, objects=given))
         finished = run_steps.resume(
             calls.beside(watched(progress)),
             self.folder,
-            override_texts(overrides),
+            texts,
             allow_change=allow_change,
             inline=inline,
             address=address,
             profile=profile,
             allow_code=allow_code,
+            objects=given,
         )
         return _ended(finished, calls)
 
@@ -299,6 +342,8 @@ def _ended(finished: Finished, calls: Calls) -> Run:
     """The run. Raises what ended it, unless it has finished or a callback stopped it."""
     run = calls.run_in(location_of(finished.summary.run_dir))
     calls.ended(run)
+    if finished.error is not None and calls.error not in (None, finished.error):
+        finished.error.add_note(str(calls.error))
     finished = replace(finished, error=finished.error or calls.error)
     if finished.error is not None or (finished.summary.status == "interrupted" and calls.by_user):
         raise _end_of(finished)
@@ -311,7 +356,8 @@ def _end_of(finished: Finished) -> BaseException:
     if finished.error is not None:
         finished.error.add_note(f'the run folder is {summary.run_dir}; alray.load_run("{summary.run_dir}") opens it')
         return finished.error
+    again = how_to_give(names_of(Run(location_of(summary.run_dir)).spec))
     return KeyboardInterrupt(
         f"the run was stopped after {counted(summary.steps, 'mini-batch')}; "
-        f'alray.load_run("{summary.run_dir}").resume() continues'
+        f'alray.load_run("{summary.run_dir}").resume({again}) continues'
     )

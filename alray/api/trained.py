@@ -13,6 +13,7 @@ from torch import nn
 from alray.api.arguments import checked, wrong_form
 from alray.api.calls import api_errors, require_one_of
 from alray.config.loading.inputs import load_own_spec
+from alray.config.objects import NO_OBJECTS, Objects
 from alray.core.errors import RequestError
 from alray.core.storage.location import Location, location_of
 from alray.data.form import SampleForm
@@ -32,12 +33,20 @@ class Trained:
     It is read from the run folder when it is first used, and stays in memory.
     """
 
-    def __init__(self, folder: Location, requested: RequestedWeights, data: Sequence[str], *, allow_code: bool) -> None:
+    def __init__(
+        self,
+        folder: Location,
+        requested: RequestedWeights,
+        data: Sequence[str],
+        *,
+        allow_code: bool,
+        objects: Objects = NO_OBJECTS,
+    ) -> None:
         """The arguments as for `TrainedNetwork`."""
         self._folder = folder
         self._requested = requested
         self._weights: Weights | None = None
-        self._open = partial(TrainedNetwork, folder, data=data, allow_code=allow_code)
+        self._open = partial(TrainedNetwork, folder, data=data, allow_code=allow_code, objects=objects)
 
     def _read(self, *, compiled: bool = False, without_data: bool = False) -> TrainedNetwork:
         """The network, with the weights that were read before if any were."""

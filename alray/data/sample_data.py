@@ -78,7 +78,7 @@ def sample_data(
         num_samples=len(train),
         labels=trained,
         class_weights=class_weights(task_section.weights_of_classes, source.classes, trained),
-        contents=None if source.own else hash_of_set(train),
+        contents=source.contents if source.own else hash_of_set(train),
         notes=(*source.notes, *never_trained(labels, parts.train, source.classes)),
     )
 

@@ -63,7 +63,7 @@ def text_data(
         num_samples=len(given),  # of the source: preparation may leave some out
         labels=labels[parts.train],
         class_weights=class_weights(task_section.weights_of_classes, source.classes, labels[parts.train]),
-        contents=None if isinstance(section, OwnCode) else hash_of_set(train),
+        contents=source.contents if isinstance(section, OwnCode) else hash_of_set(train),
         notes=(*source.notes, *never_trained(labels, parts.train, source.classes)),
     )
 

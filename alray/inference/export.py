@@ -105,7 +105,7 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, outpu
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
             if whole is not None:
-                _WRITE_WHOLE[kind](whole.weights, unfinished)
+                _WRITE_WHOLE[kind](whole, unfinished)
             else:
                 _WRITE[kind](route, header, unfinished)
             if unfinished.is_dir():
@@ -183,24 +183,29 @@ _WRITE: dict[Format, Callable[[Route, RouteHeader, Path], None]] = {
 }
 
 
-def _write_dcp(weights: Any, folder: Path) -> None:
+def _write_state_dict(whole: WholeModel, file: Path) -> None:
+    torch.save(whole.weights, file)
+
+
+def _write_dcp(whole: WholeModel, folder: Path) -> None:
     from torch.distributed import checkpoint  # half a second
 
     with _without_warnings():
-        checkpoint.save(weights, storage_writer=checkpoint.FileSystemWriter(folder), no_dist=True)
-    _write_header(weights, folder)
+        checkpoint.save(whole.weights, storage_writer=checkpoint.FileSystemWriter(folder), no_dist=True)
+    _write_header(whole, folder)
 
 
-def _write_safetensors_folder(weights: Any, folder: Path) -> None:
+def _write_safetensors_folder(whole: WholeModel, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     # safetensors takes no two names of one tensor, as tied weights have them.
-    apart = {name: value.clone(memory_format=torch.contiguous_format) for name, value in weights.items()}
+    apart = {name: value.clone(memory_format=torch.contiguous_format) for name, value in whole.weights.items()}
     save_file(apart, folder / "model.safetensors", metadata={"format": "pt"})
-    _write_header(weights, folder)
+    _write_header(whole, folder)
 
 
-def _write_header(weights: Any, folder: Path) -> None:
+def _write_header(whole: WholeModel, folder: Path) -> None:
     """Write the header that a state dict has with it."""
+    weights: Any = whole.weights
     (folder / _HEADER_FILE).write_text(json.dumps(weights._metadata[HEADER]), encoding="utf-8")
 
 
@@ -217,8 +222,8 @@ def _remove_exported(folder: Path) -> None:
     disk.remove_folder(folder)
 
 
-_WRITE_WHOLE: dict[Format, Callable[[Any, Path], None]] = {
-    "state_dict": torch.save,
+_WRITE_WHOLE: dict[Format, Callable[[WholeModel, Path], None]] = {
+    "state_dict": _write_state_dict,
     "dcp": _write_dcp,
     "safetensors_folder": _write_safetensors_folder,
 }

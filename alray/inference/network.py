@@ -11,11 +11,12 @@ from typing import Any
 import torch
 
 from alray.config.loading.inputs import load_own_spec, names_code
+from alray.config.objects import NO_OBJECTS, Objects, require_objects
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core.errors import CheckpointError, RequestError, UserCodeError
 from alray.core.run_folder.data_identity import OF_WEIGHTS
-from alray.core.run_folder.records import DepthScores
+from alray.core.run_folder.records import DepthScores, model_of
 from alray.core.run_folder.store import data_of, require_run_dir
 from alray.core.storage.location import Location
 from alray.data.batches import Batch
@@ -45,6 +46,7 @@ class TrainedNetwork:
         requested: RequestedWeights = LAST,
         data: Sequence[str] = (),
         compiled: bool = True,
+        objects: Objects = NO_OBJECTS,
         without_data: bool = False,
     ) -> None:
         """Raises CheckpointError if the folder holds no complete checkpoint, or a damaged one, RequestError if it holds
@@ -53,6 +55,7 @@ class TrainedNetwork:
         Args:
             data: where files of the data lie now, as for `spec_of`.
             compiled: whether to compile as the run did. That needs a compiler and time, and gives the bits of the run.
+            objects: that a Python program gave.
             without_data: whether the data stay closed. Then nothing is evaluated or predicted by this object, but its
                 routes are the same, on the CPU; torch's settings stay as they are. The data of a run of an older
                 version are opened, because its folder does not have their form.
@@ -63,9 +66,11 @@ class TrainedNetwork:
         spec = spec_of(run_dir, data) if form is None else load_own_spec(run_dir).spec
         if not compiled:
             spec = spec.model_copy(update={"run": spec.run.model_copy(update={"compile": False})})
-        code = UserCode.of_run(run_dir, allow=allow_code, named=names_code(spec))
+        require_objects(spec, objects, run_dir)
+        code = UserCode.of_run(run_dir, allow=allow_code, named=names_code(spec), objects=objects)
         elsewhere = how_to_name(spec.data)
         self.workload = _opened(spec, code, elsewhere, form)
+        self.workload.require_same_model(model_of(run_dir), "this run")
         self.form = DataForm.of(self.workload.data) if form is None else form
         self._require_same = partial(
             self.workload.facts.identity.require_same,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from alray.config.loading.step_ranges import parse_steps
+from alray.config.objects import NO_OBJECTS, Objects
 from alray.config.user_code import UserCode
 from alray.core.errors import AlrayError, RequestError
 from alray.core.run_folder.data_identity import DataIdentity
@@ -25,6 +26,7 @@ class Requested(TypedDict, total=False):
     address: str | None
     profile: str | None  # as in "20-24,40"
     allow_code: bool
+    objects: Objects
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,9 @@ class Options:
     pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later
     deep: bool = False  # first open the header of every picture file
     code: UserCode | None = None  # loads the user's classes; None: from the spec's folder, or as a resume finds them
+    objects: Objects = NO_OBJECTS  # that a Python program gave
     data: DataIdentity | None = None  # what told the data of the run that is done again from others
+    model_sha256: str | None = None  # that of the model that a Python program gave to that run
     stop_after: int | None = None  # stop after so many mini-batches, as if the user had asked for it then
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))  # what the user typed
     study: Path | None = None  # a trial of this study: stages run in the placement group it has, costs are kept here

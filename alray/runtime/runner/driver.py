@@ -242,7 +242,7 @@ def assignments(
             stage=stage,
             replica=replica,
             run_dir=run_dir,
-            code=workload.code,
+            code=workload.code if stage == 0 else workload.code.without_data(),
             started_wall_s=started_wall_s,
             start=start,
             encoders=tuple(workload.network.encoders),

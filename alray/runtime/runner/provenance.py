@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from alray.config.loading.load import dump_spec, read_document
+from alray.config.objects import names_of
 from alray.config.sections.spec import Spec
 from alray.core.errors import SpecError, printable
 from alray.core.run_folder.records import read_environment, replace_file, write_json
@@ -53,6 +54,8 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
         "data_sha256": _sha256(workload.facts.identity.model_dump_json().encode()),
         "spec_sha256": [*before, _sha256(text.encode())],
     }
+    if names := names_of(workload.spec):
+        origin |= {"objects": names, "model_sha256": workload.network.model_sha256}
     write_json(run_dir / FORM, DataForm.of(workload.data).model_dump(mode="json"))
     # Both hashes are there before the file changes: a crash between the two writes spoils no resume.
     write_json(run_dir / "environment.json", {**surroundings, **origin})

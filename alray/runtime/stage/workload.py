@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
+from alray.config.objects import how_to_give, names_of
 from alray.config.sections.duration import Duration
 from alray.config.sections.replica_checks import last_batch_fault
+from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
-from alray.core.errors import DataError
+from alray.core.errors import DataError, SpecError
 from alray.core.run_folder.data_identity import DataIdentity
 from alray.data.assumed import described_data
 from alray.data.dataset import Dataset
@@ -111,6 +113,20 @@ class Workload:
         """The device of this process: of the kind that the stages compute on, if this process has one, else a CPU."""
         return devices.at_hand(self.spec.resources.resolved_device)
 
+    def require_same_model(self, before: str | None, whose: str) -> None:
+        """Raise SpecError if a Python program gave another model than `before`.
+
+        Args:
+            before: the hash of the model that was given before; None: it is not known.
+            whose: the run that had that one.
+        """
+        if before is not None and self.network.model_sha256 not in (None, before):
+            raise SpecError(
+                f"this is not the model of {whose}: its layers, or the weights that it begins with, are others",
+                key="model.from",
+                hint="give the object that the run began with; a module that has trained since is another one",
+            )
+
     @property
     def total_steps(self) -> int:
         """Length of the run in mini-batches."""
@@ -138,6 +154,11 @@ class Workload:
         mini-batches, and where replicas do not give the result of one process."""
         spec, encoders = self.spec, self.network.encoders
         notes = [*self.data.told(), *self.network.notes]
+        if given := names_of(spec):
+            notes.append(
+                f"no file has the objects {listed(given, 'and')} of this program: a resume, an evaluation and a "
+                f"reproduction need them again, as in alray.load_run(folder, {how_to_give(given)})"
+            )
         elements = self.network.updated_elements() if spec.optimizer.uses_two else {}
         if elements:
             notes.append("; ".join(f"{name} updates {number:,} parameters" for name, number in elements.items()))
