@@ -112,9 +112,8 @@ def recorded(device: torch.device, *, timed: bool = False) -> torch.Event:
 
 
 def wait_for_current_stream(device: torch.device) -> None:
-    """Wait until all that the calling thread has given to the current stream is done."""
-    if is_accelerator(device):
-        current_stream(device).synchronize()
+    """Wait until all that the calling thread has given to the current stream of an accelerator is done."""
+    current_stream(device).synchronize()
 
 
 def wait_for_all(device: torch.device) -> None:

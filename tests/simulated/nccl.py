@@ -3,13 +3,15 @@
 It keeps NCCL's rules. Operations of a communicator run in the order in which they were called, in a stream of its own
 that waits for the current one. A receive orders the current stream when it is waited for; it holds the host only where
 the wait has a time limit. Both ends must send and receive the same shapes and types, in the same order: a mismatch is a
-`Fault`, where NCCL hangs or gives rubbish. Two ranks on one device are refused.
+`Fault`, where NCCL hangs or gives rubbish. Two ranks on one device are refused. Sums of several communicators between
+the same ranks start in one order on all of them, or that is a `Fault`: on a GPU they may wait for each other.
 
 Memory that the communicator works on may be freed when the host knows that it is done.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -43,6 +45,9 @@ class Wire:
     """What connects the ranks of one communicator."""
 
     size: int
+    name: str = ""
+    order: dict[int, list[str]] = field(default_factory=dict)
+    """The sums of each rank as they started, of all wires that share this."""
     devices: dict[int, torch.device] = field(default_factory=dict)
     given: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
     """What was sent: by sender, receiver and number between the two."""
@@ -53,6 +58,16 @@ class Wire:
             if device in self.devices.values():
                 raise RuntimeError(f"Duplicate GPU detected : rank {rank} is on {device}, as another rank is")
             self.devices[rank] = device
+
+    def start(self, rank: int, what: str) -> None:
+        """A sum starts on a rank. Raises Fault if another rank started another one in its place."""
+        with MACHINE.lock:
+            own = self.order.setdefault(rank, [])
+            own.append(f"{what} of {self.name or id(self)}")
+            place = len(own) - 1
+            for other, started in self.order.items():
+                if place < len(started) and started[place] != own[place]:
+                    raise MACHINE.fault(f"rank {rank} starts {own[place]} where rank {other} started {started[place]}")
 
     def connect(self) -> None:
         """Threads of one process have nothing to connect."""
@@ -86,8 +101,13 @@ class ProcessWire:
         self._counts: dict[int, int] = {}
 
     def enter(self, rank: int, device: torch.device) -> None:
-        if self._store.add(f"on {device}", 1) > 1:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")  # of which the device is one, by its place
+        number = visible.split(",")[device.index] if visible else device.index
+        if self._store.add(f"on {number}", 1) > 1:
             raise RuntimeError(f"Duplicate GPU detected : rank {rank} is on {device}, as another rank is")
+
+    def start(self, rank: int, what: str) -> None:
+        """The order is compared between threads only."""
 
     def connect(self) -> None:
         """Meet the peers: each waits for the others here."""
@@ -229,12 +249,14 @@ class Group:
 
     def allreduce(self, tensor: Any, operation: Any, timeout: timedelta) -> Work:
         tensor = self._require(tensor)
+        self._wire.start(self._rank, "allreduce")
         done = self._launch("allreduce", [tensor], [tensor])
         come = self._from_all(tensor.held.clone())
         return Work(done, self._expect(tensor, lambda: torch.stack(come()).sum(0)))
 
     def allgather(self, rows: list[Any], own: Any, timeout: timedelta) -> Work:
         rows, own = [self._require(row) for row in rows], self._require(own)
+        self._wire.start(self._rank, "allgather")
         done = self._launch("allgather", [own], rows)
         come = self._from_all(own.held.clone())
 

@@ -52,6 +52,23 @@ def test_replicas_on_gpus_are_connected_before_the_first_mini_batch(monkeypatch:
     assert (group, summed) == ("group", [torch.device("cuda", 1)])
 
 
+def test_sums_within_computations_do_not_hold_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That would cost two waits for each batch normalisation."""
+    made: dict[str, Any] = {}
+    monkeypatch.setattr(groups, "replica_group", lambda *arguments, **named: None)
+    monkeypatch.setattr(groups, "all_reduce_class", lambda section: lambda group, **named: made.update(named))
+    groups.replica_sums(torch.distributed.HashStore(), SimpleNamespace(), LOCATIONS, 20.0)  # type: ignore[arg-type]
+    assert made == {"timeout_s": 20.0, "holds_host": False}
+
+
+def test_torch_ends_no_process_whose_error_alray_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the user has set stays."""
+    monkeypatch.setattr(os, "environ", {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"})
+    groups.prepare_for_nccl()
+    assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "1"
+    assert os.environ["TORCH_NCCL_ENABLE_MONITORING"] == os.environ["TORCH_NCCL_RETHROW_CUDA_ERRORS"] == "0"
+
+
 def test_nobody_else_can_use_the_store_of_one_machine() -> None:
     """What listens on 127.0.0.1 answers every user of the machine."""
 
