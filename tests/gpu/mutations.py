@@ -8,9 +8,9 @@ simulated device.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -23,6 +23,9 @@ ROOT = Path(__file__).parents[2]
 AT_ONCE = 2
 MOST_S = 120.0
 """A test that takes longer hangs, and so it has found the mutation."""
+SAID = "said.txt"
+FORKED = multiprocessing.get_context("forkserver")  # which loads torch once
+FORKED.set_forkserver_preload(["torch", "torch.distributed", "pytest"])
 
 
 @dataclass(frozen=True)
@@ -265,24 +268,44 @@ def copy_to(folder: Path) -> None:
 def ending(folder: str, tests: Sequence[str]) -> str:
     """How these tests end, all in tests/gpu or none, with the package of a folder. A test also fails that ends well and
     leaves a fault of the simulated device."""
-    device = "simulated" if tests[0].startswith("gpu/") else ""
-    environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1", "ALRAY_TEST_DEVICE": device}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *(f"tests/{test}" for test in tests)]
-    try:
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=MOST_S * len(tests)
-        )
-    except subprocess.TimeoutExpired:
+    process = FORKED.Process(target=run_tests, args=(folder, tests))
+    process.start()
+    process.join(MOST_S * len(tests))
+    if process.is_alive():
+        process.kill()
         return "hangs"
-    if done.returncode == 0:
-        return "passes" if " passed" in done.stdout else "is skipped"
-    if any(line.startswith(("FAILED", "ERROR")) and "::" in line for line in done.stdout.splitlines()):
+    said = Path(folder, SAID).read_text(encoding="utf-8")
+    if process.exitcode == 0:
+        return "passes" if " passed" in said else "is skipped"
+    if any(line.startswith(("FAILED", "ERROR")) and "::" in line for line in said.splitlines()):
         return "fails"
-    return f"cannot run: {done.stdout[-500:]} {done.stderr[-500:]}"
+    return f"cannot run: {said[-1000:]}"
+
+
+def run_tests(folder: str, tests: Sequence[str]) -> None:
+    """In a process of its own, which has loaded torch and nothing of alray: run tests, and write what pytest says."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        del sys.modules[name]  # of this checkout
+    os.chdir(folder)
+    sys.path.insert(0, folder)
+    os.environ["PYTHONPATH"] = folder
+    os.environ["ALRAY_TEST_DEVICE"] = "simulated" if tests[0].startswith("gpu/") else ""
+    with Path(SAID).open("w", encoding="utf-8") as said:
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+    import pytest
+
+    code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", *(f"tests/{test}" for test in tests)])
+    from alray import __file__ as tested
+
+    assert tested is not None and Path(tested).is_relative_to(folder), tested
+    sys.stdout.flush()
+    os._exit(code)
 
 
 def main(words: Sequence[str]) -> None:
     """Print a line for each mutation, and end with 1 if one of them lives."""
+    os.environ["OMP_NUM_THREADS"] = "1"
     chosen = [each for each in MUTATIONS if not words or any(word in each.name for word in words)]
     for mutation in chosen:
         changed(mutation, (ROOT / "alray" / mutation.file).read_text(encoding="utf-8"))
