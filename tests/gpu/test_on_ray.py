@@ -43,6 +43,7 @@ def test_one_stage(workshop: Workshop, gpu_reference) -> None:
         same(run, workshop.run(*CPU, "pipeline.stages=1", name="cpu"))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("schedule", ["streamed", "overlapped"])
 def test_two_stages_on_one_gpu(workshop: Workshop, gpu_reference, schedule: str) -> None:
     run = workshop.run(*HALF_A_GPU, "pipeline.partition=[2,2]", f"pipeline.schedule={schedule}", inline=False)
@@ -83,6 +84,7 @@ def test_stages_stream(workshop: Workshop, where: tuple[str, ...]) -> None:
     assert summary.status == "finished" and summary.bubble is not None and summary.bubble < 0.5
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("where", [HALF_A_GPU, pytest.param(ON_GPU, marks=needs_two_gpus)], ids=["one", "two"])
 def test_a_pipeline_of_backpropagation(workshop: Workshop, where: tuple[str, ...]) -> None:
     overrides = (*where, *PIPELINE, "pipeline.partition=[2,2]", "pipeline.schedule=1f1b")
@@ -93,6 +95,7 @@ def test_a_pipeline_of_backpropagation(workshop: Workshop, where: tuple[str, ...
     assert again.summary.weights_sha256 == run.summary.weights_sha256
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("where", [HALF_A_GPU, pytest.param(ON_GPU, marks=needs_two_gpus)], ids=["one", "two"])
 @pytest.mark.parametrize("all_reduce", ["backend", "ring"])
 def test_two_replicas(workshop: Workshop, where: tuple[str, ...], all_reduce: str) -> None:
