@@ -89,6 +89,21 @@ WITHOUT = "runtime/device/test_devices.py::test_a_process_without_a_gpu_measures
 CURRENT = "runtime/device/test_devices.py::test_the_gpu_of_a_stage_is_the_current_one"
 KINDS = "runtime/channel/test_edge_kind.py"
 
+COPIED = (
+    "    message.tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in message.tensors.items()}\n"
+)
+RECORDED = "    message.copied = accelerator.recorded(device)\n"
+PACKING = """        with torch.no_grad():
+            for view, gradient in zip(self._views, gradients, strict=True):
+                if gradient is None:
+                    view.zero_()
+                else:
+                    torch.mul(gradient, 1.0 if weighted else weight, out=view)
+        self._targets = gradients
+"""
+PACKED = "        packed = None if self._stream is None else accelerator.recorded(self._layout.device)\n"
+CLOSES = "    def close(self) -> None:\n        self._headers.close()\n"
+
 MUTATIONS = (
     Mutation("feed: the stream waits for the copy", FEED, "        current.wait_event(self.done)\n", "", FEEDS),
     Mutation("feed: record_stream", FEED, "tensor.record_stream(current)", "pass", FEEDS),
@@ -159,8 +174,8 @@ MUTATIONS = (
     Mutation(
         "pinned: the event comes after the copies",
         PINNED,
-        "    message.tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in message.tensors.items()}\n    message.copied = accelerator.recorded(device)\n",
-        "    message.copied = accelerator.recorded(device)\n    message.tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in message.tensors.items()}\n",
+        COPIED + RECORDED,
+        RECORDED + COPIED,
         GIVES_BACK,
     ),
     Mutation(
@@ -327,8 +342,8 @@ MUTATIONS = (
     Mutation(
         "sums: the event comes after the packing",
         REDUCER,
-        "        with torch.no_grad():\n            for view, gradient in zip(self._views, gradients, strict=True):\n                if gradient is None:\n                    view.zero_()\n                else:\n                    torch.mul(gradient, 1.0 if weighted else weight, out=view)\n        self._targets = gradients\n        packed = None if self._stream is None else accelerator.recorded(self._layout.device)\n",
-        "        packed = None if self._stream is None else accelerator.recorded(self._layout.device)\n        with torch.no_grad():\n            for view, gradient in zip(self._views, gradients, strict=True):\n                if gradient is None:\n                    view.zero_()\n                else:\n                    torch.mul(gradient, 1.0 if weighted else weight, out=view)\n        self._targets = gradients\n",
+        PACKING + PACKED,
+        PACKED + PACKING,
         AVERAGES,
     ),
     Mutation(
@@ -707,15 +722,15 @@ MUTATIONS = (
     Mutation(
         "nccl: a sender that is closed leaves the communicator",
         NCCL,
-        "            self._under_way.popleft()\n\n    def close(self) -> None:\n        self._headers.close()\n        self._group.abort()\n",
-        "            self._under_way.popleft()\n\n    def close(self) -> None:\n        self._headers.close()\n",
+        "            self._under_way.popleft()\n\n" + CLOSES + "        self._group.abort()\n",
+        "            self._under_way.popleft()\n\n" + CLOSES,
         NCCL_SENDS,
     ),
     Mutation(
         "nccl: a receiver that is closed leaves the communicator",
         NCCL,
-        "        return self._headers.waiting()\n\n    def close(self) -> None:\n        self._headers.close()\n        self._group.abort()\n",
-        "        return self._headers.waiting()\n\n    def close(self) -> None:\n        self._headers.close()\n",
+        "        return self._headers.waiting()\n\n" + CLOSES + "        self._group.abort()\n",
+        "        return self._headers.waiting()\n\n" + CLOSES,
         NCCL_SENDS,
     ),
     Mutation(
