@@ -837,6 +837,20 @@ MUTATIONS = (
         PIPELINE,
     ),
     Mutation(
+        "nccl: a stage on a GPU is prepared for it",
+        "runtime/graph/actor.py",
+        '        if assignment.device_kind != "cpu":\n            prepare',
+        "        if False:\n            prepare",
+        "runtime/rendezvous/test_rendezvous.py",
+    ),
+    Mutation(
+        "nccl: a stage on a CPU is not",
+        "runtime/graph/actor.py",
+        '        if assignment.device_kind != "cpu":\n            prepare',
+        "        if True:\n            prepare",
+        "runtime/rendezvous/test_rendezvous.py",
+    ),
+    Mutation(
         "nccl: torch's watchdog ends no process",
         GROUPS,
         "        os.environ.setdefault(name, value)\n",

@@ -120,7 +120,8 @@ class StageActor:
 
     def _run_stage(self, assignment: Assignment, meeting: Meeting) -> None:
         spec = assignment.spec
-        prepare_for_nccl()
+        if assignment.device_kind != "cpu":
+            prepare_for_nccl()
         device = own_device(assignment)
         devices.configure(spec.resources.threads, spec.run.deterministic, device, spec.resources.tf32)
         network = network_for(assignment)

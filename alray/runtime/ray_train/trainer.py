@@ -195,7 +195,8 @@ def _open_store() -> MeetingPoint:
 
 def _join_workers(point: MeetingPoint, backend: str, rank: int, workers: int, timeout_s: float) -> None:
     """Open torch's process group of all workers, in each of them."""
-    prepare_for_nccl()
+    if backend == "nccl":
+        prepare_for_nccl()
     store = enter(point, _stores[-1].store if rank == 0 else None, timeout_s)
     dist.init_process_group(backend, store=store, rank=rank, world_size=workers, timeout=timedelta(seconds=timeout_s))
 

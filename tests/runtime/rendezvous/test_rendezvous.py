@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from alray.runtime.channel.edge_kind import DeviceLocation, EdgeKind
+from alray.runtime.graph import actor
 from alray.runtime.rendezvous import edges, groups
 from alray.runtime.rendezvous.store import HostedStore, enter
 
@@ -67,6 +68,23 @@ def test_torch_ends_no_process_whose_error_alray_tells(monkeypatch: pytest.Monke
     groups.prepare_for_nccl()
     assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "1"
     assert os.environ["TORCH_NCCL_ENABLE_MONITORING"] == os.environ["TORCH_NCCL_RETHROW_CUDA_ERRORS"] == "0"
+
+
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+def test_a_stage_prepares_for_nccl_before_it_uses_its_gpu(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    prepared: list[bool] = []
+
+    def own_device(assignment: Any) -> None:
+        prepared.append("TORCH_NCCL_ASYNC_ERROR_HANDLING" in os.environ)
+        raise LookupError
+
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(actor, "own_device", own_device)
+    assignment: Any = SimpleNamespace(spec=None, device_kind=kind)
+    meeting: Any = None
+    with pytest.raises(LookupError):
+        actor.StageActor(assignment, "")._run_stage(assignment, meeting)
+    assert prepared == [kind == "cuda"]
 
 
 def test_nobody_else_can_use_the_store_of_one_machine() -> None:
