@@ -21,7 +21,6 @@ from alray.runtime.channel.all_reduce import all_reduce_class
 from alray.runtime.channel.in_process import Queue
 from alray.runtime.channel.message import Message, MessageKind
 from alray.runtime.channel.nccl import NcclReceiver, NcclSender
-
 from alray.runtime.stage.reduction import ReducedReplication
 
 from ..simulated import nccl

@@ -1,5 +1,5 @@
-"""Gives the processes of stages on Ray the simulated devices: Python imports this file at its start, where the folder is
-on PYTHONPATH (tests/gpu/test_on_ray.py).
+"""Gives the processes of stages on Ray the simulated devices: Python imports this file when it starts, where the folder
+is on PYTHONPATH (tests/gpu/test_on_ray.py).
 
 Ray has many processes. Only those of stages import `alray.runtime.graph.actor`, and only they import torch for it.
 """
