@@ -31,6 +31,13 @@ from .test_waiting import driven, whole
 pytestmark = pytest.mark.skipif(not SIMULATED, reason="a stand-in for NCCL, between simulated devices")
 DEVICES = [GPU, torch.device(GPU.type, 1)]
 STEPS = 6
+PATIENCE_S = 10.0
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank whose peer has failed soon ends."""
+    monkeypatch.setattr(nccl, "_PATIENCE_S", PATIENCE_S)
 
 
 def on_two_gpus(work: Callable[[int, Group], Any]) -> list[Any]:
@@ -74,8 +81,10 @@ def test_messages_from_gpu_to_gpu() -> None:
         else:
             receiver = NcclReceiver(edge="0->1", headers=queue.receiver(), group=group, device=device)
             receiver.connect()
+            end_s = time.monotonic() + PATIENCE_S
             while len(came) < STEPS:
                 if not queue.waiting:
+                    assert time.monotonic() < end_s, "the sender has failed"
                     time.sleep(1e-3)
                     continue
                 message = driven(receiver.receive())
@@ -115,9 +124,8 @@ def test_sums_and_rows_of_two_gpus(holds_host: bool) -> None:
         assert (waited > 0) == holds_host
 
 
-def test_sums_within_computations_and_of_gradients_start_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_within_computations_and_of_gradients_start_in_one_order() -> None:
     """Another thread starts those of gradients. The one of rank 0 is late here, that of rank 1 is not."""
-    monkeypatch.setattr(nccl, "_PATIENCE_S", 2.0)
     order: dict[int, list[str]] = {}
     wires = {name: Wire(2, name, order) for name in ("gradients", "norms")}
     spec = load_spec(
