@@ -3,8 +3,9 @@
 It keeps NCCL's rules. Operations of a communicator run in the order in which they were called, in a stream of its own
 that waits for the current one. A receive orders the current stream when it is waited for; it holds the host only where
 the wait has a time limit. Both ends must send and receive the same shapes and types, in the same order: a mismatch is a
-`Fault`, where NCCL hangs or gives rubbish. Two ranks on one device are refused. Sums of several communicators between
-the same ranks start in one order on all of them, or that is a `Fault`: on a GPU they may wait for each other.
+`Fault`, where NCCL hangs or gives rubbish. Two ranks on one device are refused. A sum that starts while one of another
+communicator may be under way is a `Fault`: where they start in the other order on another GPU, they may wait for each
+other. A stream or the host has to have waited for the first one.
 
 Memory that the communicator works on may be freed when the host knows that it is done.
 """
@@ -45,9 +46,6 @@ class Wire:
     """What connects the ranks of one communicator."""
 
     size: int
-    name: str = ""
-    order: dict[int, list[str]] = field(default_factory=dict)
-    """The sums of each rank as they started, of all wires that share this."""
     devices: dict[int, torch.device] = field(default_factory=dict)
     given: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
     """What was sent: by sender, receiver and number between the two."""
@@ -58,16 +56,6 @@ class Wire:
             if device in self.devices.values():
                 raise RuntimeError(f"Duplicate GPU detected : rank {rank} is on {device}, as another rank is")
             self.devices[rank] = device
-
-    def start(self, rank: int, what: str) -> None:
-        """A sum starts on a rank. Raises Fault if another rank started another one in its place."""
-        with MACHINE.lock:
-            own = self.order.setdefault(rank, [])
-            own.append(f"{what} of {self.name or id(self)}")
-            place = len(own) - 1
-            for other, started in self.order.items():
-                if place < len(started) and started[place] != own[place]:
-                    raise MACHINE.fault(f"rank {rank} starts {own[place]} where rank {other} started {started[place]}")
 
     def connect(self) -> None:
         """Threads of one process have nothing to connect."""
@@ -105,9 +93,6 @@ class ProcessWire:
         number = visible.split(",")[device.index] if visible else device.index
         if self._store.add(f"on {number}", 1) > 1:
             raise RuntimeError(f"Duplicate GPU detected : rank {rank} is on {device}, as another rank is")
-
-    def start(self, rank: int, what: str) -> None:
-        """The order is compared between threads only."""
 
     def connect(self) -> None:
         """Meet the peers: each waits for the others here."""
@@ -147,6 +132,10 @@ class ProcessWire:
 def between_processes(store: dist.Store, rank: int, size: int, timeout_s: float) -> Any:
     """In the place of `alray.runtime.rendezvous.groups.nccl_group`."""
     return Group(ProcessWire(store, rank, size, timeout_s), rank, accelerator.current())
+
+
+_LAST_SUMS: dict[int, dict[Group, Event]] = {}
+"""The end of the last sum of each communicator, by device."""
 
 
 @dataclass
@@ -208,6 +197,15 @@ class Group:
             MACHINE.launch(what, self._device.index, [each.block for each in reads], [each.block for each in writes])
             return self._stream.record_event()
 
+    def _launch_sum(self, what: str, reads: list[Any], writes: list[Any]) -> Event:
+        current = MACHINE.current_stream(self._device.index)
+        with MACHINE.lock:
+            last = _LAST_SUMS.setdefault(self._device.index, {})
+            if any(group is not self and not done.is_before(current) for group, done in last.items()):
+                raise MACHINE.fault(f"{what} of rank {self._rank} starts beside a sum of another communicator")
+            last[self] = done = self._launch(what, reads, writes)
+            return done
+
     def send(self, tensors: list[Any], peer: int, tag: int) -> Work:
         (tensor,) = map(self._require, tensors)
         done = self._launch("send", [tensor], [])
@@ -249,15 +247,13 @@ class Group:
 
     def allreduce(self, tensor: Any, operation: Any, timeout: timedelta) -> Work:
         tensor = self._require(tensor)
-        self._wire.start(self._rank, "allreduce")
-        done = self._launch("allreduce", [tensor], [tensor])
+        done = self._launch_sum("allreduce", [tensor], [tensor])
         come = self._from_all(tensor.held.clone())
         return Work(done, self._expect(tensor, lambda: torch.stack(come()).sum(0)))
 
     def allgather(self, rows: list[Any], own: Any, timeout: timedelta) -> Work:
         rows, own = [self._require(row) for row in rows], self._require(own)
-        self._wire.start(self._rank, "allgather")
-        done = self._launch("allgather", [own], rows)
+        done = self._launch_sum("allgather", [own], rows)
         come = self._from_all(own.held.clone())
 
         def arrive() -> None:
