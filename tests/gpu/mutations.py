@@ -87,6 +87,9 @@ NOT_SEEN = "runtime/device/test_devices.py::test_a_gpu_that_is_not_seen"
 OFFERED = "runtime/device/test_devices.py::test_the_accelerator_is_the_one_that_torch_offers"
 WITHOUT = "runtime/device/test_devices.py::test_a_process_without_a_gpu_measures_on_its_cpu"
 CURRENT = "runtime/device/test_devices.py::test_the_gpu_of_a_stage_is_the_current_one"
+CONNECTS = (
+    "runtime/rendezvous/test_rendezvous.py::test_edges_on_gpus_are_connected_in_one_order_before_the_first_mini_batch"
+)
 KINDS = "runtime/channel/test_edge_kind.py"
 
 COPIED = (
@@ -828,13 +831,13 @@ MUTATIONS = (
         "",
         "runtime/rendezvous/test_rendezvous.py",
     ),
-    Mutation("nccl: edges are connected before the first mini-batch", EDGES, "    ends.connect()\n", "", PIPELINE),
+    Mutation("nccl: edges are connected before the first mini-batch", EDGES, "    ends.connect()\n", "", CONNECTS),
     Mutation(
         "nccl: edges are connected in one order",
         EDGES,
         "for key in sorted(self._on_gpus):",
         "for key in self._on_gpus:",
-        PIPELINE,
+        CONNECTS,
     ),
     Mutation(
         "nccl: a stage on a GPU is prepared for it",

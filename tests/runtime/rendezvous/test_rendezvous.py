@@ -37,6 +37,30 @@ def test_between_nodes_as_many_headers_may_wait_as_messages(monkeypatch: pytest.
     assert opened == [7]
 
 
+def test_edges_on_gpus_are_connected_in_one_order_before_the_first_mini_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connecting waits for the neighbour."""
+    did: list[str] = []
+
+    class Ends(edges.EdgeEnds):
+        def sender(self, peer: int, tag: int, *sizes: Any, **named: Any) -> Any:
+            self._on_gpus[f"0->{peer}", tag] = SimpleNamespace(connect=lambda: did.append(f"0->{peer}"))  # type: ignore
+
+        def receiver(self, peer: int, tag: int, *sizes: Any, **named: Any) -> Any:
+            self._on_gpus[f"{peer}->0", tag] = SimpleNamespace(connect=lambda: did.append(f"{peer}->0"))  # type: ignore
+
+    sizes = SimpleNamespace(up=lambda stage: 8, labels_up=lambda stage: 0, down=lambda stage: 8)
+    monkeypatch.setattr(edges, "EdgeEnds", Ends)
+    monkeypatch.setattr(edges, "MessageSizes", lambda assignment, network: sizes)
+    monkeypatch.setattr(edges, "_barrier", lambda *arguments: None)
+    monkeypatch.setattr(edges.Ports, "of", lambda *arguments, **named: did.append("made"))
+    plan = SimpleNamespace(stages=3, edges_between=lambda: [(0, 2), (0, 1)], waiting=lambda *ends, down: 1)
+    nothing: Any = None
+    assignment: Any = SimpleNamespace(plan=plan, stage=0)
+    network: Any = SimpleNamespace(method=SimpleNamespace(copy_every=None))
+    edges.ports_of(assignment, network, torch.device("cpu"), nothing, nothing, nothing, LOCATIONS, 20.0)
+    assert did == ["0->1", "0->2", "1->0", "2->0", "made"]
+
+
 def test_replicas_on_gpus_are_connected_before_the_first_mini_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     summed: list[torch.device] = []
 
