@@ -104,7 +104,7 @@ def test_a_stage_prepares_for_nccl_before_it_uses_its_gpu(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "environ", {})
     monkeypatch.setattr(actor, "own_device", own_device)
-    assignment: Any = SimpleNamespace(spec=None, device_kind=kind)
+    assignment: Any = SimpleNamespace(spec=None, stage=0, device_kind=kind)
     meeting: Any = None
     with pytest.raises(LookupError):
         actor.StageActor(assignment, "")._run_stage(assignment, meeting)
