@@ -54,9 +54,9 @@ def on_two_gpus(work: Callable[[int, Group], Any]) -> list[Any]:
 
 
 def contents(step: int, device: torch.device) -> dict[str, torch.Tensor]:
-    """Tensors of a message: one has no elements, and one is not contiguous."""
+    """Tensors of a message: one has no elements, one is not contiguous, and one is not on the GPU."""
     tensors = whole(step, device)
-    return {**tensors, "empty": torch.empty(0, 4, device=device), "across": tensors["s"].t()}
+    return {**tensors, "empty": torch.empty(0, 4, device=device), "across": tensors["s"].t(), "host": torch.arange(3)}
 
 
 def test_messages_from_gpu_to_gpu() -> None:
@@ -161,14 +161,14 @@ def test_sums_within_computations_and_of_gradients_start_in_one_order() -> None:
             timeout_s=20.0,
             holds_host=False,
         )
-        if rank == 0:
-            replication._thread.submit(time.sleep, 0.3)
-        replication._reducers[0].start([torch.ones(4, device=device)], 0.5)
-        values = torch.ones(2, device=device)
-        replication.in_order(norms).sum(values)
-        replication.in_order(norms).gather(values)
-        averaged = replication._reducers[0].wait()[0]
-        assert averaged is not None and torch.equal(averaged.cpu(), torch.ones(4))
+        values, sums = torch.ones(2, device=device), replication.in_order(norms)
+        for within in (sums.sum, sums.gather):
+            if rank == 0:
+                replication._thread.submit(time.sleep, 0.3)
+            replication._reducers[0].start([torch.ones(4, device=device)], 0.5)
+            within(values)
+            averaged = replication._reducers[0].wait()[0]
+            assert averaged is not None and torch.equal(averaged.cpu(), torch.ones(4))
         return values.cpu()
 
     with ThreadPoolExecutor(2) as threads:
