@@ -342,7 +342,8 @@ def _bytes_kept(kind: Any, group: dict[str, Any], dtype: torch.dtype) -> int | N
     kept = [each for each in optimizer.state[small].values() if isinstance(each, torch.Tensor) and each.ndim]
     if any(each.shape != small.shape for each in kept):
         return None
-    return sum(each.element_size() for each in kept)
+    size: int = sum(each.element_size() for each in kept)
+    return size
 
 
 @cache

@@ -146,7 +146,7 @@ def _count_at(
     return _Counted(retained, forward, backward, adding, update)
 
 
-def _update_peak(update: Callable[[], None], meter: MemoryMeter) -> int:
+def _update_peak(update: Callable[[], object], meter: MemoryMeter) -> int:
     """The bytes of an update. The first one creates the optimizer's state; the second is like all later ones."""
     for _ in range(2):
         before = meter.mark()
