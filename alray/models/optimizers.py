@@ -287,7 +287,7 @@ class ComponentOptimizer:
         Raises SpecError if it cannot update a parameter as alray calls it.
         """
         copies = self.accumulates + bool(self._look_ahead)
-        kept = copies * sum(_bytes(parameter) for parameter in self.parameters)
+        kept: int = copies * sum(_bytes(parameter) for parameter in self.parameters)
         with self.updating():
             values = [
                 (parameter.numel(), _bytes_kept(type(optimizer), group, parameter.dtype))
@@ -296,16 +296,18 @@ class ComponentOptimizer:
                 for parameter in group["params"]
             ]
             if all(of_one is not None for _, of_one in values):
-                return kept + sum(number * of_one for number, of_one in values if of_one is not None)
+                kept += sum(number * of_one for number, of_one in values if of_one is not None)
+                return kept
             same = self.on_zeros()
             same.step(0.0)
-        return kept + sum(
+        kept += sum(
             value.nbytes
             for optimizer in same._optimizers
             for state in optimizer.state.values()
             for value in state.values()
             if isinstance(value, torch.Tensor)
         )
+        return kept
 
     @contextmanager
     def updating(self) -> Iterator[None]:
