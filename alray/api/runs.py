@@ -30,12 +30,16 @@ from alray.report.text import score
 from alray.runtime.options import Finished, Requested
 
 if TYPE_CHECKING:
+    import torch
+    from numpy.typing import ArrayLike
     from pandas import DataFrame
+    from torch import nn
 
     from alray.api.reproduction import Reproduction
     from alray.api.trained import Trained
     from alray.inference.export import Exported, Format
     from alray.inference.generation import Generated
+    from alray.inference.plain_network import PlainNetwork
     from alray.inference.requests import Evaluated
     from alray.models.task import Prediction
 
@@ -229,7 +233,7 @@ class Run:
     def trained(
         self, *, best: bool = False, step: int | None = None, data: Overrides = None, allow_code: bool = False
     ) -> Trained:
-        """The trained network, which `evaluate`, `predict`, `generate` and `export` use: with the weights of the last
+        """The trained network, which `evaluate`, `predict`, `network` and the others use: with the weights of the last
         checkpoint, or of another one.
 
         Args:
@@ -260,6 +264,21 @@ class Run:
     def generate(self, prompt: str, **settings: Any) -> Generated:
         """`trained().generate`, with its settings: with the last checkpoint."""
         return self.trained().generate(prompt, **settings)
+
+    @checked
+    def network(self, depth: int | None = None) -> PlainNetwork:
+        """`trained().network`: with the last checkpoint."""
+        return self.trained().network(depth)
+
+    @checked
+    def model(self, depth: int | None = None) -> nn.Module:
+        """`trained().model`: with the last checkpoint."""
+        return self.trained().model(depth)
+
+    @checked
+    def activations(self, batch: ArrayLike | torch.Tensor, depth: int | None = None) -> list[torch.Tensor]:
+        """`trained().activations`: with the last checkpoint."""
+        return self.trained().activations(batch, depth)
 
     @checked
     def export(self, format: Format, output: str | Location | None = None, *, depth: int | None = None) -> Exported:

@@ -3,7 +3,6 @@ whole model for its class."""
 
 from __future__ import annotations
 
-import copy
 import importlib
 import json
 import warnings
@@ -22,12 +21,12 @@ from alray.config.user_code import FAULTS_OF_USER_CODE
 from alray.core.errors import RequestError
 from alray.core.storage import disk
 from alray.core.storage.location import Location, require_no_links
+from alray.data.form import TargetForm
 from alray.data.standardisation import fits_float32
 from alray.inference.network import TrainedNetwork
-from alray.inference.route_header import HEADER, RouteHeader, TargetForm, header_of
+from alray.inference.route_header import HEADER, RouteHeader, header_of
 from alray.inference.whole_model import TrainedReadout, WholeModel, whole_model
 from alray.models.component import trainable
-from alray.models.precision import restore
 from alray.models.route import Route
 
 Format = Literal["safetensors", "torch_export", "onnx", "state_dict", "dcp", "safetensors_folder"]
@@ -98,8 +97,7 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, outpu
             hint="name a file on a disk, by --output",
         )
     header = header_of(network, depth)
-    route = copy.deepcopy(network.route(depth)).to("cpu", torch.float32)
-    restore(route)
+    route = network.route_in_full(depth)
     whole = _whole_model(network, route, header) if kind in _WRITE_WHOLE else None
     # torch checks the ending of the name, so it stays.
     unfinished = file.with_name(f".partial-{file.name}")
