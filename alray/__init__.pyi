@@ -1,5 +1,6 @@
 """The names of the Python interface, with their types. `__init__.py` reads them here and loads each when it is used."""
 
+from alray.api.callbacks import Callback as Callback
 from alray.api.comparison import Comparison as Comparison
 from alray.api.comparison import compare as compare
 from alray.api.plans import plan as plan

@@ -144,6 +144,7 @@ def _run(
     ):
         plan = planner.fitted(plan, costs, engine, observer.note)
         observer.planned(plan)
+        observer.starting(run_dir)
         observer.doing("starting the stages")
         for note in resumed.notes(plan, surroundings, on_cpu=workload.device.type == "cpu") if resumed else ():
             observer.note(note)

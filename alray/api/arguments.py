@@ -43,6 +43,7 @@ _FORMS = {
     "profile": _TEXT,
     "prompt": _Form((str,), "a text"),
     "inputs": _Form((str, Path, Sequence), "a file, a text, or several", (str, Path)),
+    "callbacks": _Form((Sequence,), "a list of objects of alray.Callback"),
     "devices": _Form((str, Sequence), "their memory, such as '4x24GB', or a list of bytes", (Integral,)),
     "depth": _WHOLE,
     "step": _WHOLE,

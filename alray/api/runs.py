@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 from alray.api import run_steps
 from alray.api.arguments import checked, wrong_form
+from alray.api.callbacks import Calls
 from alray.api.calls import Overrides, data_texts, override_texts, require_one_of, watched
 from alray.api.frames import frame_of
 from alray.api.notebook import framed
@@ -27,12 +30,16 @@ from alray.report.text import score
 from alray.runtime.options import Finished, Requested
 
 if TYPE_CHECKING:
+    import torch
+    from numpy.typing import ArrayLike
     from pandas import DataFrame
+    from torch import nn
 
     from alray.api.reproduction import Reproduction
     from alray.api.trained import Trained
     from alray.inference.export import Exported, Format
     from alray.inference.generation import Generated
+    from alray.inference.plain_network import PlainNetwork
     from alray.inference.requests import Evaluated
     from alray.models.task import Prediction
 
@@ -52,6 +59,7 @@ def run(
     address: str | None = None,
     profile: str | None = None,
     allow_code: bool = False,
+    callbacks: Sequence[object] = (),
     progress: bool = True,
 ) -> Run:
     """Train the network of a spec, as `alray run` does, and return the run when it has ended.
@@ -75,10 +83,13 @@ def run(
         profile: mini-batches to trace, such as "20-24,40".
         allow_code: also load `python:` classes from outside the folder of the spec, or from a folder that was made on
             another machine or by another user.
+        callbacks: objects of `alray.Callback`, or with methods of it. One that stops the run is no error: the run that
+            is returned is then `interrupted`. What one of them raises ends the run: it has failed, with a checkpoint.
         progress: show it.
     """
     return run_taken(
         taken(spec, overrides, model=model, data=data),
+        callbacks=callbacks,
         progress=progress,
         inline=inline,
         output=output,
@@ -88,11 +99,13 @@ def run(
     )
 
 
-def run_taken(found: Taken, *, progress: bool, **requested: Unpack[Requested]) -> Run:
+def run_taken(found: Taken, *, callbacks: Sequence[object] = (), progress: bool, **requested: Unpack[Requested]) -> Run:
     """`run`, with names in place of objects."""
+    calls = Calls(callbacks, partial(Run, objects=found.objects))
+    shown = calls.beside(watched(progress))
     options: Requested = {**requested, "objects": found.objects}
-    finished = run_steps.run(watched(progress), found.spec, found.overrides, **options)
-    return _ended(finished, found.objects)
+    finished = run_steps.run(shown, found.spec, found.overrides, **options)
+    return _ended(finished, calls)
 
 
 @checked
@@ -220,7 +233,7 @@ class Run:
     def trained(
         self, *, best: bool = False, step: int | None = None, data: Overrides = None, allow_code: bool = False
     ) -> Trained:
-        """The trained network, which `evaluate`, `predict`, `generate` and `export` use: with the weights of the last
+        """The trained network, which `evaluate`, `predict`, `network` and the others use: with the weights of the last
         checkpoint, or of another one.
 
         Args:
@@ -253,6 +266,21 @@ class Run:
         return self.trained().generate(prompt, **settings)
 
     @checked
+    def network(self, depth: int | None = None) -> PlainNetwork:
+        """`trained().network`: with the last checkpoint."""
+        return self.trained().network(depth)
+
+    @checked
+    def model(self, depth: int | None = None) -> nn.Module:
+        """`trained().model`: with the last checkpoint."""
+        return self.trained().model(depth)
+
+    @checked
+    def activations(self, batch: ArrayLike | torch.Tensor, depth: int | None = None) -> list[torch.Tensor]:
+        """`trained().activations`: with the last checkpoint."""
+        return self.trained().activations(batch, depth)
+
+    @checked
     def export(self, format: Format, output: str | Location | None = None, *, depth: int | None = None) -> Exported:
         """`trained().export`: of the last checkpoint."""
         return self.trained().export(format, output, depth=depth)
@@ -267,6 +295,7 @@ class Run:
         profile: str | None = None,
         allow_change: bool = False,
         allow_code: bool = False,
+        callbacks: Sequence[object] = (),
         progress: bool = True,
         **objects: Any,
     ) -> Run:
@@ -280,8 +309,9 @@ class Run:
         given = self.objects.and_also(of_overrides)
         if objects:
             given = given.and_also(given_again(self.spec, objects))
+        calls = Calls(callbacks, partial(Run, objects=given))
         finished = run_steps.resume(
-            watched(progress),
+            calls.beside(watched(progress)),
             self.folder,
             texts,
             allow_change=allow_change,
@@ -291,7 +321,7 @@ class Run:
             allow_code=allow_code,
             objects=given,
         )
-        return _ended(finished, given)
+        return _ended(finished, calls)
 
     def __repr__(self) -> str:
         found = read_summary(self.folder)
@@ -308,11 +338,16 @@ class Run:
         return framed(page.read_text(encoding="utf-8")) if page.is_file() else None
 
 
-def _ended(finished: Finished, objects: Objects) -> Run:
-    """The run. Raises what ended it, unless it has finished."""
-    if finished.error is not None or finished.summary.status == "interrupted":
+def _ended(finished: Finished, calls: Calls) -> Run:
+    """The run. Raises what ended it, unless it has finished or a callback stopped it."""
+    run = calls.run_in(location_of(finished.summary.run_dir))
+    calls.ended(run)
+    if finished.error is not None and calls.error not in (None, finished.error):
+        finished.error.add_note(str(calls.error))
+    finished = replace(finished, error=finished.error or calls.error)
+    if finished.error is not None or (finished.summary.status == "interrupted" and calls.by_user):
         raise _end_of(finished)
-    return Run(location_of(finished.summary.run_dir), objects)
+    return run
 
 
 def _end_of(finished: Finished) -> BaseException:

@@ -303,7 +303,15 @@ class _ImportedParts(Chain):
 
     def _classifier(self, features: Shape, classes: int) -> nn.Module:
         found = self._imported.classifier(self._parts)
-        gives, wanted = self._imported.shape_after(found, features), (*self._scores, classes)
+        try:
+            gives = self._imported.shape_after(found, features)
+        except FAULTS_OF_USER_CODE as error:
+            raise SpecError(
+                f"the classifier of `{self._source}` does not take an input of {tuple(features)}: {error}",
+                key="method.head",
+                hint="choose another head: it takes what the last component gives",
+            ) from error
+        wanted = (*self._scores, classes)
         if gives != wanted:
             of = f"{classes} classes" if not self._scores else f"{classes} tokens, of which each position scores all"
             hint = f"set the number of classes, by model.with.num_classes={classes} in torchvision and timm"

@@ -414,7 +414,9 @@ class Network:
 def _learning(spec: Spec, classes: int, sample: Shape, load: Callable[[str], Any]) -> LearningTask:
     """The task, with labels as they are in training."""
     task = make_task(spec.task, classes, sample, load)
-    return task if spec.data.mix is None else task.of_mixed_samples()
+    if spec.data.mix is not None:
+        return task.of_mixed_samples()
+    return task if spec.task.weights_of_classes is None else task.of_weighted_samples()
 
 
 @contextmanager

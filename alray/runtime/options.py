@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +60,21 @@ class Options:
             raise RequestError(
                 "a run with --inline uses no cluster", key="--address", hint="leave out --inline or --address"
             )
+
+
+def require_launched_once() -> None:
+    """Raise RequestError if torchrun, or a launcher that is made of it, started this process as one of several: each of
+    them would do the whole run.
+
+    RANK and WORLD_SIZE alone say nothing: Ray Train and clusters set them too.
+    """
+    size = os.environ.get("WORLD_SIZE", "")
+    if "TORCHELASTIC_RUN_ID" in os.environ and size.isdecimal() and int(size) > 1:
+        raise RequestError(
+            f"torchrun started this program {size} times, and alray starts the processes of its stages itself",
+            hint="start it once, without torchrun: pipeline.stages and replicas.count say how many processes it has, "
+            "and --address names a cluster",
+        )
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def test_an_import_changes_nothing_of_its_program() -> None:
 
 _OF_A_TERMINAL = {"json", "events", "svg", "compare", "dry_run", "resume"}
 """How a command shows what it did, and what is a function of its own in Python."""
-_OF_PYTHON = {"self", "progress"}
+_OF_PYTHON = {"self", "progress", "callbacks"}
 
 
 @pytest.mark.parametrize(

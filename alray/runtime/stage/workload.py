@@ -17,7 +17,9 @@ from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core.errors import DataError, SpecError
 from alray.core.run_folder.data_identity import DataIdentity
+from alray.data.assumed import described_data
 from alray.data.dataset import Dataset
+from alray.data.form import DataForm
 from alray.data.opening import open_data
 from alray.models.encoder import EncoderFacts
 from alray.models.network import Network
@@ -84,6 +86,7 @@ class Workload:
         trained: bool = False,
         known: Callable[[Shape], Sequence[EncoderFacts]] = lambda sample: (),
         for_plan: bool = False,
+        form: DataForm | None = None,
     ) -> Workload:
         """Open the data and compute the shapes of the network.
 
@@ -95,8 +98,12 @@ class Workload:
                 read.
             known: what is known already of the encoders, for samples of this shape; (): nothing.
             for_plan: as for `open_data`.
+            form: of the data, which are then not opened: their samples are noise.
         """
-        data = open_training_data(spec, code, for_plan=for_plan)
+        if form is None:
+            data = open_training_data(spec, code, for_plan=for_plan)
+        else:
+            data = described_data(spec.data, spec.task, form, code)
         facts = DataFacts.of(data)
         network = network_of(spec, facts, code, trained=trained, encoders=known(facts.sample))
         return cls(spec, code, data, facts, network)
@@ -199,6 +206,12 @@ def open_training_data(spec: Spec, load: Callable[[str], Any], *, for_plan: bool
     if fault is not None:
         message, hint = fault
         raise DataError(message, key="data.last_batch", hint=hint)
+    if data.class_weights is not None and data.labels is None and data.assumed is None and spec.replicas.count > 1:
+        raise DataError(
+            "a replica reads its own samples only, and these have no classes that are known before they are read",
+            key="task.class_weights",
+            hint="use one replica, or leave it out",
+        )
     return data
 
 
