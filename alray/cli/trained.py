@@ -179,9 +179,9 @@ def export(
     format: Annotated[
         str,
         typer.Option(
-            metavar="safetensors|torch_export|onnx|state_dict",
-            help="Weights for `alray predict`, a graph for torch.export.load, a graph for ONNX runtimes, or the "
-            "weights of a whole model under its names.",
+            metavar="safetensors|torch_export|onnx|state_dict|pretrained",
+            help="Weights for `alray predict`, a graph for torch.export.load, a graph for ONNX runtimes, the "
+            "weights of a whole model under its names, or a folder that transformers loads.",
             autocompletion=_formats,
             show_default=False,
         ),
@@ -191,7 +191,8 @@ def export(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="The file to write.  [default: export/route-<depth> in the run folder, with the format's ending]",
+            help="The file to write, of pretrained the folder.  [default: export/route-<depth> in the run folder, with "
+            "the format's ending]",
             show_default=False,
         ),
     ] = None,
@@ -260,7 +261,11 @@ def _require_run(folder: Location) -> None:
 
 
 def _formats(incomplete: str) -> list[str]:
-    return [name for name in ("safetensors", "torch_export", "onnx", "state_dict") if name.startswith(incomplete)]
+    return [
+        name
+        for name in ("safetensors", "torch_export", "onnx", "state_dict", "pretrained")
+        if name.startswith(incomplete)
+    ]
 
 
 def _depth(text: str) -> int | None:

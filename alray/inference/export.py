@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import importlib
+import os
+import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,32 +27,35 @@ from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import HEADER, RouteHeader, TargetForm, header_of
 from alray.inference.whole_model import TrainedReadout, WholeModel, whole_model
 from alray.models.component import trainable
+from alray.models.imported.hugging_face import save
 from alray.models.precision import restore
 from alray.models.route import Route
 
-Format = Literal["safetensors", "torch_export", "onnx", "state_dict"]
+Format = Literal["safetensors", "torch_export", "onnx", "state_dict", "pretrained"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 _ENDINGS: dict[Format, str] = {
     "safetensors": ".safetensors",
     "torch_export": ".pt2",
     "onnx": ".onnx",
     "state_dict": ".pt",
+    "pretrained": "-pretrained",  # a folder
 }
+_OF_WHOLE = ("state_dict", "pretrained")  # formats of the whole model
 _BATCH = "batch"  # the name of the dimension whose size is the number of samples
 _EXAMPLES = 2  # samples to trace a graph with; with one sample, torch would fix the number of samples to one
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A route that was written to a file.
+    """A route that was written to a file, or a model to a folder.
 
     Attributes:
         parameters: number of trainable scalars.
         inputs: the shape of each input. A letter in a shape is a size that is free at run time (N samples, T words of a
             text).
-        class_alone: of a state dict, whether the model's class gives the scores of the route by itself; None for
-            another format.
-        untrained: of a state dict, names of the parameters of the class that the route does not use.
+        class_alone: of a state dict or a folder, whether the model's class gives the scores of the route by itself;
+            None for another format.
+        untrained: of both, names of the parameters of the class that the route does not use.
         readouts: of a state dict, those that the method trained in place of the model's classifier.
     """
 
@@ -73,6 +78,7 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, outpu
     scores `[N, classes]`, of a regression to predictions in the units of its targets, of a language model to
     `[N, T, tokens]`. state_dict holds the weights of the whole model that `model.from` names, under its own names, and
     the readouts of all depths that the method trained in place of its classifier, under names that begin with `alray.`.
+    pretrained is a folder with a model of transformers, which `from_pretrained` of its class loads, without readouts.
     Raises RequestError if the route cannot be traced, a library is not installed, or the file cannot be written.
 
     Args:
@@ -91,19 +97,23 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, outpu
     header = header_of(network, depth)
     route = copy.deepcopy(network.route(depth)).to("cpu", torch.float32)
     restore(route)
-    whole = _whole_model(network, route, header) if kind == "state_dict" else None
+    whole = _whole_model(network, route, header, kind) if kind in _OF_WHOLE else None
     # torch checks the ending of the name, so it stays.
     unfinished = file.with_name(f".partial-{file.name}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            if whole is not None:
-                torch.save(whole.weights, unfinished)
-            else:
-                _WRITE[kind](route, header, unfinished)
-            disk.publish_written(unfinished, file)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        if kind == "pretrained":
+            assert whole is not None
+            _write_folder(whole.model, unfinished, file)
+        else:
+            try:
+                if whole is not None:
+                    torch.save(whole.weights, unfinished)
+                else:
+                    _WRITE[kind](route, header, unfinished)
+                disk.publish_written(unfinished, file)
+            finally:
+                unfinished.unlink(missing_ok=True)
     except OSError as error:
         raise RequestError(
             f"cannot be written: {error.strerror or error}",
@@ -115,7 +125,7 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, outpu
         format=kind,
         depth=depth,
         parameters=trainable(route),
-        bytes=file.stat().st_size,
+        bytes=sum(each.stat().st_size for each in (file.iterdir() if file.is_dir() else (file,))),
         inputs=_inputs(route, header, kind),
         class_alone=None if whole is None else whole.class_alone,
         untrained=() if whole is None else whole.untrained,
@@ -123,10 +133,23 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, outpu
     )
 
 
-def _whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> WholeModel:
+def _write_folder(model: nn.Module, unfinished: Path, folder: Path) -> None:
+    """Write what `from_pretrained` loads. Files of these names that are in the folder are replaced, others stay."""
+    try:
+        save(model, unfinished)
+        folder.mkdir(exist_ok=True)
+        for each in sorted(unfinished.iterdir()):
+            disk.sync_file(each)
+            os.replace(each, folder / each.name)  # noqa: PTH105
+        disk.sync_folder(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _whole_model(network: TrainedNetwork, route: Route, header: RouteHeader, kind: Format) -> WholeModel:
     if header.depth != network.depths[-1]:
         raise RequestError(
-            "a state dict holds the whole model with the readouts of all depths, not a route below its full depth",
+            f"{kind} holds the whole model, not a route below its full depth",
             key="--depth",
             hint="leave it out, or export another format",
         )
