@@ -26,12 +26,13 @@ from alray.config.user_code import FAULTS_OF_USER_CODE, own_problem
 from alray.core.compat import TorchDispatchMode, tree_leaves, tree_map
 from alray.core.counting import counted
 from alray.core.errors import Problem, SpecError
-from alray.core.randomness.generators import state_of_torch
+from alray.core.randomness.generators import put_back, state_of_torch
 from alray.models.imported.ends import PartEnds
 from alray.models.imported.given import GivenModel, names_of
 from alray.models.imported.part import Part, without_values
 from alray.models.imported.proof import prove
 from alray.models.imported.trace import copy_of, first_line
+from alray.models.imported.watch import LostError, ReadsOfSamples
 from alray.models.shape import Shape
 from alray.planning.prediction.partition import partition_auto
 
@@ -407,7 +408,8 @@ class LayeredModel(GivenModel):
             got.append(_hidden(given, named))
 
         model = copy.deepcopy(self.whole).requires_grad_().eval()
-        with model.get_submodule(self._layers[0]).register_forward_pre_hook(note, with_kwargs=True):
+        watch = model.get_submodule(self._layers[0]).register_forward_pre_hook(note, with_kwargs=True)
+        with watch, put_back(), torch.device("cpu"):
             self._called(model, self._samples(2, 0))
         if not got[0].requires_grad:
             return frozenset()
@@ -432,8 +434,11 @@ class LayeredModel(GivenModel):
         Args:
             shorter: by how many positions samples are shorter than the longest.
         """
-        given = self._samples(samples, shorter)
-        run = _Run((samples, given.shape[1]))
+        with put_back(), torch.device("cpu"):  # parts are also made where shapes alone are looked for
+            return self._run_of(self._samples(samples, shorter))
+
+    def _run_of(self, given: torch.Tensor) -> _Run:
+        run = _Run((given.shape[0], given.shape[1]))
         model = self.whole.eval()
         with ExitStack() as around, torch.no_grad():
             counter = around.enter_context(FlopCounterMode(display=False))
@@ -597,7 +602,23 @@ class LayeredModel(GivenModel):
         example = partial(_example, tuple(self._sample), self._sample.dtype, has_positions=seen.has_positions)
         return LayersPart(model, arrival, last=until, first=after is None, example=example, frozen=tuple(self.frozen))
 
+    def _require_no_reads(self) -> None:
+        """Raise SpecError if `forward` asks for values of its samples outside of the layers and of what comes before
+        them: in other parts than the first it would get those of zeros."""
+        samples = self._samples(2, 0)
+        modules = [self.whole.get_submodule(path) for path in (*self._layers, *self._seen.zeros)]
+        model = self.whole.eval()
+        try:
+            with torch.no_grad(), ReadsOfSamples(samples, modules):
+                call(model, samples, None)
+        except LostError as error:
+            message = f"`forward` of {self.title} {error}"
+            hint = "write a choice by values with torch.where, or move it into the layers or the module before them"
+            problem = own_problem(error, message, key="model.from", hint=hint)
+            raise SpecError.of((problem or Problem(message, hint, key="model.from"),)) from error
+
     def prove(self, parts: Sequence[PartEnds], sample: Shape) -> None:
+        self._require_no_reads()
         whole = copy_of(self.whole, self.title, own=False)
         names = dict(whole.named_parameters())
         shared = {id(each): names[name] for name, each in self.whole.named_parameters()}

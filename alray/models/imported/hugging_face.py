@@ -14,12 +14,15 @@ from torch import nn
 
 from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.section import listed, nearest
+from alray.config.user_code import FAULTS_OF_USER_CODE
 from alray.core.errors import RequestError, SpecError
 from alray.models.imported.trace import first_line
 from alray.models.shape import Shape
 
 _ATTENTION = "attn_implementation"
 """The key of `with` that chooses how attention is computed. No config keeps it."""
+_DROPS_LAYERS = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
+"""Keys of configs with the probability that a whole layer is left out in training."""
 _OF_LIBRARY = frozenset({"_name_or_path", "architectures", "dtype", "id2label", "label2id", "transformers_version"})
 """What a config keeps besides the arguments of a model."""
 
@@ -46,11 +49,13 @@ def made_of(name: str, arguments: Mapping[str, Any], sample: Shape, *, trained: 
     with _quietly(library), _explained(name):
         if isinstance(of_library, type) and issubclass(of_library, library.PreTrainedModel):
             config = _config(of_library.config_class, given)
+            _require_all_layers(config)
             return of_library._from_config(config, dtype=torch.float32, **attention), []
         config, unknown = library.AutoConfig.from_pretrained(
             name, return_unused_kwargs=True, trust_remote_code=False, **given
         )
         _require_known(unknown, config)
+        _require_all_layers(config)
         chosen = _class_for(library, sample)
         if trained or not _has_weights(name):
             return chosen.from_config(config, dtype=torch.float32, trust_remote_code=False, **attention), []
@@ -73,6 +78,16 @@ def made_of(name: str, arguments: Mapping[str, Any], sample: Shape, *, trained: 
             "has none of this name and shape"
         )
     return model, notes
+
+
+def _require_all_layers(config: Any) -> None:
+    for key in _DROPS_LAYERS:
+        if getattr(config, key, 0):
+            raise SpecError(
+                f"the model drops whole layers in training (`{key}`), and a component cannot be left out",
+                key=f"model.with.{key}",
+                hint="set it to 0",
+            )
 
 
 def _library() -> Any:
@@ -134,7 +149,7 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except SpecError:
         raise
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError, ImportError, AttributeError) as error:
+    except FAULTS_OF_USER_CODE as error:  # its classes raise what they like
         raise SpecError(
             f"`{TRANSFORMERS}{name}` cannot be made: {first_line(error)}",
             key="model.from",
