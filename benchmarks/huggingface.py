@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -120,9 +121,9 @@ def _data(name: str, folder: Path) -> Figures:
     return {"source": "text_csv", "train": str(folder / "train.csv"), "test_fraction": 0.25, "text": text, **common}
 
 
-def looked_at(name: str) -> Figures:
+def looked_at(name: str, methods: Sequence[str] = METHODS) -> Figures:
     """What becomes of a model: `refused` with the reason; or how it was cut, and by method whether two stages end in
-    the `bits` of one, and whether the class loads them."""
+    the `bits` of one, and whether the class loads what backpropagation trained."""
     with TemporaryDirectory() as folder:
         spec = spec_of(name, Path(folder))
         found: Figures = {"class": name}
@@ -132,12 +133,15 @@ def looked_at(name: str) -> Figures:
             return {**found, "refused": error.problems[0].message}
         ends = [facts.ends for facts in network.encoders]
         found |= {"list": str(ends[0].until).rpartition(".")[0] if ends[0] else "", "components": len(ends)}
-        for method in METHODS[: 4 if is_of_language(name) else 3]:
+        for method in methods:
+            if method == "solo" and not is_of_language(name):
+                continue
             try:
                 found[method] = _trained(spec, method, Path(folder))
             except AlrayError as error:
                 found[method] = str(error)
-        found["loaded"] = _loaded(name, spec, Path(folder))
+        if found.get("backpropagation") == "bits":
+            found["loaded"] = _loaded(name, spec, Path(folder))
     return found
 
 
