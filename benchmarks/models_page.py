@@ -98,7 +98,7 @@ def _of_transformers(entries: Sequence[Figures]) -> list[str]:
         "their layers, without a trace ([how](writing_a_spec.md#a-model-of-transformers)).",
         "",
         "- **whole**: *bits* if the chain of all components is the whole model: scores in training and in evaluation, "
-        "every gradient, buffers, draws, and what each layer gets. alray proves it before a run, and refuses one otherwise.",
+        "every gradient, buffers, draws, and what each layer gets. alray proves it before a run, or refuses it.",
         "- **BP**, **DGL**, **AL**, **SOLO**: *bits* if three mini-batches end in the same weights on one stage and on "
         "two, BP by 1F1B with two micro-batches. SOLO is for language models.",
         "- **loaded**: *bits* if `from_pretrained` of the class loads what BP trained and "

@@ -1,4 +1,4 @@
-"""Models of Hugging Face's transformers train as others do, and go back to their class. All are made of small configs."""
+"""Models of Hugging Face's transformers train as others do, and go back to their class. All are of small configs."""
 
 from __future__ import annotations
 
