@@ -139,8 +139,8 @@ PRIVATE: dict[str, Private] = {
     "TorchDispatchMode": Private(
         "torch.utils._python_dispatch",
         "TorchDispatchMode",
-        used_in=("runtime/probe/", "models/imported/watch.py"),
-        why="counting memory and operations without computing",
+        used_in=("runtime/probe/", "models/imported/"),
+        why="counting memory and operations without computing; what a model that is cut reads and draws",
     ),
     "disable_current_modes": Private(
         "torch.utils._python_dispatch",

@@ -214,7 +214,7 @@ class _ImportedParts(Chain):
 
             self._arguments = of_named_weights(self._source, name) | self._arguments
         self._sample = sample
-        if sample.words is not None and not self._by_layers:
+        if sample.words is not None and not model.by_layers:
             raise SpecError(
                 f"`{self._source}` would get documents of different lengths, and their padding, which a model that is "
                 "traced would not leave out",
@@ -228,11 +228,6 @@ class _ImportedParts(Chain):
         if not known and not trained:
             self._imported.prove(self._parts, sample)
 
-    @property
-    def _by_layers(self) -> bool:
-        """Whether the model is cut by its list of layers, and not by a trace."""
-        return self._model.layers is not None or self._source.startswith(TRANSFORMERS)
-
     @cached_property
     def _imported(self) -> GivenModel:
         with put_back(), torch.device("cpu"):
@@ -245,7 +240,7 @@ class _ImportedParts(Chain):
     def _made(self) -> GivenModel:
         allow_files = isinstance(self._load, UserCode) and self._load.allow_elsewhere
         section = self._model
-        if not self._by_layers:
+        if not section.by_layers:
             from alray.models.imported.model import ImportedModel
 
             return ImportedModel(

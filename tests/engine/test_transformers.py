@@ -13,9 +13,6 @@ from alray.config.user_code import UserCode
 from alray.core.errors import SpecError
 from alray.runtime.stage.workload import Workload
 
-from .conftest import Workshop
-from .test_same_bits import same
-
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'alray[transformers]'")
 
 from benchmarks.huggingface import FAMILIES, METHODS, is_of_language, looked_at, spec_of
@@ -69,17 +66,3 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(SpecError, match=r"transformers is not installed.*alray\[transformers\]"):
         opened(tmp_path, "GPT2LMHeadModel")
-
-
-@pytest.mark.full
-@pytest.mark.ray
-def test_the_same_bits_on_ray_and_after_a_resume(workshop: Workshop, local_ray: None) -> None:
-    import yaml
-
-    spec = spec_of("GPT2LMHeadModel", workshop.folder)
-    workshop.spec.write_text(yaml.safe_dump({**spec, "method": "decoupled_greedy"}))
-    keys = ("run.steps=6", "run.checkpoint={every: 3 steps}")
-    one = workshop.run(*keys, name="one")
-    same(workshop.run(*keys, "pipeline.stages=2", inline=False, name="ray"), one)
-    workshop.run("run.steps=3", name="half")
-    same(workshop.resume("run.steps=6", "pipeline.partition=[1,3]", name="half"), one)

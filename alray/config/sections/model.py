@@ -169,6 +169,11 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
         return self.components
 
     @property
+    def by_layers(self) -> bool:
+        """Whether an imported model is cut by its list of layers, and not by a trace."""
+        return self.layers is not None or (self.source is not None and self.source.startswith(TRANSFORMERS))
+
+    @property
     def is_own(self) -> bool:
         """Whether a part of the network is a class of the user."""
         own_model = self.source is not None and self.source.startswith(PREFIX)

@@ -48,9 +48,9 @@ def made_of(name: str, arguments: Mapping[str, Any], sample: Shape, *, trained: 
     of_library: Any = getattr(library, name, None) if name.isidentifier() else None
     with _quietly(library), _explained(name):
         if isinstance(of_library, type) and issubclass(of_library, library.PreTrainedModel):
-            config = _config(of_library.config_class, given)
+            config = _config(of_library.config_class, given, attention)
             _require_all_layers(config)
-            return of_library._from_config(config, dtype=torch.float32, **attention), []
+            return of_library(config), []
         config, unknown = library.AutoConfig.from_pretrained(
             name, return_unused_kwargs=True, trust_remote_code=False, **given
         )
@@ -114,11 +114,11 @@ def _class_for(library: Any, sample: Shape) -> Any:
     )
 
 
-def _config(kind: type, given: Mapping[str, Any]) -> Any:
+def _config(kind: type, given: Mapping[str, Any], attention: Mapping[str, Any]) -> Any:
     """Raises SpecError for a key that the config does not have: it would keep it without a word."""
     known = kind()
     _require_known({key: value for key, value in given.items() if not hasattr(known, key)}, known)
-    return kind(**given)
+    return kind(**given, **attention)
 
 
 def _require_known(unknown: Mapping[str, Any], config: Any) -> None:
