@@ -295,6 +295,12 @@ class LayeredModel(GivenModel):
         """
         super().__init__(whole, source, arguments, freeze=freeze, untie=untie)
         self._sample = sample
+        if sample.words is not None and not takes_documents(whole):
+            raise SpecError(
+                f"`forward` of {self.title} takes no `mask`, and documents have different lengths",
+                key="model.from",
+                hint="give it an argument `mask`, [N, T] bool, true where a document has a word",
+            )
         self._list = layers if layers is not None else self._found_list()
         if self._list not in dict(whole.named_modules()):
             meant = nearest(self._list, [name for name, _ in whole.named_modules()])

@@ -49,13 +49,13 @@ def made_of(name: str, arguments: Mapping[str, Any], sample: Shape, *, trained: 
     with _quietly(library), _explained(name):
         if isinstance(of_library, type) and issubclass(of_library, library.PreTrainedModel):
             config = _config(of_library.config_class, given, attention)
-            _require_all_layers(config)
+            _require_fitting(config, sample)
             return of_library(config), []
         config, unknown = library.AutoConfig.from_pretrained(
             name, return_unused_kwargs=True, trust_remote_code=False, **given
         )
         _require_known(unknown, config)
-        _require_all_layers(config)
+        _require_fitting(config, sample)
         chosen = _class_for(library, sample)
         if trained or not _has_weights(name):
             return chosen.from_config(config, dtype=torch.float32, trust_remote_code=False, **attention), []
@@ -85,7 +85,16 @@ def made_of(name: str, arguments: Mapping[str, Any], sample: Shape, *, trained: 
     return model, notes
 
 
-def _require_all_layers(config: Any) -> None:
+def _require_fitting(config: Any, sample: Shape) -> None:
+    """Raise SpecError where a config has fewer tokens than the data, or drops layers."""
+    numbers = len(sample.words) if sample.words is not None else sample.tokens
+    known = getattr(config, "vocab_size", None)
+    if numbers is not None and known is not None and known < numbers:
+        raise SpecError(
+            f"the model knows {known} tokens, and the data has {numbers}",
+            key="model.with.vocab_size",
+            hint=f"set it to {numbers}, or give the data a smaller vocabulary",
+        )
     for key in _DROPS_LAYERS:
         if getattr(config, key, 0):
             raise SpecError(
