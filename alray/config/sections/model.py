@@ -19,7 +19,7 @@ from pydantic import (
 
 from alray.config.sections.blocks import Block, BlockSection, OwnBlock
 from alray.config.sections.choice import ByShape
-from alray.config.sections.own_code import PREFIX, FreeValue, OwnClass, own_reference
+from alray.config.sections.own_code import OWN, PREFIX, FreeValue, GivenObject, OwnClass, own_reference
 from alray.config.sections.section import Input, Section, describe, located, refusal
 
 TRANSFORMERS = "transformers:"
@@ -28,7 +28,7 @@ TRANSFORMERS = "transformers:"
 
 def _model_name(text: str, info: ValidationInfo) -> str:
     kind, _, name = text.partition(":")
-    if text.startswith(PREFIX):
+    if text.startswith(OWN):
         return own_reference(text)
     if text.startswith(TRANSFORMERS) and name.startswith((".", "/", "~")):
         return f"{TRANSFORMERS}{located(name, info)}"
@@ -43,8 +43,9 @@ def _model_name(text: str, info: ValidationInfo) -> str:
     return text
 
 
-ModelName = Annotated[str, AfterValidator(_model_name), OwnClass()]
-"""A model of torchvision, timm or transformers by name, one of transformers in a folder, or a class of the user."""
+ModelName = Annotated[str, AfterValidator(_model_name), OwnClass(), GivenObject()]
+"""A model of torchvision, timm or transformers by name, one of transformers in a folder, a class of the user, or an
+object of a Python program."""
 
 _WEIGHTS = Input("file", name=r"[A-Z][A-Z0-9_]*")
 """Weights are a file, or torchvision's and timm's of a name."""
@@ -176,7 +177,7 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
     @property
     def is_own(self) -> bool:
         """Whether a part of the network is a class of the user."""
-        own_model = self.source is not None and self.source.startswith(PREFIX)
+        own_model = self.source is not None and self.source.startswith(OWN)
         return own_model or any(isinstance(entry, OwnBlock) for entry in self.blocks)
 
     def expanded(self) -> list[BlockSection]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from alray.config.sections.own_code import OBJECT
 from alray.config.sections.section import listed, nearest
 from alray.core.counting import counted
 from alray.core.errors import SpecError
@@ -56,6 +58,8 @@ class GivenModel(ABC):
         if untie:
             _untie(whole)
         self.frozen = self._freeze(freeze)
+        self.sha256 = module_sha256(whole) if source.startswith(OBJECT) else None
+        """See `Network.model_sha256`."""
         self.notes: list[str] = []
         """Sentences on what was not taken of the initial weights that were given."""
 
@@ -169,6 +173,20 @@ class GivenModel(ABC):
                     hint="give a state dict of the same model, made with the arguments in `with`",
                 )
         self.whole.load_state_dict(given, strict=False)
+
+
+def module_sha256(module: nn.Module) -> str:
+    """SHA-256 of a module: the classes and settings of its parts, and names, types, values of its weights and buffers,
+    and whether they are trained."""
+    found = hashlib.sha256()
+    for name, part in module.named_modules():
+        found.update(f"{name} {type(part).__qualname__}({part.extra_repr()})\n".encode())
+    trained = {name for name, each in module.named_parameters(remove_duplicate=False) if each.requires_grad}
+    for name, value in module.state_dict().items():
+        if isinstance(value, torch.Tensor):
+            found.update(f"{name} {value.dtype} {tuple(value.shape)} {name in trained}\n".encode())
+            found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def names_of(model: nn.Module) -> list[list[str]]:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from alray.config.sections.model import TRANSFORMERS
+from alray.config.sections.own_code import OWN
 from alray.config.sections.section import listed, nearest
 from alray.config.user_code import FAULTS_OF_USER_CODE, own_problem
 from alray.core.errors import Problem, SpecError
@@ -39,10 +40,11 @@ def made(
         allow_files: whether the arguments of a library's constructor may name files, which it may run code of.
     """
     kind, _, name = source.partition(":")
-    if kind != "python" and not allow_files:
+    if not source.startswith(OWN) and not allow_files:
         _refuse_files(source, arguments)
     make = {
         "python": lambda: load(source),
+        "object": lambda: _of_object(load(source)),
         "torchvision": lambda: _of_torchvision(name),
         "timm": lambda: _of_timm(name),
     }[kind]()
@@ -83,6 +85,15 @@ def made_with_notes(
     from alray.models.imported.hugging_face import made_of
 
     return made_of(source.removeprefix(TRANSFORMERS), arguments, sample, trained=trained)
+
+
+def _of_object(given: Any) -> Any:
+    """A class or a function as it is; of a module, what returns it."""
+    return partial(_itself, given) if isinstance(given, nn.Module) else given
+
+
+def _itself(given: nn.Module) -> nn.Module:
+    return given
 
 
 def _refuse_files(source: str, arguments: Mapping[str, Any]) -> None:
