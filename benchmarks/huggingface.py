@@ -117,8 +117,8 @@ def _data(name: str, folder: Path) -> Figures:
     words = ("red", "green", "blue")
     rows = [f'{number % 3},"{" ".join([words[number % 3]] * (number % 7 + 1))} is {number}"' for number in range(48)]
     (folder / "train.csv").write_text("\n".join(rows), encoding="utf-8")
-    text = {"vocabulary_size": 40, "max_tokens": 12}
-    return {"source": "text_csv", "train": str(folder / "train.csv"), "test_fraction": 0.25, "text": text, **common}
+    read = {"vocabulary_size": 40, "max_tokens": 12}
+    return {"source": "text_csv", "train": str(folder / "train.csv"), "test_fraction": 0.25, "text": read, **common}
 
 
 def looked_at(name: str, methods: Sequence[str] = METHODS) -> Figures:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -47,7 +48,7 @@ def made_of(name: str, arguments: Mapping[str, Any], sample: Shape, *, trained: 
     attention = {_ATTENTION: given.pop(_ATTENTION)} if _ATTENTION in given else {}
     of_library: Any = getattr(library, name, None) if name.isidentifier() else None
     with _quietly(library), _explained(name):
-        if isinstance(of_library, type) and issubclass(of_library, library.PreTrainedModel):
+        if inspect.isclass(of_library) and issubclass(of_library, library.PreTrainedModel):
             config = _config(of_library.config_class, given, attention)
             _require_fitting(config, sample)
             return of_library(config), []
