@@ -18,7 +18,7 @@ from alray.cli.main import execute
 from alray.config.study.load import is_study, load_study
 from alray.core.run_folder.records import StageRecord, Summary
 from alray.report.definitions import definition
-from benchmarks import findings_page, keys_page, predictions_page, publish, runs
+from benchmarks import findings_page, keys_page, predictions_page, publish, published, runs
 
 from .pages import PAGES, write_files
 
@@ -85,7 +85,7 @@ def test_the_pages_of_studies_are_current() -> None:
     found = findings_page.findings(findings_page.SPECS, findings_page.REPORTS)
     assert findings_page.PAGE.read_text(encoding="utf-8") == findings_page.page(found)
     found = predictions_page.settings(findings_page.SPECS, findings_page.REPORTS)
-    assert predictions_page.PAGE.read_text(encoding="utf-8") == predictions_page.page(found)
+    assert predictions_page.PAGE.read_text(encoding="utf-8") == predictions_page.page(found, published.section())
 
 
 @pytest.mark.parametrize("name", publish.pages(runs.RESULTS))
