@@ -155,6 +155,7 @@ def _over_links(
         down_link_s=[link.down_s_per_byte * nbytes for link, nbytes in zip(own, down, strict=True)],
         link_latency_s=[link.latency_s for link in own],
         link_buffer_s=[link.buffer_bytes * max(link.up_s_per_byte, link.down_s_per_byte) for link in own],
+        through_card=not any(link.own_line for link in own),
     )
 
 
