@@ -177,8 +177,9 @@ def test_every_file_that_a_page_names_is_there(name: str) -> None:
 def test_every_spec_begins_with_its_command_and_its_schema() -> None:
     root = DOCS.parent
     files = [file for folder in ("specs", "benchmarks", "examples") for file in (root / folder).rglob("*.yaml")]
-    assert files
-    for file in files:
+    specs = [file for file in files if file.parent != published.RUNS]
+    assert specs
+    for file in specs:
         first, second, *_ = file.read_text(encoding="utf-8").split("\n")
         commands = "study" if is_study(file) else "run|plan"
         name = re.escape(file.relative_to(root).as_posix())
