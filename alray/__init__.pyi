@@ -1,5 +1,6 @@
 """The names of the Python interface, with their types. `__init__.py` reads them here and loads each when it is used."""
 
+from alray.api.callbacks import Callback as Callback
 from alray.api.comparison import Comparison as Comparison
 from alray.api.comparison import compare as compare
 from alray.api.plans import plan as plan
@@ -11,6 +12,7 @@ from alray.api.runs import run as run
 from alray.api.studies import Study as Study
 from alray.api.studies import load_study as load_study
 from alray.api.studies import study as study
+from alray.api.training import train as train
 from alray.config.sections.spec import Spec as Spec
 from alray.core.errors import AlrayError as AlrayError
 from alray.data.python_source import OwnSource

@@ -14,7 +14,7 @@ from alray.config.loading.load import SpecSource
 from alray.config.loading.step_ranges import require_steps
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OwnClass
-from alray.core.run_folder.records import write_json
+from alray.core.run_folder.records import model_of, write_json
 from alray.core.run_folder.store import make_run_dir, require_new, require_run_dir, writing_to
 from alray.core.storage.location import Location
 from alray.core.storage.lock import locked
@@ -41,7 +41,9 @@ def plan_spec(
     Args:
         probe: measure the components instead of estimating them.
     """
-    loaded = load_with_inputs(source, overrides, allow_elsewhere=options.allow_code, without_data=True)
+    loaded = load_with_inputs(
+        source, overrides, allow_elsewhere=options.allow_code, without_data=True, objects=options.objects
+    )
     with loaded.locations.locating():
         planner = open_planner(loaded, options, observer, without_data=True)
         return planner.workload, planner.plan(planner.costs(probe=probe), note=observer.note)
@@ -51,8 +53,8 @@ def run_spec(
     source: SpecSource, overrides: list[str], options: Options, observer: Observer, interrupts: StopRequests
 ) -> Finished:
     """Run a spec from its beginning, in a new run folder."""
-    code = options.code.root if options.code is not None else None
-    loaded = load_with_inputs(source, overrides, code=code, allow_elsewhere=options.allow_code)
+    code, objects = (None, options.objects) if options.code is None else (options.code.root, options.code.objects)
+    loaded = load_with_inputs(source, overrides, code=code, allow_elsewhere=options.allow_code, objects=objects)
     require_new(options.run_dir)
     with (
         loaded.locations.locating(),
@@ -84,13 +86,15 @@ def resume_run(
     with locked(require_run_dir(run_dir), observer.note):
         resumed = Resumed.open(run_dir, overrides, allow_change=allow_change)
         resumed.require_longer()
-        code = options.code or resumed.code(allow=options.allow_code)
+        code = options.code or resumed.code(allow=options.allow_code, objects=options.objects)
         with (
             resumed.locations.locating(),
             closing(begin_engine(resumed.spec, options, observer.note)) as engine,
         ):
             observer.doing("opening the data")
             planner = Planner.open(resumed.spec, code, options, note=observer.note, trained=resumed.trained)
+            if not allow_change:
+                planner.workload.require_same_model(model_of(resumed.run_dir), "this run")
             require_steps(options.profile, done=resumed.start.step, total=planner.workload.total_steps)
             if summary := resumed.finished(planner.workload, observer.note):
                 return Finished(summary, None)
@@ -140,6 +144,7 @@ def _run(
     ):
         plan = planner.fitted(plan, costs, engine, observer.note)
         observer.planned(plan)
+        observer.starting(run_dir)
         observer.doing("starting the stages")
         for note in resumed.notes(plan, surroundings, on_cpu=workload.device.type == "cpu") if resumed else ():
             observer.note(note)

@@ -124,7 +124,11 @@ class KeysPage:
         if names and schema.get("type") not in ("array", "object"):
             place = self.places[names[0]]
             linked = f"[section](#{_slug(place)})"
-            tagged = [option for option in options if not list(self._named(option)) and "enum" not in option]
+            # The names of several sections, one for each kind, are those of the page's headings.
+            several = len(set(names)) > 1
+            tagged = [
+                option for option in options if not list(self._named(option)) and not (several and "enum" in option)
+            ]
             own = [option for option in tagged if not str(option.get("pattern", "")).startswith("^python")]
             return " or ".join([linked, *map(self._type, own)])
         if "$ref" in schema:

@@ -12,10 +12,6 @@ from alray.planning.schedules.table import SCHEDULES
 
 LOCAL_TARGET, PIPELINE_TARGET = 0.05, 0.10
 """How far a prediction may be from the measured median: schedules of local losses, of backpropagation."""
-EXECUTED_BY_TORCH = (
-    "torch.distributed.pipelining executed the pipelines of this table (alray 0.2). With alray's executor they are "
-    "to be measured again."
-)
 LOCAL = [name for name, schedule in SCHEDULES.items() if schedule.local_losses]
 
 
@@ -38,38 +34,37 @@ def page(results: Path) -> str:
 def schedules(result: dict[str, Any]) -> list[str]:
     """The table of all schedules on one network."""
     runs = result["runs"]
-    executed = [] if "2bw" in runs else [EXECUTED_BY_TORCH, ""]
     lines = [
         "## All schedules on one network",
         "",
-        *executed,
         f"`benchmarks/{result['spec']}`: eight Transformer components that cost the same, on two stages of one thread "
         f"each; medians of {_repeats(runs)}. The first four train by Associated Learning, the others by "
         "backpropagation; `2bw` trains other weights than they do, for its gradients are an update late. A run "
         "predicts its step before it trains. The bubble is the share of the stages' time in which they do not compute.",
         "",
-        "| schedule | step, ms | predicted, ms | predicted / measured | bubble | predicted bubble | target |",
-        "|---|---|---|---|---|---|---|",
+        "| schedule | step, ms | step over that of 1f1b | predicted, ms | predicted / measured | bubble "
+        "| predicted bubble | target |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, entries in runs.items():
         ratio = _ratio(entries)
         allowed = LOCAL_TARGET if name in LOCAL else PIPELINE_TARGET
         lines.append(
-            f"| `{name}` | {_ms(entries, 'step_time_s')} | {_ms(entries, 'predicted_step_time_s')} | **{ratio:.3f}** "
+            f"| `{name}` | {_ms(entries, 'step_time_s')} | {_of_repeats(entries, runs['1f1b'])} "
+            f"| {_ms(entries, 'predicted_step_time_s')} | **{ratio:.3f}** "
             f"| {_percent(entries, 'bubble')} | {_percent(entries, 'predicted_bubble')} | {_within(ratio, allowed)} |"
         )
-    sequential = _median(runs["sequential"], "step_time_s")
-    naive = _median(runs["naive"], "step_time_s")
     same = [name for name in runs if name not in (*LOCAL, "naive") and not SCHEDULES[name].gradient_delay]
-    best = min(same, key=lambda name: _median(runs[name], "step_time_s"))
+    best = min(same, key=lambda name: median(_ratios(runs[name], runs["1f1b"])))
     hashes = {entry["weights_sha256"] for name in LOCAL for entry in runs[name]}
     weights = "the same weights, bit for bit" if len(hashes) == 1 else f"{len(hashes)} different sets of weights"
     return [
         *lines,
         "",
-        f"`streamed` is **{sequential / _median(runs['streamed'], 'step_time_s'):.2f}** times as fast as `sequential`; "
-        f"of the pipelines that train what one device trains `{best}` is the fastest, "
-        f"**{naive / _median(runs[best], 'step_time_s'):.2f}** times as fast as `naive`. The schedules of local losses "
+        "A ratio is the median over repeats, with the smallest and the largest. A step of `streamed` takes "
+        f"{_of_repeats(runs['streamed'], runs['sequential'])} of one of `sequential`. Of the pipelines that train what "
+        f"one device trains `{best}` is the fastest: {_of_repeats(runs[best], runs['1f1b'])} of a step of `1f1b`. "
+        "The schedules of local losses "
         f"ended in {weights}.",
         "",
     ]
@@ -187,6 +182,16 @@ def _median(entries: Sequence[dict[str, Any]], key: str) -> float:
 
 def _ratio(entries: Sequence[dict[str, Any]]) -> float:
     return float(median(entry["predicted_step_time_s"] / entry["step_time_s"] for entry in entries))
+
+
+def _of_repeats(entries: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> str:
+    """The step times over those of others in the same repeats: the median, and the smallest and largest."""
+    ratios = _ratios(entries, others)
+    return f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
+def _ratios(entries: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> list[float]:
+    return [own["step_time_s"] / other["step_time_s"] for own, other in zip(entries, others, strict=True)]
 
 
 def _ms(entries: Sequence[dict[str, Any]], key: str) -> str:

@@ -29,7 +29,7 @@ PAIRS = 40
 class _Silent:
     """Neither shows nor stops the run."""
 
-    count = 0
+    count, reason, error = 0, "on request", None
 
     def __getattr__(self, name: str) -> Any:
         return lambda *given: None

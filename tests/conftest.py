@@ -44,6 +44,12 @@ os.environ |= {
 _state = TemporaryDirectory(prefix="alray-state-")
 os.environ["XDG_STATE_HOME"] = _state.name
 
+# Backward runs in a thread of its own on a GPU: `ALRAY_TEST_BACKWARD=thread pytest ...` does so on a processor.
+if os.environ.get("ALRAY_TEST_BACKWARD") == "thread":
+    from .backward_threads import run_backward_in_threads
+
+    run_backward_in_threads()
+
 # A script's shell begins what it runs in the background with SIGINT ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

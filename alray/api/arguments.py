@@ -37,13 +37,13 @@ _VALUES = _Form(
 _FORMS = {
     "spec": _Form((*_LOCATION, Mapping, Section), "a file, a dict or an alray.Spec"),
     "overrides": _VALUES,
-    "data": _VALUES,
     "folder": _Form(_LOCATION, "a path or a URL"),
     "output": _Form((*_LOCATION, NoneType), "a path, a URL or None"),
     "address": _TEXT,
     "profile": _TEXT,
     "prompt": _Form((str,), "a text"),
     "inputs": _Form((str, Path, Sequence), "a file, a text, or several", (str, Path)),
+    "callbacks": _Form((Sequence,), "a list of objects of alray.Callback"),
     "devices": _Form((str, Sequence), "their memory, such as '4x24GB', or a list of bytes", (Integral,)),
     "depth": _WHOLE,
     "step": _WHOLE,
@@ -100,5 +100,5 @@ def wrong_form(name: str, value: Any, words: str) -> RequestError:
     """The error for an argument, or an entry of one, that is none of the accepted forms."""
     hint = f"give {words}"
     if name == "spec" and callable(getattr(value, "state_dict", None)):
-        hint += "; a spec names a model, as model: {from: 'python:my_module.make_model'}"
+        hint += "; alray.train(model, (samples, labels)) trains without one, alray.run(spec, model=model) with one"
     return RequestError(f"this is {'None' if value is None else describe(value)}", key=name, hint=hint)

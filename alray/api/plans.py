@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alray.api.arguments import checked
 from alray.api.calls import Overrides, override_texts, watched
+from alray.api.objects import taken
 from alray.config.loading.load import SpecSource
 from alray.planning.prediction.plan import Plan
 
@@ -19,6 +20,8 @@ def plan(
     spec: SpecSource,
     overrides: Overrides = None,
     *,
+    model: Any = None,
+    data: Any = None,
     probe: bool = False,
     allow_code: bool = False,
     progress: bool = True,
@@ -26,15 +29,16 @@ def plan(
     """The plan of a spec, as `alray plan` makes it: what would run where, how long, and with how much memory.
 
     Args:
-        spec, overrides, allow_code, progress: as for `alray.run`.
+        spec, overrides, model, data, allow_code, progress: as for `alray.run`.
         probe: measure the components on this machine instead of estimating their costs.
     """
     from alray.orchestrate import plan_spec
     from alray.runtime.options import Options
 
-    given = override_texts(overrides)
+    found = taken(spec, overrides, model=model, data=data)
+    options = Options(allow_code=allow_code, objects=found.objects)
     with watched(progress) as (display, _):
-        _, planned = plan_spec(spec, given, probe=probe, options=Options(allow_code=allow_code), observer=display)
+        _, planned = plan_spec(found.spec, found.overrides, probe=probe, options=options, observer=display)
         return planned
 
 

@@ -12,6 +12,7 @@ from alray.core.run_folder.records import (
     Record,
     StepRecord,
     effective,
+    model_of,
     read,
     read_environment,
     read_summary,
@@ -102,8 +103,9 @@ def reproduce_run(
         address=options.address,
         run_dir=options.run_dir,
         allow_code=options.allow_code,
-        code=again.code(allow=options.allow_code),
+        code=again.code(allow=options.allow_code, objects=options.objects),
         data=data_of(again.manifest or {}),
+        model_sha256=model_of(recorded),
         stop_after=None if before.finished else before.steps,
     )
     with again.locations.locating():

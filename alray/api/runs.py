@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 from alray.api import run_steps
 from alray.api.arguments import checked, wrong_form
+from alray.api.callbacks import Calls
 from alray.api.calls import Overrides, data_texts, override_texts, require_one_of, watched
 from alray.api.frames import frame_of
 from alray.api.notebook import framed
+from alray.api.objects import Taken, given_again, taken, taken_overrides
 from alray.config.loading.inputs import load_own_spec
 from alray.config.loading.load import SpecSource
+from alray.config.objects import NO_OBJECTS, Objects, how_to_give, names_of
 from alray.config.sections.spec import Spec
 from alray.core.counting import counted
 from alray.core.errors import CheckpointError
@@ -22,15 +27,19 @@ from alray.core.storage.location import Location, location_of
 from alray.planning.prediction.plan import Plan
 from alray.report.folder import read_plan
 from alray.report.text import score
-from alray.runtime.options import Finished
+from alray.runtime.options import Finished, Requested
 
 if TYPE_CHECKING:
+    import torch
+    from numpy.typing import ArrayLike
     from pandas import DataFrame
+    from torch import nn
 
     from alray.api.reproduction import Reproduction
     from alray.api.trained import Trained
     from alray.inference.export import Exported, Format
     from alray.inference.generation import Generated
+    from alray.inference.plain_network import PlainNetwork
     from alray.inference.requests import Evaluated
     from alray.models.task import Prediction
 
@@ -43,11 +52,14 @@ def run(
     spec: SpecSource,
     overrides: Overrides = None,
     *,
+    model: Any = None,
+    data: Any = None,
     inline: bool = False,
     output: str | Location | None = None,
     address: str | None = None,
     profile: str | None = None,
     allow_code: bool = False,
+    callbacks: Sequence[object] = (),
     progress: bool = True,
 ) -> Run:
     """Train the network of a spec, as `alray run` does, and return the run when it has ended.
@@ -59,39 +71,58 @@ def run(
     Args:
         spec: a file, a dict or an `alray.Spec`. Relative paths are taken from the folder of the file, or from the
             current folder.
-        overrides: values that replace those of the spec, such as {"optimizer.lr": 3e-4}.
+        overrides: values that replace those of the spec, such as {"optimizer.lr": 3e-4}. A value may be a class or a
+            function in place of its name, here and in a spec that is a dict.
+        model: in place of `model.from`: a torch module with its first weights, or a class or function that makes one,
+            whose weights the seed draws.
+        data: in place of `data.source`: (train, validation, test), or the training set alone. A set is a data set of
+            torch, a loader of one, or a pair (samples, labels) of tensors or arrays; None: there is none.
         inline: run in this process, without Ray.
         output: the run folder, new or empty, or its URL on object storage; None: runs/<name>-<time>.
         address: the Ray cluster to connect to; None: start one.
         profile: mini-batches to trace, such as "20-24,40".
         allow_code: also load `python:` classes from outside the folder of the spec, or from a folder that was made on
             another machine or by another user.
+        callbacks: objects of `alray.Callback`, or with methods of it. One that stops the run is no error: the run that
+            is returned is then `interrupted`. What one of them raises ends the run: it has failed, with a checkpoint.
         progress: show it.
     """
-    finished = run_steps.run(
-        watched(progress),
-        spec,
-        override_texts(overrides),
+    return run_taken(
+        taken(spec, overrides, model=model, data=data),
+        callbacks=callbacks,
+        progress=progress,
         inline=inline,
         output=output,
         address=address,
         profile=profile,
         allow_code=allow_code,
     )
-    return _ended(finished)
+
+
+def run_taken(found: Taken, *, callbacks: Sequence[object] = (), progress: bool, **requested: Unpack[Requested]) -> Run:
+    """`run`, with names in place of objects."""
+    calls = Calls(callbacks, partial(Run, objects=found.objects))
+    shown = calls.beside(watched(progress))
+    options: Requested = {**requested, "objects": found.objects}
+    finished = run_steps.run(shown, found.spec, found.overrides, **options)
+    return _ended(finished, calls)
 
 
 @checked
-def load_run(folder: str | Location) -> Run:
+def load_run(folder: str | Location, **objects: Any) -> Run:
     """The run in a run folder, which may still be going on.
 
     Args:
         folder: its path, or its URL on object storage.
+        objects: what a Python program gave to the run and no file has, such as `model` and `data`. To resume, reproduce
+            and evaluate it need them.
 
     Raises:
         alray.core.errors.CheckpointError: if no run made it.
+        alray.core.errors.RequestError: for an object that the run does not have.
     """
-    return Run(require_run_dir(location_of(folder)))
+    run = Run(require_run_dir(location_of(folder)))
+    return Run(run.folder, given_again(run.spec, objects)) if objects else run
 
 
 @checked
@@ -104,6 +135,7 @@ def reproduce(
     address: str | None = None,
     allow_code: bool = False,
     progress: bool = True,
+    **objects: Any,
 ) -> Reproduction:
     """Do a run again as it was recorded, as `alray reproduce` does: `same` says whether it ended in the same weights.
 
@@ -113,10 +145,19 @@ def reproduce(
         run: a run, its folder or its URL.
         overrides: another layout on devices, such as {"pipeline.stages": 1}.
         inline: in this process, without Ray; None: as recorded.
+        objects: as for `load_run`.
     """
     folder, given = folder_of(run, "run"), override_texts(overrides)
+    recorded = run if isinstance(run, Run) and not objects else load_run(folder, **objects)
     finished, found = run_steps.reproduce(
-        watched(progress), folder, given, in_process=inline, output=output, address=address, allow_code=allow_code
+        watched(progress),
+        folder,
+        given,
+        in_process=inline,
+        output=output,
+        address=address,
+        allow_code=allow_code,
+        objects=recorded.objects,
     )
     if found is None:
         raise _end_of(finished)
@@ -142,12 +183,14 @@ class Run:
     In a notebook it shows its page.
     """
 
-    def __init__(self, folder: Location) -> None:
+    def __init__(self, folder: Location, objects: Objects = NO_OBJECTS) -> None:
         """
         Args:
             folder: an existing run folder.
+            objects: that the program gave to the run.
         """
         self.folder = folder
+        self.objects = objects
 
     @property
     def summary(self) -> Summary:
@@ -190,7 +233,7 @@ class Run:
     def trained(
         self, *, best: bool = False, step: int | None = None, data: Overrides = None, allow_code: bool = False
     ) -> Trained:
-        """The trained network, which `evaluate`, `predict`, `generate` and `export` use: with the weights of the last
+        """The trained network, which `evaluate`, `predict`, `network` and the others use: with the weights of the last
         checkpoint, or of another one.
 
         Args:
@@ -202,7 +245,10 @@ class Run:
         from alray.api.trained import Trained
         from alray.inference.weights import RequestedWeights
 
-        return Trained(self.folder, RequestedWeights(best, step), data_texts(data), allow_code=allow_code)
+        if data is not None and not isinstance(data, Mapping | str | Sequence):
+            raise wrong_form("data", data, "where files of the data lie now, such as {'train': 'photos'}")
+        requested = RequestedWeights(best, step)
+        return Trained(self.folder, requested, data_texts(data), allow_code=allow_code, objects=self.objects)
 
     @checked
     def evaluate(self, *, depth: int | None = None) -> Evaluated:
@@ -220,6 +266,21 @@ class Run:
         return self.trained().generate(prompt, **settings)
 
     @checked
+    def network(self, depth: int | None = None) -> PlainNetwork:
+        """`trained().network`: with the last checkpoint."""
+        return self.trained().network(depth)
+
+    @checked
+    def model(self, depth: int | None = None) -> nn.Module:
+        """`trained().model`: with the last checkpoint."""
+        return self.trained().model(depth)
+
+    @checked
+    def activations(self, batch: ArrayLike | torch.Tensor, depth: int | None = None) -> list[torch.Tensor]:
+        """`trained().activations`: with the last checkpoint."""
+        return self.trained().activations(batch, depth)
+
+    @checked
     def export(self, format: Format, output: str | Location | None = None, *, depth: int | None = None) -> Exported:
         """`trained().export`: of the last checkpoint."""
         return self.trained().export(format, output, depth=depth)
@@ -234,24 +295,33 @@ class Run:
         profile: str | None = None,
         allow_change: bool = False,
         allow_code: bool = False,
+        callbacks: Sequence[object] = (),
         progress: bool = True,
+        **objects: Any,
     ) -> Run:
         """Go on from the last checkpoint, as `alray resume` does; arguments and errors as for `alray.run`.
 
         Args:
             allow_change: also allow values that change the mathematics of the run.
+            objects: as for `load_run`.
         """
+        texts, of_overrides = taken_overrides(overrides)
+        given = self.objects.and_also(of_overrides)
+        if objects:
+            given = given.and_also(given_again(self.spec, objects))
+        calls = Calls(callbacks, partial(Run, objects=given))
         finished = run_steps.resume(
-            watched(progress),
+            calls.beside(watched(progress)),
             self.folder,
-            override_texts(overrides),
+            texts,
             allow_change=allow_change,
             inline=inline,
             address=address,
             profile=profile,
             allow_code=allow_code,
+            objects=given,
         )
-        return _ended(finished)
+        return _ended(finished, calls)
 
     def __repr__(self) -> str:
         found = read_summary(self.folder)
@@ -268,11 +338,16 @@ class Run:
         return framed(page.read_text(encoding="utf-8")) if page.is_file() else None
 
 
-def _ended(finished: Finished) -> Run:
-    """The run. Raises what ended it, unless it has finished."""
-    if finished.error is not None or finished.summary.status == "interrupted":
+def _ended(finished: Finished, calls: Calls) -> Run:
+    """The run. Raises what ended it, unless it has finished or a callback stopped it."""
+    run = calls.run_in(location_of(finished.summary.run_dir))
+    calls.ended(run)
+    if finished.error is not None and calls.error not in (None, finished.error):
+        finished.error.add_note(str(calls.error))
+    finished = replace(finished, error=finished.error or calls.error)
+    if finished.error is not None or (finished.summary.status == "interrupted" and calls.by_user):
         raise _end_of(finished)
-    return Run(location_of(finished.summary.run_dir))
+    return run
 
 
 def _end_of(finished: Finished) -> BaseException:
@@ -281,7 +356,8 @@ def _end_of(finished: Finished) -> BaseException:
     if finished.error is not None:
         finished.error.add_note(f'the run folder is {summary.run_dir}; alray.load_run("{summary.run_dir}") opens it')
         return finished.error
+    again = how_to_give(names_of(Run(location_of(summary.run_dir)).spec))
     return KeyboardInterrupt(
         f"the run was stopped after {counted(summary.steps, 'mini-batch')}; "
-        f'alray.load_run("{summary.run_dir}").resume() continues'
+        f'alray.load_run("{summary.run_dir}").resume({again}) continues'
     )

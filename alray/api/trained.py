@@ -6,15 +6,24 @@ from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
-from alray.api.arguments import checked
+import torch
+from numpy.typing import ArrayLike
+from torch import nn
+
+from alray.api.arguments import checked, wrong_form
 from alray.api.calls import api_errors, require_one_of
 from alray.config.loading.inputs import load_own_spec
+from alray.config.objects import NO_OBJECTS, Objects
+from alray.core.errors import RequestError
 from alray.core.storage.location import Location, location_of
+from alray.data.form import SampleForm
 from alray.inference.export import FORMATS, Exported, Format, export_route
 from alray.inference.generation import Generated, generate
 from alray.inference.network import TrainedNetwork
+from alray.inference.plain_network import PlainNetwork, plain_network
 from alray.inference.requests import Evaluated, evaluate
 from alray.inference.weights import RequestedWeights, Weights
+from alray.inference.whole_model import model_alone
 from alray.models.task import Prediction
 
 
@@ -24,25 +33,49 @@ class Trained:
     It is read from the run folder when it is first used, and stays in memory.
     """
 
-    def __init__(self, folder: Location, requested: RequestedWeights, data: Sequence[str], *, allow_code: bool) -> None:
+    def __init__(
+        self,
+        folder: Location,
+        requested: RequestedWeights,
+        data: Sequence[str],
+        *,
+        allow_code: bool,
+        objects: Objects = NO_OBJECTS,
+    ) -> None:
         """The arguments as for `TrainedNetwork`."""
         self._folder = folder
-        self._open = partial(TrainedNetwork, folder, requested=requested, data=data, allow_code=allow_code)
+        self._requested = requested
+        self._weights: Weights | None = None
+        self._open = partial(TrainedNetwork, folder, data=data, allow_code=allow_code, objects=objects)
+
+    def _read(self, *, compiled: bool = False, without_data: bool = False) -> TrainedNetwork:
+        """The network, with the weights that were read before if any were."""
+        requested = self._requested if self._weights is None else RequestedWeights(step=self._weights.step)
+        network = self._open(requested=requested, compiled=compiled, without_data=without_data)
+        if self._weights is None:
+            self._weights = network.weights
+        else:
+            network.weights = self._weights  # which says how they were found
+        return network
 
     @cached_property
-    def _opened(self) -> TrainedNetwork:
-        return self._open(compiled=False)
+    def _with_data(self) -> TrainedNetwork:
+        return self._read()
+
+    @cached_property
+    def _without_data(self) -> TrainedNetwork:
+        return self._read(without_data=True)
 
     @property
     def _network(self) -> TrainedNetwork:
-        self._opened.configure()
-        return self._opened
+        self._with_data.configure()
+        return self._with_data
 
     @property
     def weights(self) -> Weights:
         """Which weights these are: after how many mini-batches, and how they were found."""
         with api_errors():
-            return self._opened.weights
+            return self._weights or self._without_data.weights
 
     @checked
     def evaluate(self, *, depth: int | None = None) -> Evaluated:
@@ -52,7 +85,60 @@ class Trained:
             depth: that of one route; None: all.
         """
         compiled = load_own_spec(self._folder).spec.run.compile  # then it is, to measure what the run measured
-        return evaluate(self._open() if compiled else self._network, depth)
+        return evaluate(self._read(compiled=True) if compiled else self._network, depth)
+
+    @checked
+    def network(self, depth: int | None = None) -> PlainNetwork:
+        """The network as an ordinary `nn.Module` on the CPU, in evaluation mode: one that predicts what `evaluate`
+        measures. The data are not opened.
+
+        Args:
+            depth: that of the route; None: the deepest.
+        """
+        return plain_network(self._without_data, depth)
+
+    @checked
+    def model(self, depth: int | None = None) -> nn.Module:
+        """The class that `model.from` names with the trained weights, on the CPU in float32, in evaluation mode.
+
+        It gives the scores of the deepest route, which is compared on noise; of a regression they are standardised
+        (`network().header.targets` has the numbers). The data are not opened.
+
+        Args:
+            depth: None, or the full depth.
+
+        Raises:
+            RequestError: if the class does not compute what the network does, as where a method trained readouts of its
+                own; use `network` then.
+        """
+        network = self._without_data
+        if network.require_depth(depth) != network.depths[-1]:
+            raise RequestError(
+                f"the class computes all of its layers, not those up to depth {depth}",
+                key="depth",
+                hint=f"leave it out, or take network({depth})",
+            )
+        return model_alone(network)
+
+    @checked
+    def activations(self, batch: ArrayLike | torch.Tensor, depth: int | None = None) -> list[torch.Tensor]:
+        """What each component passes on for these samples, in order; see `PlainNetwork.activations`. No gradients.
+
+        Args:
+            batch: `[N, *sample]`, prepared as the network takes it: see `PlainNetwork.input`.
+            depth: the number of components; None: as far as the deepest route goes.
+
+        Raises:
+            RequestError: if the samples have another shape or type than those of the training.
+        """
+        network = self.network(depth)
+        try:
+            samples = torch.as_tensor(batch)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise wrong_form("batch", batch, "a tensor or an array of numbers") from error
+        _require_samples(samples, network)
+        with torch.no_grad():
+            return network.activations(samples)
 
     @checked
     def predict(self, inputs: str | Path | Sequence[str | Path], *, depth: int | None = None) -> list[Prediction]:
@@ -101,3 +187,18 @@ class Trained:
         """
         require_one_of(format, FORMATS, key="format")
         return export_route(self._network, depth, format, None if output is None else location_of(output))
+
+
+def _require_samples(samples: torch.Tensor, network: PlainNetwork) -> None:
+    """Raise RequestError if these are no samples of the network."""
+    wanted = network.header.sample
+    varies = not isinstance(network.input, SampleForm)  # a text may be shorter than the longest
+    fits = samples.ndim == 1 + len(wanted) and (varies or tuple(samples.shape[1:]) == tuple(wanted))
+    if not fits or samples.is_floating_point() != wanted.dtype.is_floating_point:
+        sizes = "T" if varies else ", ".join(map(str, wanted))
+        kind = "floating-point numbers" if wanted.dtype.is_floating_point else "whole numbers"
+        raise RequestError(
+            f"this is {list(samples.shape)} of {samples.dtype}; the network takes [N, {sizes}] of {kind}",
+            key="batch",
+            hint="prepare samples as in training: network().input says how",
+        )

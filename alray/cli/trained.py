@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from alray.inference.export import Exported
 
 _ALL = "all"
+_FORMATS = ("safetensors", "torch_export", "onnx", "state_dict", "dcp", "safetensors_folder")
 
 
 def evaluate(
@@ -179,9 +180,10 @@ def export(
     format: Annotated[
         str,
         typer.Option(
-            metavar="safetensors|torch_export|onnx|state_dict",
+            metavar="|".join(_FORMATS),
             help="Weights for `alray predict`, a graph for torch.export.load, a graph for ONNX runtimes, or the "
-            "weights of a whole model under its names.",
+            "weights of a whole model under its names: a file for torch.load, a folder for "
+            "torch.distributed.checkpoint, or a folder with model.safetensors.",
             autocompletion=_formats,
             show_default=False,
         ),
@@ -191,7 +193,8 @@ def export(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="The file to write.  [default: export/route-<depth> in the run folder, with the format's ending]",
+            help="The file or folder to write.  [default: export/route-<depth> in the run folder, with the format's "
+            "ending]",
             show_default=False,
         ),
     ] = None,
@@ -201,9 +204,9 @@ def export(
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
-    """Write the inference route of a trained network to a file.
+    """Write the inference route of a trained network.
 
-    Takes a checkpoint of a run. The file holds what inference needs, in float32, and nothing that only training
+    Takes a checkpoint of a run. What is written holds what inference needs, in float32, and nothing that only training
     needs.
     """
     folder = location_of(run_dir)
@@ -260,7 +263,7 @@ def _require_run(folder: Location) -> None:
 
 
 def _formats(incomplete: str) -> list[str]:
-    return [name for name in ("safetensors", "torch_export", "onnx", "state_dict") if name.startswith(incomplete)]
+    return [name for name in _FORMATS if name.startswith(incomplete)]
 
 
 def _depth(text: str) -> int | None:

@@ -50,16 +50,17 @@ def class_of(kind: Kind[Any], section: PartSection, base: type, load: Load, *, k
 
 
 @contextmanager
-def making(what: str, called: str, *, key: str) -> Iterator[None]:
+def making(what: str, called: str, *, key: str, fault: str = "cannot be made") -> Iterator[None]:
     """Inside, where a class of the user may be called, what it raises becomes a SpecError.
 
     Args:
         what: is made, such as "task `python:mine.Quantile`".
         called: how, as the hint says it.
+        fault: what it cannot do if it raises.
     """
     try:
         yield
     except AlrayError:
         raise
     except FAULTS_OF_USER_CODE as error:
-        raise SpecError(f"{what} cannot be made: {type(error).__name__}: {error}", key=key, hint=called) from error
+        raise SpecError(f"{what} {fault}: {type(error).__name__}: {error}", key=key, hint=called) from error

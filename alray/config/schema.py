@@ -12,7 +12,7 @@ from alray.config.loading.composition import BASE
 from alray.config.sections.choice import OPEN_TAG, Choice
 from alray.config.sections.duration import Duration
 from alray.config.sections.own_code import own_pattern
-from alray.config.sections.section import Section
+from alray.config.sections.section import ANCHORS, Section
 from alray.config.sections.spec import Spec
 from alray.config.study.section import Study
 
@@ -48,10 +48,12 @@ def json_schema() -> dict[str, Any]:
     _, schema = models_json_schema(
         [(Spec, "validation"), (Study, "validation")], title="alray spec or study", schema_generator=_Generator
     )
-    on_top = {
+    on_top: dict[str, Any] = {
         "properties": {BASE: {"type": "string", "description": _BASE}, **dict.fromkeys(Spec.model_fields, True)},
         "additionalProperties": False,
     }
+    for document in (on_top, schema["$defs"]["Spec"], schema["$defs"]["Study"]):
+        document["patternProperties"] = {f"^{ANCHORS}": True}
     spec = {"if": {"required": [BASE]}, "then": on_top, "else": {"$ref": "#/$defs/Spec"}}
     kinds = {"if": {"required": ["study"]}, "then": {"$ref": "#/$defs/Study"}, "else": spec}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **kinds, **schema}

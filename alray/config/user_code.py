@@ -3,6 +3,7 @@ installed packages provide; and names them where they raise an error."""
 
 from __future__ import annotations
 
+import copy as copying
 import importlib
 import multiprocessing
 import shutil
@@ -19,9 +20,10 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from alray.config.known_code import CODE, CodeRecord, origin_of, sha256, write_record
-from alray.config.loading.find_class import is_reserved, name_is_taken, no_module
+from alray.config.loading.find_class import is_reserved, module_file, name_is_taken, no_module
 from alray.config.loading.own_files import own_files
-from alray.config.sections.own_code import PREFIX, PythonReference, parse_python_reference
+from alray.config.objects import NO_OBJECTS, Objects
+from alray.config.sections.own_code import OBJECT, PREFIX, PythonReference, parse_python_reference
 from alray.core.errors import AlrayError, Problem, RequestError, SpecError, UserCodeError
 from alray.core.packages import require
 from alray.core.storage.appended import local_copy
@@ -91,20 +93,24 @@ def _only_text(copy: Path) -> None:
 
 
 class UserCode:
-    """Loads the classes that `python:` references name, from one directory or, if allowed, from anywhere; and those of
-    installed packages, `group:name`, which need no permission.
+    """Loads the classes that `python:` references name, from one directory or, if allowed, from anywhere; those of
+    installed packages, `group:name`, and what a Python program gave, `object:name`, which need no permission.
 
     It can be sent to a process on another machine. Where that machine does not see the directory, it loads from the
     copy in the run folder.
     """
 
-    def __init__(self, root: Location, *, allow_elsewhere: bool = False, is_copy: bool = False) -> None:
+    def __init__(
+        self, root: Location, *, allow_elsewhere: bool = False, is_copy: bool = False, objects: Objects = NO_OBJECTS
+    ) -> None:
         """
         Args:
             root: the directory of the spec, or the copy of the user's code in a run folder or next to weights.
             allow_elsewhere: whether modules may also come from other directories of `sys.path`.
             is_copy: whether the code may be another's: then only its text is loaded.
+            objects: that a Python program gave.
         """
+        self.objects = objects
         self.root = local_copy(root).resolve()
         self.allow_elsewhere = allow_elsewhere
         self._is_copy = is_copy
@@ -115,26 +121,27 @@ class UserCode:
         self._loaded_before = self._loaded()
 
     @classmethod
-    def of_run(cls, run_dir: Location, *, allow: bool, named: bool) -> UserCode:
+    def of_run(cls, run_dir: Location, *, allow: bool, named: bool, objects: Objects = NO_OBJECTS) -> UserCode:
         """The code of a run folder: from where it came, if it still lies there as it was when it ran; otherwise the
         copy in the run folder, if the user allows that.
 
         Args:
             named: whether the spec of the run names any code.
+            objects: as for the constructor.
 
         Raises:
             RequestError: as `origin_of`.
         """
         copy = run_dir / CODE
         if not copy.is_dir():
-            return cls(copy, allow_elsewhere=allow, is_copy=True)
+            return cls(copy, allow_elsewhere=allow, is_copy=True, objects=objects)
         here = local_copy(copy)
         try:
-            code = cls(origin_of(run_dir, here), allow_elsewhere=allow)
+            code = cls(origin_of(run_dir, here), allow_elsewhere=allow, objects=objects)
         except RequestError as refusal:
             if named and not allow:
                 raise
-            code = cls(here, allow_elsewhere=allow, is_copy=True)
+            code = cls(here, allow_elsewhere=allow, is_copy=True, objects=objects)
             code._refusal = None if allow else refusal
         code._shared = copy
         code._copy = here
@@ -145,11 +152,13 @@ class UserCode:
         return {**self.__dict__, "_copy": None, "_loaded_before": frozenset()}
 
     def __call__(self, reference: str) -> Any:
-        """Return the class that a reference names.
+        """Return the class or the object that a reference names.
 
         Raises SpecError if it does not exist, if its module fails to import, or if loading it is not allowed; and
-        RequestError if it is in a run folder whose code may not run.
+        RequestError if it is in a run folder whose code may not run, or an object that was not given.
         """
+        if reference.startswith(OBJECT):
+            return self.objects[reference]
         if reference.startswith(PREFIX):
             parsed = parse_python_reference(reference)
             self._make_importable(reference, parsed)
@@ -197,6 +206,14 @@ class UserCode:
         elif not self.allow_elsewhere:
             message, hint = no_module(reference, top, self.root)
             raise SpecError(message, hint=hint)
+
+    def without_data(self) -> UserCode:
+        """The same for a process that opens no data: those that a program gave may be large."""
+        if "data" not in self.objects.values:
+            return self
+        found = copying.copy(self)
+        found.objects = self.objects.without("data")
+        return found
 
     def copy_used(self, references: Iterable[str], run_dir: Location, note: Callable[[str], None]) -> None:
         """Copy the modules below `root` that a run uses to its run folder, so that it can be resumed anywhere, and
@@ -285,6 +302,28 @@ class UserCode:
                     del sys.modules[part]
         if sys.path[:1] != [str(self.root)]:
             sys.path[:] = [str(self.root), *(entry for entry in sys.path if entry != str(self.root))]
+
+
+def folder_to_name(found: Any) -> Path | None:
+    """The folder from which `python:module.Name` names a class or function.
+
+    None where no reference can name it: its module is a notebook, the script that runs, or installed, or it is inside
+    of another class or function.
+    """
+    module = sys.modules.get(getattr(found, "__module__", None) or "")
+    file = None if module is None else _own_file(module)
+    if module is None or file is None or is_reserved(module.__name__.partition(".")[0]):
+        return None
+    if getattr(module, getattr(found, "__qualname__", ""), None) is not found:
+        return None
+    root = file.parents[module.__name__.count(".") + (file.name == "__init__.py")]
+    return root if module_file(root, module.__name__) == file else None
+
+
+def is_users(module: ModuleType) -> bool:
+    """Whether a module has a file that is neither alray's, nor installed, nor part of Python."""
+    file = _own_file(module)
+    return file is not None and not file.is_relative_to(_STANDARD_LIBRARY)
 
 
 @contextmanager

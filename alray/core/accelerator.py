@@ -112,9 +112,8 @@ def recorded(device: torch.device, *, timed: bool = False) -> torch.Event:
 
 
 def wait_for_current_stream(device: torch.device) -> None:
-    """Wait until all that the calling thread has given to the current stream is done."""
-    if is_accelerator(device):
-        current_stream(device).synchronize()
+    """Wait until all that the calling thread has given to the current stream of an accelerator is done."""
+    current_stream(device).synchronize()
 
 
 def wait_for_all(device: torch.device) -> None:
@@ -138,9 +137,9 @@ def memory_peak_bytes(device: torch.device) -> int:
 
 
 def free_unused_memory() -> None:
-    """Give back to the device what torch's allocator keeps for later: another process may need it."""
-    if torch.accelerator.is_available():
-        torch.accelerator.empty_cache()
+    """Give back to the device what torch's allocator keeps for later: another process may need it. Does nothing where
+    there is no accelerator."""
+    torch.accelerator.empty_cache()
 
 
 def least_memory_bytes() -> int:

@@ -1,4 +1,5 @@
-"""Data that are not there: their sizes are known, and their samples are noise, for a plan."""
+"""Data that are not there: their sizes are known, and their samples are noise. For a plan, and for a network whose data
+need not be opened."""
 
 from __future__ import annotations
 
@@ -12,12 +13,15 @@ from alray.config.sections.data import DataSection
 from alray.config.sections.task import TaskSection
 from alray.data.dataset import Dataset
 from alray.data.division import part_sizes
+from alray.data.form import DataForm
 from alray.data.sample_data import require_images_to_augment
 from alray.data.source import generator
 from alray.data.split import Augment, EpochPosition, Split
 from alray.models.shape import Shape
 from alray.models.task import LearningTask, make_task
 from alray.models.token_embedding import PADDING
+
+_FEW = 16
 
 
 def assumed_data(section: DataSection, task_section: TaskSection, load: Callable[[str], Any]) -> Dataset:
@@ -57,8 +61,30 @@ def assumed_data(section: DataSection, task_section: TaskSection, load: Callable
         test=split(expected.test),
         inputs=None,
         num_samples=expected.samples,
+        class_weights=None if task_section.weights_of_classes is None else torch.ones(len(classes)).double(),
         contents=None,
         assumed=f"planned without the data: {said} in {expected.classes} classes ({whence})",
+    )
+
+
+def described_data(
+    section: DataSection, task_section: TaskSection, form: DataForm, load: Callable[[str], Any]
+) -> Dataset:
+    """Data of which the form is known: a few samples for training, and no others.
+
+    Args:
+        load: as for `open_data`.
+    """
+    task = make_task(task_section, len(form.classes), form.sample, load)
+    return Dataset(
+        section=section,
+        task=task,
+        train=AssumedSplit(_FEW, form.sample, form.classes, task),
+        validation=None,
+        test=None,
+        inputs=None,
+        num_samples=_FEW,
+        contents=None,
     )
 
 

@@ -26,6 +26,7 @@ from alray.config.sections.data import Mix
 from alray.core.compat import loader_signals
 from alray.core.errors import AlrayError, DataError, ProcessLost, UserCodeError
 from alray.core.import_path import children_import_safely
+from alray.data.class_weights import weighted
 from alray.data.dataset import Dataset
 from alray.data.mixing import Mixture
 from alray.data.source import generator
@@ -234,6 +235,8 @@ class _MiniBatches(TorchDataset[Any]):
         self._steps_per_epoch = data.steps_per_epoch
         self._augment = data.section.augment
         self._mix = data.section.mix
+        self._labels = data.labels
+        self._class_weights = data.class_weights
         self._dtype = dtype
         self._seed = seed
         self._epoch = -1
@@ -247,6 +250,9 @@ class _MiniBatches(TorchDataset[Any]):
             samples, labels = self._taken(epoch, position, whole, own)
             if self._mix is not None:
                 samples, labels = self._mixed(epoch, position, whole, own, samples, labels, self._mix)
+            if self._class_weights is not None:
+                of_all = labels if len(labels) == len(whole) else self._labels_at(whole)
+                labels = weighted(labels, of_all, self._class_weights)
         except (DataError, UserCodeError) as error:
             return error
         return Batch(step, samples, labels, self._split.mask(samples))
@@ -277,6 +283,11 @@ class _MiniBatches(TorchDataset[Any]):
         mixture = Mixture.drawn(mix, tuple(samples.shape[1:]), seed=self._seed, epoch=epoch, position=position)
         classes = len(self._split.classes)
         return mixture.samples(samples, others), mixture.labels(labels, other_labels, classes, self._dtype)
+
+    def _labels_at(self, positions: Tensor) -> Tensor:
+        """The classes of samples of the split that are not read."""
+        assert self._labels is not None, "replicas weigh classes that are known"
+        return self._labels[positions]
 
     def _augmentation(self, epoch: int, first: int) -> Augment | None:
         """Return the augmentation of the mini-batch whose first sample is number `first` of the epoch."""

@@ -38,6 +38,11 @@ class Dataset:
     num_samples: int
     #: SHA-256 of what the source gives for training (see `DataIdentity`); None for a user's class and without data.
     contents: str | None
+    #: The class of each sample of the training split, [len(train)] int64; None: there are none, or they are known only
+    #: when samples are read.
+    labels: Tensor | None = None
+    #: The weight of each class in the loss, [classes] float64; None: all samples count alike.
+    class_weights: Tensor | None = None
     #: What the user should read of these data before a plan, in sentences.
     notes: tuple[str, ...] = ()
     #: A sentence: what a plan takes for data that are not there. None: they are.

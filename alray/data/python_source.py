@@ -14,6 +14,7 @@ from torch import Tensor
 
 from alray.config.user_code import named
 from alray.core.errors import DataError
+from alray.data.given import GivenData
 from alray.data.picture import resize
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TextSet, TextSource
 from alray.data.text_file import equal_line_ends
@@ -94,6 +95,7 @@ class OwnObject:
         if not isinstance(classes, tuple | list) or not classes or not all(isinstance(c, str) for c in classes):
             raise self.wrong(f"needs `classes`, the names of the classes, and has {classes!r}")
         self.classes = tuple(classes)
+        self.contents = self.inner.contents if isinstance(self.inner, GivenData) else None
 
     def open(self, split: SplitName) -> Any:
         """Return the set of a split, or None. Raises DataError if it has no length or cannot be indexed."""
@@ -120,6 +122,7 @@ class PythonSource(Source):
 
     def __init__(self, own: OwnObject, *, size: tuple[int, int] | None) -> None:
         self._own = own
+        self.contents = own.contents
         self._size = size
         self.normalisation = getattr(own.inner, "normalisation", None)
         self.target_normalisation = getattr(own.inner, "target_normalisation", None)
@@ -136,6 +139,12 @@ class PythonSource(Source):
         return samples if samples is None or self._size is None else ResizedSet(samples, self._size)
 
     def read_image(self, path: Path) -> Tensor:
+        if isinstance(self._own.inner, GivenData):
+            raise DataError(
+                "nothing says how a file becomes a sample of the data that a program gave",
+                key="data.source",
+                hint="predict in Python: run.network() is a torch module that takes samples",
+            )
         if not callable(getattr(self._own.inner, "read_image", None)):
             return super().read_image(path)
         with named(self._own.name, f"read_image({str(path)!r})", key="data.source"):
@@ -148,6 +157,7 @@ class PythonTextSource(TextSource):
 
     def __init__(self, own: OwnObject) -> None:
         self._own = own
+        self.contents = own.contents
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from alray.config.sections.data import DataSection
 from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError
+from alray.data.class_weights import class_weights
 from alray.data.dataset import Dataset
 from alray.data.division import divide, never_trained
 from alray.data.hashes import hash_of_set
@@ -66,6 +67,7 @@ def sample_data(
     elif len(parts.validation):
         validation = split("train", train, parts.validation)
     train_split = split("train", train, parts.train)
+    trained = None if labels is None else labels[parts.train]
     return Dataset(
         section=section,
         task=task,
@@ -74,7 +76,9 @@ def sample_data(
         test=split("test", test, torch.arange(len(test))) if test is not None else None,
         inputs=SampleInputs(source, train_split),
         num_samples=len(train),
-        contents=None if source.own else hash_of_set(train),
+        labels=trained,
+        class_weights=class_weights(task_section.weights_of_classes, source.classes, trained),
+        contents=source.contents if source.own else hash_of_set(train),
         notes=(*source.notes, *never_trained(labels, parts.train, source.classes)),
     )
 

@@ -126,6 +126,8 @@ class Source(ABC):
     notes: tuple[str, ...] = ()
     #: Whether a user's code reads the samples, which may draw random numbers and raise any error.
     own: bool = False
+    #: SHA-256 of the samples of a user's code; None where they are not known.
+    contents: str | None = None
     #: How a picture file becomes a sample; None if samples are not pictures or the user's code reads them.
     picture: Picture | None = None
 
@@ -193,6 +195,8 @@ class TextSource(ABC):
 
     #: What the user should read of these data before a run, in sentences.
     notes: tuple[str, ...] = ()
+    #: As for `Source`.
+    contents: str | None = None
 
     @property
     @abstractmethod

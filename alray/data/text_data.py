@@ -13,6 +13,7 @@ from alray.config.sections.own_code import OwnCode
 from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError
 from alray.data.cache import cached
+from alray.data.class_weights import class_weights
 from alray.data.dataset import Dataset
 from alray.data.division import Parts, divide, never_trained
 from alray.data.documents import Documents, Numbering
@@ -60,7 +61,9 @@ def text_data(
         test=test_split,
         inputs=TextInputs(vocabulary, fixed_length),
         num_samples=len(given),  # of the source: preparation may leave some out
-        contents=None if isinstance(section, OwnCode) else hash_of_set(train),
+        labels=labels[parts.train],
+        class_weights=class_weights(task_section.weights_of_classes, source.classes, labels[parts.train]),
+        contents=source.contents if isinstance(section, OwnCode) else hash_of_set(train),
         notes=(*source.notes, *never_trained(labels, parts.train, source.classes)),
     )
 

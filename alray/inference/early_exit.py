@@ -91,9 +91,7 @@ def _one_sample(network: TrainedNetwork) -> Tensors:
 @torch.no_grad()
 def _answer(routes: Sequence[Route], inputs: Tensors) -> None:
     """Predict by each of these routes, shallowest first. The encoders run once."""
-    tensors, done = dict(inputs), 0
-    if routes[0].writes_input:
-        tensors["s"] = tensors["s"].clone()
+    tensors, done = routes[0].tensors(inputs["s"], inputs.get("mask")), 0
     for route in routes:
         tensors, done = route.up(tensors, done), len(route.f)
         float(route.scores(tensors).softmax(-1).max())  # waits for a GPU

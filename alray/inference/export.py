@@ -1,9 +1,10 @@
-"""Export the inference route of a trained network to one file: weights for alray, or a graph for other runtimes."""
+"""Export the inference route of a trained network: weights for alray, a graph for other runtimes, or the weights of a
+whole model for its class."""
 
 from __future__ import annotations
 
-import copy
 import importlib
+import json
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,36 +21,41 @@ from alray.config.user_code import FAULTS_OF_USER_CODE
 from alray.core.errors import RequestError
 from alray.core.storage import disk
 from alray.core.storage.location import Location, require_no_links
+from alray.data.form import TargetForm
 from alray.data.standardisation import fits_float32
 from alray.inference.network import TrainedNetwork
-from alray.inference.route_header import HEADER, RouteHeader, TargetForm, header_of
+from alray.inference.route_header import HEADER, RouteHeader, header_of
 from alray.inference.whole_model import TrainedReadout, WholeModel, whole_model
 from alray.models.component import trainable
-from alray.models.precision import restore
 from alray.models.route import Route
 
-Format = Literal["safetensors", "torch_export", "onnx", "state_dict"]
+Format = Literal["safetensors", "torch_export", "onnx", "state_dict", "dcp", "safetensors_folder"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 _ENDINGS: dict[Format, str] = {
     "safetensors": ".safetensors",
     "torch_export": ".pt2",
     "onnx": ".onnx",
     "state_dict": ".pt",
+    "dcp": ".dcp",
+    "safetensors_folder": "",
 }
+_HEADER_FILE = f"{HEADER}.json"
+"""In a folder, the file with the header of the route."""
 _BATCH = "batch"  # the name of the dimension whose size is the number of samples
 _EXAMPLES = 2  # samples to trace a graph with; with one sample, torch would fix the number of samples to one
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A route that was written to a file.
+    """A route that was written to a file, or to a folder.
 
     Attributes:
+        file: the file or the folder.
         parameters: number of trainable scalars.
         inputs: the shape of each input. A letter in a shape is a size that is free at run time (N samples, T words of a
             text).
-        class_alone: of a state dict, whether the model's class gives the scores of the route by itself; None for
-            another format.
+        class_alone: of a state dict, in any format, whether the model's class gives the scores of the route by itself;
+            None for another format.
         untrained: of a state dict, names of the parameters of the class that the route does not use.
         readouts: of a state dict, those that the method trained in place of the model's classifier.
     """
@@ -66,17 +72,19 @@ class Exported:
 
 
 def export_route(network: TrainedNetwork, depth: int | None, kind: Format, output: Location | None = None) -> Exported:
-    """Write the route of this depth (None: the deepest) to a file in float32. An existing file is replaced.
+    """Write the route of this depth (None: the deepest) in float32. What an export wrote there before is replaced.
 
     safetensors holds the weights, and in its metadata what `alray predict` needs. torch_export and onnx hold a graph,
     and the same metadata. The graph goes from prepared samples `[N, ...]`, and for text a mask `[N, T]`, to class
     scores `[N, classes]`, of a regression to predictions in the units of its targets, of a language model to
     `[N, T, tokens]`. state_dict holds the weights of the whole model that `model.from` names, under its own names, and
     the readouts of all depths that the method trained in place of its classifier, under names that begin with `alray.`.
+    dcp and safetensors_folder hold the same weights in a folder: as a checkpoint of `torch.distributed.checkpoint`, and
+    as `model.safetensors`.
     Raises RequestError if the route cannot be traced, a library is not installed, or the file cannot be written.
 
     Args:
-        output: the file; None: `export/route-<depth>` in the run folder, with the format's ending.
+        output: the file or the folder; None: `export/route-<depth>` in the run folder, with the format's ending.
     """
     depth = network.require_depth(depth)
     if output is None:
@@ -89,20 +97,23 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, outpu
             hint="name a file on a disk, by --output",
         )
     header = header_of(network, depth)
-    route = copy.deepcopy(network.route(depth)).to("cpu", torch.float32)
-    restore(route)
-    whole = _whole_model(network, route, header) if kind == "state_dict" else None
+    route = network.route_in_full(depth)
+    whole = _whole_model(network, route, header) if kind in _WRITE_WHOLE else None
     # torch checks the ending of the name, so it stays.
     unfinished = file.with_name(f".partial-{file.name}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
             if whole is not None:
-                torch.save(whole.weights, unfinished)
+                _WRITE_WHOLE[kind](whole, unfinished)
             else:
                 _WRITE[kind](route, header, unfinished)
+            if unfinished.is_dir():
+                _remove_exported(file)
             disk.publish_written(unfinished, file)
         finally:
+            if unfinished.is_dir():
+                disk.remove_folder(unfinished)
             unfinished.unlink(missing_ok=True)
     except OSError as error:
         raise RequestError(
@@ -115,7 +126,7 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, outpu
         format=kind,
         depth=depth,
         parameters=trainable(route),
-        bytes=file.stat().st_size,
+        bytes=sum(each.stat().st_size for each in (file.iterdir() if file.is_dir() else (file,))),
         inputs=_inputs(route, header, kind),
         class_alone=None if whole is None else whole.class_alone,
         untrained=() if whole is None else whole.untrained,
@@ -170,6 +181,53 @@ _WRITE: dict[Format, Callable[[Route, RouteHeader, Path], None]] = {
     "torch_export": _write_torch_export,
     "onnx": _write_onnx,
 }
+
+
+def _write_state_dict(whole: WholeModel, file: Path) -> None:
+    torch.save(whole.weights, file)
+
+
+def _write_dcp(whole: WholeModel, folder: Path) -> None:
+    from torch.distributed import checkpoint  # half a second
+
+    with _without_warnings():
+        checkpoint.save(whole.weights, storage_writer=checkpoint.FileSystemWriter(folder), no_dist=True)
+    _write_header(whole, folder)
+
+
+def _write_safetensors_folder(whole: WholeModel, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    # safetensors takes no two names of one tensor, as tied weights have them.
+    apart = {name: value.clone(memory_format=torch.contiguous_format) for name, value in whole.weights.items()}
+    save_file(apart, folder / "model.safetensors", metadata={"format": "pt"})
+    _write_header(whole, folder)
+
+
+def _write_header(whole: WholeModel, folder: Path) -> None:
+    """Write the header that a state dict has with it."""
+    weights: Any = whole.weights
+    (folder / _HEADER_FILE).write_text(json.dumps(weights._metadata[HEADER]), encoding="utf-8")
+
+
+def _remove_exported(folder: Path) -> None:
+    """Delete a folder that an export wrote. Raises RequestError for a folder with anything else in it."""
+    if not folder.is_dir():
+        return
+    if any(folder.iterdir()) and not (folder / _HEADER_FILE).is_file():
+        raise RequestError(
+            "there is a folder that no export wrote, and it is not empty",
+            file=str(folder),
+            hint="name a new folder, by --output",
+        )
+    disk.remove_folder(folder)
+
+
+_WRITE_WHOLE: dict[Format, Callable[[WholeModel, Path], None]] = {
+    "state_dict": _write_state_dict,
+    "dcp": _write_dcp,
+    "safetensors_folder": _write_safetensors_folder,
+}
+"""Formats of the weights of a whole model."""
 
 
 def _require(library: str) -> None:

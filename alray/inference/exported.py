@@ -15,7 +15,8 @@ from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OwnClass
 from alray.config.user_code import UserCode
 from alray.core.errors import CheckpointError, RequestError
-from alray.inference.route_header import HEADER, RouteHeader, TextForm, parse_header
+from alray.data.form import TextForm
+from alray.inference.route_header import HEADER, RouteHeader, parse_header
 from alray.inference.weights import Weights
 from alray.models.task import Prediction, make_task
 from alray.models.token_embedding import PADDING

@@ -14,7 +14,6 @@ from alray.core.randomness.seeds import derive_seed
 from alray.data.inputs import Inputs, TokenInputs
 from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
-from alray.models.encoder import Tensors
 from alray.models.route import Route
 
 
@@ -122,8 +121,7 @@ def _sure(routes: Sequence[Route], window: Tensor, threshold: float | None) -> t
 
     The encoders run once.
     """
-    tensors: Tensors = {"s": window.clone() if routes[0].writes_input else window}
-    done = 0
+    tensors, done = routes[0].tensors(window), 0
     for number, route in enumerate(routes):
         tensors, done = route.up(tensors, done), len(route.f)
         scores = route.scores(tensors)[0, -1].double().cpu()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
@@ -9,17 +10,20 @@ from typing import Any
 
 import torch
 
-from alray.config.loading.inputs import names_code
+from alray.config.loading.inputs import load_own_spec, names_code
+from alray.config.objects import NO_OBJECTS, Objects, require_objects
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core.errors import CheckpointError, RequestError, UserCodeError
 from alray.core.run_folder.data_identity import OF_WEIGHTS
-from alray.core.run_folder.records import DepthScores
+from alray.core.run_folder.records import DepthScores, model_of
 from alray.core.run_folder.store import data_of, require_run_dir
 from alray.core.storage.location import Location
 from alray.data.batches import Batch
+from alray.data.form import DataForm, form_in
 from alray.inference.data_locations import OPTION, how_to_name, spec_of
 from alray.inference.weights import LAST, RequestedWeights, find_weights
+from alray.models.precision import restore
 from alray.models.route import Route, route_of
 from alray.models.task import Prediction
 from alray.runtime.device import devices
@@ -42,6 +46,8 @@ class TrainedNetwork:
         requested: RequestedWeights = LAST,
         data: Sequence[str] = (),
         compiled: bool = True,
+        objects: Objects = NO_OBJECTS,
+        without_data: bool = False,
     ) -> None:
         """Raises CheckpointError if the folder holds no complete checkpoint, or a damaged one, RequestError if it holds
         none as asked, and DataError if the data are not there or the network was not trained on such data.
@@ -49,15 +55,23 @@ class TrainedNetwork:
         Args:
             data: where files of the data lie now, as for `spec_of`.
             compiled: whether to compile as the run did. That needs a compiler and time, and gives the bits of the run.
+            objects: that a Python program gave.
+            without_data: whether the data stay closed. Then nothing is evaluated or predicted by this object, but its
+                routes are the same, on the CPU; torch's settings stay as they are. The data of a run of an older
+                version are opened, because its folder does not have their form.
         """
         self.run_dir = run_dir = require_run_dir(run_dir)
         manifest, self.weights = find_weights(run_dir, requested)
-        spec = spec_of(run_dir, data)
+        form = form_in(run_dir) if without_data else None
+        spec = spec_of(run_dir, data) if form is None else load_own_spec(run_dir).spec
         if not compiled:
             spec = spec.model_copy(update={"run": spec.run.model_copy(update={"compile": False})})
-        code = UserCode.of_run(run_dir, allow=allow_code, named=names_code(spec))
+        require_objects(spec, objects, run_dir, besides=() if form is None else ("data",))
+        code = UserCode.of_run(run_dir, allow=allow_code, named=names_code(spec), objects=objects)
         elsewhere = how_to_name(spec.data)
-        self.workload = _opened(spec, code, elsewhere)
+        self.workload = _opened(spec, code, elsewhere, form)
+        self.workload.require_same_model(model_of(run_dir), "this run")
+        self.form = DataForm.of(self.workload.data) if form is None else form
         self._require_same = partial(
             self.workload.facts.identity.require_same,
             data_of(manifest),
@@ -66,8 +80,11 @@ class TrainedNetwork:
             hint="restore them" if elsewhere is None else f"restore them, or {elsewhere}",
         )
         self._require_same(fields=OF_WEIGHTS)
-        self.device = self.workload.device
-        self.configure()
+        if form is None:
+            self.device = self.workload.device
+            self.configure()
+        else:
+            self.device = torch.device("cpu")
         self.components = [
             self.workload.network.component(index, self.device) for index in range(len(self.workload.network))
         ]
@@ -102,6 +119,12 @@ class TrainedNetwork:
     def route(self, depth: int) -> Route:
         """The route of this depth as one module. It shares its weights with this network."""
         return route_of(self.components, self.require_depth(depth))
+
+    def route_in_full(self, depth: int) -> Route:
+        """A copy of the route of this depth, on the CPU in float32 throughout."""
+        route = copy.deepcopy(self.route(depth)).to("cpu", torch.float32)
+        restore(route)
+        return route
 
     def scores(self, batch: Batch, number: int) -> list[torch.Tensor]:
         """Scores `[N, outputs]` of every route, for batch `number` of an evaluation."""
@@ -153,14 +176,15 @@ class TrainedNetwork:
         return depth
 
 
-def _opened(spec: Spec, code: UserCode, elsewhere: str | None) -> Workload:
+def _opened(spec: Spec, code: UserCode, elsewhere: str | None, form: DataForm | None) -> Workload:
     """The data and the network.
 
     Args:
         elsewhere: how a request names where the files of the data lie now.
+        form: as for `Workload.open`.
     """
     try:
-        return Workload.open(spec, code, trained=True)
+        return Workload.open(spec, code, trained=True, form=form)
     except UserCodeError as error:
         if elsewhere is None or error.problems[0].key != "data.source":
             raise

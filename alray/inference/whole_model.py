@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -67,6 +68,74 @@ class WholeModel:
     readouts: tuple[TrainedReadout, ...]
 
 
+@dataclass(frozen=True)
+class _OfClass:
+    """The model that `model.from` names, with its trained weights; the fields as of `WholeModel`.
+
+    Attributes:
+        model: in evaluation mode, on the CPU in float32.
+        samples: those on which it was compared with the route.
+    """
+
+    model: nn.Module
+    alone: bool
+    untrained: tuple[str, ...]
+    samples: torch.Tensor
+
+
+def model_alone(network: TrainedNetwork) -> nn.Module:
+    """The model that `model.from` names, in evaluation mode, on the CPU in float32, with weights by which it gives the
+    scores of the deepest route.
+
+    They are compared. Raises RequestError if the components are blocks, or if the class gives other scores.
+    """
+    found = _of_class(network, network.route_in_full(network.depths[-1]))
+    if found is None:
+        raise RequestError(
+            "this network is made of alray's blocks, and no class computes it as a whole",
+            key="model",
+            hint="take network(), an ordinary module too",
+        )
+    if not found.alone:
+        last = _module(found.untrained[-1]) if found.untrained else None
+        method = network.workload.spec.method.kind
+        raise RequestError(
+            f"`{network.workload.spec.model.source}` with the trained weights does not predict what the network "
+            f"predicts: `{method}` has trained readouts of its own"
+            + (f", and not the model's `{last}`" if last else ""),
+            key="model",
+            hint="take network(), which has these readouts; export('state_dict') writes the weights of both",
+        )
+    return found.model
+
+
+def _of_class(network: TrainedNetwork, route: Route) -> _OfClass | None:
+    """The model with the trained weights, and with the trained readout in place of its last layer where that gives the
+    scores of the route. None: the components are blocks.
+
+    Args:
+        route: the deepest one, on the CPU in float32.
+    """
+    parts = [part for part in (*route.f, route.turn) if isinstance(part, Part)]
+    model = network.workload.network.whole_model(parts)
+    if model is None:
+        return None
+    samples = whole_batch(network.workload.data).inputs(torch.device("cpu"), torch.float32)["s"][:_COMPARED]
+    untrained = _not_of(parts, model)
+    # It is the first time that the model's forward pass is run, and not what was traced of it.
+    with _of_user(network):
+        alone = _gives_scores_of(route, model, samples)
+        taken = None if alone else _take_readout(model, untrained, route, samples)
+    if taken is not None:
+        untrained = [name for name in untrained if _module(name) != taken]
+    return _OfClass(model, alone or taken is not None, tuple(untrained), samples)
+
+
+def _of_user(network: TrainedNetwork) -> AbstractContextManager[None]:
+    source = network.workload.spec.model.source
+    return named(f"`{source}`", "its forward pass as a whole", key="model.from")
+
+
 def whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> WholeModel:
     """The weights of the model that `model.from` names.
 
@@ -76,64 +145,60 @@ def whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> W
         route: the deepest one, on the CPU in float32.
         header: of this route.
     """
-    parts = [part for part in (*route.f, route.turn) if isinstance(part, Part)]
-    model = network.workload.network.whole_model(parts)
-    if model is None:
+    found = _of_class(network, route)
+    if found is None:
         raise RequestError(
             "a state dict has the names of an imported model, and this network is made of alray's blocks",
             key="--format",
             hint="export safetensors, torch_export or onnx",
         )
+    model = found.model
     if any(name.startswith(ADDED) for name in model.state_dict()):
         raise RequestError(
             f"the model has weights whose names begin with `{ADDED}`, as those that an export adds",
             key="--format",
             hint=f"rename its attribute `{ADDED.rstrip('.')}`, or export another format",
         )
-    samples = whole_batch(network.workload.data).inputs(torch.device("cpu"), torch.float32)["s"][:_COMPARED]
-    untrained = _not_of(parts, model)
-    # It is the first time that the model's forward pass is run, and not what was traced of it.
-    with named(f"`{network.workload.spec.model.source}`", "its forward pass for the export", key="model.from"):
-        class_alone = _gives_scores_of(route, model, samples)
-        taken = None if class_alone else _take_readout(model, untrained, route, samples)
-        if taken is not None:
-            class_alone = True
-            untrained = [name for name in untrained if _module(name) != taken]
-        places = _places(model, list(route.f), samples)
+    with _of_user(network):
+        places = _places(model, list(route.f), found.samples)
     turns = {depth: network.components[depth - 1].turn for depth in network.depths}
     readouts = tuple(
         TrainedReadout(depth, _names(depth), places[depth - 1], _moves_channels(turn))
         for depth, turn in turns.items()
-        if turn is not None and not isinstance(turn, Part)
+        if turn is not None and not (depth == header.depth and isinstance(turn, Part))
     )
     of_class = model.state_dict()
     weights: Any = OrderedDict(of_class)
     # torch keeps the versions of modules there, and a model that loads a state dict passes over what it does not know.
     weights._metadata = dict(getattr(of_class, "_metadata", {}))
     weights._metadata[HEADER] = header.model_dump(mode="json") | {
-        "class_alone": class_alone,
+        "class_alone": found.alone,
         "readouts": [asdict(readout) for readout in readouts],
     }
     for component in network.components:
-        weights.update(_readout(component))
+        weights.update(_readout(component, in_class=component.index + 1 == header.depth))
     if header.targets is not None:
         weights[f"{ADDED}targets.mean"] = torch.tensor(header.targets.mean)
         weights[f"{ADDED}targets.std"] = torch.tensor(header.targets.std)
-    return WholeModel(weights, class_alone, tuple(untrained), readouts)
+    return WholeModel(weights, found.alone, found.untrained, readouts)
 
 
 def _names(depth: int) -> str:
     return f"{ADDED}readout.{depth}."
 
 
-def _readout(component: Component) -> dict[str, torch.Tensor]:
-    """The weights of the parts that inference needs besides the encoder, in float32 on the CPU, by part and name."""
+def _readout(component: Component, *, in_class: bool) -> dict[str, torch.Tensor]:
+    """The weights of the parts that inference needs besides the encoder, in float32 on the CPU, by part and name.
+
+    Args:
+        in_class: whether a part of the model is left out, because the class has its weights.
+    """
     paths = {module: path for path, module in component.named_modules()}
     needed = {"turn": component.turn, "decoder": component.decoder, "passage": component.passage}
     return {
         f"{_names(component.index + 1)}{paths.get(module, role)}.{name}": _in_full(value)
         for role, module in needed.items()
-        if module is not None and not isinstance(module, Part)
+        if module is not None and not (in_class and isinstance(module, Part))
         for name, value in module.state_dict().items()
     }
 

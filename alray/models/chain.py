@@ -14,7 +14,7 @@ from torch import nn
 from alray.config.made import code_of
 from alray.config.sections.blocks import BLOCKS, BlockSection
 from alray.config.sections.model import Model
-from alray.config.sections.own_code import PREFIX, OwnCode
+from alray.config.sections.own_code import OBJECT, OWN, OwnCode
 from alray.config.user_code import FAULTS_OF_USER_CODE, UserCode
 from alray.core.errors import SpecError
 from alray.core.randomness.generators import put_back, seed_all
@@ -73,6 +73,11 @@ class Chain(ABC):
     def notes(self) -> Sequence[str]:
         """Sentences that the user should read on the initial weights."""
         return ()
+
+    @property
+    def sha256(self) -> str | None:
+        """See `Network.model_sha256`."""
+        return None
 
     def ends(self, index: int) -> PartEnds | None:
         """The cut points at which a part of a model begins and ends; None for a block."""
@@ -248,6 +253,10 @@ class _ImportedParts(Chain):
     def notes(self) -> Sequence[str]:
         return () if self._weights is None or self._trained else self._imported.notes
 
+    @property
+    def sha256(self) -> str | None:
+        return self._imported.sha256 if self._source.startswith(OBJECT) else None
+
     def __len__(self) -> int:
         return len(self._parts)
 
@@ -259,7 +268,7 @@ class _ImportedParts(Chain):
         return "model.from"
 
     def is_own(self, index: int) -> bool:
-        return self._source.startswith(PREFIX)
+        return self._source.startswith(OWN)
 
     def alike(self, index: int) -> str:
         return f"{self._source} {sorted(self._arguments.items())} {self._model.freeze} {self._parts[index]}"
@@ -294,16 +303,24 @@ class _ImportedParts(Chain):
 
     def _classifier(self, features: Shape, classes: int) -> nn.Module:
         found = self._imported.classifier(self._parts)
-        gives, wanted = self._imported.shape_after(found, features), (*self._scores, classes)
+        try:
+            gives = self._imported.shape_after(found, features)
+        except FAULTS_OF_USER_CODE as error:
+            raise SpecError(
+                f"the classifier of `{self._source}` does not take an input of {tuple(features)}: {error}",
+                key="method.head",
+                hint="choose another head: it takes what the last component gives",
+            ) from error
+        wanted = (*self._scores, classes)
         if gives != wanted:
             of = f"{classes} classes" if not self._scores else f"{classes} tokens, of which each position scores all"
-            raise SpecError(
-                f"`{self._source}` gives {gives} for a sample, and the data has {of}",
-                key="model.with",
-                hint=f"set the number of classes, by model.with.num_classes={classes} in torchvision and timm"
-                if not self._scores
-                else f"let the model give {wanted} for a window, by its arguments in model.with",
-            )
+            hint = f"set the number of classes, by model.with.num_classes={classes} in torchvision and timm"
+            if self._scores:
+                hint = f"let the model give {wanted} for a window, by its arguments in model.with"
+            elif self._source.startswith(OBJECT):
+                hint = f"let its last layer give {wanted}, or say of how many classes the data are: data.classes"
+            message = f"`{self._source}` gives {gives} for a sample, and the data has {of}"
+            raise SpecError(message, key="model.with", hint=hint)
         return self._moved(found)
 
     @staticmethod

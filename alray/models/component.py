@@ -18,6 +18,7 @@ from alray.core.randomness.seeds import derive_seed
 from alray.models.contract import Contract
 from alray.models.encoder import Encoder, Tensors, row_major, stopped
 from alray.models.optimizers import ComponentOptimizer, Recipe, Role
+from alray.models.weight_average import WeightAverage, name_in_checkpoint
 
 __all__ = [
     "ComparingComponent",
@@ -62,6 +63,8 @@ class Component(nn.Module, ABC):
         self.index = index
         self.f = f
         self._optimizers: dict[str, ComponentOptimizer] = {}
+        self.weight_average: WeightAverage | None = None
+        """The moving average of the weights; None: the spec asks for none."""
 
     def train_with(self, optimizer: Recipe, **parts: Sequence[nn.Module]) -> None:
         """Make one optimizer for each group of parts; the group's name is the optimizer's.
@@ -86,14 +89,27 @@ class Component(nn.Module, ABC):
         for name, group in parts.items():
             parameters = [parameter for part in group for parameter in part.parameters()]
             self._optimizers[name] = ComponentOptimizer(parameters, optimizer, roles)
+        if optimizer.section.ema_decay is not None:
+            self.weight_average = WeightAverage(self, optimizer.section.ema_decay)
 
     def optimizers(self) -> dict[str, ComponentOptimizer]:
         """The component's optimizers by name."""
         return self._optimizers
 
+    def step_optimizers(self, lr: float, label_lr: float) -> None:
+        """One step of every optimizer, at these rates, and of the average of the weights where that updates."""
+        optimizers = self.optimizers().items()
+        updated = [optimizer.step(label_lr if name == "label" else lr) for name, optimizer in optimizers]
+        if self.weight_average is not None and any(updated):
+            self.weight_average.update()
+
+    def showing_average(self) -> AbstractContextManager[None]:
+        """Within it, the component has the average of its weights in their place, if there is one."""
+        return nullcontext() if self.weight_average is None else self.weight_average.shown()
+
     def weights(self) -> dict[str, torch.Tensor]:
         """Parameters and buffers by name (`f.0.weight`, ...), in the order in which they are hashed."""
-        return {name.replace("f.body.", "f.", 1): value for name, value in self.state_dict().items()}
+        return {name_in_checkpoint(name): value for name, value in self.state_dict().items()}
 
     def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
         """Take over what `weights()` gave; names and shapes must be the same."""
@@ -249,8 +265,7 @@ class Exercise(ABC):
 
     def update(self) -> None:
         """U, at rate 0."""
-        for optimizer in self.component.optimizers().values():
-            optimizer.step(0.0)
+        self.component.step_optimizers(0.0, 0.0)
 
     @torch.no_grad()
     def infer(self) -> None:
@@ -376,8 +391,7 @@ class LocalComponent(Component):
     def update_step(self, lr: float, label_lr: float) -> None:
         """U: one step of every optimizer, at these rates."""
         with self._pass(_UPDATE):
-            for name, optimizer in self.optimizers().items():
-                optimizer.step(label_lr if name == "label" else lr)
+            self.step_optimizers(lr, label_lr)
 
     def _pass(self, name: str) -> AbstractContextManager[None]:
         """Around a pass of the method. A user's code may draw from any generator, and raise any error."""

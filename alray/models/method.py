@@ -59,6 +59,9 @@ class Method(ABC):
     tasks: ClassVar[tuple[str, ...]] = (DEFAULT,)
     """Of your own method: the kinds of task that it can learn. One that takes its loss from `task.learning` can
     learn any."""
+    weighs_classes: ClassVar[bool] = False
+    """Of your own method: whether every loss that reads labels is `task.learning.loss`, with labels as they come, so
+    that `task.class_weights` can weigh the classes."""
 
     def __init__(self, task: Task) -> None:
         """A subclass also takes the further keys of the spec's section `method`, by name."""
@@ -158,6 +161,12 @@ def make_method(section: MethodSection, task: Task, load: Load, *, of_task: Task
             f"method `{section.kind}` does not know the task {of_task.kind}, only {listed(kind.tasks, 'and')}",
             key="method.kind",
             hint=f"take the loss from `task.learning`, and add `{of_task.like}` to the class's `tasks`",
+        )
+    if of_task.weights_of_classes is not None and not kind.weighs_classes:
+        raise SpecError(
+            f"method `{section.kind}` does not say that its losses have weights of classes",
+            key="task.class_weights",
+            hint="leave it out, or take every loss from `task.learning`, and set the class's `weighs_classes` to True",
         )
     called = "it is called as Class(task, **fields) with the further keys of the section `method`"
     with making(f"method `{section.kind}`", called, key="method"):

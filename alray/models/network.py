@@ -134,6 +134,12 @@ class Network:
         """Sentences that the user should read on the initial weights."""
         return self._chain.notes
 
+    @property
+    def model_sha256(self) -> str | None:
+        """The hash of the model that a Python program gave, as it is before its training: of its modules, and of the
+        names and values of its weights. None: a spec names the model."""
+        return self._chain.sha256
+
     def labels(self, index: int) -> dict[str, Shape]:
         """Return the label tensors that component `index` receives in training, by name: shapes of one sample."""
         return self.method.labels_in(index)
@@ -408,7 +414,9 @@ class Network:
 def _learning(spec: Spec, classes: int, sample: Shape, load: Callable[[str], Any]) -> LearningTask:
     """The task, with labels as they are in training."""
     task = make_task(spec.task, classes, sample, load)
-    return task if spec.data.mix is None else task.of_mixed_samples()
+    if spec.data.mix is not None:
+        return task.of_mixed_samples()
+    return task if spec.task.weights_of_classes is None else task.of_weighted_samples()
 
 
 @contextmanager

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -49,6 +50,11 @@ class Recipe:
 
     section: OptimizerSection
     choose: Callable[[Any, Sequence[nn.Parameter], Mapping[nn.Parameter, Role]], list[Chosen]]
+
+    @property
+    def title(self) -> str:
+        """Of the optimizer, in errors."""
+        return f"optimizer `{getattr(self.section, 'name', self.section.kind)}`"
 
 
 class Accumulation:
@@ -142,6 +148,8 @@ class ComponentOptimizer:
             roles: of the parameters; None: all are of hidden layers.
         """
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._recipe = recipe
+        self._roles = roles or {}
         optimizer = recipe.section
         self.kind: str = optimizer.kind
         self.clip_norm: float | None = optimizer.clip_norm
@@ -150,7 +158,7 @@ class ComponentOptimizer:
         """The versions of the weights, where gradients are an update late; None: there is one."""
         self._look_ahead: float = optimizer.look_ahead
         self._due: bool | None = None  # whether the gathered mini-batch completes an update; None: not gathered yet
-        self._optimizers = _build(self.parameters, recipe, roles or {})
+        self._optimizers = _build(self.parameters, recipe, self._roles)
         # Optimizers number parameters by groups; checkpoints, by their order in the component.
         numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
         self._numbers = [
@@ -186,15 +194,17 @@ class ComponentOptimizer:
             self._due = self.accumulation.gather(weight)
         return self._due
 
-    def step(self, lr: float) -> None:
-        """Update at this rate if the mini-batch completes an update; gradients are clipped to `clip_norm` first."""
+    def step(self, lr: float) -> bool:
+        """Update at this rate if the mini-batch completes an update; gradients are clipped to `clip_norm` first.
+        Returns whether weights were updated."""
         due, self._due = self.gather(), None
         if not self._optimizers:
-            return
+            return False
         if self.delayed is not None:
             self.delayed.update((lambda factor: self._update(factor * lr)) if due else None)
         elif due:
             self._update(lr)
+        return due
 
     def _update(self, lr: float) -> None:
         if self.clip_norm is not None:
@@ -212,6 +222,15 @@ class ComponentOptimizer:
         for group in (group for optimizer in self._optimizers for group in optimizer.param_groups):
             if "foreach" in group:
                 group["foreach"] = is_accelerator(device) and not group.get("fused")
+
+    def on_zeros(self) -> ComponentOptimizer:
+        """The same optimizer on the CPU, of parameters of the same shapes that are zero, with gradients of zero."""
+        with torch.device("cpu"):
+            zeros = [nn.Parameter(torch.zeros(each.shape, dtype=each.dtype)) for each in self.parameters]
+            for zero in zeros:
+                zero.grad = torch.zeros_like(zero)
+            roles = {zero: self._roles.get(each, Role()) for zero, each in zip(zeros, self.parameters, strict=True)}
+            return ComponentOptimizer(zeros, self._recipe, roles)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the optimizer, with its kind; empty without parameters. Parameters are numbered in their order
@@ -263,13 +282,39 @@ class ComponentOptimizer:
     def state_bytes(self) -> int:
         """Bytes that the optimizer keeps between two updates, without the counts of steps: for each value of a
         parameter two values with Adam, one with momentum, none with plain SGD; gradients that wait for their update;
-        and with a look-ahead its points."""
+        and with a look-ahead its points.
+
+        Raises SpecError if it cannot update a parameter as alray calls it.
+        """
         copies = self.accumulates + bool(self._look_ahead)
-        return copies * sum(_bytes(parameter) for parameter in self.parameters) + sum(
-            _values_kept(type(optimizer), group) * sum(map(_bytes, group["params"]))
-            for optimizer in self._optimizers
-            for group in optimizer.param_groups
+        kept: int = copies * sum(_bytes(parameter) for parameter in self.parameters)
+        with self.updating():
+            values = [
+                (parameter.numel(), _bytes_kept(type(optimizer), group, parameter.dtype))
+                for optimizer in self._optimizers
+                for group in optimizer.param_groups
+                for parameter in group["params"]
+            ]
+            if all(of_one is not None for _, of_one in values):
+                kept += sum(number * of_one for number, of_one in values if of_one is not None)
+                return kept
+            same = self.on_zeros()
+            same.step(0.0)
+        kept += sum(
+            value.nbytes
+            for optimizer in same._optimizers
+            for state in optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, torch.Tensor)
         )
+        return kept
+
+    @contextmanager
+    def updating(self) -> Iterator[None]:
+        """Inside, what an optimizer raises in an update becomes a SpecError."""
+        called = "alray calls its step(), without a function, after a backward that leaves a dense gradient"
+        with making(self._recipe.title, called, key="optimizer", fault="cannot update"):
+            yield
 
     def elements_of(self) -> Counter[str]:
         """Number of elements of the parameters that each of torch's optimizers updates, by the optimizer's name."""
@@ -287,17 +332,20 @@ def _bytes(parameter: nn.Parameter) -> int:
     return parameter.numel() * parameter.element_size()
 
 
-def _values_kept(kind: Any, group: dict[str, Any]) -> int:
-    """Number of values that an optimizer keeps for each value of the parameters of a group, found by an update of a
-    small parameter."""
+def _bytes_kept(kind: Any, group: dict[str, Any], dtype: torch.dtype) -> int | None:
+    """Bytes that an optimizer keeps for each value of a parameter of a group, found by an update of a small one; None
+    if that depends on the shape of the parameter."""
     with torch.device("cpu"):
-        small = nn.Parameter(torch.zeros(2, 2))
+        small = nn.Parameter(torch.zeros(4, 4, dtype=dtype))
         small.grad = torch.zeros_like(small)
         settings = {key: value for key, value in group.items() if key not in ("params", "foreach")}
         optimizer = kind([{"params": [small], **settings}], lr=group["lr"])
         optimizer.step()
-    kept = optimizer.state[small].values()
-    return sum(isinstance(each, torch.Tensor) and each.shape == small.shape for each in kept)
+    kept = [each for each in optimizer.state[small].values() if isinstance(each, torch.Tensor) and each.ndim]
+    if any(each.shape != small.shape for each in kept):
+        return None
+    size: int = sum(each.element_size() for each in kept)
+    return size
 
 
 @cache
@@ -356,6 +404,6 @@ def _build(
         ]
         if described:
             called = "it is called as Class(groups, lr=lr, **fields) with the further keys of the section `optimizer`"
-            with making(f"optimizer `{spec.kind}`", called, key="optimizer"):
+            with making(recipe.title, called, key="optimizer"):
                 made.append(_without_compiler(each.kind)(described, lr=spec.lr, **each.settings))
     return made

@@ -8,6 +8,7 @@ float32: on a GPU autocast would have cuDNN compute them in float16, which has n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -68,7 +69,7 @@ def _lowered(whole: type[nn.Module], dtype: torch.dtype) -> type[nn.Module]:
         with torch.autocast(device, dtype):
             return _in_full(whole.forward(self, *arguments, **named))
 
-    return _with_forward(whole, forward)
+    return _with_forward(whole, forward, _lowered, dtype)
 
 
 @cache
@@ -82,11 +83,32 @@ def _recurrent(whole: type[nn.RNNBase]) -> type[nn.RNNBase]:
         with torch.autocast(device, enabled=False):
             return whole.forward(self, *_in_full(arguments), **{name: _in_full(each) for name, each in named.items()})
 
-    return _with_forward(whole, forward)
+    return _with_forward(whole, forward, _recurrent)
 
 
-def _with_forward(whole: type[nn.Module], forward: Any) -> type[Any]:
-    return type(whole.__name__, (whole,), {"forward": forward, "alray_whole": whole, "__module__": whole.__module__})
+def _with_forward(whole: type[nn.Module], forward: Any, *made_by: Any) -> type[Any]:
+    """
+    Args:
+        made_by: the function that makes this class of `whole`, and its further arguments.
+    """
+    members = {"forward": forward, "alray_whole": whole, "__module__": whole.__module__}
+    return type(whole.__name__, (whole,), members | {"__reduce__": _reduced, "alray_made_by": made_by})
+
+
+def _reduced(part: Any) -> tuple[Any, ...]:
+    """What pickle and copies take of a module of such a class: the class that it was made of, and how it was made."""
+    kind, made_by = type(part), []
+    while (whole := getattr(kind, "alray_whole", None)) is not None:
+        made_by.append(kind.alray_made_by)
+        kind = whole
+    return _like, (kind, made_by[::-1]), part.__getstate__()
+
+
+def _like(kind: type[Any], made_by: Sequence[tuple[Any, ...]]) -> nn.Module:
+    for make, *arguments in made_by:
+        kind = make(kind, *arguments)
+    module: nn.Module = object.__new__(kind)
+    return module
 
 
 def _in_full(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
@@ -26,7 +26,7 @@ class Route(nn.Module):
         *,
         writes_input: bool,
         below: Sequence[nn.Module] = (),
-        passages: Sequence[Passage] = (),
+        passages: Sequence[nn.Module] = (),
     ) -> None:
         """
         Args:
@@ -52,18 +52,28 @@ class Route(nn.Module):
             samples: [N, *sample], prepared as in training.
             mask: [N, T] bool, of text.
         """
+        return self.scores(self.up(self.tensors(samples, mask)))
+
+    def tensors(self, samples: torch.Tensor, mask: torch.Tensor | None = None) -> Tensors:
+        """What the first encoder gets; the arguments as for `forward`."""
         tensors: Tensors = {"s": samples.clone() if self.writes_input else samples}
         if mask is not None:
             tensors["mask"] = mask
-        return self.scores(self.up(tensors))
+        return tensors
 
     def up(self, tensors: Tensors, done: int = 0) -> Tensors:
         """From what encoder `done` passes on (0: from the samples) to what the last one passes on."""
+        for passed_on in self.each(tensors, done):
+            tensors = passed_on
+        return tensors
+
+    def each(self, tensors: Tensors, done: int = 0) -> Iterator[Tensors]:
+        """What each encoder passes on, one after the other; the arguments as for `up`."""
         first = len(self.f) - len(self.below)  # the encoder above the first turn that is added up
         for depth in range(done, len(self.f)):
             along = {"score": added(tensors, read(self.below[depth - first], tensors))} if depth >= first else {}
             tensors = self._up(depth, tensors) | along
-        return tensors
+            yield tensors
 
     def _up(self, depth: int, tensors: Tensors) -> Tensors:
         if not self.passages:

@@ -143,6 +143,16 @@ class LearningTask(ABC):
         """
         raise SpecError("`data.mix` mixes classes, and this task has none", key="data.mix", hint="leave it out")
 
+    def of_weighted_samples(self) -> LearningTask:
+        """The task whose label in training is the class of a sample and its weight, [2] (`task.class_weights`). Only
+        classification has it.
+
+        Raises:
+            SpecError: this task has no classes to weigh.
+        """
+        hint = "leave it out"
+        raise SpecError("it weighs classes, and this task has none", key="task.class_weights", hint=hint)
+
     def encoded(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
         """The labels as Associated Learning encodes them: t_0, [N, width]; of tokens their numbers."""
         return labels.to(dtype)

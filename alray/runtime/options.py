@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
 from alray.config.loading.step_ranges import parse_steps
+from alray.config.objects import NO_OBJECTS, Objects
 from alray.config.user_code import UserCode
 from alray.core.errors import AlrayError, RequestError
 from alray.core.run_folder.data_identity import DataIdentity
@@ -24,6 +26,7 @@ class Requested(TypedDict, total=False):
     address: str | None
     profile: str | None  # as in "20-24,40"
     allow_code: bool
+    objects: Objects
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,9 @@ class Options:
     pages: bool = True  # end with the HTML page, timeline and TensorBoard files; `alray report` makes them later
     deep: bool = False  # first open the header of every picture file
     code: UserCode | None = None  # loads the user's classes; None: from the spec's folder, or as a resume finds them
+    objects: Objects = NO_OBJECTS  # that a Python program gave
     data: DataIdentity | None = None  # what told the data of the run that is done again from others
+    model_sha256: str | None = None  # that of the model that a Python program gave to that run
     stop_after: int | None = None  # stop after so many mini-batches, as if the user had asked for it then
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))  # what the user typed
     study: Path | None = None  # a trial of this study: stages run in the placement group it has, costs are kept here
@@ -55,6 +60,21 @@ class Options:
             raise RequestError(
                 "a run with --inline uses no cluster", key="--address", hint="leave out --inline or --address"
             )
+
+
+def require_launched_once() -> None:
+    """Raise RequestError if torchrun, or a launcher that is made of it, started this process as one of several: each of
+    them would do the whole run.
+
+    RANK and WORLD_SIZE alone say nothing: Ray Train and clusters set them too.
+    """
+    size = os.environ.get("WORLD_SIZE", "")
+    if "TORCHELASTIC_RUN_ID" in os.environ and size.isdecimal() and int(size) > 1:
+        raise RequestError(
+            f"torchrun started this program {size} times, and alray starts the processes of its stages itself",
+            hint="start it once, without torchrun: pipeline.stages and replicas.count say how many processes it has, "
+            "and --address names a cluster",
+        )
 
 
 @dataclass(frozen=True)

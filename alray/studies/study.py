@@ -31,6 +31,7 @@ from alray.runtime.cluster.nodes import Bundle
 from alray.runtime.cluster.room import has_room, holding_nodes
 from alray.runtime.local_ray.sigterm import sigterm_as_sigint
 from alray.runtime.local_ray.watch import told_of_loss
+from alray.runtime.options import require_launched_once
 from alray.runtime.runner.engines import stage_bundles
 from alray.studies.busy import StudyMachine, is_disturbed, taken_from
 from alray.studies.folder import STUDY, StudyFolder, require_on_disk
@@ -150,6 +151,7 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     Args:
         begun: the folder of a study that continues; None: a new one is made once it is clear that the study can run.
     """
+    require_launched_once()
     if begun is not None and all(begun.has_ended(trial.number) for trial in loaded.trials):
         return write_report(begun)
     if loaded.skipped:

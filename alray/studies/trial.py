@@ -17,6 +17,7 @@ from pathlib import Path
 from alray.config.study.trials import Trial
 from alray.core.errors import AlrayError, ChannelError, NodesLost, NonFiniteLoss, StageError, SystemFault
 from alray.core.run_folder.records import EvaluationRecord, Exit, Record, effective, read
+from alray.core.storage.location import Location
 from alray.core.system_errors import system_faults
 from alray.orchestrate import run_spec
 from alray.planning.prediction.plan import Plan
@@ -57,11 +58,16 @@ class Unwatched:
     """The observer of a run that nobody watches, and that nobody interrupts."""
 
     count = 0
+    reason = "on request"
+    error: AlrayError | None = None
 
     def statuses(self, statuses: Sequence[StageStatus]) -> None:
         """Nobody watches."""
 
     def planned(self, plan: Plan) -> None:
+        """Nobody watches."""
+
+    def starting(self, run_dir: Location) -> None:
         """Nobody watches."""
 
     def record(self, record: Record) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import alray
 from alray.core.errors import RequestError
+from alray.runtime.options import require_launched_once
 
 
 class Net:
@@ -27,6 +29,9 @@ class Net:
         (lambda: alray.run("x.yaml", [3]), "overrides"),
         (lambda: alray.run("x.yaml", output=3), "output"),
         (lambda: alray.run("x.yaml", inline="no"), "inline"),
+        (lambda: alray.run("x.yaml", callbacks=alray.Callback()), "callbacks"),
+        (lambda: alray.run("x.yaml", callbacks=[alray.Callback]), "callbacks[0]"),
+        (lambda: alray.run("x.yaml", callbacks=[alray.Callback(), Net()]), "callbacks[1]"),
         (lambda: alray.plan(["x.yaml"]), "spec"),
         (lambda: alray.search_layouts("x.yaml", devices=4), "devices"),
         (lambda: alray.study(3), "spec"),
@@ -45,6 +50,19 @@ def test_another_type_is_refused_with_the_accepted_forms(call: Callable[[], obje
     assert str(problem.hint).startswith("give ")
 
 
-def test_a_model_is_told_how_a_spec_names_one() -> None:
-    with pytest.raises(RequestError, match="from: 'python:"):
+def test_a_model_is_told_how_it_trains() -> None:
+    with pytest.raises(RequestError, match=r"alray\.train"):
         alray.run(Net())  # type: ignore[arg-type]
+
+
+def test_torchrun_is_told_who_starts_the_processes(tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Ray Train and clusters set alone refuses nothing."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    require_launched_once()
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    with pytest.raises(RequestError, match="torchrun started this program 2 times"):
+        alray.run(tiny, inline=True, output="out", progress=False)
+    assert not Path("out").exists()
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    require_launched_once()

@@ -65,7 +65,7 @@ def test_an_import_changes_nothing_of_its_program() -> None:
 
 _OF_A_TERMINAL = {"json", "events", "svg", "compare", "dry_run", "resume"}
 """How a command shows what it did, and what is a function of its own in Python."""
-_OF_PYTHON = {"self", "progress"}
+_OF_PYTHON = {"self", "progress", "callbacks"}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,8 @@ def test_a_function_takes_the_options_of_its_command(
 
     of_command, of_functions, positional = options(command, _OF_A_TERMINAL), {}, set()
     for function in functions:
-        of_functions |= options(function, _OF_PYTHON)
+        objects = {"model", "data"} if function in (alray.run, alray.plan) else set()
+        of_functions |= options(function, _OF_PYTHON | objects)
         positional |= set(inspect.signature(function).parameters)  # such as `format` and `output` of an export
     positional -= set(of_functions)
     assert {name: value for name, value in of_command.items() if name not in positional} == of_functions

@@ -125,4 +125,7 @@ def test_a_key_that_only_holds_an_anchor(folder: Path, lines: str) -> None:
     )
     problem = refused(lambda: load_spec(folder / "spec.yaml"))
     assert (problem.key, problem.line) == ("common", 2)
-    assert "`&mlp`" in str(problem.hint)
+    assert "`x-common`" in str(problem.hint)
+    text = (folder / "spec.yaml").read_text(encoding="utf-8")
+    (folder / "spec.yaml").write_text(text.replace("common", "x-common"), encoding="utf-8")
+    assert [block.widths for block in load_spec(folder / "spec.yaml").spec.model.blocks] == [(16,), (16,)]

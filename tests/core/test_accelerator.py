@@ -18,7 +18,8 @@ def test_a_cpu_has_nothing_to_wait_for() -> None:
     cpu = torch.device("cpu")
     assert accelerator.own_stream(cpu) is None
     accelerator.wait_for_all(cpu)
-    accelerator.wait_for_current_stream(cpu)
+    accelerator.free_unused_memory()
+    assert not accelerator.is_accelerator(cpu) and not accelerator.is_accelerator(torch.device("meta"))
     with accelerator.within(None), accelerator.generators_forked(cpu):
         torch.rand(1)
     assert not accelerator.host_buffer(8, cpu).is_pinned() and accelerator.pin(torch.zeros(8), cpu) is None
@@ -47,11 +48,19 @@ def test_memory_is_pinned_and_unpinned_on_the_gpu_of_the_stage(monkeypatch: pyte
     driver = Driver(monkeypatch)
     calls = SimpleNamespace(cudaHostRegister=driver.noted("pin"), cudaHostUnregister=driver.noted("unpin"))
     monkeypatch.setattr("torch.cuda.cudart", lambda: calls)
-    monkeypatch.setattr("torch.cuda.check_error", lambda result: None)
+    checked: list[None] = []
+    monkeypatch.setattr("torch.cuda.check_error", checked.append)
     address = accelerator.pin(torch.zeros(8), GPU)
     assert address is not None
     accelerator.unpin(address, GPU)
-    assert driver.did == [("pin", 1), ("unpin", 1)]
+    assert driver.did == [("pin", 1), ("unpin", 1)] and len(checked) == 2
+
+
+def test_the_random_numbers_of_the_gpu_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    forked: list[dict[str, object]] = []
+    monkeypatch.setattr(torch.random, "fork_rng", lambda **named: forked.append(named))
+    accelerator.generators_forked(GPU)
+    assert forked == [{"devices": [GPU], "device_type": "cuda"}]
 
 
 def test_one_gpu_is_seeded(monkeypatch: pytest.MonkeyPatch) -> None:

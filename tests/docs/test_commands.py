@@ -53,7 +53,8 @@ HELD = {
     "tests/cli/test_run_command.py::test_report_is_made_again": r"alray report (runs/quickstart-.*|s3://bucket/run)",
     "tests/test_own_methods.py::test_the_page_s_own_tests": (r"alray (validate --deep|run) mine.yaml.*"),
     "tests/test_specs.py::test_it_is_planned_and_simulated": (
-        r"alray run (examples/torchvision_digits|specs/laptop/(mlp_diabetes|digit_traits|gpt_docstrings)).yaml"
+        r"alray run (examples/torchvision_digits"
+        r"|specs/laptop/(mlp_diabetes|digit_traits|rare_digits|gpt_docstrings)).yaml"
     ),
     "tests/engine/test_language_models.py::test_the_command_continues_a_text": r"alray predict .* --prompt .*",
     "tests/engine/test_imported.py::test_a_pipeline_of_torchvisions_resnet_is_plain_torch_and_goes_back": (

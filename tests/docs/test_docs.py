@@ -8,6 +8,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -133,6 +135,18 @@ def test_the_python_of_the_page_runs(
     for block in re.findall(r"```python\n(.*?)```", page("python.md"), re.DOTALL):
         exec(block, scope)
     assert "overrides: optimizer.learning_rate: unknown key" in capsys.readouterr().out
+
+
+def test_the_job_of_lightning_runs_here_as_the_page_has_it(tmp_path: Path) -> None:
+    """What other tools run is marked `py` there."""
+    script = tmp_path / "job.py"
+    script.write_text("".join(re.findall(r"```python\n(.*?)```", page("coming_from.md"), re.DOTALL)), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    reached, *points = map(float, re.findall(r"0\.\d+", done.stdout.splitlines()[-1]))
+    assert points[-1] == reached > 0.7 and len(points) == 3
 
 
 @pytest.mark.parametrize(("kind", "heading"), [(Summary, "key"), (StageRecord, "key of `stage`")])

@@ -92,6 +92,9 @@ class Watching:
     def planned(self, plan: Any) -> None:
         self.plans.append(plan)
 
+    def starting(self, run_dir: Any) -> None:
+        """Nothing to keep."""
+
     def record(self, record: Any) -> None:
         self.records.append(record)
 
@@ -110,6 +113,8 @@ class Asked:
     """How often the user asked to stop."""
 
     count: int = 0
+    reason: str = "on request"
+    error: Any = None
 
 
 @dataclass

@@ -19,17 +19,19 @@ import torch.distributed as dist
 
 import alray.runtime.graph.actor as actor_module
 from alray.runtime.graph.actor import StageActor
-from alray.runtime.rendezvous import edges, groups
 from alray.runtime.stage.assignment import Assignment
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 SIMULATED = os.environ.get("ALRAY_TEST_DEVICE") == "simulated"
 if SIMULATED:  # tests/gpu
-    sys.path.insert(0, str(Path(__file__).parents[2]))
-    from tests.simulated import MACHINE, install
-    from tests.simulated.nccl import between_processes
+    from tests.simulated import MACHINE
+    from tests.simulated.stages import give_devices
 
-    install(count=2)
-    edges.nccl_group = groups.nccl_group = between_processes
+    give_devices()
+if os.environ.get("ALRAY_TEST_BACKWARD") == "thread":
+    from tests.backward_threads import run_backward_in_threads
+
+    run_backward_in_threads()
 
 
 def serve(connection: Connection) -> None:

@@ -10,12 +10,15 @@ from pathlib import Path
 import onnxruntime
 import pytest
 import torch
+from safetensors.torch import load_file
 from sklearn.metrics import average_precision_score, r2_score
 from torch import nn
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.nn import functional
 from torchvision.models import mobilenet_v2
 
 from alray.cli.main import execute
+from alray.core.errors import RequestError
 from alray.data.batches import EvaluationBatches
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
@@ -260,6 +263,25 @@ def test_a_regression_comes_with_its_units_and_a_weight_with_all_its_names(
     plain = require_its_class(network, workshop, own_class(workshop, "Mlp"), alone=True)
     assert plain.added["alray.targets.mean"].tolist() == pytest.approx(targets.mean(0).tolist(), rel=0.2)
     require_same(network, tmp_path, plain, ("torch_export",))
+    require_same_in_folders(network, torch.load(tmp_path / "route.pt", weights_only=True), tmp_path / "out")
+
+
+def require_same_in_folders(network: TrainedNetwork, weights: dict[str, torch.Tensor], folder: Path) -> None:
+    """Other programs read the same weights from a folder, which a second export replaces and another folder is not."""
+    for _ in range(2):
+        written = export_route(network, None, "dcp", folder / "route.dcp")
+        export_route(network, None, "safetensors_folder", folder / "route")
+    assert written.bytes == sum(file.stat().st_size for file in (folder / "route.dcp").iterdir())
+    dcp_to_torch_save(folder / "route.dcp", folder / "again.pt")
+    of_dcp = torch.load(folder / "again.pt", weights_only=True)
+    for read in (of_dcp, load_file(folder / "route" / "model.safetensors")):
+        assert read.keys() == weights.keys()
+        assert all(torch.equal(read[name], value) for name, value in weights.items())
+    (folder / "mine").mkdir()
+    (folder / "mine" / "notes.txt").touch()
+    with pytest.raises(RequestError, match="no export wrote"):
+        export_route(network, None, "dcp", folder / "mine")
+    assert [file.name for file in folder.iterdir() if file.name.startswith(".partial")] == []
 
 
 @pytest.mark.few
@@ -307,6 +329,7 @@ def test_the_python_of_the_page_loads_what_was_exported(
     network = trained(pictures_in(tmp_path), OWN, "method=decoupled_greedy")
     (tmp_path / "my_net.py").write_text(RESNET)
     export_route(network, None, "state_dict", tmp_path / "route-3.pt")
+    export_route(network, None, "dcp", tmp_path / "route-3.dcp")
     page = (Path(__file__).parents[2] / "docs" / "comparing.md").read_text(encoding="utf-8")
     samples, _ = samples_of(network)
     scope: dict[str, object] = {"samples": samples}

@@ -18,12 +18,12 @@ from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.core.errors import RequestError, SpecError
 from alray.data.batches import EvaluationBatches, TrainBatches
+from alray.data.form import TokenForm
 from alray.data.tokens import make_tokens
 from alray.inference.export import export_route
 from alray.inference.exported import ExportedRoute
 from alray.inference.generation import generate
 from alray.inference.network import TrainedNetwork
-from alray.inference.route_header import TokenForm
 from alray.models.task import make_task
 from alray.orchestrate import Finished
 from alray.parts.tasks.next_token.task import END

@@ -49,6 +49,7 @@ class Nothing:
 OWN = ("optimizer={kind: 'python:updates.Signs', lr: 1.0e-3, momentum: 0.8}",)
 FALLING = ("lr_schedule={kind: 'python:updates.Root', over: 5}",)
 OF_TORCH = ("optimizer={kind: torch, name: NAdam, lr: 2.0e-3, momentum_decay: 0.01}",)
+STATE_FROM_THE_BEGINNING = ("optimizer={kind: torch, name: Adagrad, lr: 1.0e-2}",)
 
 
 @pytest.fixture
@@ -58,11 +59,12 @@ def own(workshop: Workshop) -> Workshop:
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("keys", [OWN, OF_TORCH], ids=["own", "torch"])
-def test_the_same_bits_on_two_stages_and_after_a_resume(own: Workshop, keys: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("keys", [OWN, OF_TORCH, STATE_FROM_THE_BEGINNING], ids=["own", "torch", "adagrad"])
+def test_the_same_bits_on_any_stages_and_after_a_resume(own: Workshop, keys: tuple[str, ...]) -> None:
     length = ("run.epochs=null", "run.steps=12")
     one = own.run(*keys, *length, "pipeline.stages=1", name="one")
     same(own.run(*keys, *length, "pipeline.stages=2", name="two"), one)
+    same(own.run(*keys, *length, "pipeline.stages=3", name="three"), one)
     own.run(*keys, "run.epochs=null", "run.steps=7", "pipeline.stages=2", name="stopped")
     same(own.resume("run.steps=12", name="stopped"), one)
 
@@ -82,6 +84,9 @@ def test_the_rates_are_those_of_the_class(own: Workshop) -> None:
         ("optimizer={kind: 'python:updates.Nothing', lr: 1}", "is not a subclass of torch.optim.optimizer.Optimizer"),
         ("optimizer={kind: 'python:updates.Signs', lr: 1, warmth: 3}", "cannot be made: TypeError"),
         ("optimizer={kind: torch, name: NAdamm, lr: 1}", "torch.optim has no optimizer `NAdamm`"),
+        ("optimizer={kind: torch, name: LBFGS, lr: 1}", "`LBFGS` cannot update: TypeError"),
+        ("optimizer={kind: torch, name: SparseAdam, lr: 1}", "`SparseAdam` cannot update: RuntimeError"),
+        ("optimizer={kind: torch, name: Rprop, lr: 1, weight_decay: 0.1}", "`Rprop` has no weight decay"),
         ("lr_schedule={kind: 'python:updates.Root'}", "cannot be made: TypeError"),
     ],
 )

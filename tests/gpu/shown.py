@@ -17,16 +17,25 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
         "test_processes.py",
     ),
     "messages and sums from GPU to GPU over a stand-in for NCCL": ("test_nccl.py",),
+    "over NCCL, sums of norms and of gradients start in one order on all replicas": ("start_in_one_order",),
     "a stage on the second GPU has nothing on the first": ("test_second_device.py",),
-    "an evaluation and predictions of a trained network": ("test_predictions",),
+    "a trained network: evaluation, predictions, export": ("test_predictions",),
     "torch.compile": ("test_compiled",),
     "memory of a stage as predicted, within 15 %; memory that a probe leaves": (
         "test_memory_is_predicted",
         "test_the_probe_leaves",
     ),
     "times of a stage are those of the GPU": ("test_what_a_stage_computes_is",),
-    "through Ray: two stages on one GPU and on two, replicas over NCCL and gloo, pipelines, the bubble": (
-        "test_on_ray.py",
+    "through Ray: two stages on one GPU and on two, replicas over NCCL and gloo, pipelines": (
+        "test_on_ray.py::test_one_stage",
+        "test_on_ray.py::test_two_stages_on",
+        "test_on_ray.py::test_a_pipeline_of",
+        "test_on_ray.py::test_two_replicas[",
+    ),
+    "through Ray: stages on three and four GPUs, the bubble, replicas of Ray Train": (
+        "_in_the_middle",
+        "test_stages_stream",
+        "test_two_replicas_of_ray_train",
     ),
 }
 

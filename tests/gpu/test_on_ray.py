@@ -1,22 +1,49 @@
-"""Stages on GPUs through Ray: two on one GPU, and each on a separate one."""
+"""Stages on GPUs through Ray: two on one GPU, and each on a separate one.
+
+Ray is told of two simulated devices where there is no GPU, and hides those that it has reserved for others.
+"""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from ..engine.conftest import Workshop
 from ..engine.test_same_bits import same
-from .conftest import HALF_A_GPU, ON_GPU, needs_a_real_gpu, needs_gpus, needs_two_gpus
-from .test_one_process import PIPELINE, WIDE
+from .conftest import HALF_A_GPU, ON_GPU, SIMULATED, needs_a_real_gpu, needs_gpus, needs_two_gpus
+from .test_one_process import CPU, PIPELINE, WIDE
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("own_ray"), needs_a_real_gpu]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("rays_gpus")]
 TWO_REPLICAS = ("replicas.count=2", "pipeline.stages=1")
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def rays_gpus() -> Iterator[None]:
+    """Of a machine with GPUs, a run's own Ray counts them. Otherwise one Ray for all tests has simulated devices."""
+    if not SIMULATED:
+        yield
+        return
+    import ray
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (TESTS / "simulated" / "site", TESTS.parent))))
+        ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, namespace="alray")
+    yield
+    ray.shutdown()
 
 
 def test_one_stage(workshop: Workshop, gpu_reference) -> None:
-    same(workshop.run(*ON_GPU, "pipeline.stages=1", inline=False), gpu_reference)
+    run = workshop.run(*ON_GPU, "pipeline.stages=1", inline=False)
+    same(run, gpu_reference)
+    if SIMULATED:  # a real GPU has other bits
+        same(run, workshop.run(*CPU, "pipeline.stages=1", name="cpu"))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("schedule", ["streamed", "overlapped"])
 def test_two_stages_on_one_gpu(workshop: Workshop, gpu_reference, schedule: str) -> None:
     run = workshop.run(*HALF_A_GPU, "pipeline.partition=[2,2]", f"pipeline.schedule={schedule}", inline=False)
@@ -48,6 +75,7 @@ def test_a_pipeline_with_a_stage_in_the_middle(workshop: Workshop, partition: st
     assert run.summary.weights_sha256 == workshop.run(*overrides, name="inline").summary.weights_sha256
 
 
+@needs_a_real_gpu
 @pytest.mark.parametrize("where", [HALF_A_GPU, pytest.param(ON_GPU, marks=needs_two_gpus)], ids=["one", "two"])
 def test_stages_stream(workshop: Workshop, where: tuple[str, ...]) -> None:
     """Both stages compute at the same time for most of a step."""
@@ -56,6 +84,7 @@ def test_stages_stream(workshop: Workshop, where: tuple[str, ...]) -> None:
     assert summary.status == "finished" and summary.bubble is not None and summary.bubble < 0.5
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("where", [HALF_A_GPU, pytest.param(ON_GPU, marks=needs_two_gpus)], ids=["one", "two"])
 def test_a_pipeline_of_backpropagation(workshop: Workshop, where: tuple[str, ...]) -> None:
     overrides = (*where, *PIPELINE, "pipeline.partition=[2,2]", "pipeline.schedule=1f1b")
@@ -66,6 +95,7 @@ def test_a_pipeline_of_backpropagation(workshop: Workshop, where: tuple[str, ...
     assert again.summary.weights_sha256 == run.summary.weights_sha256
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("where", [HALF_A_GPU, pytest.param(ON_GPU, marks=needs_two_gpus)], ids=["one", "two"])
 @pytest.mark.parametrize("all_reduce", ["backend", "ring"])
 def test_two_replicas(workshop: Workshop, where: tuple[str, ...], all_reduce: str) -> None:
@@ -74,6 +104,7 @@ def test_two_replicas(workshop: Workshop, where: tuple[str, ...], all_reduce: st
     assert run.error is None and run.summary.status == "finished" and run.summary.all_reduce_bytes > 0
 
 
+@needs_a_real_gpu
 @needs_two_gpus
 def test_two_replicas_of_ray_train(workshop: Workshop) -> None:
     run = workshop.run(

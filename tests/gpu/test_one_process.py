@@ -11,7 +11,9 @@ import torch
 from torch import nn
 
 from alray.core.run_folder.records import StageRecord, read
+from alray.data.batches import Batch
 from alray.models.precision import lower
+from alray.runtime.stage.gpu_times import GpuTimes
 
 from ..engine.conftest import Workshop
 from ..engine.test_same_bits import METHODS, PARTITIONS, SCHEDULES, of_family, same
@@ -111,6 +113,20 @@ def test_compiled(workshop: Workshop, method: str) -> None:
     assert one.error is None and one.summary.status == "finished"
     if method == "associated_learning":
         same(workshop.run(*overrides, "pipeline.partition=[2,2]", name="two"), one)
+
+
+def test_a_stage_on_a_gpu_reads_pinned_memory_and_times_by_events(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned: list[bool] = []
+    with_labels, passed, timed = Batch.with_labels, GpuTimes.passed, []
+    monkeypatch.setattr(
+        Batch, "with_labels", lambda self, *to: (pinned.append(self.samples.is_pinned()), with_labels(self, *to))[1]
+    )
+    monkeypatch.setattr(GpuTimes, "passed", lambda self, *, wait: (timed.append(wait), passed(self, wait=wait))[1])
+    run = workshop.run(*ON_GPU, "pipeline.stages=1", "run={steps: 2}")
+    assert run.error is None
+    assert pinned == [True] * 2 and True in timed
 
 
 def test_without_deterministic_algorithms(workshop: Workshop) -> None:

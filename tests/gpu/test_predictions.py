@@ -1,22 +1,30 @@
-"""A trained network on a GPU: evaluated, asked for predictions, and timed."""
+"""A trained network on a GPU: evaluated, asked for predictions, timed and exported."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
+from alray.core import accelerator
+from alray.inference.export import export_route
+from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
 from alray.inference.route_costs import measure_routes, whole_batch
 
 from ..engine.conftest import Workshop
+from ..engine.ledger import specs, weights_of
 from .conftest import GPU, ON_GPU, SIMULATED, host_waits
 
 
-@pytest.fixture
-def trained(workshop: Workshop) -> TrainedNetwork:
-    run = workshop.run(*ON_GPU, "pipeline.stages=1")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainedNetwork]:
+    workshop = Workshop(tmp_path_factory.mktemp("trained"))
+    run = workshop.run(*ON_GPU, "pipeline.stages=1", "run.epochs=1")
     assert run.error is None
-    return TrainedNetwork(workshop.folder / "run", allow_code=True)
+    yield TrainedNetwork(workshop.folder / "run", allow_code=True)
 
 
 def test_it_is_evaluated_on_the_gpu(trained: TrainedNetwork) -> None:
@@ -35,3 +43,20 @@ def test_a_prediction_is_timed_until_the_gpu_has_made_it(trained: TrainedNetwork
     if SIMULATED:
         assert host_waits() - waits >= 6 * len(costs)
     assert torch.is_grad_enabled()
+
+
+def test_a_processor_predicts_and_exports_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the run folder of a GPU."""
+    documents = ["a stage waits", "labels learns from an encoder while a neighbour waits"]
+    weights_of(specs()["dgl_texts"], tmp_path, *ON_GPU, "run.precision=float32", "run.checkpoint={every: 3 steps}")
+    there = TrainedNetwork(tmp_path / "run", allow_code=False)
+    assert there.device == GPU
+    predicted = there.predict(documents, None)
+    exported = export_route(there, None, "safetensors")
+    monkeypatch.setattr(accelerator, "available", lambda wanted="auto": None)
+    here = TrainedNetwork(tmp_path / "run", allow_code=False)
+    assert here.device == torch.device("cpu")
+    by_processor = here.predict(documents, None)
+    assert ExportedRoute(Path(exported.file), allow_code=False).predict(documents, None) == by_processor
+    if SIMULATED:  # a real GPU has other bits
+        assert predicted == by_processor

@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from alray.core import accelerator
+from alray.runtime.channel.message import Message, MessageKind
+from alray.runtime.channel.pinned import await_copies, to_device
 from alray.runtime.device import devices
+from alray.runtime.device.memory_used import memory_baseline, peak_memory_bytes
 from alray.runtime.graph import inline
 
 from ..engine.conftest import Workshop
@@ -27,11 +30,10 @@ def on_second(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("pipeline.partition=[2,2]",),
-        ("pipeline.stages=1", "replicas.count=2"),
-        ("pipeline.stages=1", "run.precision=bf16"),
+        ("pipeline.partition=[2,2]", "run.precision=bf16", "run.epochs=1"),
+        ("pipeline.stages=1", "replicas.count=2", "run.epochs=1"),
     ],
-    ids=["stages", "replicas", "bf16"],
+    ids=["stages", "replicas"],
 )
 def test_a_run_on_the_second_gpu(workshop: Workshop, overrides: tuple[str, ...]) -> None:
     torch.accelerator.empty_cache()
@@ -43,8 +45,24 @@ def test_a_run_on_the_second_gpu(workshop: Workshop, overrides: tuple[str, ...])
         same(run, workshop.run("resources.device=cpu", *overrides, name="cpu"))
 
 
+def test_messages_to_the_second_gpu() -> None:
+    message = Message(MessageKind.TRAIN, 1, {"s": accelerator.host_buffer(64, SECOND)})
+    to_device(message, SECOND)
+    assert message.tensors["s"].device == SECOND
+    await_copies(message)
+
+
+def test_memory_is_that_of_the_second_gpu() -> None:
+    held = torch.zeros(1_000_000, dtype=torch.uint8, device=SECOND)
+    before = memory_baseline(SECOND)
+    assert before >= held.nbytes
+    more = torch.zeros(8_000_000, dtype=torch.uint8, device=SECOND)
+    assert more.nbytes <= peak_memory_bytes(SECOND, before) < 2 * more.nbytes
+
+
 def test_the_gpu_of_a_stage_has_its_streams_and_events() -> None:
     with devices.configured(1, True, SECOND):
         assert accelerator.current() == SECOND and torch.Event().device == SECOND
+    assert devices.device_name(SECOND) == accelerator.name(SECOND)
     assert devices.pick(DEVICE.partition("=")[2], gpu=1) == SECOND
     accelerator.use(GPU)

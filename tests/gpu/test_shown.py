@@ -13,5 +13,5 @@ def test_the_page_has_each_row() -> None:
 
 
 def test_a_row_is_shown_where_its_tests_have_passed() -> None:
-    rows = dict(filled_in({"a::test_compiled[x]": "passed", "b::test_on_ray.py": "failed"}))
+    rows = dict(filled_in({"a::test_compiled[x]": "passed", "b::test_nccl.py": "failed"}))
     assert set(rows.values()) == {"shown", "failed", "missing"}

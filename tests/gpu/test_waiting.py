@@ -6,6 +6,7 @@ out right.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from alray.config.sections.all_reduce import ALL_REDUCES
 from alray.config.sections.compression import COMPRESSIONS
@@ -29,6 +31,7 @@ from alray.runtime.channel.pinned import Pinned
 from alray.runtime.channel.point_to_point import PointToPointReceiver, PointToPointSender
 from alray.runtime.channel.row_gather import RowGather
 from alray.runtime.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender
+from alray.runtime.device.devices import configured
 from alray.runtime.device.memory_used import memory_baseline, peak_memory_bytes
 from alray.runtime.device.out_of_memory import is_out_of_memory, requested_bytes
 from alray.runtime.graph.processes import StageProcess
@@ -56,8 +59,14 @@ def whole(step: int, device: torch.device) -> dict[str, torch.Tensor]:
 
 
 def test_the_feed_copies_ahead_and_the_host_does_not_wait() -> None:
-    batches = [Batch(step, torch.randn(64, 32), torch.arange(64)) for step in range(STEPS)]
+    batches = [
+        Batch(step, torch.randn(64, 32), torch.arange(64), torch.ones(64, 32, dtype=torch.bool))
+        for step in range(STEPS)
+    ]
     pinned = [each.pin_memory() for each in batches]
+    first = pinned[0]
+    assert first.mask is not None
+    assert first.samples.is_pinned() and first.labels.is_pinned() and first.mask.is_pinned()
     products, labels = [], []
     waits = host_waits()
     for step, (batch, tensors) in enumerate(feed(pinned, lambda each: each.with_labels(GPU, torch.float32), GPU)):
@@ -67,7 +76,7 @@ def test_the_feed_copies_ahead_and_the_host_does_not_wait() -> None:
                 GPU
             )  # it is copied beside the computation
         products.append(tensors["s"] @ tensors["s"].t())
-        labels.append(tensors["labels"] + 1)
+        labels.append((tensors["labels"] + 1) * tensors["mask"][:, 0])
     assert host_waits() == waits
     for batch, product, label in zip(batches, products, labels, strict=True):
         assert torch.allclose(product.cpu(), batch.samples @ batch.samples.t(), rtol=1e-2, atol=1e-2)
@@ -114,9 +123,12 @@ def require_whole(came: list[dict[str, torch.Tensor]]) -> None:
 
 def test_messages_through_shared_memory() -> None:
     sender, receiver = over_shared_memory()
+    buffers = [sender._slots[0]._buffer, receiver._slots[0]._buffer]
+    assert all(buffer.is_pinned() for buffer in buffers)
     require_whole(exchange(sender, receiver))
     receiver.close()
     sender.close()
+    assert not any(buffer.is_pinned() for buffer in buffers)
 
 
 def over_gloo(on_ranks: Callable[..., list[Any]]) -> tuple[PointToPointSender, PointToPointReceiver]:
@@ -151,15 +163,20 @@ def over_gloo(on_ranks: Callable[..., list[Any]]) -> tuple[PointToPointSender, P
 
 
 def test_messages_through_gloo(on_ranks: Callable[..., list[Any]]) -> None:
-    require_whole(exchange(*over_gloo(on_ranks)))
+    sender, receiver = over_gloo(on_ranks)
+    assert sender._rest is not None and receiver._rest is not None
+    for end in (sender._first, sender._rest, receiver._first, receiver._rest):
+        assert all(buffer.is_pinned() for buffer in end._buffers)
+    require_whole(exchange(sender, receiver))
 
 
 @pytest.mark.skipif(not SIMULATED, reason="a real GPU copies too fast to be seen")
 def test_a_message_is_handed_on_when_the_gpu_has_written_it() -> None:
-    """The neighbour's process reads at once."""
+    """The neighbour's process reads at once. The host waits once for a message, not for each tensor."""
     sender, receiver = over_shared_memory()
-    tensors = whole(1, GPU)
+    tensors, waits = whole(1, GPU), host_waits()
     driven(sender.send(Message(MessageKind.TRAIN, 1, tensors)))
+    assert host_waits() == waits + 1
     read = sender._slots[-1].first.read(edge="0->1")
     assert torch.equal(read.tensors["s"], whole(1, torch.device("cpu"))["s"])
     receiver.close()
@@ -169,21 +186,18 @@ def test_a_message_is_handed_on_when_the_gpu_has_written_it() -> None:
 @pytest.mark.skipif(not SIMULATED, reason="a real GPU copies too fast to be seen")
 @pytest.mark.parametrize("edge", ["shared memory", "gloo"])
 def test_buffers_go_back_when_the_gpu_has_read_both_parts(on_ranks: Callable[..., list[Any]], edge: str) -> None:
-    """The neighbour's process writes into them at once."""
+    """The neighbour's process writes into them at once. The host does not wait before."""
     sender, receiver = over_shared_memory() if edge == "shared memory" else over_gloo(on_ranks)
     tensors = whole(1, GPU)
-
-    def send() -> None:
-        driven(sender.begin(Message(MessageKind.TRAIN, 1, {name: tensors[name] for name in ("s", "mask")})))
-        driven(sender.send(Message(MessageKind.TRAIN, 1, tensors)))
-
-    sending = threading.Thread(target=send)
-    sending.start()
+    driven(sender.begin(Message(MessageKind.TRAIN, 1, {name: tensors[name] for name in ("s", "mask")})))
+    driven(sender.send(Message(MessageKind.TRAIN, 1, tensors)))
+    waits = host_waits()
     message = driven(receiver.receive())
     driven(receiver.complete(message))
-    sending.join()
+    assert host_waits() == waits
     kept = dict(message.tensors)
     receiver.release(message)
+    assert host_waits() > waits
     if isinstance(receiver, SharedMemoryReceiver):
         buffers = [slot._buffer for slot in receiver._slots]
     else:
@@ -213,12 +227,29 @@ def test_buffers_of_messages_are_pinned() -> None:
 
 
 def test_a_process_that_is_kept_for_the_next_trial_gives_memory_back() -> None:
+    gc.collect()
     process, before = StageProcess(), torch.accelerator.memory_reserved(0)
-    held: Any = SimpleNamespace(close=lambda: None, weights=torch.zeros(40_000_000, dtype=torch.uint8, device=GPU))
-    process._stage = held
-    del held
+    process._stage = referring_to_itself()
+    gc.freeze()  # as the loop of a stage does
     assert torch.accelerator.memory_reserved(0) - before > 30_000_000
     process.forget()
+    assert torch.accelerator.memory_reserved(0) - before < 30_000_000
+
+
+def referring_to_itself() -> Any:
+    """40 MB of the GPU, which only a collection of garbage frees."""
+    held = SimpleNamespace(close=lambda: None, weights=torch.zeros(40_000_000, dtype=torch.uint8, device=GPU))
+    held.itself = held
+    return held
+
+
+def test_what_a_run_in_this_process_held_goes_back() -> None:
+    """The stage of another process may need it."""
+    gc.collect()
+    before = torch.accelerator.memory_reserved(0)
+    with configured(1, True, GPU):
+        referring_to_itself()
+        assert torch.accelerator.memory_reserved(0) - before > 30_000_000
     assert torch.accelerator.memory_reserved(0) - before < 30_000_000
 
 
@@ -268,6 +299,19 @@ def test_rows_are_gathered_from_a_gpu(on_ranks: Callable[..., list[Any]]) -> Non
     assert all(torch.equal(found, rows) for found in on_ranks(2, work))
 
 
+def test_rows_of_a_gpu_over_gloo(on_ranks: Callable[..., list[Any]]) -> None:
+    """They come back to where the rank's own row is."""
+    rows = torch.arange(6.0).view(2, 3)
+
+    def work(rank: int, group: Any) -> torch.Tensor:
+        accelerator.use(GPU)
+        found = make_all_reduce(ALL_REDUCES.section("ring"), group, timeout_s=20.0).gather(rows[rank].to(GPU))
+        assert found.device == GPU
+        return found.cpu()
+
+    assert all(torch.equal(found, rows) for found in on_ranks(2, work))
+
+
 def test_times_of_a_gpu_are_asked_for_when_they_are_known() -> None:
     accelerator.use(GPU)
     waits = host_waits()
@@ -282,7 +326,9 @@ def test_times_of_a_gpu_are_asked_for_when_they_are_known() -> None:
     times.begin(computes=False)
     times.end(MeasuredAction("receive_wait", "receive_wait", 3, False), time.perf_counter(), time.perf_counter())
     assert len(list(times.passed(wait=False))) < 4
-    found = list(times.passed(wait=True))
+    assert times._intervals[-1].events is None  # the host's own time
+    zero, found = times._zero, list(times.passed(wait=True))
+    assert times._zero is not zero  # the clocks drift apart, so they are compared again
     assert found[-1][0].kind == "receive_wait"
     assert all(began - 0.01 < start <= end < time.perf_counter() + 0.01 for _, start, end in found)
     assert [start for _, start, _ in found] == sorted(start for _, start, _ in found)
@@ -305,6 +351,17 @@ def test_memory_is_that_of_the_allocator() -> None:
     assert 8_000_000 <= peak_memory_bytes(GPU, before) < 16_000_000
     assert memory_baseline(GPU) == before
     assert peak_memory_bytes(GPU, before) < 8_000_000
+
+
+def test_first_kernels_have_run_before_memory_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its first matrix product cuBLAS takes a workspace, which is not the stage's."""
+    multiplied: list[torch.device] = []
+    multiply = nn.functional.linear
+    monkeypatch.setattr(
+        "torch.nn.functional.linear", lambda s, *named: (multiplied.append(s.device), multiply(s, *named))[1]
+    )
+    memory_baseline(GPU)
+    assert multiplied == [GPU]
 
 
 def test_a_gpu_that_is_full() -> None:

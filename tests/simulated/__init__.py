@@ -19,7 +19,7 @@ which nobody has waited. Such a fault is found whatever the timing.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +29,7 @@ from torch.utils._device import _device_constructors
 
 from alray.core import accelerator
 
+from ..backward_threads import in_thread
 from . import kernels
 from .order import KIND, MACHINE, Event, Fault, Stream
 from .tensors import SimulatedTensor
@@ -123,20 +124,11 @@ def _replace_pinned_memory() -> None:
 def _replace_backward() -> None:
     """Backward runs in a thread of its own, as on a GPU. torch would have one for the first device only."""
     run = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+    run_in_thread = in_thread(run, lambda: partial(MACHINE.take_over, MACHINE.of_thread()))
 
-    def in_thread(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
         given = [*outputs, *(args[0] or ())]  # with gradients: an output may be an edge of the graph
-        if not any(isinstance(each, SimulatedTensor) for each in given):
-            return run(outputs, *args, **kwargs)
-        of_thread, threads = MACHINE.of_thread(), torch.get_num_threads()
+        on_device = any(isinstance(each, SimulatedTensor) for each in given)
+        return (run_in_thread if on_device else run)(outputs, *args, **kwargs)
 
-        def work() -> Any:
-            MACHINE.take_over(of_thread)
-            torch.set_num_threads(threads)
-            with torch.autograd.set_multithreading_enabled(False):
-                return run(outputs, *args, **kwargs)
-
-        with ThreadPoolExecutor(1, thread_name_prefix="backward") as thread:
-            return thread.submit(work).result()
-
-    torch.autograd._engine_run_backward = in_thread  # type: ignore[attr-defined]
+    torch.autograd._engine_run_backward = run_backward  # type: ignore[attr-defined]

@@ -102,14 +102,14 @@ class _InOnePiece(torch.autograd.Function):
     """An operation with its backward, as the processor computes both."""
 
     @staticmethod
-    def forward(ctx: Any, func: Any, structure: Any, *flat: Any) -> Any:
+    def forward(ctx: Any, func: Any, structure: Any, with_grad: bool, *flat: Any) -> Any:
         index = next(each.device.index for each in flat if isinstance(each, SimulatedTensor))
         inner = [
             each.held.detach().requires_grad_(needed) if isinstance(each, SimulatedTensor) else each
-            for each, needed in zip(flat, ctx.needs_input_grad[2:], strict=True)
+            for each, needed in zip(flat, ctx.needs_input_grad[3:], strict=True)
         ]
         args, kwargs = tree_unflatten(inner, structure)
-        with torch.enable_grad():
+        with torch.set_grad_enabled(with_grad):  # without, the processor may round otherwise
             result = func(*args, **kwargs)
         results, ctx.several = ((result,), False) if isinstance(result, torch.Tensor) else (tuple(result), True)
         outputs = [placed(each.detach().clone(), index) for each in results]
@@ -136,13 +136,13 @@ class _InOnePiece(torch.autograd.Function):
         out = [None if each is None else placed(each, ctx.index) for each in given]
         blocks = [*ctx.blocks, *(gradient.block for _, gradient in used)]
         MACHINE.launch("backward", ctx.index, blocks, [each.block for each in out if each is not None])
-        return (None, None, *out)
+        return (None, None, None, *out)
 
 
 def _in_one_piece(func: Any) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
         flat, structure = tree_flatten((args, kwargs))
-        return _InOnePiece.apply(func, structure, *flat)
+        return _InOnePiece.apply(func, structure, torch.is_grad_enabled(), *flat)
 
     return called
 

@@ -3,13 +3,16 @@
 It keeps NCCL's rules. Operations of a communicator run in the order in which they were called, in a stream of its own
 that waits for the current one. A receive orders the current stream when it is waited for; it holds the host only where
 the wait has a time limit. Both ends must send and receive the same shapes and types, in the same order: a mismatch is a
-`Fault`, where NCCL hangs or gives rubbish. Two ranks on one device are refused.
+`Fault`, where NCCL hangs or gives rubbish. Two ranks on one device are refused. A sum that starts while one of another
+communicator may be under way is a `Fault`: where they start in the other order on another GPU, they may wait for each
+other. A stream or the host has to have waited for the first one.
 
 Memory that the communicator works on may be freed when the host knows that it is done.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -86,7 +89,9 @@ class ProcessWire:
         self._counts: dict[int, int] = {}
 
     def enter(self, rank: int, device: torch.device) -> None:
-        if self._store.add(f"on {device}", 1) > 1:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")  # of which the device is one, by its place
+        number = visible.split(",")[device.index] if visible else device.index
+        if self._store.add(f"on {number}", 1) > 1:
             raise RuntimeError(f"Duplicate GPU detected : rank {rank} is on {device}, as another rank is")
 
     def connect(self) -> None:
@@ -127,6 +132,10 @@ class ProcessWire:
 def between_processes(store: dist.Store, rank: int, size: int, timeout_s: float) -> Any:
     """In the place of `alray.runtime.rendezvous.groups.nccl_group`."""
     return Group(ProcessWire(store, rank, size, timeout_s), rank, accelerator.current())
+
+
+_LAST_SUMS: dict[int, dict[Group, Event]] = {}
+"""The end of the last sum of each communicator, by device."""
 
 
 @dataclass
@@ -188,6 +197,15 @@ class Group:
             MACHINE.launch(what, self._device.index, [each.block for each in reads], [each.block for each in writes])
             return self._stream.record_event()
 
+    def _launch_sum(self, what: str, reads: list[Any], writes: list[Any]) -> Event:
+        current = MACHINE.current_stream(self._device.index)
+        with MACHINE.lock:
+            last = _LAST_SUMS.setdefault(self._device.index, {})
+            if any(group is not self and not done.is_before(current) for group, done in last.items()):
+                raise MACHINE.fault(f"{what} of rank {self._rank} starts beside a sum of another communicator")
+            last[self] = done = self._launch(what, reads, writes)
+            return done
+
     def send(self, tensors: list[Any], peer: int, tag: int) -> Work:
         (tensor,) = map(self._require, tensors)
         done = self._launch("send", [tensor], [])
@@ -229,13 +247,13 @@ class Group:
 
     def allreduce(self, tensor: Any, operation: Any, timeout: timedelta) -> Work:
         tensor = self._require(tensor)
-        done = self._launch("allreduce", [tensor], [tensor])
+        done = self._launch_sum("allreduce", [tensor], [tensor])
         come = self._from_all(tensor.held.clone())
         return Work(done, self._expect(tensor, lambda: torch.stack(come()).sum(0)))
 
     def allgather(self, rows: list[Any], own: Any, timeout: timedelta) -> Work:
         rows, own = [self._require(row) for row in rows], self._require(own)
-        done = self._launch("allgather", [own], rows)
+        done = self._launch_sum("allgather", [own], rows)
         come = self._from_all(own.held.clone())
 
         def arrive() -> None:

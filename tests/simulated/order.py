@@ -126,6 +126,12 @@ class Event:
             raise MACHINE.fault("the time between two events was asked for before they had passed")
         return 1e3 * (end._time_s - self._time_s)
 
+    def is_before(self, stream: Stream) -> bool:
+        """Whether what comes next in a stream comes after this event."""
+        if self._stream is None or self._has_passed():
+            return True
+        return bool(MACHINE.clocks.is_ordered_after(stream.number, self._passes_at, self._stream.number))
+
     def _has_passed(self) -> bool:
         return self._stream is not None and MACHINE.host_has_passed(self._stream, self._passes_at)
 

@@ -14,6 +14,7 @@ from alray.core.counting import counted
 from alray.core.metric import ACCURACY
 from alray.core.run_folder.metrics import METRICS
 from alray.core.run_folder.records import EvaluationRecord, EventRecord, Record
+from alray.core.storage.location import Location
 from alray.planning.prediction.plan import Plan
 from alray.report.progress import Progress, computing_text, progress_text
 from alray.report.text import score, seconds, share
@@ -65,6 +66,9 @@ class RunObserver(ABC):
         self._interrupts.count_from_now()
         self._planned(plan)
 
+    def starting(self, run_dir: Location) -> None:  # noqa: B027 - nothing to show
+        """The end shows the folder."""
+
     def record(self, record: Record) -> None:
         """Show what a record changes."""
         self._interrupts.hold()
@@ -82,6 +86,9 @@ class RunObserver(ABC):
     @abstractmethod
     def note(self, message: str) -> None:
         """Show a line that stays visible."""
+
+    def clear(self) -> None:  # noqa: B027 - lines stay
+        """Take away what is drawn again and again, until the next poll: what a callback prints then stays visible."""
 
     def close(self) -> None:  # noqa: B027 - lines need no end
         """Leave the terminal as it was before."""

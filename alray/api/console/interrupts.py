@@ -10,6 +10,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from alray.api.console.closed_output import lead_nowhere
+from alray.core.errors import AlrayError
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AT_ONCE = 2
@@ -23,6 +24,9 @@ class Interrupts:
     and from the third request on. A library that catches it does not lose it: `count_from_now` raises it again. SIGHUP
     is left alone where it is ignored, as under `nohup`. Only for the main thread.
     """
+
+    reason = "on request"
+    error: AlrayError | None = None
 
     def __init__(self) -> None:
         self._count = 0

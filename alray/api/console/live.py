@@ -58,14 +58,18 @@ class LiveDisplay(Display):
         shown = Page.of(self._stream).sentence(message)
         self._console.print(Text.from_ansi(shown), soft_wrap=True)
 
+    def clear(self) -> None:
+        self._live.stop()
+
     def close(self) -> None:
         self._live.stop()
 
     def _refresh(self, progress: Progress) -> None:
         if not progress.step:
             return
-        if self._live.auto_refresh:
-            # A thread that redraws would read the progress while it changes.
+        if self._live.auto_refresh or not self._live.is_started:
+            # A thread that redraws would read the progress while it changes. Lines that were cleared begin anew, below
+            # what was printed meanwhile.
             self._live.stop()
             self._live = self._lines(lambda: frame(progress, self._console.width), auto_refresh=False)
             self._live.start()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from alray.config.loading.find_class import class_fault
 from alray.config.loading.load import LoadedSpec, SpecSource, directory_of, file_of, load_spec
+from alray.config.objects import NO_OBJECTS, Objects, missing_objects
 from alray.config.sections.checks import Check, Finding
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OfPackage, OwnClass, reference_to
@@ -43,6 +44,7 @@ def load_with_inputs(
     code: Location | None = None,
     allow_elsewhere: bool,
     without_data: bool = False,
+    objects: Objects = NO_OBJECTS,
 ) -> LoadedSpec:
     """A spec, as from `load_spec`, with all that it names.
 
@@ -51,9 +53,11 @@ def load_with_inputs(
             are missing are reported when they are loaded.
         allow_elsewhere: as for `input_checks`.
         without_data: missing data are reported when the data are opened.
+        objects: that a Python program gave.
     """
-    folder = code or directory_of(file_of(source))
+    folder = code or objects.root or directory_of(file_of(source))
     checks = input_checks(folder, allow_elsewhere=allow_elsewhere) if isinstance(folder, Path) else ()
+    checks = (*checks, partial(objects_are_given, objects))
     if without_data:
         checks = tuple(partial(_besides_data, check) for check in checks)
     return load_spec(source, overrides, also=checks)
@@ -61,6 +65,12 @@ def load_with_inputs(
 
 def _besides_data(check: Check, spec: Spec) -> Iterator[Finding]:
     return (finding for finding in check(spec) if finding[0][0] != "data")
+
+
+def objects_are_given(objects: Objects, spec: Spec) -> Iterator[Finding]:
+    """The objects of a Python program are there."""
+    for path, fault in missing_objects(spec, objects):
+        yield path, *fault
 
 
 def names_code(spec: Spec) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,7 +15,7 @@ from alray.config.loading.values import read_values
 from alray.config.loading.yaml_text import Parsed, parse_yaml, write_yaml
 from alray.config.sections.checks import CHECKS, Check
 from alray.config.sections.replica_checks import REPLICA_CHECKS
-from alray.config.sections.section import Section, describe
+from alray.config.sections.section import ANCHORS, Section, describe
 from alray.config.sections.spec import Spec
 from alray.core.errors import SpecError
 from alray.core.storage.location import Location, location_of, names_a_scheme
@@ -155,11 +155,12 @@ def _content(file: Location) -> bytes:
 
 
 def read_document(source: SpecSource) -> Parsed:
-    """The keys of a spec as they are given. Raises SpecError if its file has none."""
+    """The keys of a spec as they are given, without those that begin with `ANCHORS`. Raises SpecError if its file has
+    none."""
     if isinstance(source, Section):
         source = source.model_dump(mode="json")
     if isinstance(source, Mapping):
-        return Parsed(_plain(source), SourceLocations(None), {})
+        return Parsed(_without_anchors(_plain(source)), SourceLocations(None), {})
     parsed = parse_yaml(_text(location_of(source)), str(source))
     document, file = parsed.value, parsed.locations.file
     hint = "write an example spec with `alray init`"
@@ -172,7 +173,12 @@ def read_document(source: SpecSource) -> Parsed:
             file=file,
             line=1,
         )
-    return parsed
+    return replace(parsed, value=_without_anchors(document))
+
+
+def _without_anchors(document: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a document without those that only hold values for YAML's anchors: aliases have been followed."""
+    return {key: value for key, value in document.items() if not key.startswith(ANCHORS)}
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ from alray.config.loading.value_messages import Words, value_message
 from alray.config.sections.grammar import Spot, spot
 from alray.config.sections.own_code import FORM, PREFIX
 from alray.config.sections.paths import Path, key_text
-from alray.config.sections.section import PLAIN, Section, describe
+from alray.config.sections.section import ANCHORS, PLAIN, Section, describe
 from alray.config.sections.spec import Spec
 from alray.core.errors import Problem
 from alray.core.packages import provided
@@ -81,8 +81,8 @@ def unknown_key(path: Path, known: list[str], locations: SourceLocations, root: 
         return "unknown key", f"did you mean `{meant}`?"
     if anchor := locations.anchor_below(path):
         return "unknown key", (
-            f"no key holds an anchor alone: write `&{anchor}` before the value where it is used first, "
-            f"and `*{anchor}` where it is used again"
+            f"to hold an anchor alone, a key stands at the top and begins with `{ANCHORS}`, such as "
+            f"`{ANCHORS}{str(path[0]).lstrip('.')}`; or write `&{anchor}` before the value where it is used first"
         )
     return "unknown key", f"known: {', '.join(known)}" if known else "remove it"
 

@@ -35,6 +35,14 @@ _USUAL = {
     "network": "model",
     "layers": "components",
     "random_seed": "seed",
+    "class_weight": "class_weights",
+    "stratify": "split_by_classes",
+    "stratified": "split_by_classes",
+    "sep": "delimiter",
+    "separator": "delimiter",
+    "ema": "ema_decay",
+    "model_ema": "ema_decay",
+    "monitor": "metric",
 }
 """Names that other libraries use, and the keys of a spec."""
 
@@ -57,6 +65,8 @@ _USUAL_VALUES = {
     "texts": "text_folder",
     "bfloat16": "bf16",
     "amp": "bf16",
+    "f1": "macro_f1",
+    "f1_macro": "macro_f1",
     "fp32": "float32",
 }
 """Values that other libraries or papers use, and those of a spec."""

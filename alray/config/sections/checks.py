@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import get_args
 
 from alray.config.sections.data import SOURCES
 from alray.config.sections.kind import Finding, parts_of
@@ -186,6 +187,23 @@ def mixed_labels_are_shares_of_classes(spec: Spec) -> Iterator[Finding]:
         )
 
 
+def losses_weigh_classes(spec: Spec) -> Iterator[Finding]:
+    """Weights of classes need one class for each sample, and losses that are those of the task."""
+    if spec.task.weights_of_classes is None:
+        return
+    here = ("task", "class_weights")
+    if not spec.method.weighs_classes:
+        knowing = [kind for kind, section in METHODS.sections.items() if section.weighs_classes]
+        message = f"the losses of {spec.method.kind} have no weights of classes"
+        yield here, message, f"leave it out, or choose the method {listed(knowing)}"
+    elif spec.data.mix is not None:
+        yield (
+            here,
+            "a mixed sample has no single class, whose weight it could have",
+            "leave it out, or leave out data.mix",
+        )
+
+
 def method_knows_task(spec: Spec) -> Iterator[Finding]:
     """Some methods learn classes only. The class of a user's method says itself what it learns."""
     task, method = spec.task.kind, spec.method
@@ -335,10 +353,13 @@ def stop_says_when(spec: Spec) -> Iterator[Finding]:
         yield ("run", "stop_at"), "it does not say when to stop", "add, for example, `above: 0.95` or `patience: 5`"
     metric = spec.task.measures
     if stop.metric_name not in (None, metric.name):
+        others = type(spec.task).model_fields.get("metric")
+        instead = f", or set task.metric to {stop.metric_name}"
+        possible = others is not None and stop.metric_name in get_args(others.annotation)
         yield (
             ("run", "stop_at", "metric"),
             f"the metric of the task {spec.task.kind} is {metric.name}, got `{stop.metric}`",
-            f"write {stop.split}_{metric.name}",
+            f"write {stop.split}_{metric.name}{instead if possible else ''}",
         )
     elif metric.share:
         for key in ("above", "below"):
@@ -403,6 +424,7 @@ CHECKS: tuple[Check, ...] = (
     micro_batches_leave_norms_alone,
     label_rate_has_a_label_chain,
     mixed_labels_are_shares_of_classes,
+    losses_weigh_classes,
     method_knows_task,
     source_has_labels_of_task,
     look_ahead_is_for_late_gradients,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
-from alray.config.sections.own_code import PREFIX
+from alray.config.sections.own_code import OWN
 from alray.core.packages import provided
 
 OPEN_TAG = "python"
@@ -42,7 +42,7 @@ class Choice:
             tag = value.get(self.key, self.default)
         if not isinstance(tag, str):
             return None
-        return OPEN_TAG if tag.startswith(PREFIX) or self._is_of_a_package(tag) else tag
+        return OPEN_TAG if tag.startswith(OWN) or self._is_of_a_package(tag) else tag
 
     def _is_of_a_package(self, tag: str) -> bool:
         """Packages are looked for only where alray does not know the name: that takes time."""

@@ -401,7 +401,7 @@ class HubSection(Section):
             )
 
 
-class OwnData(OwnCode, DataSection):
+class OwnData(OwnCode, OwnValidationSection):
     """A class of the user. Keys that are not listed here are passed to its constructor."""
 
     model_config = ConfigDict(extra="allow")
@@ -412,6 +412,16 @@ class OwnData(OwnCode, DataSection):
     """The class, as `python:package.module.Class`, or the name that an installed package gives it."""
     text: Text | None = None
     """How documents become word numbers. null: the samples are images or vectors."""
+    brings_validation: bool = False
+    """Whether the class has its own validation set, `open("validation")`. Default: false."""
+
+    @classmethod
+    def _brings_validation(cls, values: dict[str, Any]) -> bool:
+        return values.get("brings_validation") is True
+
+    @property
+    def own_validation(self) -> bool:
+        return self.brings_validation
 
     @property
     def of_kind(self) -> Expected:
@@ -427,6 +437,14 @@ class OwnData(OwnCode, DataSection):
         for field in ("augment", "mix", "image_size", "channels", "normalise"):
             if value is not None and info.data.get(field) not in (None, "none"):
                 raise refusal(f"`{field}` is for images, but samples with `text` are documents", f"leave out {field}")
+        return value
+
+    @field_validator("brings_validation")
+    @classmethod
+    def _no_documents(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("text") is not None:
+            hint = "leave the validation set out; data.validation_fraction takes a part of the training set"
+            raise refusal("documents have no validation set of their own", hint)
         return value
 
 

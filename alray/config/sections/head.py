@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -27,17 +28,27 @@ class Head(Section):
     Default: auto."""
 
 
-def _head(value: Any) -> Any:
-    if isinstance(value, dict | Head) or value == "auto":
-        return value
-    raise refusal(
-        f"expected `auto` or a section, got {describe(value)}",
-        "a section is such as {pool: null, hidden: 2500}",
-    )
+def _a_section_or(*names: str) -> Callable[[Any], Any]:
+    def head(value: Any) -> Any:
+        if isinstance(value, dict | Head) or value in names:
+            return value
+        raise refusal(
+            f"expected {', '.join(f'`{name}`' for name in names)} or a section, got {describe(value)}",
+            "a section is such as {pool: null, hidden: 2500}",
+        )
 
+    return head
+
+
+_BY_SHAPE = Discriminator(ByShape((dict, Head), "section", "name"))
+_Section = Annotated[Head, Tag("section")]
 
 HeadOrAuto = Annotated[
-    Annotated[Head, Tag("section")] | Annotated[Literal["auto"], Tag("name")],
-    Discriminator(ByShape((dict, Head), "section", "name")),
-    BeforeValidator(_head),
+    _Section | Annotated[Literal["auto"], Tag("name")], _BY_SHAPE, BeforeValidator(_a_section_or("auto"))
 ]
+HeadOrModel = Annotated[
+    _Section | Annotated[Literal["auto", "model"], Tag("name")],
+    _BY_SHAPE,
+    BeforeValidator(_a_section_or("auto", "model")),
+]
+"""`model`: the classifier of the model that `model.from` names."""

@@ -47,7 +47,8 @@ class OwnRate(OwnCode, LrScheduleSection):
 
     kind: Annotated[Name, OfPackage("alray.rates")]
     """The class, as `python:package.module.Class`, or the name that an installed package gives it. An object of it is
-    called with an `alray.runtime.stage.learning_rate.Moment`, and returns the rate."""
+    called with an `alray.runtime.stage.learning_rate.Moment`, and returns the rate. A function is called with the
+    moment and these keys."""
 
     @property
     def ends_with_run(self) -> bool:

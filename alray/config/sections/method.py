@@ -26,6 +26,8 @@ class MethodSection(PartSection):
     """The kinds of task that the method can learn; None: any."""
     takes_shares: ClassVar[bool] = False
     """Whether a label may be a share for each class instead of one class, as that of a mixed sample is."""
+    weighs_classes: ClassVar[bool] = False
+    """Whether every loss that reads labels is that of the task, which weights of classes can weigh."""
     has_label_chain: ClassVar[bool] = False
     """Whether components have label encoders, which can train at a separate rate (`optimizer.label_lr`)."""
 
@@ -74,6 +76,7 @@ class OwnMethod(OwnCode, MethodSection):
     model_config = ConfigDict(extra="allow")
 
     tasks = None  # its class says which
+    weighs_classes = True  # its class says whether
     encoders_take_samples = True  # a spec cannot tell
     has_label_chain = True  # a spec cannot tell: an optimizer named `label` takes the rate, if there is one
 

@@ -19,13 +19,13 @@ from pydantic import (
 
 from alray.config.sections.blocks import Block, BlockSection, OwnBlock
 from alray.config.sections.choice import ByShape
-from alray.config.sections.own_code import PREFIX, FreeValue, OwnClass, own_reference
+from alray.config.sections.own_code import OWN, PREFIX, FreeValue, GivenObject, OwnClass, own_reference
 from alray.config.sections.section import Input, Section, describe, located, refusal
 
 
 def _model_name(text: str) -> str:
     kind, _, name = text.partition(":")
-    if text.startswith(PREFIX):
+    if text.startswith(OWN):
         return own_reference(text)
     if kind not in ("torchvision", "timm") or re.fullmatch(r"[A-Za-z0-9_.-]+", name) is None:
         raise refusal(
@@ -35,8 +35,8 @@ def _model_name(text: str) -> str:
     return text
 
 
-ModelName = Annotated[str, AfterValidator(_model_name), OwnClass()]
-"""A model of torchvision or timm by name, or a class of the user."""
+ModelName = Annotated[str, AfterValidator(_model_name), OwnClass(), GivenObject()]
+"""A model of torchvision or timm by name, a class of the user, or an object of a Python program."""
 
 _WEIGHTS = Input("file", name=r"[A-Z][A-Z0-9_]*")
 """Weights are a file, or torchvision's and timm's of a name."""
@@ -148,7 +148,7 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
     @property
     def is_own(self) -> bool:
         """Whether a part of the network is a class of the user."""
-        own_model = self.source is not None and self.source.startswith(PREFIX)
+        own_model = self.source is not None and self.source.startswith(OWN)
         return own_model or any(isinstance(entry, OwnBlock) for entry in self.blocks)
 
     def expanded(self) -> list[BlockSection]:

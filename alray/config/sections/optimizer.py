@@ -42,6 +42,10 @@ class OptimizerSection(PartSection):
     by this factor times the last change of these, which an update makes again; rates are multiplied by 1 minus the
     factor (Ajanthan et al. 2025, arXiv 2505.01099). It is a momentum: with an optimizer that has momentum there are
     two. 0: no correction. Default: 0."""
+    ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Decay of an exponential moving average of the weights, such as 0.999, which evaluations, predictions and exports
+    use in place of the weights: after an update it is this share of the average before plus the rest of the new
+    weights. Training goes on with the weights themselves. The first update begins it. null: no average."""
     rate_factors: dict[str, PositiveFloat] = Field(default_factory=dict)
     """Factors by which the rates of parts are multiplied, by the name of the part, such as {head: 10}. Parts are `f`
     (the encoder), `b`, `g` and `h` in Associated Learning, `p` (the projection) and `head` in the other methods.

@@ -1,4 +1,5 @@
-"""Sections that name a class of the user, `python:package.module.Class`. Nothing is imported here."""
+"""Sections that name a class of the user, `python:package.module.Class`, or an object that a Python program gave,
+`object:model`. Nothing is imported here."""
 
 from __future__ import annotations
 
@@ -16,6 +17,10 @@ from alray.core.packages import clash, provided
 
 PREFIX = "python:"
 FORM = PREFIX + "package.module.Class"
+OBJECT = "object:"
+"""Begins the name of an object that a Python program gave (`alray.config.objects`)."""
+OWN = (PREFIX, OBJECT)
+"""How names begin that are neither alray's nor a package's."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ def parse_python_reference(text: str) -> PythonReference:
 
 def own_reference(text: str) -> str:
     """Return a reference as it is. Raises `refusal` if it does not have the form."""
+    if re.fullmatch(rf"{OBJECT}[\w.\[\]]+", text):
+        return text
     try:
         parse_python_reference(text)
     except ValueError as error:
@@ -73,6 +80,16 @@ class OwnClass:
         return str(value).startswith(PREFIX)
 
 
+@dataclass(frozen=True)
+class GivenObject:
+    """Marks the name of an object that a Python program gave. A value may also name something else, without the
+    prefix."""
+
+    def marks(self, value: Any) -> bool:
+        """Whether a value of the field names such an object."""
+        return str(value).startswith(OBJECT)
+
+
 def own_pattern(group: str | None) -> str:
     """The regular expression of the names of the user's classes, with those of the packages that are installed here.
 
@@ -95,7 +112,7 @@ class OfPackage:
 
     def marks(self, value: Any) -> bool:
         """Whether a value of the field names a class of a package."""
-        return not str(value).startswith(PREFIX)
+        return not str(value).startswith(OWN)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._checked, handler(source))
@@ -110,7 +127,7 @@ class OfPackage:
         return name if found else own_reference(name)
 
 
-Name = Annotated[str, WithJsonSchema({"type": "string", "pattern": rf"^{PREFIX}"}), OwnClass()]
+Name = Annotated[str, WithJsonSchema({"type": "string", "pattern": rf"^{PREFIX}"}), OwnClass(), GivenObject()]
 """A class of the user, as text; with `OfPackage`, also the name of one of an installed package."""
 
 Reference = Annotated[Name, AfterValidator(own_reference)]
@@ -118,12 +135,13 @@ Reference = Annotated[Name, AfterValidator(own_reference)]
 
 
 def reference_to(name: str, group: str) -> str:
-    """What loads the class of a `Name`: `python:package.module.Class` as it is, `group:name` of a package.
+    """What loads the class of a `Name`: `python:package.module.Class` and `object:name` as they are, `group:name` of a
+    package.
 
     Args:
         group: of entry points.
     """
-    return name if name.startswith(PREFIX) else f"{group}:{name}"
+    return name if name.startswith(OWN) else f"{group}:{name}"
 
 
 FreeValue = Annotated[Any, AfterValidator(_finite)]

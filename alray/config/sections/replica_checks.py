@@ -124,6 +124,16 @@ def averaged_models_have_one_version(spec: Spec) -> Iterator[Finding]:
         )
 
 
+def averaged_models_have_no_moving_average(spec: Spec) -> Iterator[Finding]:
+    """Replicas that train apart would each have a moving average of other weights."""
+    if spec.replicas.synchronise != "every_step" and spec.optimizer.ema_decay is not None:
+        yield (
+            ("optimizer", "ema_decay"),
+            "replicas that average weights have different ones in between, and no moving average in common",
+            "leave it out, or set replicas.synchronise to every_step",
+        )
+
+
 def averaged_models_are_not_compressed(spec: Spec) -> Iterator[Finding]:
     """Compression is of gradients; weights have no error feedback to make good what is lost."""
     kind = spec.replicas.compression.kind
@@ -258,6 +268,7 @@ REPLICA_CHECKS: tuple[Check, ...] = (
     dynamic_shares_suit_the_schedule,
     unequal_shares_suit_the_rest,
     averaged_models_have_one_version,
+    averaged_models_have_no_moving_average,
     averaged_models_are_not_compressed,
     ray_train_is_a_plain_baseline,
     micro_batches_divide_each_share,

@@ -17,6 +17,9 @@ from alray.core.errors import printable
 PLAIN = "plain"
 """Type of the errors that already have a message for the user (see `refusal`)."""
 
+ANCHORS = "x-"
+"""So begin the keys at the top of a spec or a study that hold values for YAML's anchors alone. Nothing reads them."""
+
 _SIMILARITY = 0.7  # of two words, to suggest one for the other: `channels` for `chanels`, but not `cpu` for `gpu`
 
 

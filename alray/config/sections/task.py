@@ -16,6 +16,8 @@ DEFAULT = "classification"
 Label = Literal["class", "flags", "numbers", "tokens", "own"]
 """What the label of a sample is: its class, a 0 or 1 for each of several labels, its targets, for each position the
 next token, or what a class of the user makes it."""
+ClassWeights = Literal["balanced"] | tuple[float, ...] | dict[str, float]
+"""Weights of classes: by how often they occur, in the order of the classes, or by their names."""
 if TYPE_CHECKING:
     MetricName = str
 else:
@@ -40,6 +42,11 @@ class TaskSection(PartSection):
     def standardises(self) -> bool:
         """Whether the network learns standardised targets."""
         return False
+
+    @property
+    def weights_of_classes(self) -> ClassWeights | None:
+        """The weights of the classes in the loss; None: all samples count alike."""
+        return None
 
     @property
     def like(self) -> str:

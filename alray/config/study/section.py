@@ -80,6 +80,8 @@ class Target(Section):
     metric: Literal[
         "validation_accuracy",
         "validation_error",
+        "validation_balanced_accuracy",
+        "validation_macro_f1",
         "validation_mean_average_precision",
         "validation_r2",
         "validation_mean_squared_error",
@@ -92,7 +94,7 @@ class Target(Section):
         "validation_cost",
     ]
     """Metric that is compared with the bound: that of the trials' task on the validation set. `validation_error` is
-    1 - accuracy. Accuracy, this error, mean average precision and top-1 lie in 0..1."""
+    1 - accuracy. Accuracies, this error, macro F1, mean average precision and top-1 lie in 0..1."""
     above: float | None = None
     """Bound of a metric whose highest value is the best, such as `validation_accuracy`: the target is reached if it is
     at least this value."""

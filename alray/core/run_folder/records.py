@@ -757,6 +757,14 @@ class Environment(BaseModel):
     given: dict[str, Any] | None = None
     data_sha256: str | None = None
     spec_sha256: list[str] | None = None
+    objects: list[str] | None = None
+    model_sha256: str | None = None
+
+
+def model_of(run_dir: Location) -> str | None:
+    """The hash of the model that a Python program gave to a run; None where its spec names the model."""
+    found: str | None = (read_environment(run_dir) or {}).get("model_sha256")
+    return found
 
 
 def read_environment(run_dir: Location) -> dict[str, Any] | None:

@@ -29,7 +29,7 @@ MANIFEST = "manifest.json"
 _MARK = ".run"
 _NEVER_BEGAN = "ended before its first record"
 _BEFORE_RECORDS = (
-    *(_MARK, LOCK, "spec.yaml", "environment.json", "plan.json", "records.jsonl"),
+    *(_MARK, LOCK, "spec.yaml", "environment.json", "sample.json", "plan.json", "records.jsonl"),
     *("code", "code.json", "logs", "tensorboard"),
 )
 """The files that a run writes before its first record."""

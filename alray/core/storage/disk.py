@@ -39,8 +39,12 @@ def write_whole(file: Path, content: bytes) -> None:
 
 
 def publish_written(partial: Path, file: Path) -> None:
-    """As `publish`, for a file that a library has written under another name in the same folder."""
-    sync_file(partial)
+    """As `publish`, for a file or a folder that a library has written under another name in the same folder. A folder
+    is not there yet under the name that it gets."""
+    if partial.is_dir():
+        sync_below(partial)
+    else:
+        sync_file(partial)
     os.replace(partial, file)  # noqa: PTH105
     sync_folder(file.parent)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import fx, nn
 
+from alray.config.sections.own_code import OBJECT
 from alray.config.sections.section import listed, nearest
 from alray.config.user_code import FAULTS_OF_USER_CODE, own_problem
 from alray.core.compat import BatchNorm
@@ -84,6 +86,8 @@ class ImportedModel:
         self._arguments = arguments
         self.whole = made(source, arguments, load, allow_files=allow_files)
         self.frozen = self._freeze(freeze)
+        self.sha256 = module_sha256(self.whole) if source.startswith(OBJECT) else None
+        """See `Network.model_sha256`."""
         self.notes: list[str] = []
         """Sentences on what was not taken of the initial weights that were given."""
 
@@ -432,6 +436,20 @@ class ImportedModel:
             graphs[mode] = between(traced, begin, end, takes)
         pooling: Pooling = "channels_last" if until in self._channels_last else "mean"
         return Part(self.whole, graphs[True], graphs[False], frozen=self.frozen, pooling=pooling, shared=shared)
+
+
+def module_sha256(module: nn.Module) -> str:
+    """SHA-256 of a module: the classes and settings of its parts, and names, types, values of its weights and buffers,
+    and whether they are trained."""
+    found = hashlib.sha256()
+    for name, part in module.named_modules():
+        found.update(f"{name} {type(part).__qualname__}({part.extra_repr()})\n".encode())
+    trained = {name for name, each in module.named_parameters(remove_duplicate=False) if each.requires_grad}
+    for name, value in module.state_dict().items():
+        if isinstance(value, torch.Tensor):
+            found.update(f"{name} {value.dtype} {tuple(value.shape)} {name in trained}\n".encode())
+            found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def _of_batch(value: torch.Tensor) -> bool:

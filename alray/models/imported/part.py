@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import math
 import operator
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -49,7 +52,17 @@ class Part(nn.Module):
             for node in graph.nodes:
                 if node.op in ("call_module", "get_attr"):
                     _graft(self, whole, str(node.target), shared)
-        self._training, self._evaluation = _compiled(training), _compiled(evaluation)
+        self._code = _Code.of(training), _Code.of(evaluation)
+        self._training, self._evaluation = (code.function() for code in self._code)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the functions: Python does not find them in a module, and so cannot pickle them."""
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in ("_training", "_evaluation")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._training, self._evaluation = (code.function() for code in self._code)
 
     def train(self, mode: bool = True) -> Part:
         """Batch normalisation and dropout of frozen modules stay as in evaluation."""
@@ -132,13 +145,35 @@ def _unpacked(graph: fx.Graph, packed: fx.Node, shapes: Sequence[tuple[int, ...]
     return found
 
 
-def _compiled(graph: fx.Graph) -> Callable[[nn.Module, torch.Tensor], torch.Tensor]:
-    """The graph as a function of the module that holds its parameters, and the input."""
-    code = graph.python_code("self")
-    names: dict[str, Any] = dict(code.globals)
-    exec(compile(code.src, "<traced model>", "exec"), names)  # torch's way from a graph to a function
-    forward: Callable[[nn.Module, torch.Tensor], torch.Tensor] = names["forward"]
-    return forward
+@dataclass(frozen=True)
+class _Code:
+    """What a graph computes, as text, which can be pickled.
+
+    Attributes:
+        names: the objects that the text names.
+        modules: the modules of Python that it names: the name of each by its name in the text.
+    """
+
+    text: str
+    names: dict[str, Any]
+    modules: dict[str, str]
+
+    @classmethod
+    def of(cls, graph: fx.Graph) -> _Code:
+        code = graph.python_code("self")
+        modules = {name: each.__name__ for name, each in code.globals.items() if isinstance(each, ModuleType)}
+        return cls(code.src, {name: each for name, each in code.globals.items() if name not in modules}, modules)
+
+    def function(self) -> Callable[[nn.Module, torch.Tensor], torch.Tensor]:
+        """A function of the module that holds the parameters, and the input."""
+        names = self.names | {name: importlib.import_module(module) for name, module in self.modules.items()}
+        exec(compile(self.text, "<traced model>", "exec"), names)  # torch's way from a graph to a function
+        forward: Callable[[nn.Module, torch.Tensor], torch.Tensor] = names["forward"]
+        return forward
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Code:
+        """It does not change."""
+        return self
 
 
 def _graft(root: nn.Module, whole: nn.Module, path: str, shared: dict[int, Any]) -> None:

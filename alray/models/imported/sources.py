@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from alray.config.sections.own_code import OWN
 from alray.config.sections.section import listed, nearest
 from alray.config.user_code import FAULTS_OF_USER_CODE, own_problem
 from alray.core.errors import Problem, SpecError
@@ -36,10 +37,11 @@ def made(
         allow_files: whether the arguments of a library's constructor may name files, which it may run code of.
     """
     kind, _, name = source.partition(":")
-    if kind != "python" and not allow_files:
+    if not source.startswith(OWN) and not allow_files:
         _refuse_files(source, arguments)
     make = {
         "python": lambda: load(source),
+        "object": lambda: _of_object(load(source)),
         "torchvision": lambda: _of_torchvision(name),
         "timm": lambda: _of_timm(name),
     }[kind]()
@@ -57,6 +59,15 @@ def made(
             hint="name a class of a module, or a function that returns one",
         )
     return model
+
+
+def _of_object(given: Any) -> Any:
+    """A class or a function as it is; of a module, what returns it."""
+    return partial(_itself, given) if isinstance(given, nn.Module) else given
+
+
+def _itself(given: nn.Module) -> nn.Module:
+    return given
 
 
 def _refuse_files(source: str, arguments: Mapping[str, Any]) -> None:

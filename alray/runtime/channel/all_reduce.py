@@ -50,8 +50,8 @@ class AllReduce(ABC):
         Args:
             timeout_s: seconds to wait for a peer before `ChannelError` is raised with its rank.
             holds_host: whether the calling thread waits for the peers; with gloo it always does. If not, the current
-                stream of the GPU waits, and NCCL's own watchdog finds a peer that is lost. With a time limit a thread
-                asks NCCL again and again, and computes nothing meanwhile.
+                stream of the GPU waits, and the driver finds out that a peer is lost or silent. With a time limit a
+                thread asks NCCL again and again, and computes nothing meanwhile.
         """
         self.group = group
         self.rank = group.rank()

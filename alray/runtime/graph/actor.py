@@ -23,7 +23,7 @@ from alray.runtime.device.memory_used import memory_baseline
 from alray.runtime.graph.graph import Outbox, status_of
 from alray.runtime.graph.processes import ActorLocation
 from alray.runtime.rendezvous.edges import ports_of
-from alray.runtime.rendezvous.groups import join, join_replicas, replica_sums
+from alray.runtime.rendezvous.groups import join, join_replicas, prepare_for_nccl, replica_sums
 from alray.runtime.rendezvous.store import HostedStore, Meeting, MeetingPoint, choose_interface
 from alray.runtime.stage.assemble import ReplicaPeers, assemble_loop, clock_for, load_code, network_for
 from alray.runtime.stage.assignment import Assignment
@@ -120,6 +120,8 @@ class StageActor:
 
     def _run_stage(self, assignment: Assignment, meeting: Meeting) -> None:
         spec = assignment.spec
+        if assignment.device_kind != "cpu":
+            prepare_for_nccl()
         device = own_device(assignment)
         devices.configure(spec.resources.threads, spec.run.deterministic, device, spec.resources.tf32)
         network = network_for(assignment)

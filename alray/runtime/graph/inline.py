@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from typing import IO, Any
 
 import torch
 import torch.distributed as dist
@@ -48,9 +51,11 @@ class InlineGraph(Graph):
         self._loops: list[StageLoop] = []
         self._outboxes: list[Outbox] = []
         self._turn_of = 0
+        self._driver = 0
 
     def start(self, assignments: Sequence[Assignment]) -> None:
         self._assignments = assignments
+        self._driver = threading.get_ident()
         self._outboxes = [Outbox() for _ in assignments]
         if assignments[0].profile:
             prepare_recording()
@@ -84,8 +89,8 @@ class InlineGraph(Graph):
             descriptor = stack.enter_context(opened_log(file, lambda fault: outbox.put(first.warning(fault))))
             log = os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
             stack.enter_context(log)
-            stack.enter_context(redirect_stdout(log))
-            stack.enter_context(redirect_stderr(log))
+            stack.enter_context(redirect_stdout(_OfStages(log, sys.stdout, self._driver)))
+            stack.enter_context(redirect_stderr(_OfStages(log, sys.stderr, self._driver)))
             device = _device_of(first)
             resources = first.spec.resources
             stack.enter_context(
@@ -151,6 +156,21 @@ class InlineGraph(Graph):
 
 
 _ENDED = object()
+
+
+class _OfStages:
+    """A standard stream of this process, as which the stages have their log, and the thread of the driver what it had
+    before: callbacks of the user print there."""
+
+    def __init__(self, log: IO[str], before: IO[str], driver: int) -> None:
+        """
+        Args:
+            driver: the number of its thread.
+        """
+        self._log, self._before, self._driver = log, before, driver
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._before if threading.get_ident() == self._driver else self._log, name)
 
 
 def _device_of(assignment: Assignment) -> torch.device:

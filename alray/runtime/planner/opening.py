@@ -38,6 +38,8 @@ def open_planner(loaded: LoadedSpec, options: Options, teller: Teller, *, withou
     teller.doing("opening the data")
     if options.code is None and not options.allow_code:
         require_no_run_folder(loaded)
-    code = options.code or UserCode(loaded.folder, allow_elsewhere=options.allow_code)
+    code = options.code or UserCode(
+        options.objects.root or loaded.folder, allow_elsewhere=options.allow_code, objects=options.objects
+    )
     with progress.shown(teller.doing):
         return Planner.open(loaded.spec, code, options, note=teller.note, without_data=without_data)

@@ -12,7 +12,7 @@ from statistics import median
 
 import torch
 
-from alray.config.sections.own_code import OwnCode
+from alray.config.sections.own_code import OBJECT, OwnCode
 from alray.config.sections.replicas import AverageEvery
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
@@ -98,7 +98,10 @@ class Planner:
             workload = Workload.open(spec, code, trained=trained, for_plan=without_data)
         else:
             workload = _open_trial(spec, code, study)
-        if changes := workload.facts.identity.changes(options.data):
+        workload.require_same_model(options.model_sha256, "the recorded run")
+        if isinstance(spec.data, OwnCode) and spec.data.source.startswith(OBJECT):
+            workload.facts.identity.require_same(options.data, "the recorded run", hint="give the data of that run")
+        elif changes := workload.facts.identity.changes(options.data):
             note(f"these are not the data that the recorded run had: {'; '.join(changes.values())}")
         spec = with_micro_batches(spec, workload.network)
         require_whole_norms(spec, workload.network)

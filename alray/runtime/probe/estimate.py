@@ -95,6 +95,7 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
     parameter_bytes = sum(value.numel() * value.element_size() for value in weights.values())
     gradient_bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
     optimizer_bytes = sum(optimizer.state_bytes() for optimizer in component.optimizers().values())
+    optimizer_bytes += 0 if component.weight_average is None else component.weight_average.state_bytes()
     s_bytes = batch_size * sum(shape.sample_bytes for shape in network.method.goes_up(facts).values())
     edge = network.edge(index)
     turn, adds_up = trainable(component.turn), component.adds_up

@@ -3,14 +3,15 @@
 A component is built on the meta device. Its actions then run on tensors that have a device but no memory
 (`FakeTensorMode`). So the operations are those of the real device; its attention, for example, keeps other tensors
 than that of the meta device. A block that fails on such tensors, because it reads their values, is counted on the meta
-device.
+device. An optimizer that does is counted on the CPU, with memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import astuple, dataclass
+from functools import partial
 from typing import Any
 from weakref import ref
 
@@ -21,6 +22,7 @@ from alray.config.user_code import FAULTS_OF_USER_CODE
 from alray.core.compat import fake_tensor
 from alray.models.component import Component, Exercise
 from alray.models.network import Network
+from alray.models.optimizers import ComponentOptimizer
 from alray.runtime.probe.memory_meter import MemoryMeter
 from alray.runtime.probe.recurrent_operations import recurrent_operations
 
@@ -135,12 +137,30 @@ def _count_at(
             if not network.method.local_losses:
                 with_gradients = meter.held_bytes
                 adding = _run(exercise, meter, add=True)[2] - with_gradients
-            # The first update creates the optimizer's state; the second is like all later ones.
-            for _ in range(2):
-                before = meter.mark()
-                exercise.update()
-                update = meter.peak_bytes - before
+            try:
+                update = _update_peak(exercise.update, meter)
+            except FAULTS_OF_USER_CODE:
+                update = None
+    if update is None:
+        update = max(_peak_with_memory(optimizer, target) for optimizer in component.optimizers().values())
     return _Counted(retained, forward, backward, adding, update)
+
+
+def _update_peak(update: Callable[[], object], meter: MemoryMeter) -> int:
+    """The bytes of an update. The first one creates the optimizer's state; the second is like all later ones."""
+    for _ in range(2):
+        before = meter.mark()
+        update()
+        peak = meter.peak_bytes - before
+    return peak
+
+
+def _peak_with_memory(optimizer: ComponentOptimizer, target: torch.device) -> int:
+    """The bytes of an update by an optimizer that reads values, counted on the CPU."""
+    same = optimizer.on_zeros()
+    same.update_as_on(target)
+    with same.updating(), MemoryMeter() as meter:
+        return _update_peak(partial(same.step, 0.0), meter)
 
 
 def _run(exercise: Exercise, meter: MemoryMeter, *, add: bool = False) -> tuple[int, int, int]:

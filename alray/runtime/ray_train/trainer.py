@@ -22,6 +22,7 @@ from alray.core.compat import TorchBackend, set_torch_distributed_env_vars
 from alray.core.errors import ChannelError, RunError
 from alray.runtime.graph.actor import StageActor, own_device, require_run_dir
 from alray.runtime.graph.processes import ActorLocation
+from alray.runtime.rendezvous.groups import prepare_for_nccl
 from alray.runtime.rendezvous.store import HostedStore, Meeting, MeetingPoint, enter
 from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.telemetry import StageStatus
@@ -194,6 +195,8 @@ def _open_store() -> MeetingPoint:
 
 def _join_workers(point: MeetingPoint, backend: str, rank: int, workers: int, timeout_s: float) -> None:
     """Open torch's process group of all workers, in each of them."""
+    if backend == "nccl":
+        prepare_for_nccl()
     store = enter(point, _stores[-1].store if rank == 0 else None, timeout_s)
     dist.init_process_group(backend, store=store, rank=rank, world_size=workers, timeout=timedelta(seconds=timeout_s))
 

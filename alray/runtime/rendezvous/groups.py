@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import cast
@@ -18,6 +19,27 @@ from alray.runtime.stage.assignment import Assignment
 
 _BACKEND = ALL_REDUCES.section("backend")
 """The all-reduce of gloo or NCCL, which sums over replicas whatever algorithm the spec chooses for gradients."""
+_ENVIRONMENT = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",  # an operation that failed, or took longer than its time limit
+    "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",  # an error of CUDA, which the thread that computes meets too
+    "TORCH_NCCL_ENABLE_MONITORING": "0",  # a watchdog that has waited for CUDA for some minutes
+    "CUDA_MODULE_DATA_LOADING": "EAGER",
+}
+
+
+def prepare_for_nccl() -> None:
+    """Set up the environment of a stage's process, before it uses a GPU. What the user has set stays.
+
+    By default torch's watchdog of NCCL ends a process (`TORCH_NCCL_*`, torch's ProcessGroupNCCL.hpp). The driver would
+    then report the death of a stage that was well, in place of what happened. The watchdog now reports only: a stage
+    raises what it meets itself, and the driver ends stages that are silent for too long.
+
+    A kernel is loaded when it is first used. With the data of its module that may wait for everything under way on the
+    GPU (CUDA programming guide, lazy loading): for a send, whose receiver may wait for this stage. So data are loaded
+    with their modules; kernels are loaded as before.
+    """
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
 
 
 def join(

@@ -40,6 +40,9 @@ class Observer(Protocol):
     def planned(self, plan: Plan) -> None:
         """Called with the plan before anything runs."""
 
+    def starting(self, run_dir: Location) -> None:
+        """Called with the run folder after that, still before anything runs."""
+
     def record(self, record: Record) -> None:
         """Called with every record as it is written."""
 
@@ -51,10 +54,19 @@ class Observer(Protocol):
 
 
 class StopRequests(Protocol):
-    """How often the user asked to stop: once for after this mini-batch, twice for at once."""
+    """Who asked to stop a run: the user, or a callback."""
 
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        """How often: once for after this mini-batch, twice for at once."""
+
+    @property
+    def reason(self) -> str:
+        """Who asked, as in "stopped on request"."""
+
+    @property
+    def error(self) -> AlrayError | None:
+        """What went wrong with who asked: the run then ends as failed."""
 
 
 @dataclass(frozen=True)
@@ -105,17 +117,16 @@ class Driver:
             next_step, step = self._attempt(start)
             if next_step.kind == "finished":
                 reached = self.recorder.last.step
-                if reached < self.total_steps and (self.interrupts.count or reached == self.stop_after):
-                    self.recorder.event("interrupted", "stopped on request, after a checkpoint", step=reached)
-                    return Outcome("interrupted", reached)
+                stopped = reached < self.total_steps and (self.interrupts.count or reached == self.stop_after)
+                if stopped or self.interrupts.error is not None:
+                    return self._stopped("after a checkpoint", reached, step=reached)
                 if not self.recorder.learned:
                     self.recorder.event("warning", _LEARNED_NOTHING, step=reached)
                 self.recorder.event("finished", "every mini-batch is done", step=reached)
                 return Outcome("finished", reached)
             checkpoint = self.recorder.last.step
             if next_step.kind == "interrupted":
-                self.recorder.event("interrupted", "stopped at once, on request", step=step)
-                return Outcome("interrupted", checkpoint)
+                return self._stopped("at once", checkpoint, step=step)
             error = next_step.error or RunError("the run failed")
             self._write_failure(next_step, error, step)
             failures = failures + 1 if checkpoint <= failed_at else 1
@@ -126,8 +137,7 @@ class Driver:
                 self.recorder.event("failed", str(error), step=step, stage=next_step.stage)
                 return Outcome("failed", checkpoint, error, lost=next_step.again)
             if self.interrupts.count:
-                self.recorder.event("interrupted", "stopped on request, after a failure", step=checkpoint)
-                return Outcome("interrupted", checkpoint)
+                return self._stopped("after a failure", checkpoint, step=checkpoint)
             start = self.recorder.last
             self.observer.note(f"{error}; continuing from mini-batch {start.step}")
             try:
@@ -136,6 +146,15 @@ class Driver:
                 self.recorder.event("failed", str(nowhere), step=step)
                 return Outcome("failed", checkpoint, nowhere, lost=True)
             self.recorder.event("resumed", f"continuing from mini-batch {start.step}", step=start.step)
+
+    def _stopped(self, when: str, checkpoint: int, *, step: int) -> Outcome:
+        """How a run ends that was stopped: as failed, if an error is why."""
+        error = self.interrupts.error
+        if error is not None:
+            self.recorder.event("failed", str(error), step=step)
+            return Outcome("failed", checkpoint, error)
+        self.recorder.event("interrupted", f"stopped {self.interrupts.reason}, {when}", step=step)
+        return Outcome("interrupted", checkpoint)
 
     def _attempt(self, start: Start) -> tuple[NextStep, int]:
         """Run one graph from its start to its end; return how it ended, and its last mini-batch."""
@@ -170,7 +189,10 @@ class Driver:
                     return NextStep("interrupted"), step
                 if self.interrupts.count and not stop_requested:
                     stop_requested = True
-                    self.observer.note("stopping after this mini-batch and its checkpoint; again to stop at once")
+                    self.observer.note(
+                        f"stopping {self.interrupts.reason}, after this mini-batch and its checkpoint; "
+                        "Ctrl-C now stops at once"
+                    )
                     graph.request_stop()
         finally:
             graph.close()
@@ -220,7 +242,7 @@ def assignments(
             stage=stage,
             replica=replica,
             run_dir=run_dir,
-            code=workload.code,
+            code=workload.code if stage == 0 else workload.code.without_data(),
             started_wall_s=started_wall_s,
             start=start,
             encoders=tuple(workload.network.encoders),

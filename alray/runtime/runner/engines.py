@@ -29,7 +29,7 @@ from alray.runtime.local_ray.requirements import require_ray_can_start
 from alray.runtime.local_ray.sigterm import sigterm_as_sigint
 from alray.runtime.local_ray.stopped_workers import StoppedWorkers
 from alray.runtime.local_ray.watch import is_lost
-from alray.runtime.options import Options
+from alray.runtime.options import Options, require_launched_once
 from alray.runtime.planner.stage_devices import FindsDevices, StageDevices, rounded_speeds
 
 if TYPE_CHECKING:
@@ -394,14 +394,16 @@ def stage_bundles(spec: Spec, stages: int, replicas: int) -> list[Bundle]:
 def begin_engine(spec: Spec, options: Options, note: Callable[[str], None]) -> Engine:
     """The engine for a spec; the caller closes it. With Ray, the connection to the cluster is made in the background.
 
-    Raises RequestError if the spec cannot run in one process and is to, or if Ray cannot start here, and PlanError if
-    this process will compile what it trains or measures, and cannot.
+    Raises RequestError if the spec cannot run in one process and is to, if Ray cannot start here, or as
+    `require_launched_once`, and PlanError if this process will compile what it trains or measures, and cannot.
 
     Args:
         options: if they name a study, the run is a trial of it: its process is connected already, and has a placement
             group.
         note: is called with lines for the user, in the background too.
     """
+    if options.study is None:
+        require_launched_once()
     if options.inline:
         _require_one_process(spec)
     else:

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from alray.config.loading.load import dump_spec, read_document
+from alray.config.objects import names_of
 from alray.config.sections.spec import Spec
 from alray.core.errors import SpecError, printable
 from alray.core.run_folder.records import read_environment, replace_file, write_json
 from alray.core.storage.location import Location
+from alray.data.form import FORM, DataForm
 from alray.runtime.planner.micro_batches import as_saved
 from alray.runtime.stage.workload import Workload
 
@@ -29,7 +31,7 @@ _GIT_S = 5.0  # in a large repository git may take longer
 
 
 def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, Any], command: Sequence[str]) -> None:
-    """Write `spec.yaml` and `environment.json`.
+    """Write `spec.yaml`, `environment.json`, and the form of the data.
 
     The command that began a run stays when it is resumed; those that resumed it are kept after it.
 
@@ -52,6 +54,9 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
         "data_sha256": _sha256(workload.facts.identity.model_dump_json().encode()),
         "spec_sha256": [*before, _sha256(text.encode())],
     }
+    if names := names_of(workload.spec):
+        origin |= {"objects": names, "model_sha256": workload.network.model_sha256}
+    write_json(run_dir / FORM, DataForm.of(workload.data).model_dump(mode="json"))
     # Both hashes are there before the file changes: a crash between the two writes spoils no resume.
     write_json(run_dir / "environment.json", {**surroundings, **origin})
     replace_file(file, text)

@@ -14,6 +14,7 @@ from alray.config.loading.data_files import keys_of_files, missing_files
 from alray.config.loading.inputs import load_own_spec, names_code
 from alray.config.loading.load import LoadedSpec, load_spec
 from alray.config.loading.source_locations import SourceLocations
+from alray.config.objects import NO_OBJECTS, Objects, require_objects
 from alray.config.sections.data import OwnData, TextSection
 from alray.config.sections.replicas import AverageEvery
 from alray.config.sections.spec import Spec
@@ -113,16 +114,18 @@ class Resumed:
             )
         return cls.open(run_dir, overrides, allow_change=False)
 
-    def code(self, *, allow: bool) -> UserCode:
+    def code(self, *, allow: bool, objects: Objects = NO_OBJECTS) -> UserCode:
         """The user's code of the run.
 
         Args:
             allow: also a stranger's.
+            objects: that a Python program gave.
 
         Raises:
-            RequestError: if it may not run.
+            RequestError: if it may not run, or if objects of the run were not given.
         """
-        return UserCode.of_run(self.run_dir, allow=allow, named=names_code(self.spec))
+        require_objects(self.spec, objects, self.run_dir)
+        return UserCode.of_run(self.run_dir, allow=allow, named=names_code(self.spec), objects=objects)
 
     def at_last(self) -> Resumed:
         """With the last checkpoint there is now: a process that was at work here may have written more of them, until

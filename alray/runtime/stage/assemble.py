@@ -96,8 +96,12 @@ def assemble_loop(
             its memory is not measured.
     """
     require_precision(assignment.spec.run.precision, device)
-    components = _components(assignment, network, device, replicas)
+    components = _components(assignment, network, device)
     replication = _replication(assignment, components, replicas)
+    if replicas is not None and replicas.norms is not None:
+        norms = replication.in_order(replicas.norms)
+        for component in components:
+            share_norms(component, norms)
     if assignment.start.folder is not None:
         for component in components:
             load_replica_state(component, replication, assignment.start.folder, dict(assignment.start.hashes))
@@ -161,9 +165,7 @@ def clock_for(assignment: Assignment, device: torch.device) -> Clock:
     )
 
 
-def _components(
-    assignment: Assignment, network: Network, device: torch.device, replicas: ReplicaPeers | None
-) -> list[Component]:
+def _components(assignment: Assignment, network: Network, device: torch.device) -> list[Component]:
     """The stage's components, with what the checkpoint that the run starts from has of them for all replicas."""
     own = assignment.plan.stage_plans[assignment.stage].components
     components = [network.component(index, device) for index in own]
@@ -176,9 +178,6 @@ def _components(
         hashes = dict(assignment.start.hashes)
         for component in components:
             load_component(component, assignment.start.folder, hashes)
-    if replicas is not None and replicas.norms is not None:
-        for component in components:
-            share_norms(component, replicas.norms)
     return components
 
 

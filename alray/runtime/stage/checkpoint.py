@@ -24,7 +24,11 @@ from alray.core.storage import disk
 from alray.core.storage.location import Location, publish, require_file
 from alray.models.component import Component
 from alray.models.encoder import row_major
+from alray.models.weight_average import go_on_with
 
+_TRAINED = "weights of training"
+"""In a file of optimizer state: the weights with which training goes on, where those of the checkpoint are their moving
+average."""
 _ZIP = b"PK"
 """So begins what `torch.save` writes."""
 
@@ -45,6 +49,7 @@ class Snapshot:
     weights: dict[str, torch.Tensor]
     optimizers: dict[str, dict[str, Any]]
     parameters: tuple[str, ...]  # names of the weights that are no buffers
+    trained: dict[str, torch.Tensor]  # with which training goes on, where `weights` has their average
 
     def parameters_sha256(self) -> str:
         """Hash of the parameters, in their order. It is the same on every replica; buffers may differ."""
@@ -56,15 +61,19 @@ class Snapshot:
 
 
 def take_snapshot(component: Component) -> Snapshot:
-    """A copy on the CPU that later updates do not change; weights are row-major, as safetensors files hold them."""
-    weights = component.weights()
-    held = {parameter.untyped_storage()._cdata for parameter in component.parameters()}
-    return Snapshot(
-        component.index,
-        {name: row_major(_copied(value)) for name, value in weights.items()},
-        {name: _copied(optimizer.state_dict()) for name, optimizer in component.optimizers().items()},
-        tuple(name for name, value in weights.items() if value.untyped_storage()._cdata in held),
-    )
+    """A copy on the CPU that later updates do not change; weights are row-major, as safetensors files hold them. They
+    are the moving average of the weights, if the component has one."""
+    trained = {} if component.weight_average is None else component.weight_average.trained()
+    with component.showing_average():
+        weights = component.weights()
+        held = {parameter.untyped_storage()._cdata for parameter in component.parameters()}
+        return Snapshot(
+            component.index,
+            {name: row_major(_copied(value)) for name, value in weights.items()},
+            {name: _copied(optimizer.state_dict()) for name, optimizer in component.optimizers().items()},
+            tuple(name for name, value in weights.items() if value.untyped_storage()._cdata in held),
+            _copied(trained),
+        )
 
 
 def _copied(value: Any) -> Any:
@@ -80,7 +89,7 @@ def _copied(value: Any) -> Any:
 def write_snapshot(snapshot: Snapshot, folder: Location) -> tuple[ComponentFile, ...]:
     """Write both files of a component by `write_file`."""
     buffer = io.BytesIO()
-    torch.save(snapshot.optimizers, buffer)
+    torch.save(snapshot.optimizers | ({_TRAINED: snapshot.trained} if snapshot.trained else {}), buffer)
     # The order of names is stored next to the weights, because the hash of a network follows it.
     weights = save_safetensors(snapshot.weights, metadata={"order": "\n".join(snapshot.weights)})
     return (
@@ -157,7 +166,24 @@ def load_component(component: Component, folder: Location, hashes: dict[str, str
     if not optimizer:
         return
     name = optimizer_file(component.index)
-    load_optimizers(component, read_state(folder, name, _hash(hashes, folder, name)), folder / name)
+    state = read_state(folder, name, _hash(hashes, folder, name))
+    _go_on(component, state.get(_TRAINED, {}), folder / name)
+    load_optimizers(component, state, folder / name)
+
+
+def _go_on(component: Component, trained: dict[str, torch.Tensor], file: Location) -> None:
+    """Give a component, which has the weights of a checkpoint, those with which training goes on."""
+    try:
+        if component.weight_average is not None:
+            component.weight_average.load(trained)
+        else:
+            go_on_with(component, trained)
+    except (KeyError, RuntimeError) as error:
+        raise CheckpointError(
+            f"these are not the weights with which component {component.index} trains: {error}",
+            file=str(file),
+            hint="use the model, method and data that the checkpoint was written with",
+        ) from error
 
 
 def load_optimizers(component: Component, states: dict[str, Any], file: Location) -> None:

@@ -7,6 +7,7 @@ the same one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 import torch
@@ -35,8 +36,8 @@ from alray.runtime.stage.telemetry import Telemetry
 class Cuts:
     """One stage's part of every cut. Replica 0 decides and evaluates; every replica writes what it alone keeps.
 
-    Of replicas that average weights, cuts evaluate and keep the mean. It is not put into training, so a cut does not
-    change the run.
+    Of replicas that average weights, cuts evaluate and keep the mean, and with a moving average of the weights that
+    one. Neither is put into training, so a cut does not change the run.
     """
 
     def __init__(
@@ -131,7 +132,9 @@ class Cuts:
         with self._clock.pause("all_reduce"):
             means = yield from self._replication.mean_weights(cut.step)
         if cut.flags & CutFlag.EVALUATE:
-            with self._clock.pause("evaluation"), holding(components, means):
+            with self._clock.pause("evaluation"), holding(components, means), ExitStack() as shown:
+                for component in components:
+                    shown.enter_context(component.showing_average())
                 yield from self._evaluate(cut, evaluator)
         if self._copies is not None and cut.flags & (CutFlag.CHECKPOINT | CutFlag.STOP):
             with self._clock.pause("checkpoint"):

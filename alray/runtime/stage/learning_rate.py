@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from types import FunctionType
 
 from alray.config.made import Load, class_of, code_of, making, no_user_code
 from alray.config.sections.duration import Duration
@@ -86,9 +87,15 @@ class Rates:
 
 
 def rate_of(section: LrScheduleSection, load: Load = no_user_code) -> Rate:
-    """The schedule of a spec. Raises SpecError if a schedule of the user cannot be made."""
+    """The schedule of a spec: of a user's class an object, of a user's function the function with its fields.
+
+    Raises SpecError if a schedule of the user cannot be made.
+    """
+    found = code_of(RATES, section, load)
     if not isinstance(section, OwnCode):
-        return partial(code_of(RATES, section, load), section)
+        return partial(found, section)
+    if isinstance(found, FunctionType):
+        return partial(found, **section.fields)
     kind = class_of(RATES, section, object, load, key="lr_schedule.kind")
     with making(f"rate `{section.kind}`", "it is called as Class(**fields)", key="lr_schedule"):
         made: Rate = kind(**section.fields)

@@ -17,6 +17,7 @@ from alray.config.made import Load
 from alray.config.sections.spec import Spec
 from alray.core.randomness.seeds import derive_seed
 from alray.models.component import Component
+from alray.models.replica_norm import ReplicaSums
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.shares import shares_of_part
 from alray.runtime.channel.all_reduce import AllReduce, make_all_reduce
@@ -64,6 +65,7 @@ class ReducedReplication(SeveralReplicas):
             least_share=least_share,
         )
         self.averages_gradients = not self.averages_weights
+        self._group = group
         self._parameters = {component.index: trained(component) for component in components}
         self._all_reduce: Callable[[], AllReduce] = partial(
             make_all_reduce, spec.replicas.all_reduce, group, timeout_s=timeout_s, load=load
@@ -84,12 +86,22 @@ class ReducedReplication(SeveralReplicas):
             )
 
     def account(self) -> AmongReplicas:
-        exchanges: list[GradientReducer | RowGather] = [*self._reducers.values(), *self._gathers.values()]
         return AmongReplicas(
             share=self.shares[self.replica],
-            bytes_sent=sum(each.bytes_sent for each in exchanges),
-            communication_s=sum(each.communication_s for each in exchanges),
+            bytes_sent=sum(each.bytes_sent for each in self._exchanges()),
+            communication_s=sum(each.communication_s for each in self._exchanges()),
         )
+
+    def in_order(self, sums: ReplicaSums) -> ReplicaSums:
+        return _AfterAverages(sums, self._settle) if self._group.name() == "nccl" else sums
+
+    def _settle(self) -> None:
+        """Wait until no average and no gather is under way."""
+        if not all(each.done for each in self._exchanges()):
+            self._thread.submit(lambda: None).result()  # the thread does one after another
+
+    def _exchanges(self) -> list[GradientReducer | RowGather]:
+        return [*self._reducers.values(), *self._gathers.values()]
 
     def start(self, component: Component, samples: int) -> None:
         """Gradients that wait for their update are multiplied by the weight of their mini-batch: it may change."""
@@ -149,3 +161,24 @@ class ReducedReplication(SeveralReplicas):
 
     def load_state_dict(self, index: int, state: dict[str, torch.Tensor]) -> None:
         self._reducers[index].load_state_dict(state)
+
+
+class _AfterAverages:
+    """Sums over NCCL within computations. Each starts when no average of gradients is under way.
+
+    Averages are started by another thread, in another communicator. Two communicators of NCCL may wait for each other
+    for ever where their operations start in one order on one rank and in the other order on another one (NCCL's user
+    guide, "Using multiple NCCL communicators concurrently").
+    """
+
+    def __init__(self, sums: ReplicaSums, settle: Callable[[], None]) -> None:
+        self._sums = sums
+        self._settle = settle
+
+    def sum(self, tensor: torch.Tensor) -> None:
+        self._settle()
+        self._sums.sum(tensor)
+
+    def gather(self, own: torch.Tensor) -> torch.Tensor:
+        self._settle()
+        return self._sums.gather(own)

@@ -35,7 +35,9 @@ def take_replica_state(own: Snapshot, replication: Replication, *, apart: bool) 
     if apart:
         state["weights"] = own.weights
     if replication.replica > 0:
-        state["buffers"] = {name: value for name, value in own.weights.items() if name not in own.parameters}
+        state["buffers"] = {
+            name: own.trained.get(name, value) for name, value in own.weights.items() if name not in own.parameters
+        }
         if replication.averages_weights:
             state["optimizers"] = own.optimizers
         else:

@@ -18,6 +18,7 @@ from torch import nn
 
 from alray.config.sections.spec import Spec
 from alray.models.component import Component
+from alray.models.replica_norm import ReplicaSums
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.shares import balanced_shares, shares_of_part
 from alray.runtime.channel.edge import Waiting
@@ -124,6 +125,10 @@ class Replication(ABC):
     def balance(self, epoch: int, compute_s: float) -> Waiting[None]:
         """After an epoch: new shares, from the seconds this stage computed."""
         yield from ()
+
+    def in_order(self, sums: ReplicaSums) -> ReplicaSums:
+        """Sums within computations, so that they and the averages start in one order on all replicas."""
+        return sums
 
     def state_dict(self, index: int) -> dict[str, torch.Tensor]:
         """Return the state of the compression of a component's gradients, which lasts from step to step."""

@@ -9,13 +9,17 @@ from typing import Any
 
 import torch
 
+from alray.config.objects import how_to_give, names_of
 from alray.config.sections.duration import Duration
 from alray.config.sections.replica_checks import last_batch_fault
+from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
-from alray.core.errors import DataError
+from alray.core.errors import DataError, SpecError
 from alray.core.run_folder.data_identity import DataIdentity
+from alray.data.assumed import described_data
 from alray.data.dataset import Dataset
+from alray.data.form import DataForm
 from alray.data.opening import open_data
 from alray.models.encoder import EncoderFacts
 from alray.models.network import Network
@@ -82,6 +86,7 @@ class Workload:
         trained: bool = False,
         known: Callable[[Shape], Sequence[EncoderFacts]] = lambda sample: (),
         for_plan: bool = False,
+        form: DataForm | None = None,
     ) -> Workload:
         """Open the data and compute the shapes of the network.
 
@@ -93,8 +98,12 @@ class Workload:
                 read.
             known: what is known already of the encoders, for samples of this shape; (): nothing.
             for_plan: as for `open_data`.
+            form: of the data, which are then not opened: their samples are noise.
         """
-        data = open_training_data(spec, code, for_plan=for_plan)
+        if form is None:
+            data = open_training_data(spec, code, for_plan=for_plan)
+        else:
+            data = described_data(spec.data, spec.task, form, code)
         facts = DataFacts.of(data)
         network = network_of(spec, facts, code, trained=trained, encoders=known(facts.sample))
         return cls(spec, code, data, facts, network)
@@ -103,6 +112,20 @@ class Workload:
     def device(self) -> torch.device:
         """The device of this process: of the kind that the stages compute on, if this process has one, else a CPU."""
         return devices.at_hand(self.spec.resources.resolved_device)
+
+    def require_same_model(self, before: str | None, whose: str) -> None:
+        """Raise SpecError if a Python program gave another model than `before`.
+
+        Args:
+            before: the hash of the model that was given before; None: it is not known.
+            whose: the run that had that one.
+        """
+        if before is not None and self.network.model_sha256 not in (None, before):
+            raise SpecError(
+                f"this is not the model of {whose}: its layers, or the weights that it begins with, are others",
+                key="model.from",
+                hint="give the object that the run began with; a module that has trained since is another one",
+            )
 
     @property
     def total_steps(self) -> int:
@@ -131,6 +154,11 @@ class Workload:
         mini-batches, and where replicas do not give the result of one process."""
         spec, encoders = self.spec, self.network.encoders
         notes = [*self.data.told(), *self.network.notes]
+        if given := names_of(spec):
+            notes.append(
+                f"no file has the objects {listed(given, 'and')} of this program: a resume, an evaluation and a "
+                f"reproduction need them again, as in alray.load_run(folder, {how_to_give(given)})"
+            )
         elements = self.network.updated_elements() if spec.optimizer.uses_two else {}
         if elements:
             notes.append("; ".join(f"{name} updates {number:,} parameters" for name, number in elements.items()))
@@ -178,6 +206,12 @@ def open_training_data(spec: Spec, load: Callable[[str], Any], *, for_plan: bool
     if fault is not None:
         message, hint = fault
         raise DataError(message, key="data.last_batch", hint=hint)
+    if data.class_weights is not None and data.labels is None and data.assumed is None and spec.replicas.count > 1:
+        raise DataError(
+            "a replica reads its own samples only, and these have no classes that are known before they are read",
+            key="task.class_weights",
+            hint="use one replica, or leave it out",
+        )
     return data
 
 

@@ -60,7 +60,7 @@ RUN = "runs/it"
 class Silent:
     """Neither shows nor stops a run."""
 
-    count = 0
+    count, reason, error = 0, "on request", None
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *given: None

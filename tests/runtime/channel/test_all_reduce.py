@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -126,3 +127,20 @@ def test_on_a_gpu_the_host_waits_only_where_it_is_to(monkeypatch, holds_host, li
     sums.sum(torch.zeros(4, device="meta"))
     sums.gather(torch.zeros(4, device="meta"))
     assert waited == limits
+
+
+def test_over_gloo_the_time_limit_holds_within_a_computation(on_ranks):
+    """There only NCCL leaves the waiting to the GPU."""
+    over = Event()
+
+    def work(rank: int, group: Any) -> str:
+        if rank == 1:
+            over.wait(10.0)
+            return ""
+        sums = all_reduce_class(ALL_REDUCES.section("backend"))(group, timeout_s=0.1, holds_host=False)
+        with pytest.raises(ChannelError) as caught:
+            sums._wait_for(group.recv([torch.zeros(1)], 1, 0), "1->0")
+        over.set()
+        return str(caught.value)
+
+    assert "the neighbour is silent" in on_ranks(2, work)[0]

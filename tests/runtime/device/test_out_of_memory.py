@@ -23,6 +23,7 @@ CUDA_TEXT = (
         (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 64 bytes."), 64),
         (torch.OutOfMemoryError(CUDA_TEXT), 2684354560),
         (RuntimeError("CUDA error: out of memory"), None),
+        (torch.OutOfMemoryError("the device is full"), None),
         (MemoryError(), None),
     ],
 )

@@ -14,6 +14,7 @@ from alray.models.network import Network
 from alray.planning.prediction.costs import Costs
 from alray.runtime.probe.estimate import estimate_costs
 from alray.runtime.probe.memory import component_memory
+from alray.runtime.probe.memory_meter import MemoryMeter
 from alray.runtime.probe.recurrent_operations import recurrent_operations
 from benchmarks.memory_networks import NETWORKS, SMALL, WAYS, Way, costs_of, network_of, plan_of, predicted_bytes
 from benchmarks.tracked_memory import tracked_peak_bytes
@@ -117,6 +118,28 @@ def test_adam_on_a_gpu_updates_all_parameters_at_once(device: str, copied: int) 
     network, costs = counted("transformer", "backpropagation")
     update = component_memory(network, 1, 2, torch.device(device)).update_peak_bytes
     assert (update == costs.components[1].gradient_bytes) == bool(copied)
+
+
+@pytest.mark.parametrize("name", ["Adadelta", "Adafactor", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "Rprop"])
+def test_an_optimizer_of_torch_is_counted_as_it_is(name: str, make_workload: Callable[..., Any]) -> None:
+    """Some make their state at once, and some read values: neither can be counted where tensors have none."""
+    workload = make_workload(f"optimizer={{kind: torch, name: {name}, lr: 1.0e-2}}", "method=backpropagation")
+    costs = estimate_costs(workload.network, batch_size=8, device=CPU, threads=1).components[1]
+    component = workload.network.component(1, "cpu")
+    (optimizer,) = component.optimizers().values()
+    for parameter in optimizer.parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step(0.1)
+    state = optimizer.state_dict()["state"].values()
+    kept = [each for of_one in state for each in of_one.values() if isinstance(each, torch.Tensor) and each.ndim]
+    assert costs.optimizer_bytes == pytest.approx(sum(each.nbytes for each in kept), rel=0.1)
+    with MemoryMeter() as meter:
+        for _ in range(2):  # the first one shows the meter what is there
+            for parameter in optimizer.parameters:
+                parameter.grad = torch.ones_like(parameter)
+            before = meter.mark()
+            optimizer.step(0.1)
+    assert costs.update_peak_bytes == pytest.approx(meter.peak_bytes - before, rel=0.1)
 
 
 def test_counting_allocates_nothing_and_draws_nothing(make_workload: Callable[..., Any]) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from alray.runtime.channel.edge_kind import DeviceLocation, EdgeKind
+from alray.runtime.graph import actor
 from alray.runtime.rendezvous import edges, groups
 from alray.runtime.rendezvous.store import HostedStore, enter
 
@@ -36,6 +37,30 @@ def test_between_nodes_as_many_headers_may_wait_as_messages(monkeypatch: pytest.
     assert opened == [7]
 
 
+def test_edges_on_gpus_are_connected_in_one_order_before_the_first_mini_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connecting waits for the neighbour."""
+    did: list[str] = []
+
+    class Ends(edges.EdgeEnds):
+        def sender(self, peer: int, tag: int, *sizes: Any, **named: Any) -> Any:
+            self._on_gpus[f"0->{peer}", tag] = SimpleNamespace(connect=lambda: did.append(f"0->{peer}"))  # type: ignore
+
+        def receiver(self, peer: int, tag: int, *sizes: Any, **named: Any) -> Any:
+            self._on_gpus[f"{peer}->0", tag] = SimpleNamespace(connect=lambda: did.append(f"{peer}->0"))  # type: ignore
+
+    sizes = SimpleNamespace(up=lambda stage: 8, labels_up=lambda stage: 0, down=lambda stage: 8)
+    monkeypatch.setattr(edges, "EdgeEnds", Ends)
+    monkeypatch.setattr(edges, "MessageSizes", lambda assignment, network: sizes)
+    monkeypatch.setattr(edges, "_barrier", lambda *arguments: None)
+    monkeypatch.setattr(edges.Ports, "of", lambda *arguments, **named: did.append("made"))
+    plan = SimpleNamespace(stages=3, edges_between=lambda: [(0, 2), (0, 1)], waiting=lambda *ends, down: 1)
+    nothing: Any = None
+    assignment: Any = SimpleNamespace(plan=plan, stage=0)
+    network: Any = SimpleNamespace(method=SimpleNamespace(copy_every=None))
+    edges.ports_of(assignment, network, torch.device("cpu"), nothing, nothing, nothing, LOCATIONS, 20.0)
+    assert did == ["0->1", "0->2", "1->0", "2->0", "made"]
+
+
 def test_replicas_on_gpus_are_connected_before_the_first_mini_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     summed: list[torch.device] = []
 
@@ -50,6 +75,40 @@ def test_replicas_on_gpus_are_connected_before_the_first_mini_batch(monkeypatch:
     assignment: Any = SimpleNamespace(stage=0, replica=1, plan=SimpleNamespace(replicas=2))
     group: Any = groups.replica_group(torch.distributed.HashStore(), assignment, 20.0, kind=EdgeKind.NCCL)
     assert (group, summed) == ("group", [torch.device("cuda", 1)])
+
+
+def test_sums_within_computations_do_not_hold_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That would cost two waits for each batch normalisation."""
+    made: dict[str, Any] = {}
+    monkeypatch.setattr(groups, "replica_group", lambda *arguments, **named: None)
+    monkeypatch.setattr(groups, "all_reduce_class", lambda section: lambda group, **named: made.update(named))
+    groups.replica_sums(torch.distributed.HashStore(), SimpleNamespace(), LOCATIONS, 20.0)  # type: ignore[arg-type]
+    assert made == {"timeout_s": 20.0, "holds_host": False}
+
+
+def test_torch_ends_no_process_whose_error_alray_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the user has set stays."""
+    monkeypatch.setattr(os, "environ", {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"})
+    groups.prepare_for_nccl()
+    assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "1"
+    assert os.environ["TORCH_NCCL_ENABLE_MONITORING"] == os.environ["TORCH_NCCL_RETHROW_CUDA_ERRORS"] == "0"
+
+
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+def test_a_stage_prepares_for_nccl_before_it_uses_its_gpu(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    prepared: list[bool] = []
+
+    def own_device(assignment: Any) -> None:
+        prepared.append("TORCH_NCCL_ASYNC_ERROR_HANDLING" in os.environ)
+        raise LookupError
+
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(actor, "own_device", own_device)
+    assignment: Any = SimpleNamespace(spec=None, stage=0, device_kind=kind)
+    meeting: Any = None
+    with pytest.raises(LookupError):
+        actor.StageActor(assignment, "")._run_stage(assignment, meeting)
+    assert prepared == [kind == "cuda"]
 
 
 def test_nobody_else_can_use_the_store_of_one_machine() -> None:

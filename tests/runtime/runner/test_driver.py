@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from alray.core.errors import NonFiniteLoss, RunError, StageError
+from alray.api.callbacks import Callback, Calls
+from alray.core.errors import NonFiniteLoss, RunError, StageError, UserCodeError
 from alray.core.run_folder.data_identity import DataIdentity
 from alray.core.run_folder.records import effective, read
 from alray.core.run_folder.store import ComponentFile, latest_manifest, manifests, mark
@@ -100,8 +102,12 @@ class Quiet:
     notes: list = field(default_factory=list)
     count: int = 0
     at: int | None = None
+    reason: str = "on request"
+    error: Exception | None = None
 
     def planned(self, plan) -> None: ...
+
+    def clear(self) -> None: ...
 
     def record(self, record) -> None: ...
 
@@ -127,9 +133,13 @@ def recorder_of(tmp_path, observer, token="ours"):
     )
 
 
-def drive(tmp_path, faults=None, *, max_failures=3, interrupt_at=None, replan=lambda plan: plan, token="ours"):
+def drive(
+    tmp_path, faults=None, *, max_failures=3, interrupt_at=None, replan=lambda plan: plan, token="ours", callbacks=()
+):
     observer = Quiet(at=interrupt_at)
-    recorder = recorder_of(tmp_path, observer, token)
+    calls = Calls(callbacks, str)
+    with calls.beside(nullcontext((observer, observer))):
+        recorder = recorder_of(tmp_path, calls, token)
     graphs = []
 
     def new_graph(plan):
@@ -144,8 +154,8 @@ def drive(tmp_path, faults=None, *, max_failures=3, interrupt_at=None, replan=la
         assign=lambda plan, start: start,
         replan=replan,
         recorder=recorder,
-        observer=observer,
-        interrupts=observer,
+        observer=calls,
+        interrupts=calls,
         max_failures=max_failures,
     )
     outcome = driver.run(Start())
@@ -238,6 +248,57 @@ def test_an_interrupt_ends_after_a_checkpoint(tmp_path) -> None:
     assert outcome.status == "interrupted"
     assert outcome.step == 5
     assert len(observer.notes) == 1
+
+
+class Hearing(Callback):
+    """Keeps the steps that it is told, and does something at one of them."""
+
+    def __init__(self, at: int = 0, do=lambda self: None) -> None:
+        self.steps, self.checkpoints = [], []
+        self._at, self._do = at, do
+
+    def on_step(self, record) -> None:
+        self.steps.append(record.step)
+        if record.step == self._at:
+            self._do(self)
+
+    def on_checkpoint(self, record) -> None:
+        self.checkpoints.append(record.step)
+
+
+def test_a_callback_hears_each_record_once_whatever_fails(tmp_path) -> None:
+    hearing = Hearing()
+    faults = {1: StageError("a"), 5: StageError("b"), 8: StageError("c")}
+    outcome, starts, _ = drive(tmp_path, faults, callbacks=[hearing])
+    assert (outcome.status, starts) == ("finished", [0, 0, 3, 6])
+    assert hearing.steps == list(range(1, TOTAL + 1))
+    assert hearing.checkpoints == [3, 6, 9, 10]
+
+
+def test_a_callback_stops_a_run_after_a_checkpoint(tmp_path) -> None:
+    hearing = Hearing(4, Hearing.stop)
+    outcome, _, observer = drive(tmp_path, callbacks=[hearing])
+    assert (outcome.status, outcome.step) == ("interrupted", 5)
+    assert hearing.steps == [1, 2, 3, 4, 5] and hearing.checkpoints == [3, 5]
+    assert observer.notes[0].startswith("stopping by callback `Hearing`, ")
+    last = list(read(tmp_path / "records.jsonl"))[-1]
+    assert (last.event, last.message) == ("interrupted", "stopped by callback `Hearing`, after a checkpoint")
+
+
+@pytest.mark.parametrize("at", [4, TOTAL])
+def test_what_a_callback_raises_ends_the_run_after_a_checkpoint(tmp_path, at) -> None:
+    """Also at the last mini-batch, when there is nothing left to stop."""
+    other, failing = Hearing(), Hearing(at, lambda self: 1 / 0)
+    outcome, _, _ = drive(tmp_path, callbacks=[failing, other])
+    assert (outcome.status, outcome.step) == ("failed", min(at + 1, TOTAL))
+    assert isinstance(outcome.error, UserCodeError)
+    problem = outcome.error.problems[0]
+    assert "callback `Hearing` raised ZeroDivisionError in `on_step`" in problem.message
+    assert problem.file == __file__
+    assert failing.checkpoints == [3] * (at == 4) + [3, 6, 9] * (at == TOTAL)
+    assert other.checkpoints[-1] == outcome.step, "the others hear all of it"
+    last = list(read(tmp_path / "records.jsonl"))[-1]
+    assert (last.event, last.message) == ("failed", str(outcome.error))
 
 
 def test_no_room_left_is_told(tmp_path) -> None:

@@ -19,6 +19,7 @@ class AugLocal(MethodSection):
 
     implementation = "method:AugLocalMethod"
     abbreviation = "AugLocal"
+    weighs_classes = True
     trains = "cross-entropy after copies of encoders above"
     every_depth = False
     source = "Ma et al., ICLR 2024"

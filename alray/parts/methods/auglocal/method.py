@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from torch import nn
-from torch.nn import functional
 
 from alray.config.sections.head import HeadOrAuto
 from alray.core.errors import SpecError
@@ -12,6 +11,7 @@ from alray.models.encoder import Encoder, EncoderFacts, Tensors
 from alray.models.method import MakePart, Method, Task
 from alray.models.optimizers import Recipe
 from alray.models.readout import head_of
+from alray.models.task import LearningTask
 
 
 class AugLocalMethod(Method):
@@ -69,6 +69,7 @@ class AugLocalMethod(Method):
             f=f,
             copies=copies,
             head=make("head", lambda: head_of(self.head, last.output, classes=classes, pooling=last.pooling)),
+            learning=self.task.learning,
             optimizer=self.task.optimizer,
         )
 
@@ -99,7 +100,16 @@ def above(component: int, components: int, *, depth: int, pyramid: float) -> tup
 class AugLocalComponent(LocalComponent):
     """Encoder f, copies a1, a2, ... of encoders above, and a readout `head`; the cross-entropy trains all."""
 
-    def __init__(self, index: int, *, f: Encoder, copies: list[nn.Module], head: nn.Module, optimizer: Recipe) -> None:
+    def __init__(
+        self,
+        index: int,
+        *,
+        f: Encoder,
+        copies: list[nn.Module],
+        head: nn.Module,
+        learning: LearningTask,
+        optimizer: Recipe,
+    ) -> None:
         """
         Args:
             copies: encoders; none at the last component.
@@ -109,6 +119,7 @@ class AugLocalComponent(LocalComponent):
             setattr(self, f"a{number}", copy)
         self.num_copies = len(copies)
         self.head = head
+        self.learning = learning
         self.train_with(optimizer, encoder=(f, *copies, head))
 
     @property
@@ -121,4 +132,4 @@ class AugLocalComponent(LocalComponent):
             copy = getattr(self, f"a{number}")
             copy.replica = self.f.replica
             encoded = copy.run(encoded, self._step, "auxiliary", number)
-        return {"cross_entropy": functional.cross_entropy(read(self.head, encoded), labels)}, {"labels": labels}
+        return {self.learning.loss_name: self.learning.loss(read(self.head, encoded), labels)}, {"labels": labels}

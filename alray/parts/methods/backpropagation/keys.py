@@ -23,6 +23,7 @@ class Backpropagation(MethodSection):
     abbreviation = "BP"
     tasks = None
     takes_shares = True
+    weighs_classes = True
     trains = "the gradient of the last loss"
     travels = "s; the gradient travels down"
     every_depth = False

@@ -16,6 +16,7 @@ class ChannelGoodness(MethodSection):
 
     implementation = "method:ChannelGoodnessMethod"
     abbreviation = "CwComp"
+    weighs_classes = True
     trains = "cross-entropy over the squares of groups of channels"
     source = "Papachristodoulou et al., AAAI 2024"
 

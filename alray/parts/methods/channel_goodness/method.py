@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from alray.core.errors import SpecError
 from alray.models.component import LocalComponent, read
@@ -12,6 +11,7 @@ from alray.models.encoder import Encoder, EncoderFacts, Tensors
 from alray.models.method import MakePart, Method
 from alray.models.optimizers import Recipe
 from alray.models.readout import Features
+from alray.models.task import LearningTask
 
 
 class ChannelGoodnessMethod(Method):
@@ -48,7 +48,13 @@ class ChannelGoodnessMethod(Method):
                 hint=f"`channel_goodness` has a group for each class: give it {features.width // classes + 1} x "
                 f"{classes} channels",
             )
-        return GoodnessComponent(index, f=f, goodness=ClassGoodness(features, classes), optimizer=self.task.optimizer)
+        return GoodnessComponent(
+            index,
+            f=f,
+            goodness=ClassGoodness(features, classes),
+            learning=self.task.learning,
+            optimizer=self.task.optimizer,
+        )
 
     def ends_route(self, index: int) -> bool:
         """Every depth is a route."""
@@ -80,8 +86,11 @@ class ClassGoodness(nn.Module):
 class GoodnessComponent(LocalComponent):
     """Encoder f, trained by the cross-entropy of the goodness of its channels' groups."""
 
-    def __init__(self, index: int, *, f: Encoder, goodness: ClassGoodness, optimizer: Recipe) -> None:
+    def __init__(
+        self, index: int, *, f: Encoder, goodness: ClassGoodness, learning: LearningTask, optimizer: Recipe
+    ) -> None:
         super().__init__(index, f)
+        self.learning = learning
         self.goodness = goodness
         self.train_with(optimizer, encoder=(f,))
 
@@ -91,4 +100,4 @@ class GoodnessComponent(LocalComponent):
 
     def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
         labels = incoming["labels"]
-        return {"cross_entropy": functional.cross_entropy(read(self.goodness, encoded), labels)}, {"labels": labels}
+        return {self.learning.loss_name: self.learning.loss(read(self.goodness, encoded), labels)}, {"labels": labels}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from alray.config.sections.head import HeadOrAuto
+from alray.config.sections.head import HeadOrModel
 from alray.models.component import LocalComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
 from alray.models.method import MakePart, Method, Task
@@ -27,16 +27,24 @@ class GreedyMethod(Method):
 
     Args:
         head: `{pool: 2, hidden: 512}` is a perceptron on averaged maps, as MLP-aux is, without its normalisation.
+            `model`: a copy of the model's classifier.
     """
 
-    def __init__(self, task: Task, *, head: HeadOrAuto, label_smoothing: float) -> None:
+    def __init__(self, task: Task, *, head: HeadOrModel, label_smoothing: float) -> None:
         super().__init__(task)
         self.head = head
         self.label_smoothing = label_smoothing
 
     def component(self, index: int, f: Encoder, facts: EncoderFacts, make: MakePart) -> GreedyComponent:
-        classes = self.task.classes
-        head = make("head", lambda: head_of(self.head, facts.output, classes=classes, pooling=facts.pooling))
+        chosen, classes, of_model = self.head, self.task.classes, self.task.classifier
+
+        def build() -> nn.Module:
+            if chosen == "model":
+                assert of_model is not None, "the keys ask for a model"
+                return of_model(facts.output, classes)
+            return head_of(chosen, facts.output, classes=classes, pooling=facts.pooling)
+
+        head = make("head", build)
         return GreedyComponent(
             index,
             f=f,

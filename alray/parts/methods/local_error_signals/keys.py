@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from alray.config.sections.head import HeadOrAuto
+from alray.config.sections.kind import Finding
 from alray.config.sections.method import ComparingSection
+from alray.config.sections.paths import Path
+
+if TYPE_CHECKING:
+    from alray.config.sections.spec import Spec
 
 
 class LocalErrorSignals(ComparingSection):
@@ -18,6 +24,7 @@ class LocalErrorSignals(ComparingSection):
 
     implementation = "method:LocalErrorMethod"
     abbreviation = "LES"
+    weighs_classes = True
     trains = "cross-entropy of a readout, similarities that match those of the labels"
     source = "Nøkland and Eidnes, ICML 2019"
 
@@ -30,3 +37,8 @@ class LocalErrorSignals(ComparingSection):
     """Share of `sim` in `predsim`."""
     head: HeadOrAuto = "auto"
     """The readout after every encoder. `auto`: average to at most 4 x 4, flatten, one linear layer."""
+
+    def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
+        if self.loss != "pred" and spec.task.weights_of_classes is not None:
+            message = "the similarities of samples have no weights of classes"
+            yield (*at, "loss"), message, "set it to pred, or leave out task.class_weights"

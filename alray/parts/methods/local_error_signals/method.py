@@ -13,6 +13,7 @@ from alray.models.method import MakePart, Method, Task
 from alray.models.optimizers import Recipe
 from alray.models.readout import Features, head_of
 from alray.models.similarities import similarities, similarities_of_classes
+from alray.models.task import LearningTask
 
 
 class LocalErrorMethod(Method):
@@ -65,6 +66,7 @@ class LocalErrorMethod(Method):
             beta=self.beta,
             classes=classes,
             gathers=self.gather,
+            learning=self.task.learning,
             optimizer=self.task.optimizer,
         )
 
@@ -117,6 +119,7 @@ class LocalErrorComponent(ComparingComponent):
         beta: float,
         classes: int,
         gathers: bool,
+        learning: LearningTask,
         optimizer: Recipe,
     ) -> None:
         """
@@ -131,6 +134,7 @@ class LocalErrorComponent(ComparingComponent):
         self.loss = loss
         self.beta = beta
         self.classes = classes
+        self.learning = learning
         self.train_with(optimizer, encoder=(f, head) if c is None else (f, head, c))
 
     @property
@@ -144,7 +148,7 @@ class LocalErrorComponent(ComparingComponent):
     def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
         labels = incoming["labels"]
         seen = encoded if self.loss != "sim" else {**encoded, "s": encoded["s"].detach()}
-        pred = functional.cross_entropy(read(self.head, seen), labels)
+        pred = self.learning.loss(read(self.head, seen), labels)
         losses = {"pred": pred}
         if self.c is not None:
             codes, classes = self.compared(self.own_codes(encoded), labels)

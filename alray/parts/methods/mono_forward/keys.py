@@ -16,6 +16,7 @@ class MonoForward(MethodSection):
 
     implementation = "method:MonoForwardMethod"
     abbreviation = "MF"
+    weighs_classes = True
     trains = "cross-entropy of a projection to the classes"
     source = "arXiv 2501.09238 (2025)"
 

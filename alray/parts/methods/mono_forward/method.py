@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from torch import nn
-from torch.nn import functional
 
 from alray.models.component import LocalComponent, read
 from alray.models.encoder import Encoder, EncoderFacts, Tensors
@@ -11,6 +10,7 @@ from alray.models.method import MakePart, Method, Task
 from alray.models.optimizers import Recipe
 from alray.models.readout import Features, Readout
 from alray.models.shape import Shape
+from alray.models.task import LearningTask
 
 
 class MonoForwardMethod(Method):
@@ -48,7 +48,12 @@ class MonoForwardMethod(Method):
             return Readout(features, nn.Linear(features.width, classes, bias=False))
 
         return MonoForwardComponent(
-            index, f=f, m=make("m", projection), adds_up=self.adds_up, optimizer=self.task.optimizer
+            index,
+            f=f,
+            m=make("m", projection),
+            adds_up=self.adds_up,
+            learning=self.task.learning,
+            optimizer=self.task.optimizer,
         )
 
     def ends_route(self, index: int) -> bool:
@@ -62,8 +67,11 @@ class MonoForwardMethod(Method):
 class MonoForwardComponent(LocalComponent):
     """Encoder f and projection m; the cross-entropy of m(f(s)) trains both."""
 
-    def __init__(self, index: int, *, f: Encoder, m: nn.Module, adds_up: bool, optimizer: Recipe) -> None:
+    def __init__(
+        self, index: int, *, f: Encoder, m: nn.Module, adds_up: bool, learning: LearningTask, optimizer: Recipe
+    ) -> None:
         super().__init__(index, f)
+        self.learning = learning
         self.m = m
         self.adds_up = adds_up
         self.train_with(optimizer, encoder=(f, m))
@@ -74,4 +82,4 @@ class MonoForwardComponent(LocalComponent):
 
     def local_losses(self, encoded: Tensors, incoming: Tensors) -> tuple[Tensors, Tensors]:
         labels = incoming["labels"]
-        return {"cross_entropy": functional.cross_entropy(read(self.m, encoded), labels)}, {"labels": labels}
+        return {self.learning.loss_name: self.learning.loss(read(self.m, encoded), labels)}, {"labels": labels}

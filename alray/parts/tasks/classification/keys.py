@@ -2,17 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from alray.config.sections.task import TaskSection
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from alray.config.sections.choice import ByShape
+from alray.config.sections.section import PositiveFloat, describe, refusal
+from alray.config.sections.task import ClassWeights, TaskSection
+
+
+def _weights(value: Any) -> Any:
+    if value is None or value == "balanced" or isinstance(value, dict | list | tuple):
+        return value
+    raise refusal(
+        f"expected `balanced`, a list or a section, got {describe(value)}",
+        "write balanced, one weight for each class, or weights by the names of classes, such as {rare: 5}",
+    )
+
+
+Weights = Annotated[
+    Annotated[dict[str, PositiveFloat], Field(min_length=1), Tag("by name")]
+    | Annotated[
+        Annotated[tuple[PositiveFloat, ...], Field(strict=False, min_length=1), Tag("in order")]
+        | Annotated[Literal["balanced"], Tag("word")],
+        Discriminator(ByShape((list, tuple), "in order", "word")),
+        Tag("not by name"),
+    ],
+    Discriminator(ByShape(dict, "by name", "not by name")),
+    BeforeValidator(_weights),
+]
 
 
 class Classification(TaskSection):
-    """Each sample has one of several classes. The loss is the cross-entropy, the metric the accuracy."""
+    """Each sample has one of several classes. The loss is the cross-entropy."""
 
     implementation = "task:ClassificationTask"
     label = "class"
-    metric_name = "accuracy"
+    metric_name = "accuracy"  # in run folders of versions that had no other
 
     kind: Literal["classification"] = "classification"
     """`classification`."""
+    metric: Literal["accuracy", "balanced_accuracy", "macro_f1"] = "accuracy"
+    """Metric of evaluations; its highest value is the best. `balanced_accuracy`: the mean over the classes of the share
+    of their samples that is recognised. `macro_f1`: the mean over the classes of their F1, the harmonic mean of
+    precision and recall. Default: accuracy."""
+    class_weights: Weights | None = None
+    """Weights of the classes in the loss, which is the mean over a mini-batch weighted by the class of each sample.
+    `balanced`: samples / (classes x samples of the class), counted in the training split. A list: one weight for each
+    class, in the order of their numbers. A section: weights by the names of classes; those that it does not name have
+    1. null: all samples count alike."""
+
+    @property
+    def weights_of_classes(self) -> ClassWeights | None:
+        return self.class_weights

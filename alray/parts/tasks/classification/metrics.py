@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from alray.core.metric import ACCURACY
+from alray.core.metric import ACCURACY, Metric
 
-METRICS = (ACCURACY,)
+METRICS = (
+    ACCURACY,
+    Metric("balanced_accuracy", "balanced accuracy", share=True),
+    Metric("macro_f1", "macro F1", share=True),
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,7 +28,8 @@ class ClassPrediction:
 
 
 class ClassificationTask(LearningTask):
-    """Cross-entropy of class scores; accuracy. A label is the number of a class, and t_0 is one-hot."""
+    """Cross-entropy of class scores; accuracy, balanced accuracy or F1. A label is the number of a class, and t_0 is
+    one-hot."""
 
     loss_name = "cross_entropy"
 
@@ -43,6 +44,9 @@ class ClassificationTask(LearningTask):
     def of_mixed_samples(self) -> LearningTask:
         return MixedClassificationTask(self.section, self.width, self.sample)
 
+    def of_weighted_samples(self) -> LearningTask:
+        return WeightedClassificationTask(self.section, self.width, self.sample)
+
     def loss(self, scores: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
         return functional.cross_entropy(scores, target, label_smoothing=label_smoothing)
 
@@ -50,7 +54,7 @@ class ClassificationTask(LearningTask):
         return functional.one_hot(labels, self.width).to(dtype)
 
     def tally(self) -> Tally:
-        return _Right()
+        return _Counts(_METRICS[self.metric.name], self.width)
 
     def read(self, label: object) -> int | None:
         try:
@@ -94,13 +98,65 @@ class MixedClassificationTask(ClassificationTask):
         return labels.to(dtype)
 
 
-class _Right(Tally):
-    def __init__(self) -> None:
+class WeightedClassificationTask(ClassificationTask):
+    """Classification of weighted samples: in training a label is the number of a class and the weight of the sample,
+    [2] (`task.class_weights`).
+
+    The data divides the weight of each sample's class by the mean weight of its mini-batch. So the mean over samples is
+    the mean weighted by classes, whatever part of the mini-batch a micro-batch or a replica has. Without label
+    smoothing it is what `torch.nn.CrossEntropyLoss(weight=...)` gives for the mini-batch.
+    """
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        return (2,)
+
+    @property
+    def target_dtype(self) -> torch.dtype:
+        return torch.float64
+
+    def loss(self, scores: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        classes, weights = target.unbind(1)
+        losses = functional.cross_entropy(scores, classes.long(), label_smoothing=label_smoothing, reduction="none")
+        return (losses * weights.to(losses.dtype)).mean()
+
+
+class _Counts(Tally):
+    """Counts for each class its samples, the predictions of it, and those that are right."""
+
+    def __init__(self, metric: OfCounts, classes: int) -> None:
         super().__init__()
-        self._right = 0
+        self._metric = metric
+        self._of_classes, self._predicted, self._right = torch.zeros(3, classes, dtype=torch.int64)
 
     def _take(self, scores: Tensor, labels: Tensor) -> None:
-        self._right += int((scores.argmax(1).cpu() == labels).sum())
+        predicted, classes = scores.argmax(1).cpu(), len(self._right)
+        self._of_classes += labels.bincount(minlength=classes)
+        self._predicted += predicted.bincount(minlength=classes)
+        self._right += labels[predicted == labels].bincount(minlength=classes)
 
     def value(self) -> float:
-        return self._right / self.samples
+        return self._metric(self._right, self._of_classes, self._predicted)
+
+
+OfCounts = Callable[[Tensor, Tensor, Tensor], float]
+"""From the right predictions of each class, its samples and all predictions of it, [classes] int64 each."""
+
+
+def accuracy(right: Tensor, samples: Tensor, predicted: Tensor) -> float:
+    """The share of samples whose class is recognised."""
+    return int(right.sum()) / int(samples.sum())
+
+
+def balanced_accuracy(right: Tensor, samples: Tensor, predicted: Tensor) -> float:
+    """The mean, over the classes that have samples, of the share of them that is recognised."""
+    return float((right.double() / samples)[samples > 0].mean())
+
+
+def macro_f1(right: Tensor, samples: Tensor, predicted: Tensor) -> float:
+    """The mean of 2 right / (samples + predicted) over the classes that have samples or are predicted."""
+    either = samples + predicted
+    return float((2 * right.double() / either)[either > 0].mean())
+
+
+_METRICS: dict[str, OfCounts] = {"accuracy": accuracy, "balanced_accuracy": balanced_accuracy, "macro_f1": macro_f1}

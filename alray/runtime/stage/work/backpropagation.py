@@ -54,8 +54,7 @@ class ChainWork(Work):
 
     def update(self, lr: float, label_lr: float, own: int = 0) -> None:
         for component in self.chains[own]:
-            for optimizer in component.optimizers().values():
-                optimizer.step(lr)
+            component.step_optimizers(lr, label_lr)
 
     @torch.no_grad()
     def infer_up(self, incoming: Tensors, step: int, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:

@@ -1,0 +1,183 @@
+"""Callbacks: objects of the caller that hear of a run while it is running, and can stop it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from alray.config.user_code import FAULTS_OF_USER_CODE, named_error
+from alray.core.errors import RequestError, UserCodeError
+from alray.core.run_folder.records import CheckpointRecord, EvaluationRecord, EventRecord, Record, StepRecord
+from alray.core.storage.location import Location
+
+if TYPE_CHECKING:
+    from alray.api.console.display import Display
+    from alray.api.console.interrupts import Interrupts
+    from alray.api.runs import Run
+    from alray.planning.prediction.plan import Plan
+    from alray.runtime.stage.telemetry import StageStatus
+
+_METHODS = ("on_start", "on_step", "on_evaluation", "on_checkpoint", "on_end")
+
+
+class Callback:
+    """Hears of a run while it is running. Each method may be left out, and so may this class: another object with some
+    of these methods is a callback too.
+
+    They are called in the process and the thread that called `alray.run`, one after another, while the stages go on.
+    """
+
+    stop_requested = False
+    """Whether this callback asked to stop the run; a start or a resume begins with False."""
+
+    def stop(self) -> None:
+        """Ask that the run stops after the mini-batch that its first stage computes now, with a checkpoint. Any thread
+        may call it."""
+        self.stop_requested = True
+
+    def on_start(self, run: Run) -> None:
+        """The run has its folder and its plan, and nothing of it has run yet."""
+
+    def on_step(self, record: StepRecord) -> None:
+        """The losses of a mini-batch are there: of each one, also where `records.jsonl` thins them out."""
+
+    def on_evaluation(self, record: EvaluationRecord) -> None:
+        """The metric was measured."""
+
+    def on_checkpoint(self, record: CheckpointRecord) -> None:
+        """A checkpoint is complete: `record.path` in the run folder."""
+
+    def on_end(self, run: Run) -> None:
+        """The run has ended, also if it was stopped or has failed: `run.summary.status`."""
+
+
+class Calls:
+    """Calls the callbacks of a run.
+
+    It stands between the run and its display: as the observer of the run it passes on what it hears, and as its
+    requests to stop it adds those of the callbacks to those of the user.
+    """
+
+    def __init__(self, callbacks: Sequence[object], run_in: Callable[[Location], Run]) -> None:
+        """
+        Args:
+            run_in: gives the run of a run folder.
+
+        Raises:
+            RequestError: for an object that is no callback.
+        """
+        for index, callback in enumerate(callbacks):
+            if isinstance(callback, type) or not any(callable(getattr(callback, name, None)) for name in _METHODS):
+                raise RequestError(
+                    f"this is a class, `{callback.__name__}`"
+                    if isinstance(callback, type)
+                    else f"`{_name(callback)}` has none of {', '.join(_METHODS)}",
+                    key=f"callbacks[{index}]",
+                    hint="give an object of a class that derives from alray.Callback",
+                )
+        self.run_in = run_in
+        self._callbacks: list[Any] = list(callbacks)
+        self._started = False
+        self._told_until = 0  # the mini-batch whose losses were told last
+        self._evaluations: Counter[int] = Counter()  # how many were told, by their step: the last has two
+        self._again: Counter[int] = Counter()  # those of them that are made again
+        self._failed = ""  # the name of the first callback that failed
+        self.error: UserCodeError | None = None
+        """What it raised."""
+
+    @contextmanager
+    def beside(self, watched: AbstractContextManager[tuple[Display, Interrupts]]) -> Iterator[tuple[Calls, Calls]]:
+        """This object as the observer and the requests to stop of a run, in place of a display and the user's."""
+        with watched as (self._display, self._interrupts):
+            yield self, self
+
+    @property
+    def count(self) -> int:
+        """See `StopRequests`."""
+        return self._interrupts.count + bool(self._who)
+
+    @property
+    def reason(self) -> str:
+        """See `StopRequests`."""
+        return f"by callback `{self._who}`" if self._who and not self.by_user else self._interrupts.reason
+
+    @property
+    def by_user(self) -> bool:
+        """Whether the user asked to stop, and not only a callback."""
+        return self._interrupts.count > 0
+
+    @property
+    def _who(self) -> str:
+        """The name of the callback that failed, or asks to stop; "": none."""
+        asking = (_name(each) for each in self._callbacks if getattr(each, "stop_requested", False))
+        return self._failed or next(asking, "")
+
+    def statuses(self, statuses: Sequence[StageStatus]) -> None:
+        self._display.statuses(statuses)
+
+    def planned(self, plan: Plan) -> None:
+        self._display.planned(plan)
+
+    def doing(self, what: str) -> None:
+        self._display.doing(what)
+
+    def note(self, message: str) -> None:
+        self._display.note(message)
+
+    def starting(self, run_dir: Location) -> None:
+        """Raises UserCodeError if a callback fails: nothing has run yet."""
+        self._display.starting(run_dir)
+        self._started = True
+        for callback in self._callbacks:
+            if getattr(callback, "stop_requested", False):
+                callback.stop_requested = False
+        self._call("on_start", self.run_in(run_dir))
+        if self.error is not None:
+            raise self.error
+
+    def record(self, record: Record) -> None:
+        """Call the callbacks with a record of theirs.
+
+        Each is told once: what is done again after a failure has the same values, and is not told again.
+        """
+        self._display.record(record)
+        if isinstance(record, StepRecord) and record.step > self._told_until:
+            self._told_until = record.step
+            self._call("on_step", record)
+        elif isinstance(record, EvaluationRecord) and self._again[record.step]:
+            self._again[record.step] -= 1
+        elif isinstance(record, EvaluationRecord):
+            self._evaluations[record.step] += 1
+            self._call("on_evaluation", record)
+        elif isinstance(record, CheckpointRecord):  # a failure goes back to the last one, so none is written again
+            self._call("on_checkpoint", record)
+        elif isinstance(record, EventRecord) and record.event == "resumed":
+            self._again = Counter({step: told for step, told in self._evaluations.items() if step > record.step})
+
+    def ended(self, run: Run) -> None:
+        """Tell the callbacks that the run has ended, if they were told that it started."""
+        if self._started:
+            self._call("on_end", run)
+
+    def _call(self, method: str, argument: object) -> None:
+        """Call this method of every callback. One that fails is not called again."""
+        for callback in list(self._callbacks):
+            call = getattr(callback, method, None)
+            if call is None or getattr(call, "__func__", None) is getattr(Callback, method):
+                continue
+            self._display.clear()
+            try:
+                call(argument)
+            except FAULTS_OF_USER_CODE as fault:
+                self._callbacks = [each for each in self._callbacks if each is not callback]
+                error = named_error(fault, f"callback `{_name(callback)}`", f"`{method}`", key="callbacks")
+                if self.error is None:
+                    self.error, self._failed = error, _name(callback)
+                else:
+                    self.note(str(error))
+
+
+def _name(callback: object) -> str:
+    return type(callback).__qualname__

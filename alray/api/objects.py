@@ -1,0 +1,364 @@
+"""Objects in place of names: modules, data and classes that a Python program gives to a run.
+
+A class or a function of a module with a file becomes a reference, `python:module.Name`, and what torch.optim and
+torchvision have gets its name; such runs are resumed and reproduced as any other. All else goes by value, as
+`object:NAME` (`alray.config.objects`).
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from alray.api.calls import Overrides, override_texts
+from alray.config.loading.load import SpecSource, directory_of, file_of, read_spec
+from alray.config.objects import Objects, Pickled, how_to_give, names_of
+from alray.config.sections.data import OwnData
+from alray.config.sections.own_code import OBJECT, PREFIX
+from alray.config.sections.section import Section, describe
+from alray.config.sections.spec import Spec
+from alray.config.sections.task import TASKS, Label
+from alray.config.user_code import folder_to_name, is_users
+from alray.core.errors import RequestError
+from alray.runtime.local_ray.ray_init import import_ray
+
+if TYPE_CHECKING:
+    from alray.data.given import GivenData
+
+_CHOSEN_BY = ("kind", "from", "source", "block")
+"""Keys whose value names a part."""
+_LARGEST = 64 << 20
+"""Bytes of a pickle that is sent to every stage."""
+_KEPT_OF_MODEL = ("components", "cut", "freeze")
+"""Keys of `model` that hold for another model too."""
+
+
+class Taken(NamedTuple):
+    """A spec that names all its parts, its overrides as texts, and the objects behind the names."""
+
+    spec: SpecSource
+    overrides: list[str]
+    objects: Objects
+
+
+def taken(spec: SpecSource, overrides: Overrides, *, model: Any = None, data: Any = None) -> Taken:
+    """Put names in place of the objects in a spec and in its overrides.
+
+    Raises an `alray.AlrayError` that says what to give.
+
+    Args:
+        model: in place of `model.from`.
+        data: in place of `data.source`.
+    """
+    names = _Names(None if isinstance(spec, Mapping | Section) else directory_of(file_of(spec)))
+    if isinstance(spec, Mapping):
+        spec = names.put_into(spec, ())
+    first: dict[str, Any] = {}
+    if model is not None or data is not None:
+        before = read_spec(spec).value
+        first |= {} if data is None else _with_data(names, data, before)
+        first |= {} if model is None else {"model": _with_model(names, model, before)}
+        if isinstance(spec, Mapping):
+            spec, first = {**spec, **first}, {}
+    if isinstance(overrides, Mapping):
+        overrides = names.put_into_overrides(overrides)
+    return Taken(spec, [*override_texts(first), *override_texts(overrides)], names.objects)
+
+
+def taken_overrides(overrides: Overrides) -> tuple[list[str], Objects]:
+    """The overrides of a resume as texts, and the objects in them. Raises as `taken`."""
+    names = _Names(None)
+    if isinstance(overrides, Mapping):
+        overrides = names.put_into_overrides(overrides)
+    return override_texts(overrides), Objects(names.values)
+
+
+def given_again(spec: Spec, objects: Mapping[str, Any]) -> Objects:
+    """The objects of a run that its program gives again.
+
+    Raises RequestError for one that the spec of the run does not have.
+
+    Args:
+        objects: by name, `model` for `object:model`; None: it is not given.
+    """
+    known, values = names_of(spec), dict[str, Any]()
+    for name, value in objects.items():
+        if value is None or (name not in known and _is_named(value, spec)):
+            continue
+        if name not in known:
+            has = f"its objects are {how_to_give(known)}" if known else "its spec names all that it needs"
+            raise RequestError(f"this run has no object `{name}`: {has}", key=name, hint="leave it out")
+        if name == "data" and not isinstance(value, type | FunctionType | partial):
+            values[name] = _given_data(value, spec.task.label)
+        else:
+            values[name] = Pickled(_pickled(value.func if isinstance(value, partial) else value, name))
+    return Objects(values)
+
+
+def _is_named(value: Any, spec: Spec) -> bool:
+    """Whether a spec names this class or function."""
+    name = f"{PREFIX}{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
+    return name in (spec.model.source, spec.data.source)
+
+
+class _Names:
+    """Finds a name for each object, and keeps those that go by value."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """
+        Args:
+            folder: that of the spec, in which `python:` references are looked for; None: that of the first class.
+        """
+        self._folder = folder
+        self._is_free = folder is None
+        self.values: dict[str, Any] = {}
+
+    @property
+    def objects(self) -> Objects:
+        return Objects(self.values, self._folder if self._is_free else None)
+
+    def put_into(self, value: Any, path: tuple[str | int, ...]) -> Any:
+        """A value of a spec in which every object is a name.
+
+        Args:
+            path: of the value in the spec.
+        """
+        if isinstance(value, Mapping):
+            made: dict[str, Any] = {}
+            for key, inner in value.items():
+                if str(key) in _CHOSEN_BY and _is_object(inner):
+                    made |= self.section(inner, str(key), path)
+                else:
+                    made[str(key)] = self.put_into(inner, (*path, str(key)))
+            return made
+        if isinstance(value, list | tuple):
+            return [self.put_into(inner, (*path, index)) for index, inner in enumerate(value)]
+        if not _is_object(value):
+            return value
+        section = self.section(value, _KEY_OF.get(path[-1] if path else "", "kind"), path)
+        return section if len(section) > 1 or len(path) == 1 else next(iter(section.values()))
+
+    def put_into_overrides(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        """Overrides in which every object is a name."""
+        made: dict[str, Any] = {}
+        for key, value in overrides.items():
+            *above, last = key.split(".")
+            if last in _CHOSEN_BY and _is_object(value):
+                around = ".".join(above)
+                made |= {f"{around}.{name}": each for name, each in self.section(value, last, tuple(above)).items()}
+            else:
+                made[key] = self.put_into(value, tuple(key.split(".")))
+        return made
+
+    def section(self, value: Any, key: str, path: tuple[str | int, ...]) -> dict[str, Any]:
+        """The keys of a section that choose a part: its name by `key`, and of a `functools.partial` its arguments."""
+        arguments: dict[str, Any] = {}
+        if isinstance(value, partial):
+            if value.args:
+                message = f"a partial with positional arguments: {value!r}"
+                raise RequestError(message, key=_key(path), hint="give all of them by name")
+            value, arguments = value.func, dict(value.keywords)
+        if key == "from" and arguments:
+            arguments = {"with": arguments}
+        _refuse_what_belongs_to_a_network(value, _key(path))
+        if _is_of(value, "torch.optim") and isinstance(value, type):
+            return {key: "torch", "name": value.__name__, **arguments}
+        return {key: self.reference(value, _key(path)), **arguments}
+
+    def reference(self, value: Any, name: str) -> str:
+        """A name for a class, a function or an instance."""
+        if _is_of(value, "torchvision.models") and isinstance(value, FunctionType):
+            return f"torchvision:{value.__name__}"
+        root = folder_to_name(value) if isinstance(value, type | FunctionType) else None
+        if root is not None and self._takes(root):
+            return f"{PREFIX}{value.__module__}.{value.__qualname__}"
+        self.values[name] = Pickled(_pickled(value, name))
+        return f"{OBJECT}{name}"
+
+    def _takes(self, root: Path) -> bool:
+        """Whether references may name the classes of this folder: all must be of one."""
+        if self._folder is None:
+            self._folder = root
+        return root == self._folder.resolve()
+
+
+_KEY_OF: Mapping[str | int, str] = {"model": "from", "data": "source"}
+
+
+def _key(path: tuple[str | int, ...]) -> str:
+    """The name of an object at this path of the spec: `model`, `optimizer`, `model.components[0]`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) or str(part).isdigit() else f".{part}" if text else str(part)
+    return text
+
+
+def _is_object(value: Any) -> bool:
+    """Whether a value of a spec is no value of YAML, but a class, a function or an instance that stands for a name."""
+    return isinstance(value, type | FunctionType | partial) or callable(getattr(value, "state_dict", None))
+
+
+def _is_of(value: Any, package: str) -> bool:
+    module = getattr(value, "__module__", None) or ""
+    return module == package or module.startswith(f"{package}.")
+
+
+def _refuse_what_belongs_to_a_network(value: Any, key: str) -> None:
+    """Raise RequestError for an optimizer of torch that was made for parameters, and for its schedules."""
+    kind = value if isinstance(value, type) else type(value)
+    name = kind.__name__
+    if _is_of(kind, "torch.optim.lr_scheduler"):
+        raise RequestError(
+            f"a {name} of torch holds an optimizer, and each component has its own",
+            key=key,
+            hint="give {'kind': 'cosine'} or another schedule of alray, or a function of a moment (docs/extending.md)",
+        )
+    if _is_of(kind, "torch.optim") and value is not kind:
+        raise RequestError(
+            f"this {name} was made for the parameters of one module, and each component has an optimizer of its own",
+            key=key,
+            hint=f"give the class with its arguments: functools.partial(torch.optim.{name}, lr=...)",
+        )
+
+
+def _with_model(names: _Names, model: Any, before: Mapping[str, Any]) -> dict[str, Any]:
+    """The section `model` for this model. What a spec says of its cut stays, and for a class its arguments."""
+    section = before.get("model")
+    section = section if isinstance(section, Mapping) else {}
+    if not _is_object(model):
+        raise RequestError(
+            f"this is {describe(model)}",
+            key="model",
+            hint="give a torch module, its class, or a function that makes one",
+        )
+    kept = {key: section[key] for key in _KEPT_OF_MODEL if key in section}
+    if isinstance(kept.get("components"), list):
+        del kept["components"]  # they are blocks
+    if "with" in section and isinstance(model, type | FunctionType):
+        kept["with"] = section["with"]
+    return {**kept, **names.section(model, "from", ("model",))}
+
+
+def _with_data(names: _Names, data: Any, before: Mapping[str, Any]) -> dict[str, Any]:
+    """The section `data` for these data, and the task if a spec names none. What a spec says of mini-batches stays."""
+    section = before.get("data")
+    section = section if isinstance(section, Mapping) else {}
+    kept = {key: value for key, value in section.items() if key in OwnData.model_fields and key != "source"}
+    if isinstance(data, str):
+        return {"data": {**kept, "source": data}}
+    if isinstance(data, Mapping) and "source" in data:
+        return {"data": {**kept, **names.put_into(data, ("data",))}}
+    if isinstance(data, type | FunctionType | partial):
+        return {"data": {**kept, **names.section(data, "source", ("data",))}}
+    task = before.get("task")
+    kind = task.get("kind", TASKS.default) if isinstance(task, Mapping) else task
+    given = names.values["data"] = _given_data(data, TASKS.sections[kind].label if kind in TASKS.sections else None)
+    if given.sets["validation"] is not None:
+        kept.pop("validation_fraction", None)
+        kept["brings_validation"] = True
+    if given.batch_size is not None:
+        kept.setdefault("batch_size", given.batch_size)
+    if "classes" in section:
+        kept["classes"] = section["classes"]
+    of_labels = next(name for name, each in TASKS.sections.items() if each.label == given.label)
+    chosen = {} if task is not None or of_labels == TASKS.default else {"task": of_labels}
+    return {"data": {**kept, "source": f"{OBJECT}data"}, **chosen}
+
+
+def _given_data(data: Any, label: Label | None) -> GivenData:
+    from alray.data.given import given_data
+
+    return given_data(data, partial(_dumped, name="data"), label)
+
+
+def _pickled(value: Any, name: str) -> bytes:
+    """The pickle of an object, of the size that every stage gets. Raises RequestError if there can be none."""
+    content = _dumped(_module(value, name), name)
+    if len(content) > _LARGEST:
+        raise RequestError(
+            f"this object has {len(content) / 1e6:,.0f} MB, and at most {_LARGEST / 1e6:.0f} MB are sent to each stage",
+            key=name,
+            hint="give its class or a function that makes it, and its weights as a file: torch.save(it.state_dict(), "
+            "'first.pt'), and 'weights': 'first.pt' in the section `model`",
+        )
+    return content
+
+
+def _module(value: Any, name: str) -> Any:
+    """A module as it is sent: itself, without what torch has put around it, on the CPU. Other objects stay.
+
+    Raises RequestError for a module without shapes.
+    """
+    if isinstance(value, type) or not callable(getattr(value, "state_dict", None)):
+        return value
+    import torch
+    from torch import nn
+
+    value = getattr(value, "_orig_mod", value)  # of torch.compile
+    if isinstance(value, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        value = value.module
+    tensors = [*value.parameters(), *value.buffers()]
+    if any(map(nn.parameter.is_lazy, tensors)):
+        raise RequestError(
+            "this module has lazy layers, whose weights have no shape yet",
+            key=name,
+            hint="call it once with a mini-batch, or give its class with the sizes",
+        )
+    other = next((each.dtype for each in tensors if each.is_floating_point() and each.dtype != torch.float32), None)
+    if other is not None:
+        raise RequestError(
+            f"this module has weights of {other}",
+            key=name,
+            hint="give module.float(): `run.precision` says what the run computes in",
+        )
+    on_cpu = all(each.device.type == "cpu" for each in tensors)
+    return value if on_cpu else copy.deepcopy(value).to(torch.device("cpu"))
+
+
+def _dumped(value: Any, name: str) -> bytes:
+    """The pickle of an object, with the classes of notebooks, scripts and the user's modules by value.
+
+    Raises RequestError if it cannot be pickled.
+    """
+    import_ray()
+    from ray import cloudpickle
+
+    with _by_value(value, cloudpickle):
+        try:
+            content: bytes = cloudpickle.dumps(value)
+        except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
+            raise RequestError(
+                f"this object cannot be sent to the stages: {type(error).__name__}: {error}",
+                key=name,
+                hint="keep open files, locks, connections and lambdas with such out of it, or give a class or function "
+                "that makes it",
+            ) from error
+    return content
+
+
+@contextmanager
+def _by_value(value: Any, cloudpickle: Any) -> Iterator[None]:
+    """Inside, classes of the user's modules are pickled by value: a stage need not find those modules."""
+    kinds = [value] if isinstance(value, type | FunctionType) else list(map(type, _parts(value)))
+    names = {each.__module__ for kind in kinds for each in getattr(kind, "__mro__", (kind,))}
+    modules = [sys.modules[name] for name in names if name in sys.modules and is_users(sys.modules[name])]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """The modules in a module; another object itself."""
+    modules = getattr(value, "modules", None)
+    return iter(modules()) if callable(modules) else iter((value,))

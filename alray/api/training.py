@@ -1,0 +1,70 @@
+"""`alray.train`: training of a module without a spec, which is made of the arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from alray.api.arguments import checked
+from alray.api.calls import teller
+from alray.api.objects import taken
+from alray.api.runs import Run, run, run_taken
+from alray.config.loading.yaml_text import write_yaml
+from alray.config.sections.run import LENGTHS
+from alray.config.sections.spec import Spec
+
+_OPTIONS = frozenset(inspect.signature(run).parameters) - {"spec", "overrides"} - frozenset(Spec.model_fields)
+"""What `run` takes besides a spec."""
+
+
+@checked
+def train(
+    module: Any,
+    train: Any,
+    validation: Any = None,
+    test: Any = None,
+    *,
+    method: Any = "decoupled_greedy",
+    stages: int = 2,
+    epochs: int = 3,
+    progress: bool = True,
+    **keys: Any,
+) -> Run:
+    """Train a module on data, as `alray.run` does with the spec that these arguments make, which is shown.
+
+    Raises as `alray.run`.
+
+    Args:
+        module: as `model` of `alray.run`.
+        train, validation, test: sets, as in `data` of `alray.run`. Without `validation`, a part of the training set is
+            taken: `data={"validation_fraction": 0.1}`.
+        method: its name, a section, or a class.
+        stages: on how many processes the components lie.
+        epochs: passes over the training set, unless `run` gives another length.
+        progress: show the spec and the run.
+        keys: further sections and keys of the spec, such as `optimizer={"kind": "sgd", "lr": 0.1}`, `seed=1` or
+            `data={"batch_size": 32}`; and what `alray.run` takes, such as `inline` and `output`.
+    """
+    options = {name: keys.pop(name) for name in list(keys) if name in _OPTIONS}
+    made_of = getattr(module, "func", module)  # of a functools.partial
+    name = getattr(made_of, "__name__", type(made_of).__name__)
+    spec: dict[str, Any] = {
+        "name": name.lower() if name.isidentifier() else "model",
+        "method": method,
+        "pipeline": {"stages": stages},
+        "run": {} if _has_length(keys) else {"epochs": epochs},
+    }
+    for key, value in keys.items():
+        both = isinstance(value, Mapping) and isinstance(spec.get(key), Mapping)
+        spec[key] = {**spec[key], **value} if both else value
+    alone = train is not None and validation is None and test is None
+    data = train if alone else (train, validation, test)
+    found = taken(spec, None, model=module, data=data)
+    teller(progress)(write_yaml(found.spec).rstrip())
+    return run_taken(found, progress=progress, **options)
+
+
+def _has_length(keys: Mapping[str, Any]) -> bool:
+    section = keys.get("run")
+    return isinstance(section, Mapping) and not section.keys().isdisjoint(LENGTHS)

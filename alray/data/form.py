@@ -1,0 +1,198 @@
+"""The form of a run's data: how an input becomes a sample, and what the outputs of a network mean.
+
+A run folder holds it, and the header of an exported route. So a trained network can be used without its data.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from torch import Tensor
+
+from alray.core.storage.json_file import read_json
+from alray.core.storage.location import Location
+from alray.data.dataset import Dataset
+from alray.data.inputs import Inputs, PictureInputs, SampleInputs, TextInputs, TokenInputs
+from alray.data.picture import BY_DEFAULT, Picture, Reading
+from alray.data.preparation import Preparation
+from alray.data.source import Normalisation
+from alray.data.split import as_float
+from alray.data.tokens import BytePairs, Bytes, Characters, Tokens
+from alray.models.shape import Shape
+
+FORM = "sample.json"
+"""The file of a run folder."""
+
+_Pixels = Annotated[int, Field(ge=1, le=65_535)]
+
+
+class Form(BaseModel):
+    """What is known of data without them: a value that files hold as JSON."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PictureForm(Form):
+    """See `alray.data.picture.Picture`."""
+
+    read_as: tuple[_Pixels, _Pixels, _Pixels]
+    size: tuple[_Pixels, _Pixels]
+    as_float: bool
+    reading: Reading = BY_DEFAULT
+
+    @property
+    def picture(self) -> Picture:
+        return Picture(self.read_as, self.size, self.as_float, self.reading)
+
+
+class SampleForm(Form):
+    """Samples of one shape: float32, values of pictures scaled to 0..1, then (x - mean) / std per channel."""
+
+    kind: Literal["samples"] = "samples"
+    shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+    mean: tuple[float, ...] | None  # null: not normalised
+    std: tuple[float, ...] | None
+    picture: PictureForm | None  # null: samples are not pictures, or the user's code reads them
+
+    @model_validator(mode="after")
+    def _each_channel_has_both(self) -> SampleForm:
+        if any(given is not None and len(given) != self.shape[0] for given in (self.mean, self.std)):
+            raise ValueError(f"`mean` and `std` need a value for each of {self.shape[0]} channels")
+        return self
+
+    def inputs(self) -> PictureInputs:
+        """How a picture file becomes an input."""
+        return PictureInputs(self.picture.picture if self.picture else None, self.shape, self._normalisation)
+
+    def prepare(self, samples: Tensor) -> Tensor:
+        """Samples of the source as the network takes them, `[N, *shape]` float32: as those of a split.
+
+        Args:
+            samples: `[N, *shape]`, or grey pictures `[N, 1, height, width]`; uint8 is scaled from 0..255 to 0..1. Rows
+                of float64 are rounded to float32 only when they are normalised.
+
+        Raises:
+            DataError: for other integers.
+        """
+        wide = samples.dtype == torch.float64 and len(self.shape) == 1 and self._normalisation is not None
+        given = samples if wide else as_float(samples.expand(-1, *self.shape), "a sample")
+        return given if self._normalisation is None else self._normalisation.apply(given).to(torch.float32)
+
+    @property
+    def _normalisation(self) -> Normalisation | None:
+        return None if self.mean is None or self.std is None else Normalisation(self.mean, self.std)
+
+
+class TextForm(Form):
+    """Documents as rows of word numbers, int64, with a mask that is true at the words of a row."""
+
+    kind: Literal["text"] = "text"
+    words: Annotated[tuple[str, ...], Field(min_length=2)]  # the word of each number; <pad> and <unk> first
+    tokenizer: str
+    max_tokens: Annotated[int, Field(ge=1, le=100_000)]
+    prepare: Preparation = "none"
+    padded: bool = False  # whether every row had `max_tokens` positions in training
+
+    def inputs(self) -> TextInputs:
+        """How a document becomes an input."""
+        from alray.data.vocabulary import Vocabulary  # imports torchtext, which pictures do without
+
+        return TextInputs(Vocabulary(self.words, self.tokenizer, self.max_tokens, self.prepare), self.padded)
+
+
+class TokenForm(Form):
+    """Windows of tokens, int64."""
+
+    kind: Literal["tokens"] = "tokens"
+    tokens: Literal["bytes", "characters", "bpe"]
+    characters: tuple[str, ...] = ()
+    tokenizer: str = ""  # of Hugging Face, as JSON
+    context: Annotated[int, Field(ge=1, le=1_000_000)]
+
+    @classmethod
+    def of(cls, tokens: Tokens, context: int) -> TokenForm:
+        """The form of windows of `context` of these tokens."""
+        if isinstance(tokens, BytePairs):
+            return cls(tokens="bpe", tokenizer=tokens.as_json(), context=context)
+        if isinstance(tokens, Characters):
+            return cls(tokens="characters", characters=tokens.known, context=context)
+        return cls(tokens="bytes", context=context)
+
+    def inputs(self) -> TokenInputs:
+        """How a text becomes an input. Raises DataError if byte pairs need a library that is not installed."""
+        tokens: Tokens = Bytes()
+        if self.tokens == "bpe":
+            tokens = BytePairs.from_json(self.tokenizer)
+        elif self.tokens == "characters":
+            tokens = Characters(self.characters)
+        return TokenInputs(tokens, self.context)
+
+
+class TargetForm(Form):
+    """How a regression's targets are standardised: a target is mean + std x score."""
+
+    mean: Annotated[tuple[float, ...], Field(min_length=1)]
+    std: Annotated[tuple[float, ...], Field(min_length=1)]
+
+    def in_units(self, scores: torch.Tensor) -> torch.Tensor:
+        """Scores `[outputs]` in the units of the targets, float64."""
+        return Normalisation(self.mean, self.std).undo(scores)
+
+
+class DataForm(Form):
+    """The form of the data of a run."""
+
+    classes: Annotated[tuple[str, ...], Field(min_length=1)]  # or the names of labels or targets
+    targets: TargetForm | None = None  # null: targets are not standardised, or there are none
+    input: Annotated[SampleForm | TextForm | TokenForm, Field(discriminator="kind")]
+
+    @classmethod
+    def of(cls, data: Dataset) -> DataForm:
+        """The form of data that are there."""
+        standardised = data.train.target_normalisation
+        return cls(
+            classes=data.classes,
+            targets=None if standardised is None else TargetForm(mean=standardised.mean, std=standardised.std),
+            input=_form(data.inputs),
+        )
+
+    @property
+    def sample(self) -> Shape:
+        """One sample as a network takes it; of text, the longest one."""
+        if isinstance(self.input, TextForm):
+            return Shape((self.input.max_tokens,), torch.int64, words=self.input.words)
+        if isinstance(self.input, TokenForm):
+            return Shape((self.input.context,), torch.int64, tokens=len(self.classes))
+        return Shape(self.input.shape)
+
+
+def form_in(run_dir: Location) -> DataForm | None:
+    """The form of the data of a run; None in a folder of an older version. Raises CheckpointError if it is damaged."""
+    file = run_dir / FORM
+    return read_json(file, DataForm) if file.is_file() else None
+
+
+def _form(inputs: Inputs | None) -> SampleForm | TextForm | TokenForm:
+    if isinstance(inputs, TextInputs):
+        vocabulary = inputs.vocabulary
+        return TextForm(
+            words=vocabulary.words,
+            tokenizer=vocabulary.tokenizer,
+            max_tokens=vocabulary.max_tokens,
+            prepare=vocabulary.prepare,
+            padded=inputs.padded,
+        )
+    if isinstance(inputs, TokenInputs):
+        return TokenForm.of(inputs.tokens, inputs.context)
+    assert isinstance(inputs, SampleInputs), "a trained network has data"
+    normalisation, picture = inputs.split.normalisation, inputs.source.picture
+    if picture is not None and len(picture.read_as) != 3:  # synthetic rows of numbers
+        picture = None
+    return SampleForm(
+        shape=inputs.split.shape,
+        mean=normalisation.mean if normalisation else None,
+        std=normalisation.std if normalisation else None,
+        picture=PictureForm(**vars(picture)) if picture else None,
+    )

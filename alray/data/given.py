@@ -1,0 +1,370 @@
+"""Data that a Python program gives: data sets of torch, tensors and arrays, as the sets of a source."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import pickle
+import reprlib
+from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+    default_collate,
+)
+
+from alray.config.sections.task import Label
+from alray.config.user_code import named
+from alray.core.counting import counted
+from alray.core.errors import DataError
+from alray.core.randomness.generators import put_back, seed_all
+from alray.data.source import SampleSet, SplitName, TensorSet
+
+Dumps: TypeAlias = Callable[[Any], bytes]
+"""Pickles an object with the classes of a notebook by value."""
+
+SETS: tuple[SplitName, ...] = ("train", "validation", "test")
+_READ = 256
+"""Samples of a data set that are read for its hash, at least; of a smaller one all."""
+_COUNTED = 10_000
+"""Size of the largest data set of which all labels are read to count the classes."""
+_LARGEST = 1 << 30
+"""Bytes of one set. It is held by the program, by Ray's object store and by stage 0."""
+_PAIR = "give a data set whose entries are pairs (sample, label), or a pair of tensors (samples, labels)"
+_IN_A_FILE = "write a class with open(split) in a file and name it: data={'source': 'python:my_data.Mine'}"
+
+
+class GivenSet:
+    """A data set of torch by value. Arrays and pictures become tensors.
+
+    Loader workers get the pickle, so they need not import what a notebook defines.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        """
+        Args:
+            content: its pickle.
+        """
+        self._content = content
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return GivenSet, (self._content,)
+
+    @cached_property
+    def _samples(self) -> Any:
+        return pickle.loads(self._content)
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: int) -> Any:
+        entry = self._samples[index]
+        match entry:
+            case (sample, label):
+                return _as_tensor(sample), label.item() if _is_number(label) else _as_tensor(label)
+            case _:
+                return entry  # the caller checks it
+
+
+@dataclass(frozen=True)
+class GivenData:
+    """The sets of a run. It has the form of an `OwnSource`, and that of its class.
+
+    Attributes:
+        contents: SHA-256 of the training and the validation set: of tensors all values, of other sets up to 511 samples
+            of each, spread evenly.
+        label: what the labels are: `class`, `flags` or `numbers`.
+        batch_size: of the loader that held the training set; None: there was none.
+    """
+
+    sets: Mapping[SplitName, SampleSet | None]
+    classes: tuple[str, ...]
+    contents: str
+    label: Label
+    batch_size: int | None = None
+
+    def __call__(self, classes: int | Sequence[str] | None = None) -> GivenData:
+        """The same data.
+
+        Args:
+            classes: how many classes there are, or their names; None: as the data say.
+        """
+        if classes is None:
+            return self
+        names = map(str, range(classes)) if isinstance(classes, int) else classes
+        return replace(self, classes=tuple(names))
+
+    def open(self, split: SplitName) -> SampleSet | None:
+        """The set of a split, or None."""
+        return self.sets[split]
+
+
+def given_data(data: Any, dumps: Dumps, label: Label | None) -> GivenData:
+    """The data that a program gave.
+
+    Raises DataError with what to give instead, and UserCodeError if a data set raises.
+
+    Args:
+        data: the training set, (train, validation, test), or a mapping with these names. A set is a data set of torch,
+            a loader of one, or a pair (samples, labels) of tensors or arrays; None: there is none.
+        label: what the task takes; None: as the labels are.
+    """
+    sets = _sets(data)
+    sizes = [each.batch_size for each in sets.values() if isinstance(each, DataLoader)]
+    plain = {name: _without_loader(each, name) for name, each in sets.items()}
+    label = label or _label_of(plain["train"])
+    made: dict[SplitName, SampleSet | None] = {
+        name: None if each is None else _made(each, name, dumps, label) for name, each in plain.items()
+    }
+    own = plain["train"]
+    if label == "class":
+        classes = _classes(own, [each for each in made.values() if each is not None])
+    else:
+        classes = tuple(f"{'label' if label == 'flags' else 'target'}_{number}" for number in range(_outputs(made)))
+    contents = _hash_of([made["train"], made["validation"]])
+    return GivenData(made, classes, contents, label, sizes[0] if sizes else None)
+
+
+def _sets(data: Any) -> dict[SplitName, Any]:
+    """The sets by name. Raises DataError if the training set is not there."""
+    if isinstance(data, Mapping) and "train" in data and data.keys() <= set(SETS):
+        found = [data.get(name) for name in SETS]
+    elif isinstance(data, tuple | list) and len(data) == len(SETS):
+        found = list(data)
+    elif isinstance(data, tuple) and len(data) == 2 and _pair(data) is None:
+        message = "these are two sets, and nothing says whether the second one is for validation or for the test"
+        raise DataError(
+            message, key="data", hint="give (train, validation, test), with None for a set that is not there"
+        )
+    else:
+        found = [data, None, None]
+    if found[0] is None:
+        raise DataError("there is no training set", key="data", hint="give (train, validation, test)")
+    return dict(zip(SETS, found, strict=True))
+
+
+def _without_loader(given: Any, name: SplitName) -> Any:
+    """The data set of a loader; of others, what was given. Raises DataError for a loader that changes the samples."""
+    if not isinstance(given, DataLoader):
+        return given
+    if given.collate_fn is not default_collate:
+        raise DataError(
+            f"the loader of `{name}` has a `collate_fn` of its own, which would be left out: alray collates samples",
+            key="data",
+            hint="let the data set do that for each sample, and give the data set",
+        )
+    if given.batch_sampler is None or not isinstance(given.sampler, RandomSampler | SequentialSampler):
+        raise DataError(
+            f"the loader of `{name}` draws samples by a sampler of its own, which would be left out",
+            key="data",
+            hint="give the data set: alray shuffles it by the seed of the run",
+        )
+    return given.dataset
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor | numpy.ndarray)
+
+
+def _pair(given: Any) -> tuple[Any, Any] | None:
+    """Samples and labels, if they are in memory."""
+    if type(given) is TensorDataset:
+        given = given.tensors
+    if isinstance(given, tuple | list) and len(given) == 2 and all(map(_is_tensor, given)):
+        return given[0], given[1]
+    return None
+
+
+def _label_of(train: Any) -> Label:
+    """What the labels of a training set are, by their type and shape."""
+    pair = _pair(train)
+    if pair is not None:
+        labels = torch.as_tensor(pair[1])
+        rows = labels.ndim > 1 and labels.shape[1] > 1
+    else:
+        _require_set(train, "train")
+        given = _entry(train, 0, "train")[1]
+        try:
+            labels = torch.as_tensor(given)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise DataError(
+                f"sample 0 of the train set has the label {reprlib.repr(given)}, which is no number",
+                key="data",
+                hint="give the number of the class, from 0, or the numbers to learn",
+            ) from error
+        rows = labels.numel() > 1
+    if labels.is_floating_point():
+        return "numbers"
+    return "flags" if rows else "class"
+
+
+def _made(given: Any, name: SplitName, dumps: Dumps, label: Label) -> SampleSet:
+    pair = _pair(given)
+    if pair is not None:
+        return _in_memory(*pair, name, label)
+    _require_set(given, name)
+    content = dumps(given)
+    if len(content) > _LARGEST:
+        raise _too_large(name, len(content))
+    return GivenSet(content)
+
+
+def _in_memory(samples: Any, labels: Any, name: SplitName, label: Label) -> TensorSet:
+    samples, labels = (torch.as_tensor(each).detach().cpu() for each in (samples, labels))
+    if len(samples) != len(labels) or samples.ndim < 2:
+        raise DataError(
+            f"the {name} set has samples of shape {list(samples.shape)} and labels of shape {list(labels.shape)}",
+            key="data",
+            hint="give samples [N, ...] and a label, or a row of labels, for each",
+        )
+    if samples.numel() * samples.element_size() > _LARGEST:
+        raise _too_large(name, samples.numel() * samples.element_size())
+    if not samples.is_floating_point() and samples.dtype != torch.uint8:
+        raise DataError(
+            f"the {name} set has samples of type {samples.dtype}",
+            key="data",
+            hint="give floating-point numbers, as by samples.float(), or pictures as uint8, which are scaled to 0..1",
+        )
+    if samples.is_floating_point() and samples.dtype not in (torch.float32, torch.float64):
+        samples = samples.float()
+    if label == "class":
+        if labels.is_floating_point() or labels.numel() != len(labels):
+            raise DataError(
+                f"the {name} set has labels of type {labels.dtype} and shape {list(labels.shape)}, and the task has "
+                "classes",
+                key="data",
+                hint="give whole numbers [N], or set the task: regression for numbers, multi_label for rows of 0 and 1",
+            )
+        return TensorSet(samples, labels.reshape(-1).to(torch.int64), exact=True)
+    labels = labels if labels.dtype == torch.float64 else labels.float()
+    return TensorSet(samples, labels.reshape(len(labels), -1), exact=True)
+
+
+def _too_large(name: SplitName, size: int) -> DataError:
+    return DataError(
+        f"the {name} set has {size / 1e9:.1f} GB, and at most {_LARGEST / 1e9:.1f} GB are sent to the stages",
+        key="data",
+        hint=_IN_A_FILE,
+    )
+
+
+def _require_set(given: Any, name: SplitName) -> None:
+    """Raise DataError for what is no data set with a length and an index, or has no labels."""
+    if _is_tensor(given):
+        raise DataError(f"the {name} set is a tensor without labels", key="data", hint="give a pair (samples, labels)")
+    if isinstance(given, IterableDataset) or not hasattr(given, "__getitem__") or not isinstance(given, Sized):
+        what = "an IterableDataset" if isinstance(given, IterableDataset) else f"of type {type(given).__name__}"
+        raise DataError(
+            f"the {name} set is {what}, which has no length and no index: each mini-batch is a function of the seed "
+            "and of its number",
+            key="data",
+            hint=_PAIR,
+        )
+    if len(given) == 0:
+        raise DataError(f"the {name} set is empty", key="data", hint="give a set that has samples")
+
+
+def _entry(samples: Any, index: int, name: SplitName) -> tuple[Any, Any]:
+    """An entry of a user's set, the global generators seeded for it. Raises DataError if it is no pair."""
+    with put_back(), named(f"the {name} set", f"reading sample {index}", key="data"):
+        seed_all(torch.device("cpu"), 0, "given", name, index)
+        entry = samples[index]
+    match entry:
+        case (sample, label):
+            return sample, label
+        case Mapping():
+            held = f"a dictionary of {', '.join(f'`{key}`' for key in entry)}"
+        case _:
+            held = f"of type {type(entry).__name__}"
+    raise DataError(
+        f"sample {index} of the {name} set is {held}, not a pair of a sample and a label", key="data", hint=_PAIR
+    )
+
+
+def _classes(own: Any, made: Sequence[SampleSet]) -> tuple[str, ...]:
+    """Names of the classes: those that a data set has, or else the numbers up to the largest label."""
+    inner = own
+    while isinstance(inner, Subset):
+        inner = inner.dataset
+    names = getattr(inner, "classes", None)
+    if isinstance(names, tuple | list) and names:
+        return tuple(map(str, names))
+    largest = -1
+    for samples in made:
+        largest = max(largest, _largest(samples, own, inner))
+    return tuple(map(str, range(max(2, largest + 1))))
+
+
+def _largest(samples: SampleSet, own: Any, inner: Any) -> int:
+    """The largest class number of a set."""
+    if isinstance(samples, TensorSet):
+        return int(samples.labels.max())
+    targets = getattr(inner, "targets", None)
+    if targets is not None:
+        return int(torch.as_tensor(targets).max())
+    if len(samples) > _COUNTED:
+        raise DataError(
+            f"nothing says how many classes {counted(len(samples), 'sample')} have, and to read them all takes long",
+            key="data",
+            hint="say it, data={'classes': 10}, or give the data set an attribute `classes` with their names",
+        )
+    labels = [_entry(samples, index, "train")[1] for index in range(len(samples))]
+    wrong = next((label for label in labels if not isinstance(label, int)), None)
+    if wrong is not None:
+        raise DataError(
+            f"the label {reprlib.repr(wrong)} is no class", key="data", hint="give whole numbers, or set the task"
+        )
+    return max(map(int, labels))
+
+
+def _outputs(made: Mapping[SplitName, SampleSet | None]) -> int:
+    train = made["train"]
+    assert train is not None
+    return math.prod(torch.as_tensor(train[0][1]).shape)
+
+
+def _hash_of(sets: Sequence[SampleSet | None]) -> str:
+    found = hashlib.sha256()
+    for name, samples in zip(SETS, sets, strict=False):
+        if isinstance(samples, TensorSet):
+            for values in (samples.samples, samples.labels):
+                _add(found, values)
+        elif samples is not None:
+            step = max(1, len(samples) // _READ)
+            for index in range(0, len(samples), step):
+                for value in _entry(samples, index, name):
+                    _add(found, value)
+    return found.hexdigest()
+
+
+def _add(found: Any, value: Any) -> None:
+    if isinstance(value, Tensor):
+        found.update(f"{value.dtype} {tuple(value.shape)}".encode())
+        found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    else:
+        found.update(repr(value).encode("utf-8", "surrogatepass"))
+
+
+def _as_tensor(value: Any) -> Any:
+    """A tensor of an array, and of a picture its channels [C, H, W]; other values as they are."""
+    if isinstance(value, Image.Image):
+        pixels = torch.from_numpy(numpy.array(value))
+        return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
+    return torch.from_numpy(numpy.ascontiguousarray(value)) if isinstance(value, numpy.ndarray) else value
+
+
+def _is_number(label: Any) -> bool:
+    """Whether a label is one number in a tensor, an array or a scalar of NumPy."""
+    return isinstance(label, numpy.generic) or (isinstance(label, Tensor | numpy.ndarray) and label.ndim == 0)

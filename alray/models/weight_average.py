@@ -1,0 +1,108 @@
+"""The exponential moving average of a component's weights (`optimizer.ema_decay`).
+
+With w(t) the weights after update t and d the decay,
+
+    m(1) = w(1),    m(t) = d m(t-1) + (1 - d) w(t)
+
+as `torch.optim.swa_utils.AveragedModel` computes it with `get_ema_multi_avg_fn(d)`. Buffers of floating point, such as
+the running statistics of batch normalisation, are averaged alike. The average is of one component, so it does not
+depend on the partition; training never reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+
+class WeightAverage:
+    """The average of the weights of a module that training changes, and of its buffers that a checkpoint has.
+
+    There is none before the first update: until then the weights stand for it.
+    """
+
+    def __init__(self, module: nn.Module, decay: float) -> None:
+        """
+        Args:
+            decay: d, between 0 and 1.
+        """
+        self._module = module
+        self._decay = decay
+        self._means: dict[str, torch.Tensor] = {}
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Take the weights after an update into the average."""
+        held, means = averaged(self._module), self._means
+        if not means:
+            self._means = _copies(held)
+            return
+        weights = [name for name, tensor in held.items() if isinstance(tensor, nn.Parameter)]
+        share = 1.0 - self._decay
+        torch._foreach_lerp_([means[name] for name in weights], [held[name] for name in weights], share)
+        for name in held.keys() - set(weights):
+            mean, value = means[name], held[name]
+            # A mask has minus infinity, whose difference from itself is not a number.
+            mean.copy_(torch.where(mean == value, value, torch.lerp(mean, value, share)))
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Within it, the module has the average in place of its weights."""
+        held = averaged(self._module) if self._means else {}
+        own = {name: tensor.data for name, tensor in held.items()}
+        try:
+            for name, tensor in held.items():
+                tensor.data = self._means[name]
+            yield
+        finally:
+            for name, tensor in held.items():
+                tensor.data = own[name]
+
+    def trained(self) -> dict[str, torch.Tensor]:
+        """The weights and buffers with which training goes on, by name; empty before the first update."""
+        return {name: tensor.detach() for name, tensor in averaged(self._module).items()} if self._means else {}
+
+    def load(self, trained: Mapping[str, torch.Tensor]) -> None:
+        """Continue from a checkpoint, whose average the module has: it is kept, and the module takes what `trained`
+        gave. If that is empty, the average begins with the next update.
+
+        Raises KeyError if a tensor is missing.
+        """
+        self._means = _copies(averaged(self._module)) if trained else {}
+        go_on_with(self._module, trained)
+
+    def state_bytes(self) -> int:
+        """Bytes of the average."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in averaged(self._module).values())
+
+
+def averaged(module: nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors of a module that are averaged, by their names in a checkpoint: parameters that training changes, and
+    buffers of floating point that a checkpoint has."""
+    saved = module.state_dict()
+    held = {name: value for name, value in module.named_parameters() if value.requires_grad}
+    held_buffers = {name: value for name, value in module.named_buffers() if value.is_floating_point()}
+    kept = {name: value for name, value in {**held, **held_buffers}.items() if name in saved}
+    return {name_in_checkpoint(name): value for name, value in kept.items()}
+
+
+def name_in_checkpoint(name: str) -> str:
+    """The name of a component's parameter or buffer in a checkpoint: the encoder's body is not named."""
+    return name.replace("f.body.", "f.", 1)
+
+
+@torch.no_grad()
+def go_on_with(module: nn.Module, trained: Mapping[str, torch.Tensor]) -> None:
+    """Put weights and buffers that `WeightAverage.trained` gave in place.
+
+    Raises KeyError if a tensor is missing.
+    """
+    for name, tensor in averaged(module).items() if trained else ():
+        tensor.copy_(trained[name])
+
+
+def _copies(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}

@@ -1,0 +1,88 @@
+"""Callbacks of `alray.run` and of a resume; `tests/runtime/runner/test_driver.py` has what they hear after failures."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+import alray
+from alray.core.errors import UserCodeError
+
+
+def say(*what: object) -> None:
+    sys.stdout.write(" ".join(map(str, what)) + "\n")
+
+
+class Everything:
+    """Needs no base class: says what it hears on standard output."""
+
+    def on_start(self, run: alray.Run) -> None:
+        say("start", run.plan.partition, run.spec.name)
+
+    def on_step(self, record: Any) -> None:
+        say("step", record.step)
+
+    def on_evaluation(self, record: Any) -> None:
+        say("evaluation", record.step, record.validation)
+
+    def on_checkpoint(self, record: Any) -> None:
+        say("checkpoint", record.step)
+
+    def on_end(self, run: alray.Run) -> None:
+        say("end", run.summary.status)
+
+
+class Stops(alray.Callback):
+    """Asks for a stop as soon as it can."""
+
+    def on_step(self, record: Any) -> None:
+        self.stop()
+
+
+def test_callbacks_hear_what_is_recorded_and_may_print(
+    tiny: dict[str, Any], ended: alray.Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = alray.run(tiny, inline=True, progress=False, callbacks=[Everything(), alray.Callback()])
+    said = capsys.readouterr().out.splitlines()
+    assert (said[0], said[-1]) == ("start (1, 2) tiny", "end finished")
+    assert [line for line in said if line.startswith("step")] == [f"step {step}" for step in range(1, 19)]
+    measured = run.records("evaluation")
+    told = [f"evaluation {step} {score}" for step, score in zip(measured["step"], measured["validation"], strict=True)]
+    assert [line for line in said if line.startswith("evaluation")] == told
+    assert said.index("checkpoint 18") > said.index("step 18")
+    assert run.summary.weights_sha256 == ended.summary.weights_sha256
+
+
+def test_a_callback_stops_a_run_that_a_resume_continues_to_the_same_weights(tiny: dict[str, Any]) -> None:
+    stops = Stops()
+    run = alray.run(tiny, {"run.epochs": 2000}, inline=True, progress=False, callbacks=[stops])
+    assert run.summary.status == "interrupted"
+    steps = run.summary.steps
+    again = run.resume(inline=True, progress=False, callbacks=[stops])
+    assert again.summary.status == "interrupted" and 0 < steps < again.summary.steps < 18_000
+    epochs = {"run.epochs": again.summary.steps // 9 + 1}
+    again = again.resume(epochs, inline=True, progress=False)
+    whole = alray.run(tiny, epochs, inline=True, progress=False)
+    assert again.summary.weights_sha256 == whole.summary.weights_sha256
+
+
+@pytest.mark.parametrize(("method", "left"), [("on_start", None), ("on_evaluation", "failed"), ("on_end", "finished")])
+def test_what_a_callback_raises_is_raised_with_its_name(
+    tiny: dict[str, Any], ended: alray.Run, method: str, left: str | None
+) -> None:
+    def fail(argument: object) -> None:
+        raise ValueError("not like this")
+
+    callback = alray.Callback()
+    setattr(callback, method, fail)
+    with pytest.raises(UserCodeError, match=f"callback `Callback` raised ValueError in `{method}`") as caught:
+        alray.run(tiny, inline=True, output="out", progress=False, callbacks=[callback])
+    place = caught.value.problems[0]
+    assert (place.file, place.line) == (__file__, fail.__code__.co_firstlineno + 1)
+    run = alray.load_run("out")
+    if left is not None:
+        assert run.summary.status == left
+    again = run.resume(inline=True, progress=False)
+    assert again.summary.weights_sha256 == ended.summary.weights_sha256

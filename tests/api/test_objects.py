@@ -1,0 +1,260 @@
+"""Modules, data and classes in place of names: what trains, what goes on, and what is refused with what to give."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, WeightedRandomSampler
+
+import alray
+from alray.api.objects import taken
+from alray.core.errors import RequestError
+from alray.core.run_folder.records import StepRecord, read
+from alray.orchestrate import run_spec
+from alray.runtime.options import Options
+
+from ..engine.conftest import Asked, Watching
+
+X = torch.randn(60, 6, generator=torch.Generator().manual_seed(1))
+Y = (X[:, 0] > 0).long() + (X[:, 1] > 0).long()
+COST = {"forward_s": 1e-3, "backward_s": 1e-3, "update_s": 1e-3}
+TINY: dict[str, Any] = {
+    "data": {"batch_size": 10},
+    "pipeline": {"costs": [COST, COST]},
+    "run": {"steps": 8, "train": "never", "checkpoint": {"every": "3 steps", "keep": 9}},
+    "inline": True,
+    "progress": False,
+}
+SPEC = {"name": "x", "method": "decoupled_greedy", "data": {"batch_size": 10}, "run": {"steps": 8}}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def net(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+class Points(Dataset):  # type: ignore[type-arg]
+    """As the tensors are, read one by one."""
+
+    classes = ("none", "one", "both")
+
+    def __init__(self, samples: torch.Tensor = X) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self.samples[index], int(Y[index])
+
+
+class Signs(torch.optim.Optimizer):
+    """Momentum, and steps of one length."""
+
+    def __init__(self, params: Any, lr: float, weight_decay: float = 0.0, momentum: float = 0.5) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for weights in group["params"]:
+                kept = self.state[weights].setdefault("kept", torch.zeros_like(weights))
+                kept.mul_(group["momentum"]).add_(weights.grad)
+                weights.sub_(group["lr"] * kept.sign())
+
+
+class Root:
+    def __init__(self, over: float) -> None:
+        self.over = over
+
+    def __call__(self, at: Any) -> float:
+        return float(at.full / (1 + at.begun / self.over) ** 0.5)
+
+
+def falling(at: Any, over: float) -> float:
+    return Root(over)(at)
+
+
+@pytest.fixture(autouse=True)
+def of_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The classes of this file have none, as those of a notebook's cells."""
+    for each in (Points, Signs, Root, falling):
+        monkeypatch.setattr(each, "__module__", "__main__")
+
+
+def sha256(run: alray.Run) -> str | None:
+    return run.summary.weights_sha256
+
+
+def test_what_a_program_has_trains_to_the_same_bits() -> None:
+    """Of the same samples and first weights, however they are given."""
+    first = alray.train(net(), (X, Y), test=(X, Y), **TINY)
+    assert first.summary.accuracy is not None and first.summary.accuracy.test is not None
+    assert sha256(alray.train(net(), DataLoader(Points(), batch_size=7, shuffle=True), **TINY)) == sha256(first)
+    assert sha256(alray.train(net(), (X.double().numpy(), Y.numpy().astype("int16")), **TINY)) == sha256(first)
+    assert sha256(alray.train(net(1), (X, Y), **TINY)) != sha256(first)
+    again = alray.run(SPEC, model=net(), data={"train": (X, Y)}, inline=True, progress=False)
+    assert sha256(again) == sha256(first)
+
+
+def test_a_run_goes_on_with_its_objects_alone() -> None:
+    """To the same bits, on other stages: with an optimizer and a rate of the program, too."""
+    optimizer = {"kind": partial(Signs, momentum=0.8), "lr": 1e-2}
+    keys = {**TINY, "optimizer": optimizer, "lr_schedule": {"kind": falling, "over": 5.0}}
+    data = (Points(), (X, Y), None)
+    whole = alray.train(net(), *data, output="whole", stages=1, **keys)
+    rates = [each.lr for each in read(Path("whole/records.jsonl")) if isinstance(each, StepRecord)]
+    assert rates[:2] == pytest.approx([1e-2, 1e-2 / (1 + 1 / 5) ** 0.5])
+    options = Options(inline=True, run_dir=Path("stopped"), objects=whole.objects, stop_after=4)
+    run_spec(whole.spec, ["pipeline.stages=2"], options, Watching(), Asked())
+    resume = partial(alray.load_run("stopped").resume, inline=True, progress=False)
+    parts = {"optimizer": Signs, "lr_schedule": falling}
+    for wrong, said in (
+        ({}, 'no file has them: `data`, `model`, `optimizer`, `lr_schedule`; .*stopped", data=..., model=..., optim'),
+        ({"model": net(1), "data": data, **parts}, "this is not the model of this run"),
+        ({"model": net(), "data": (Points(X + 1), (X, Y), None), **parts}, "not the data of this run: other samples"),
+        ({"model": net(), "task": Root}, "has no object `task`: its objects are data=..., model=..."),
+    ):
+        with pytest.raises(RequestError, match=said):
+            resume(**wrong)
+    assert sha256(resume(model=net(), data=data, **parts)) == sha256(whole)
+
+
+def test_a_run_is_evaluated_and_reproduced_with_its_objects() -> None:
+    run = alray.train(net(), (X, Y), test=(X, Y), output="run", **TINY)
+    test = run.summary.scores.test
+    assert run.evaluate().scores[-1].test == test
+    for call in (alray.load_run("run").evaluate, partial(alray.reproduce, "run", progress=False)):
+        with pytest.raises(RequestError, match="no file has them: `data`, `model`"):
+            call()
+    objects = {"model": net(), "data": ((X, Y), None, (X, Y))}
+    assert alray.load_run("run", **objects).evaluate().scores[-1].test == test
+    assert alray.reproduce("run", progress=False, **objects).same
+    for wrong, said in (
+        ({**objects, "model": net(1)}, "not the model of the recorded run"),
+        ({**objects, "data": (X + 1, Y)}, "not the data of the recorded run"),
+    ):
+        with pytest.raises(RequestError, match=said):
+            alray.reproduce("run", progress=False, **wrong)
+
+
+def test_what_has_a_file_is_named_in_the_spec(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the run goes on without its program."""
+    monkeypatch.syspath_prepend(folder)
+    text = (
+        "from torch import nn\n\n"
+        "def make(width):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.Linear(width, 10))\n"
+    )
+    Path("my_models.py").write_text(text, encoding="utf-8")
+    make = importlib.import_module("my_models").make
+    keys = {**TINY, "pipeline": {}, "optimizer": partial(torch.optim.SGD, lr=1e-2)}
+    run = alray.train(partial(make, width=4), {"source": "digits"}, output="run", stages=1, **keys)
+    assert run.spec.model.source == "python:my_models.make" and run.spec.model.arguments == {"width": 4}
+    assert run.spec.optimizer.model_dump(include={"kind", "name", "lr"}) == {"kind": "torch", "name": "SGD", "lr": 1e-2}
+    assert alray.load_run("run").resume({"run.steps": 9}, inline=True, progress=False).summary.steps == 9
+
+
+class Dictionaries(Points):
+    def __getitem__(self, index: int) -> Any:
+        return {"x": self.samples[index], "y": int(Y[index])}
+
+
+class Endless(IterableDataset):  # type: ignore[type-arg]
+    def __iter__(self) -> Iterator[Any]:
+        yield from zip(X, Y, strict=True)
+
+
+def lazy() -> nn.Module:
+    return nn.Sequential(nn.LazyLinear(8), nn.Linear(8, 3))
+
+
+@pytest.mark.parametrize(
+    ("call", "key", "said"),
+    [
+        (lambda: alray.run(nn.Linear(2, 2)), "spec", "give a file, a dict .* alray.train"),
+        (lambda: train(nn.Linear(6, 3), (X, Y)), "model.from", "cannot be cut"),
+        (lambda: train(3, (X, Y)), "model", "give a torch module"),
+        (lambda: train(lazy(), (X, Y)), "model", "lazy layers"),
+        (lambda: train(net().double(), (X, Y)), "model", r"weights of torch.float64; give module.float\(\)"),
+        (lambda: train(net(), (X[:, :5], Y)), "model.from", "does not take samples of"),
+        (lambda: train(net(), (X.long(), Y)), "data", "samples of type torch.int64"),
+        (lambda: train(net(), X), "data", r"a tensor without labels; give a pair \(samples, labels\)"),
+        (lambda: alray.run(SPEC, model=net(), data=(Points(), Points())), "data", "two sets"),
+        (lambda: train(net(), (X, Y[:9])), "data", r"samples of shape \[60, 6\] and labels of shape \[9\]"),
+        (lambda: train(net(), Dictionaries()), "data", "a dictionary of `x`, `y`, not a pair"),
+        (lambda: train(net(), Endless()), "data", "an IterableDataset, which has no length"),
+        (lambda: train(net(), None), "data", "no training set"),
+        (lambda: train(net(), DataLoader(Points(), collate_fn=list)), "data", "`collate_fn` of its own"),
+        (lambda: train(net(), weighted()), "data", "a sampler of its own"),
+        (
+            lambda: train(net(), (X, Y), optimizer=torch.optim.SGD(net().parameters())),
+            "optimizer",
+            r"partial\(torch.optim.SGD",
+        ),
+        (
+            lambda: train(net(), (X, Y), lr_schedule=torch.optim.lr_scheduler.StepLR),
+            "lr_schedule",
+            "function of a moment",
+        ),
+        (
+            lambda: train(net(), (X, Y), data={"batch_size": 10, "classes": 4}),
+            "model.with",
+            "gives .3,. for a sample, and the data has 4",
+        ),
+    ],
+)
+def test_what_cannot_be_taken_is_told_with_what_to_give(call: Callable[[], Any], key: str, said: str) -> None:
+    with pytest.raises(RequestError, match=said) as caught:
+        call()
+    assert [each.key for each in caught.value.problems] == [key]
+    assert caught.value.problems[0].hint
+
+
+def train(module: Any, samples: Any, **keys: Any) -> alray.Run:
+    return alray.train(module, samples, **{**TINY, "stages": 1, "method": "backpropagation", **keys})
+
+
+def weighted() -> DataLoader[Any]:
+    return DataLoader(Points(), sampler=WeightedRandomSampler([1.0] * 60, 60))
+
+
+def test_labels_say_the_task_unless_the_spec_does() -> None:
+    found = {
+        name: taken({"task": name} if name != "none" else {}, None, data=(X, labels))
+        for name, labels in (("none", X[:, :2]), ("regression", Y), ("multi_label", Y))
+    }
+    assert [each.spec["task"] for each in found.values()] == ["regression", "regression", "multi_label"]
+    assert [each.objects.values["data"].classes for each in found.values()] == [
+        ("target_0", "target_1"),
+        ("target_0",),
+        ("label_0",),
+    ]
+
+
+def test_pictures_and_parts_of_a_set() -> None:
+    """As torchvision gives them: pictures, and the names of the classes."""
+
+    class Pictures(Points):
+        def __getitem__(self, index: int) -> Any:
+            return Image.fromarray(numpy.full((4, 5, 3), index, dtype="uint8")), numpy.int64(Y[index])
+
+    data = taken({}, None, data=Subset(Pictures(), range(50))).objects.values["data"]
+    sample, label = data.open("train")[7]
+    assert data.classes == ("none", "one", "both")
+    assert (tuple(sample.shape), sample.dtype, label) == ((3, 4, 5), torch.uint8, int(Y[7]))

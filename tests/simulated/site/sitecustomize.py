@@ -1,0 +1,37 @@
+"""Gives the processes of stages on Ray the simulated devices: Python imports this file when it starts, where the folder
+is on PYTHONPATH (tests/gpu/test_on_ray.py).
+
+Ray has many processes. Only those of stages import `alray.runtime.graph.actor`, and only they import torch for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import Any
+
+_ACTOR = "alray.runtime.graph.actor"
+
+
+class _BeforeActor(MetaPathFinder):
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name != _ACTOR:
+            return None
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(name, path)
+        assert spec is not None and spec.loader is not None
+        execute = spec.loader.exec_module
+
+        def execute_on_simulated(module: Any) -> None:
+            from tests.simulated.stages import give_devices, report_faults
+
+            give_devices()
+            execute(module)
+            report_faults(module.StageActor)
+
+        spec.loader.exec_module = execute_on_simulated  # type: ignore[method-assign]
+        return spec
+
+
+sys.meta_path.insert(0, _BeforeActor())
