@@ -138,6 +138,7 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.syncs
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.activation_memory
+	$(BIN)/python -m benchmarks.searches
 
 # Pipelines by alray's executor and by torch.distributed.pipelining, side by side. About a quarter of an hour.
 engines: $(INSTALLED)
