@@ -189,6 +189,7 @@ def main(names: list[str]) -> None:
         known[name] = looked_at(name)
         print(json.dumps(known[name]), flush=True)  # noqa: T201
         MEASURED.mkdir(parents=True, exist_ok=True)
+        known = {each: known[each] for each in FAMILIES if each in known}
         RESULT.write_text(json.dumps(known, indent=1), encoding="utf-8")
 
 

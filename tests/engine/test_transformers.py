@@ -42,7 +42,8 @@ def test_a_family_by_every_method(name: str, one_thread: None) -> None:
 
 def opened(folder: Path, name: str, **model: Any) -> Workload:
     spec = spec_of(name, folder)
-    return Workload.open(load_spec({**spec, "model": {**spec["model"], **model}}).spec, UserCode(folder))
+    spec |= {"model": {**spec["model"], **model}, "pipeline": {}}
+    return Workload.open(load_spec(spec).spec, UserCode(folder))
 
 
 @pytest.mark.parametrize(
