@@ -46,12 +46,11 @@ def made_of(name: str, arguments: Mapping[str, Any], sample: Shape, *, trained: 
         )
     given = dict(arguments)
     attention = {_ATTENTION: given.pop(_ATTENTION)} if _ATTENTION in given else {}
-    of_library: Any = getattr(library, name, None) if name.isidentifier() else None
     with _quietly(library), _explained(name):
-        if inspect.isclass(of_library) and issubclass(of_library, library.PreTrainedModel):
-            config = _config(of_library.config_class, given, attention)
+        if (kind := _class_of(library, name)) is not None:
+            config = _config(kind.config_class, given, attention)
             _require_fitting(config, sample)
-            return of_library(config), []
+            return kind(config), []
         config, unknown = library.AutoConfig.from_pretrained(
             name, return_unused_kwargs=True, trust_remote_code=False, **given
         )
@@ -112,6 +111,12 @@ def _library() -> Any:
         raise SpecError(
             "transformers is not installed", key="model.from", hint="pip install 'alray[transformers]'"
         ) from error
+
+
+def _class_of(library: Any, name: str) -> Any:
+    """The class of models with this name; None if there is none."""
+    found = getattr(library, name, None) if name.isidentifier() else None
+    return found if inspect.isclass(found) and issubclass(found, library.PreTrainedModel) else None
 
 
 def _class_for(library: Any, sample: Shape) -> Any:
