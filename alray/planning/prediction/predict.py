@@ -17,7 +17,7 @@ from alray.planning.schedules.schedule import Schedule
 
 NUM_BATCHES = 64  # simulated mini-batches: enough to reach the steady state
 NUM_DRAINED_BATCHES = 8  # pipelines and barriers drain the stages, if not after each mini-batch, then soon
-_FEW_BATCHES = 3  # of a large pipeline that ends with an update: the first one fills, the second is in steady state
+_FEW_BATCHES = 3  # of a large pipeline: the first one fills it, the next ones take a step each
 _LARGE = 1 << 12  # computations of a mini-batch's forward
 
 
@@ -72,8 +72,8 @@ def program_of(setting: StepSetting, num_batches: int | None = None) -> Program:
         drains = schedule.is_pipeline or schedule.has_barrier(setting.stages)
         num_batches = NUM_DRAINED_BATCHES if drains else NUM_BATCHES
         large = setting.num_parts * setting.micro_batches > _LARGE
-        if large and schedule.is_pipeline and not schedule.gradient_delay:
-            num_batches = _FEW_BATCHES
+        if large and schedule.is_pipeline:
+            num_batches = _FEW_BATCHES + schedule.gradient_delay
     return _program(
         schedule,
         setting.schedule,
