@@ -164,15 +164,14 @@ def _trained(spec: Figures, method: str, folder: Path) -> str:
 
 @torch.no_grad()
 def _loaded(name: str, spec: Figures, folder: Path) -> str:
-    """`bits` where the class loads what backpropagation trained and gives the scores of the route, and a run of DGL
-    begins with these weights from the folder."""
+    """`bits` where the class loads what backpropagation trained and gives the scores of the route, or how far they are
+    from these over the largest one; and a run of DGL begins with these weights from the folder."""
     alray.load_run(folder / "backpropagation-2").export("pretrained", folder / "saved")
     model = getattr(transformers, name).from_pretrained(folder / "saved").eval()
     network = TrainedNetwork(folder / "backpropagation-2", allow_code=False)
     batch = whole_batch(network.workload.data).inputs(torch.device("cpu"), torch.float32)
     scores = network.route(network.depths[-1])(batch["s"], batch.get("mask"))
-    if not torch.equal(scores, scores_of(call(model, batch["s"], batch.get("mask")))):
-        return "other scores"
+    of_class = scores_of(call(model, batch["s"], batch.get("mask")))
     again = {**spec, "model": {"from": f"transformers:{folder / 'saved'}"}, "method": "decoupled_greedy"}
     begun = Workload.open(load_spec(again).spec, UserCode(folder)).network
     weights = model.state_dict()
@@ -180,7 +179,8 @@ def _loaded(name: str, spec: Figures, folder: Path) -> str:
         for key, value in begun.component(index, "cpu").f.body.state_dict().items():
             if not torch.equal(value, weights[key]):
                 return f"another `{key}`"
-    return "bits"
+    apart = float((scores - of_class).abs().max() / of_class.abs().max())
+    return "bits" if torch.equal(scores, of_class) else f"{apart:.0e}"
 
 
 def main(names: list[str]) -> None:

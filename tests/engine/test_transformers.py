@@ -18,6 +18,8 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 from benchmarks.huggingface import FAMILIES, METHODS, is_of_language, looked_at, spec_of
 
 REFUSED = {"AlbertForSequenceClassification": "no list", "SwinForImageClassification": "more than one tensor"}
+ROUNDS = ("ResNetForImageClassification",)
+"""Whose class gives the scores of the route up to rounding."""
 ARE_BITS = {"GPT2LMHeadModel": ("backpropagation",), "BertForSequenceClassification": ()}
 """What `make test` runs; the proof that the chain is the whole belongs to each."""
 
@@ -37,7 +39,8 @@ def test_a_family_by_every_method(name: str, one_thread: None) -> None:
         assert REFUSED[name] in found["refused"]
     else:
         methods = METHODS if is_of_language(name) else METHODS[:3]
-        assert {found[key] for key in (*methods, "loaded")} == {"bits"}
+        assert {found[key] for key in methods} == {"bits"}
+        assert found["loaded"] == "bits" or (name in ROUNDS and float(found["loaded"]) < 1e-6)
 
 
 def opened(folder: Path, name: str, **model: Any) -> Workload:
