@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage crash-states chaos simulated simulated-soonest gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported huggingface studies findings news clean
+.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage crash-states chaos simulated simulated-soonest gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported huggingface studies findings published news clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -138,6 +138,7 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.syncs
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.activation_memory
+	$(BIN)/python -m benchmarks.searches
 
 # Pipelines by alray's executor and by torch.distributed.pipelining, side by side. About a quarter of an hour.
 engines: $(INSTALLED)
@@ -178,6 +179,10 @@ huggingface: $(INSTALLED)
 # docs/findings.md and docs/predictions.md, from the reports in docs/studies.
 findings: $(INSTALLED)
 	$(BIN)/python -m benchmarks.findings_page
+	$(BIN)/python -m benchmarks.predictions_page
+
+# Pipelines that other people measured, in docs/predictions.md: predicted over measured, from benchmarks/published_runs.
+published: $(INSTALLED)
 	$(BIN)/python -m benchmarks.predictions_page
 
 # Six hours on two quiet cores; docs/studies.md has the minutes of each. A study that has a report in docs/studies is left out: delete it to run it again.

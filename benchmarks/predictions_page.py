@@ -1,4 +1,5 @@
-"""Write docs/predictions.md: predicted over measured step times of every setting in the reports of docs/studies.
+"""Write docs/predictions.md: predicted over measured step times of every setting in the reports of docs/studies, and of
+pipelines that other people measured.
 
     python -m benchmarks.predictions_page
 
@@ -16,6 +17,7 @@ from statistics import median, quantiles
 from alray.config.study.load import read_study_file
 from alray.config.study.points import series_label
 from alray.studies.busy import WAS_BUSY
+from benchmarks import published
 from benchmarks.findings_page import BESIDE, KEPT, REPORTS, SPECS, is_of_today
 
 PAGE = Path(__file__).parents[1] / "docs" / "predictions.md"
@@ -61,8 +63,12 @@ def settings(specs: Path, reports: Path) -> list[Setting]:
     return found
 
 
-def page(found: list[Setting]) -> str:
-    """The page's text."""
+def page(found: list[Setting], elsewhere: str) -> str:
+    """The page's text.
+
+    Args:
+        elsewhere: its section about pipelines that other people measured.
+    """
     ratios = sorted(each.ratio for each in found)
     low, *_, high = quantiles(ratios, n=20, method="inclusive")
     near = sum(abs(ratio - 1.0) <= 0.1 for ratio in ratios) / len(ratios)
@@ -78,11 +84,11 @@ def page(found: list[Setting]) -> str:
         ends = " | ".join(f"{end.ratio:.2f}: {end.name}" for end in (own[0], own[-1]))
         lines.append(f"| [{name}](studies/{name}/README.md) | {len(own)} | {middle} | {ends} |")
     left_out = " ".join(f"`{name}` is left out too: it {why}." for name, why in _LEFT_OUT.items())
-    return "\n\n".join([f"{INTRODUCTION} {left_out}", over_all, "\n".join(lines)]) + "\n"
+    return "\n\n".join([f"{INTRODUCTION} {left_out}", over_all, "\n".join(lines), elsewhere])
 
 
 def main() -> None:
-    PAGE.write_text(page(settings(SPECS, REPORTS)), encoding="utf-8")
+    PAGE.write_text(page(settings(SPECS, REPORTS), published.section()), encoding="utf-8")
 
 
 if __name__ == "__main__":

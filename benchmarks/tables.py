@@ -54,6 +54,25 @@ def clock(result: dict[str, Any]) -> list[str]:
     ]
 
 
+def searches(result: dict[str, Any]) -> list[str]:
+    lines = [
+        "## The search of a cut",
+        "",
+        "`make bench` cut chains of components with random times, a process for each search. Seconds are those of a "
+        "processor. The last column is how far the step that was found may be from that of the best cut: the bound "
+        "leaves out most of what messages wait for, and the filling of schedules with virtual stages.",
+        "",
+        "| components | stages | `schedule` | micro-batches | seconds | MB | at most from the best |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for entry in result["searches"]:
+        lines.append(
+            f"| {entry['components']:,} | {entry['stages']} | `{entry['schedule']}` | {entry['micro_batches']} "
+            f"| {entry['seconds']:.1f} | {entry['megabytes']:.0f} | {100 * entry['within']:.2g} % |"
+        )
+    return [*lines, ""]
+
+
 def memory(result: dict[str, Any]) -> list[str]:
     ratios = [entry["predicted_bytes"] / entry["measured_bytes"] for entry in result["stages"]]
     lines = [
@@ -175,6 +194,7 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "trials": trials,
     "memory": memory,
     "activation_memory": activation_memory,
+    "searches": searches,
     "replicas": throughput,
     "balance": dynamic_batch_size,
     "large_batch": large_batch,

@@ -8,7 +8,7 @@ identity is that of what they hold: `Network.model_sha256`, and `contents` of th
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any
@@ -77,9 +77,13 @@ def missing_objects(spec: Spec, given: Objects) -> Iterator[tuple[Path, tuple[st
             yield path, (f"`{reference}` {_IN_NO_FILE}", f"give it in Python, by {how_to_give([name])}")
 
 
-def require_objects(spec: Spec, given: Objects, run_dir: Location) -> None:
-    """Raise RequestError if objects that the spec of a run names were not given."""
-    names = names_of(spec)
+def require_objects(spec: Spec, given: Objects, run_dir: Location, besides: Collection[str] = ()) -> None:
+    """Raise RequestError if objects that the spec of a run names were not given.
+
+    Args:
+        besides: names of those that are not needed.
+    """
+    names = [name for name in names_of(spec) if name not in besides]
     missing = [f"`{name}`" for name in names if name not in given.values]
     if missing:
         raise RequestError(

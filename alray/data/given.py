@@ -37,7 +37,7 @@ Dumps: TypeAlias = Callable[[Any], bytes]
 
 SETS: tuple[SplitName, ...] = ("train", "validation", "test")
 _READ = 256
-"""Samples of a data set that are read for its hash."""
+"""Samples of a data set that are read for its hash, at least; of a smaller one all."""
 _COUNTED = 10_000
 """Size of the largest data set of which all labels are read to count the classes."""
 _LARGEST = 1 << 30
@@ -83,7 +83,7 @@ class GivenData:
     """The sets of a run. It has the form of an `OwnSource`, and that of its class.
 
     Attributes:
-        contents: SHA-256 of the training and the validation set: of tensors all values, of other sets up to 256 samples
+        contents: SHA-256 of the training and the validation set: of tensors all values, of other sets up to 511 samples
             of each, spread evenly.
         label: what the labels are: `class`, `flags` or `numbers`.
         batch_size: of the loader that held the training set; None: there was none.

@@ -139,6 +139,12 @@ class PythonSource(Source):
         return samples if samples is None or self._size is None else ResizedSet(samples, self._size)
 
     def read_image(self, path: Path) -> Tensor:
+        if isinstance(self._own.inner, GivenData):
+            raise DataError(
+                "nothing says how a file becomes a sample of the data that a program gave",
+                key="data.source",
+                hint="predict in Python: run.network() is a torch module that takes samples",
+            )
         if not callable(getattr(self._own.inner, "read_image", None)):
             return super().read_image(path)
         with named(self._own.name, f"read_image({str(path)!r})", key="data.source"):

@@ -66,7 +66,7 @@ class TrainedNetwork:
         spec = spec_of(run_dir, data) if form is None else load_own_spec(run_dir).spec
         if not compiled:
             spec = spec.model_copy(update={"run": spec.run.model_copy(update={"compile": False})})
-        require_objects(spec, objects, run_dir)
+        require_objects(spec, objects, run_dir, besides=() if form is None else ("data",))
         code = UserCode.of_run(run_dir, allow=allow_code, named=names_code(spec), objects=objects)
         elsewhere = how_to_name(spec.data)
         self.workload = _opened(spec, code, elsewhere, form)

@@ -64,6 +64,19 @@ for name, run in runs.items():
     assert inline.same, name
 """,
     """
+points, labels = data[2].points, torch.tensor([label for _, label in data[2]])
+for name, run in runs.items():
+    right = run.network()(points).argmax(1) == labels
+    assert float(right.double().mean()) == run.evaluate().scores[-1].test, name
+plain = alray.load_run(runs["BP"].folder, model=net).model()
+assert isinstance(plain, Net)
+assert torch.equal(plain(points).argmax(1), runs["BP"].network()(points).argmax(1))
+before = nn.functional.cross_entropy(plain(points), labels)
+before.backward()
+torch.optim.SGD(plain.parameters(), lr=0.05).step()
+assert nn.functional.cross_entropy(plain(points), labels) < before
+""",
+    """
 def press_stop(folder):
     while not os.path.exists(f"{folder}/checkpoints/step-00000030/manifest.json"):
         time.sleep(0.02)

@@ -6,6 +6,7 @@ from alray.planning.schedules.table import SCHEDULES
 from benchmarks.key_users import Key, all_keys, default_kinds, open_kinds, schedules, users
 
 WITHOUT: dict[Key, str] = {
+    Key("DataSection", "brings_validation"): "alray writes it where a Python program gives a validation set",
     Key("Spec", "version"): "alray writes it into the spec of a run folder",
 }
 """Keys that no committed file has, with the reason."""

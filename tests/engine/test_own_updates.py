@@ -60,10 +60,11 @@ def own(workshop: Workshop) -> Workshop:
 
 @pytest.mark.few
 @pytest.mark.parametrize("keys", [OWN, OF_TORCH, STATE_FROM_THE_BEGINNING], ids=["own", "torch", "adagrad"])
-def test_the_same_bits_on_two_stages_and_after_a_resume(own: Workshop, keys: tuple[str, ...]) -> None:
+def test_the_same_bits_on_any_stages_and_after_a_resume(own: Workshop, keys: tuple[str, ...]) -> None:
     length = ("run.epochs=null", "run.steps=12")
     one = own.run(*keys, *length, "pipeline.stages=1", name="one")
     same(own.run(*keys, *length, "pipeline.stages=2", name="two"), one)
+    same(own.run(*keys, *length, "pipeline.stages=3", name="three"), one)
     own.run(*keys, "run.epochs=null", "run.steps=7", "pipeline.stages=2", name="stopped")
     same(own.resume("run.steps=12", name="stopped"), one)
 

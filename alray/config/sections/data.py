@@ -439,6 +439,14 @@ class OwnData(OwnCode, OwnValidationSection):
                 raise refusal(f"`{field}` is for images, but samples with `text` are documents", f"leave out {field}")
         return value
 
+    @field_validator("brings_validation")
+    @classmethod
+    def _no_documents(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("text") is not None:
+            hint = "leave the validation set out; data.validation_fraction takes a part of the training set"
+            raise refusal("documents have no validation set of their own", hint)
+        return value
+
 
 SOURCES = Kind("sources", DataSection, OwnData, key="source")
 """All sources."""

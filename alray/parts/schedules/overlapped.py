@@ -11,9 +11,11 @@ Published as the `ALP` mode of Associated Learning, also called `AL-FM`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.local import in_order, latest_s
-from alray.planning.schedules.schedule import Schedule
+from alray.planning.schedules.schedule import Schedule, Work
 
 
 def bound(durations: Durations, stages: int, micro_batches: int) -> float:
@@ -21,11 +23,17 @@ def bound(durations: Durations, stages: int, micro_batches: int) -> float:
     return latest_s(durations, durations.after_forward_s, stages)
 
 
+def least(below: Work, own: Work, whole: Work, micro_batches: int) -> Any:
+    """The forwards up to this stage, and the rest of it."""
+    return below.forward + own.forward + own.label + own.backward + own.update
+
+
 SCHEDULE = Schedule(
     name="overlapped",
     methods="local losses",
     actions=in_order("R F S R.1 L S.1 B U W"),
     bound=bound,
+    least=least,
     formula="max(F_0+..+F_s+B_s)",
     limited_by="forwards follow each other ({forwards}), then {slowest_backward}",
     fewest_virtual_stages=1,

@@ -11,10 +11,12 @@ Published as the `ALM` mode of Associated Learning.
 
 from __future__ import annotations
 
+from typing import Any
+
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.local import in_order, latest_s
 from alray.planning.schedules.placement import of_stages
-from alray.planning.schedules.schedule import Schedule
+from alray.planning.schedules.schedule import Schedule, Work
 
 
 def bound(durations: Durations, stages: int, micro_batches: int) -> float:
@@ -23,11 +25,17 @@ def bound(durations: Durations, stages: int, micro_batches: int) -> float:
     return first_barrier + max(of_stages(durations.after_labels_s, stages))
 
 
+def least(below: Work, own: Work, whole: Work, micro_batches: int) -> Any:
+    """All forwards, then the backward of this stage."""
+    return whole.forward + own.backward + own.update
+
+
 SCHEDULE = Schedule(
     name="parallel_backward",
     methods="local losses",
     actions=in_order("R F S R.1 L S.1 W B U W.1"),
     bound=bound,
+    least=least,
     formula="max(F_0+..+F_s+L_s)+max(B-L)",
     limited_by="forwards follow each other ({forwards}), then {slowest_backward}",
     fewest_virtual_stages=1,

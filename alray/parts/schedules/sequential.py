@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.local import in_order
-from alray.planning.schedules.schedule import Schedule
+from alray.planning.schedules.schedule import Schedule, whole_work
 
 
 def bound(durations: Durations, stages: int, micro_batches: int) -> float:
@@ -26,6 +26,7 @@ SCHEDULE = Schedule(
     methods="local losses",
     actions=in_order("R F R.1 L B U S S.1 W"),
     bound=bound,
+    least=whole_work,
     formula="sum(F+B)",
     limited_by="one stage works at a time",
     fewest_virtual_stages=1,

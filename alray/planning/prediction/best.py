@@ -8,6 +8,7 @@ from math import comb
 import numpy as np
 
 from alray.core.errors import PlanError
+from alray.planning.prediction.bound import least_step
 from alray.planning.prediction.memory import memory_matrix, memory_of, stage_ranges
 from alray.planning.prediction.partition import (
     Cut,
@@ -41,14 +42,14 @@ def best_cut(setting: StepSetting) -> BestCut:
     start = _fitting(setting) if setting.memory_limits else None
     if setting.num_parts == 1:
         cut = (len(setting.costs.components),)
-        return BestCut(cut, step_of(setting, cut))
-    if setting.virtual_stages == 1:
+        step_s = step_of(setting, cut)
+        return BestCut(cut, step_s, step_s)
+    if setting.virtual_stages == 1 and (setting.memory_limits or SCHEDULES[setting.schedule].slowest_stage):
         start, slowest_s = _with_fastest_slowest_stage(setting)
         if SCHEDULES[setting.schedule].slowest_stage and step_of(setting, start) <= slowest_s * (1.0 + SAME):
-            return BestCut(start, slowest_s)
-    if start is None:
-        start = partition_auto([component.train_s for component in setting.costs.components], setting.num_parts)
-    return search_cut(setting, start)
+            return BestCut(start, slowest_s, slowest_s)
+    nearest, least_s = least_step(setting)
+    return search_cut(setting, nearest if start is None else start, least_s)
 
 
 def check_parts(setting: StepSetting) -> None:

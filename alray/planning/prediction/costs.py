@@ -57,6 +57,7 @@ class ComponentCosts:
 @dataclass(frozen=True)
 class Link:
     """The network between the nodes of two neighbouring stages. Messages of a direction go over it one after another.
+    So do those of a stage to both of its neighbours, because they go through one network card.
 
     Neither stage is busy with a message on its way. A sender sends the next one when what is left of those before fits
     the system's buffer.
@@ -66,6 +67,7 @@ class Link:
     up_s_per_byte: float  # from the lower stage to the upper one
     down_s_per_byte: float
     buffer_bytes: float = 0.0  # that the system takes from a sender before they are on their way
+    own_line: bool = False  # whether it is no card's: what goes over other links does not hold it up
 
     def __str__(self) -> str:
         up, down = (_rate(8 / each) for each in (self.up_s_per_byte, self.down_s_per_byte))

@@ -11,7 +11,7 @@ from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.placement import Place, round_robin
 
-_LEAST_SHARE = 0.5  # of the time of a sample in a mini-batch, the least that it takes in a micro-batch
+LEAST_SHARE = 0.5  # of the time of a sample in a mini-batch, the least that it takes in a micro-batch
 
 
 def stage_durations(
@@ -77,7 +77,7 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
     def parts(seconds: Sequence[float], fixed: Callable[[ComponentCosts], float]) -> list[float]:
         fixed_s = _totals(costs, partition, speeds, fixed)
         return [
-            max(own + (all_s - own) * share, _LEAST_SHARE * all_s * share)
+            max(own + (all_s - own) * share, LEAST_SHARE * all_s * share)
             for all_s, own in zip(seconds, fixed_s, strict=True)
         ]
 
@@ -155,6 +155,7 @@ def _over_links(
         down_link_s=[link.down_s_per_byte * nbytes for link, nbytes in zip(own, down, strict=True)],
         link_latency_s=[link.latency_s for link in own],
         link_buffer_s=[link.buffer_bytes * max(link.up_s_per_byte, link.down_s_per_byte) for link in own],
+        through_card=not any(link.own_line for link in own),
     )
 
 

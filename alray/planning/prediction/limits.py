@@ -45,10 +45,8 @@ def _other_cuts(setting: StepSetting, partition: Sequence[int], step_time_s: flo
     if best.cut != tuple(partition):
         better_s = predict_step(setting, best.cut).step_time_s
         if better_s > 0 and step_time_s / better_s >= _WORTH_TELLING:
-            known = "a better" if best.least_s is None else "best"
+            known = "best" if best.is_best else "a better"
             return f"{known} cut {list(best.cut)} gives {step_time_s / better_s:.2f}x"
-    if best.least_s is None:
-        return "no better cut was found, but not all were tried"
     gain = step_time_s / best.least_s if best.least_s > 0 else 1.0
     if gain <= 1.0 + _EQUAL:
         return "no other cut is better"

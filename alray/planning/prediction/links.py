@@ -2,6 +2,7 @@
 
 A link carries the messages from one stage to another, one after another, while both compute on. The system takes some
 bytes from a sender before they are on their way, so a send waits only if more than that is left of those before it.
+All that a stage sends goes through its network card, one message after another, whichever neighbour it is for.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class LinkEvents:
         over: whether it is a send over a link. For these, seconds: for how long it takes the link.
         packing: seconds before that.
         before: the last send over the same link, or -1.
+        ahead: the last send through the same card, or -1; `before` where each link has a line of its own.
         buffer_s: how long the sends before may still take the link.
     """
 
@@ -64,6 +66,7 @@ class LinkEvents:
     seconds: Floats
     packing: Floats
     before: list[int]
+    ahead: list[int]
     buffer_s: list[float]
     latency_s: Floats
     """The latency of the link of each send or receive."""
@@ -83,17 +86,15 @@ class LinkEvents:
         goes_down = kinds(codes) == kind_number("S", True)
         stages = np.array([program.stage_of(virtual) for virtual in range(int(lower.max()) + 2)])
         source, target = stages[lower + goes_down], stages[lower + ~goes_down]
-        ways = np.where(over, source * program.stages + target, _NONE)
-        before = np.full(len(positions), _NONE)
-        for way in np.unique(ways[over]):
-            sends = np.flatnonzero(ways == way)
-            before[sends[1:]] = sends[:-1]
+        before = _last(np.where(over, source * program.stages + target, _NONE))
+        ahead = _last(np.where(over, source, _NONE)) if durations.through_card else before
         edge = np.clip(lower, 0, len(durations.link_buffer_s) - 1)
         return cls(
             over.tolist(),
             seconds,
             packing,
             before.tolist(),
+            ahead.tolist(),
             np.array(durations.link_buffer_s)[edge].tolist(),
             np.array(durations.link_latency_s)[edge],
         )
@@ -105,6 +106,15 @@ class LinkEvents:
         """
         latency_s: Floats = self.latency_s[receives].reshape(-1, *[1] * (packing.ndim - 1)) - packing
         return latency_s
+
+
+def _last(ways: Codes) -> Codes:
+    """For each event, the last one before it that goes the same way, or -1; events that go no way are -1."""
+    found = np.full(len(ways), _NONE)
+    for way in np.unique(ways[ways != _NONE]):
+        sends = np.flatnonzero(ways == way)
+        found[sends[1:]] = sends[:-1]
+    return found
 
 
 def _lower(program: Program, stage: int) -> Codes:

@@ -101,19 +101,23 @@ def partition_intervals(
     costs = [cost] if isinstance(cost, np.ndarray) else cost
     size = len(costs[0])
     check_size(size - 1, stages)
-    empty = np.tril(np.ones((size, size), dtype=bool))
-    open_costs = [np.where(empty, np.inf, one) for one in costs]
+    longest = size - stages if fits is not None else _longest_run(costs, stages)
+    # [n + 1, longest]: row i has the runs that begin with component i, the shortest first.
+    ends = np.arange(size)[:, None] + np.arange(1, longest + 1)
+    beyond = ends >= size
+    ends[beyond] = 0
+    open_costs = [np.where(beyond, np.inf, np.take_along_axis(one, ends, axis=1)) for one in costs]
 
     def of_stage(stage: int) -> Matrix:
         own: Matrix = open_costs[stage % len(costs)]
-        return own if fits is None else np.where(fits[stage], own, np.inf)
+        return own if fits is None else np.where(np.take_along_axis(fits[stage], ends, axis=1), own, np.inf)
 
     # slowest[i]: the lowest possible cost of the most expensive stage, where the stages seen so far hold components i
     # and later.
     slowest = np.full(size, np.inf)
     slowest[-1] = 0.0
     for stage in reversed(range(stages)):
-        slowest = np.maximum(of_stage(stage), slowest[None, :]).min(axis=1)
+        slowest = np.maximum(of_stage(stage), slowest[ends]).min(axis=1)
     if not math.isfinite(slowest[0]):
         raise PlanError(
             f"no cut of {size - 1} components into {stages} stages fits the memory of the devices",
@@ -127,15 +131,26 @@ def partition_intervals(
 
     def squares(stage: int) -> Matrix:
         own = of_stage(stage)
-        total: Matrix = np.where(own <= slowest[0], own / unit, np.inf) ** 2 + after[stage + 1][None, :]
+        total: Matrix = np.where(own <= slowest[0], own / unit, np.inf) ** 2 + after[stage + 1][ends]
         return total
 
     for stage in reversed(range(stages)):
         after[stage] = squares(stage).min(axis=1)
     cuts = [0]
     for stage in range(stages):
-        cuts.append(int(np.argmin(squares(stage)[cuts[-1]])))  # argmin takes the first: the earliest cut
+        cuts.append(cuts[-1] + 1 + int(np.argmin(squares(stage)[cuts[-1]])))  # argmin takes the first: the earliest cut
     return tuple(end - start for start, end in pairwise(cuts))
+
+
+def _longest_run(costs: Sequence[Matrix], stages: int) -> int:
+    """The most components of a stage that costs no more than the most expensive one of the uniform cut."""
+    size = len(costs[0])
+    known, first = 0.0, 0
+    for stage, count in enumerate(partition_uniform(size - 1, stages)):
+        known = max(known, float(costs[stage % len(costs)][first, first + count]))
+        first += count
+    lengths = np.arange(size)[None, :] - np.arange(size)[:, None]
+    return min(size - stages, max(int(lengths[(one <= known) & (lengths > 0)].max()) for one in costs))
 
 
 def check_partition(partition: Sequence[int], num_components: int, stages: int) -> Cut:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from alray.planning.prediction.costs import Costs, Link
@@ -12,9 +13,12 @@ from alray.planning.prediction.program import Program
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.simulate import simulate
 from alray.planning.prediction.timeline import Timeline
+from alray.planning.schedules.schedule import Schedule
 
 NUM_BATCHES = 64  # simulated mini-batches: enough to reach the steady state
 NUM_DRAINED_BATCHES = 8  # pipelines and barriers drain the stages, if not after each mini-batch, then soon
+_FEW_BATCHES = 3  # of a large pipeline that ends with an update: the first one fills, the second is in steady state
+_LARGE = 1 << 12  # computations of a mini-batch's forward
 
 
 @dataclass(frozen=True)
@@ -63,17 +67,45 @@ def program_of(setting: StepSetting, num_batches: int | None = None) -> Program:
     Args:
         num_batches: mini-batches to simulate; None: enough for the steady state.
     """
+    schedule = setting.scheduled
     if num_batches is None:
-        schedule = setting.scheduled
         drains = schedule.is_pipeline or schedule.has_barrier(setting.stages)
         num_batches = NUM_DRAINED_BATCHES if drains else NUM_BATCHES
-    return Program.of_schedule(
+        large = setting.num_parts * setting.micro_batches > _LARGE
+        if large and schedule.is_pipeline and not schedule.gradient_delay:
+            num_batches = _FEW_BATCHES
+    return _program(
+        schedule,
         setting.schedule,
         setting.stages,
         num_batches,
-        micro_batches=setting.micro_batches,
-        virtual_stages=setting.virtual_stages,
-        recomputes=setting.recomputes,
+        setting.micro_batches,
+        setting.virtual_stages,
+        setting.recomputes,
+    )
+
+
+@lru_cache(maxsize=4)
+def _program(
+    schedule: Schedule,
+    name: str,
+    stages: int,
+    num_batches: int,
+    micro_batches: int,
+    virtual_stages: int,
+    recomputes: bool,
+) -> Program:
+    """
+    Args:
+        schedule: of this name; another one may get the name later.
+    """
+    return Program.of_schedule(
+        name,
+        stages,
+        num_batches,
+        micro_batches=micro_batches,
+        virtual_stages=virtual_stages,
+        recomputes=recomputes,
     )
 
 

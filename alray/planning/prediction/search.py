@@ -2,7 +2,8 @@
 
 The step of a pipeline, or of a schedule with barriers, depends on all stages and messages together, not only on the
 slowest stage. So cuts are simulated, many at once. Up to `MOST_CUTS` cuts all of them are; with more, the search moves
-from cut to cut, and what it finds need not be the best.
+from cut to cut, and what it finds need not be the best. It ends where it meets a bound that holds for all cuts
+(`alray.planning.prediction.bound`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ from alray.planning.prediction.simulate import step_times
 MOST_CUTS = 8_000
 """The most cuts that one search simulates; they take about a second."""
 MOST_ACTIONS = 40_000_000
-"""The most actions that one search simulates; they take one or two seconds."""
+"""The most actions that a search of all cuts simulates; they take one or two seconds."""
+MOST_MOVED_ACTIONS = 2_000_000
+"""The most actions that a search from cut to cut simulates: about a second."""
+_COMPONENT_ACTIONS = 30
+"""Adding up the durations of a cut takes as long for each component as simulating so many actions."""
+NEAR = 1e-3
+"""Relative distance from the bound at which a search ends."""
 _AT_ONCE = 2_000_000
 """Actions that are simulated at once; they take some dozens of megabytes."""
 SAME = 1e-9
@@ -37,21 +44,30 @@ class BestCut:
     """The best cut that a search has found.
 
     Attributes:
-        least_s: no cut has a shorter step, as long as each stage has its own processors. None where it is not known,
-            because there are too many cuts to try them all.
+        step_s: its step, where each stage has its own processors.
+        least_s: no cut has a shorter step there. Equal to `step_s` where the search was complete.
     """
 
     cut: Cut
-    least_s: float | None
+    step_s: float
+    least_s: float
+
+    @property
+    def is_best(self) -> bool:
+        """Whether no cut is better."""
+        return self.step_s <= self.least_s * (1.0 + SAME)
 
 
-def search_cut(setting: StepSetting, start: Cut) -> BestCut:
+def search_cut(setting: StepSetting, start: Cut, least_s: float) -> BestCut:
     """The cut with the shortest simulated step among those within the memory limits.
 
     Ties go to the smallest bound, then to the smallest sum of squared stage times, then to the earliest cut. With more
     than `MOST_CUTS` cuts, a boundary of `start` is moved to wherever this makes the step shortest, again and again;
-    where no boundary is left to move, two neighbours together, then three, until `MOST_CUTS` cuts were simulated.
+    where no boundary is left to move, two neighbours together, then three, until `MOST_MOVED_ACTIONS` were simulated.
     `start` must keep within the memory limits.
+
+    Args:
+        least_s: no cut has a shorter step. The search ends where it comes near to it.
     """
     steps = _SimulatedSteps(setting)
     size, parts = len(setting.costs.components), setting.num_parts
@@ -59,17 +75,18 @@ def search_cut(setting: StepSetting, start: Cut) -> BestCut:
     if number <= steps.affordable:
         found = steps.shortest(list(every_cut(size, parts)))
         assert found is not None, "`start` keeps within the memory limits"
-        return BestCut(*found)
+        return BestCut(*found, least_s=found[1])
+    steps.affordable = steps.most(MOST_MOVED_ACTIONS)
     best = steps.shortest([start])
     assert best is not None, "`start` keeps within the memory limits"
     together = 1
-    while together < parts and steps.affordable:
+    while together < parts and steps.affordable and best[1] > least_s * (1.0 + NEAR):
         moved = steps.shortest(list(islice(_moves(best[0], together), steps.affordable)))
         if moved is not None and moved[1] < best[1] * (1.0 - SAME):
             best, together = moved, 1
         else:
             together += 1
-    return BestCut(best[0], None)
+    return BestCut(*best, least_s=min(least_s, best[1]))
 
 
 def step_of(setting: StepSetting, cut: Cut) -> float:
@@ -84,8 +101,18 @@ def every_cut(size: int, parts: int) -> Iterator[Cut]:
 
 
 def _moves(cut: Cut, together: int) -> Iterator[Cut]:
-    """The cuts with so many boundaries, next to each other, at other positions between those around them."""
+    """The cuts with so many boundaries, next to each other, at other positions between those around them.
+
+    One boundary moves by one component everywhere, then by two, and so on.
+    """
     ends = (0, *(int(end) for end in np.cumsum(cut)))
+    if together == 1:
+        for distance in range(1, max(cut)):
+            for first in range(1, len(cut)):
+                for moved in (ends[first] - distance, ends[first] + distance):
+                    if ends[first - 1] < moved < ends[first + 1]:
+                        yield _cut_at((*ends[:first], moved, *ends[first + 1 :]))
+        return
     for first in range(1, len(cut) + 1 - together):
         after = first + together
         for boundaries in combinations(range(ends[first - 1] + 1, ends[after]), together):
@@ -109,7 +136,12 @@ class _SimulatedSteps:
         self._setting = setting
         self._program = program_of(setting)
         self._size = sum(len(codes) for codes in self._program.codes)
-        self.affordable = max(1, min(MOST_CUTS, MOST_ACTIONS // self._size))
+        self.affordable = self.most(MOST_ACTIONS)
+
+    def most(self, actions: int) -> int:
+        """How many cuts may be simulated for so many actions."""
+        of_cut = self._size + _COMPONENT_ACTIONS * len(self._setting.costs.components)
+        return max(1, min(MOST_CUTS, actions // of_cut))
 
     def of(self, cuts: Sequence[Cut]) -> Floats:
         """The step of each cut."""

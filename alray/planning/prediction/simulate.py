@@ -2,7 +2,8 @@
 
 A stage does its actions in order, one at a time. A receive starts when its message has arrived. A send starts when its
 edge has room: an edge holds `in_flight` mini-batches that wait to be received. Between nodes, a send also waits until
-little enough of the messages before it is still on the link (`alray.planning.prediction.links`). A barrier opens when
+little enough of the messages before it is still on the link, and its message until the stage's network card has sent
+those before (`alray.planning.prediction.links`). A barrier opens when
 every stage has reached it. Every other action starts as soon as the one before it ends. Any lists of actions can be
 simulated, not only those of a schedule.
 """
@@ -240,9 +241,10 @@ def _times(events: _Events, later: Callable[[Any, Any], Any]) -> list[Any]:
         else:
             times[event] = free(event)
         if links is not None and links.over[event]:
-            free_s = left_link[links.before[event]] if links.before[event] >= 0 else 0.0
-            times[event] = later(times[event], free_s - links.packing[event] - links.buffer_s[event])
-            left_link[event] = later(times[event] + links.packing[event], free_s) + links.seconds[event]
+            before_s = left_link[links.before[event]] if links.before[event] >= 0 else 0.0
+            card_s = left_link[links.ahead[event]] if links.ahead[event] >= 0 else 0.0
+            times[event] = later(times[event], before_s - links.packing[event] - links.buffer_s[event])
+            left_link[event] = later(times[event] + links.packing[event], card_s) + links.seconds[event]
     return times
 
 

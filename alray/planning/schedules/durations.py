@@ -22,7 +22,8 @@ class Durations:
 
     Between nodes a message also takes the link for some seconds, and its latency passes after them. Neither stage is
     busy meanwhile, but the sender sends its next message to this neighbour only when the messages before it take the
-    link for no longer than `link_buffer_s`.
+    link for no longer than `link_buffer_s`. With `through_card` all that a stage sends over links goes through one
+    network card, one message after another.
     """
 
     forward_s: Sequence[float]
@@ -43,6 +44,7 @@ class Durations:
     down_link_s: Sequence[float] = ()
     link_latency_s: Sequence[float] = ()
     link_buffer_s: Sequence[float] = ()
+    through_card: bool = False
 
     @property
     def computations(self) -> dict[ActionKind, Sequence[float]]:

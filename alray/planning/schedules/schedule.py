@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from alray.core.counting import counted
 from alray.core.errors import PlanError
@@ -42,6 +42,30 @@ class Actions(Protocol):
     def __call__(
         self, stage: int, stages: int, batch: int, micro_batches: int, virtual_stages: int
     ) -> tuple[Action, ...]: ...
+
+
+class Work(NamedTuple):
+    """Seconds of computing of a run of components: of one micro-batch, but for the update. Numbers or arrays."""
+
+    forward: Any
+    label: Any  # the label chain and the local losses; 0 in pipelines, where they belong to `backward`
+    backward: Any
+    update: Any
+
+
+Least = Callable[[Work, Work, Work, int], Any]
+"""Takes the work of all components below a stage, of the stage, and of all components, and the number of micro-batches.
+Returns seconds that no step is below where a stage has this work, or an array of them."""
+
+
+def own_work(below: Work, own: Work, whole: Work, micro_batches: int) -> Any:
+    """A stage has to do all its work."""
+    return micro_batches * (own.forward + own.label + own.backward) + own.update
+
+
+def whole_work(below: Work, own: Work, whole: Work, micro_batches: int) -> Any:
+    """One stage works at a time."""
+    return own_work(below, whole, whole, micro_batches) + 0.0 * own.forward
 
 
 class Layout(NamedTuple):
@@ -81,6 +105,8 @@ class Schedule:
     """Fewest virtual stages on each stage, and their number by default. None: it has no virtual stages."""
     most_virtual_stages: int = MOST_VIRTUAL_STAGES
     """Most virtual stages on each stage."""
+    least: Least = own_work
+    """The bound for all cuts: how long a step takes at least where a stage holds given components."""
     place: Place = round_robin
     """Which stage holds which virtual stage."""
     only_layout: Layout | None = None

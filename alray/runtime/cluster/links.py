@@ -41,33 +41,50 @@ def links_of(
     None where both ends are on one node, or where the link cannot be measured.
 
     Args:
-        nodes: the id of each stage's node, replica by replica. Stages that use a link at the same time share it, and
-            the slowest replica counts.
+        nodes: the id of each stage's node, replica by replica. The stages of a node share its network card, and the
+            slowest replica counts.
     """
     if len(set(nodes)) == 1:
         return (), None
+    last = stages if ring else stages - 1
     ways = [
-        [(nodes[first + stage], nodes[first + (stage + 1) % stages]) for first in range(0, len(nodes), stages)]
-        for stage in range(stages if ring else stages - 1)
+        [(first + stage, first + (stage + 1) % stages) for first in range(0, len(nodes), stages)]
+        for stage in range(last)
     ]
     # Averages go round the replicas of each stage, those of all stages at about the same time.
-    rounds = list(zip(nodes, (*nodes[stages:], *nodes[:stages]), strict=True))
-    between, averaging = [pair for pairs in ways for pair in pairs], Counter(rounds)
-    links, users = measure_links({pair for pair in (*between, *rounds) if len(set(pair)) == 2}, note), Counter(between)
-    slowest = [_slowest([(links[pair], users[pair]) for pair in pairs if pair in links]) for pairs in ways]
-    replica_link = _slowest([(link, averaging[pair]) for pair, link in links.items() if pair in averaging])
+    rounds = [(stage, (stage + stages) % len(nodes)) for stage in range(len(nodes))]
+    between = [pair for pairs in ways for pair in pairs]
+    links = measure_links({_ends(nodes, pair) for pair in (*between, *rounds)}, note)
+    sharing = card_users(nodes, [*between, *(pair[::-1] for pair in between)])
+    slowest = [_slowest(links, sharing, [_ends(nodes, pair) for pair in pairs]) for pairs in ways]
+    replica_link = _slowest(links, card_users(nodes, rounds), [_ends(nodes, pair) for pair in rounds])
     return tuple([*slowest, *[None] * (stages - len(slowest))] if any(slowest) else ()), replica_link
 
 
-def _slowest(links: Sequence[tuple[Link, int]]) -> Link | None:
-    """The slowest of these links in all respects; each with the number of stages that share it."""
-    if not links:
+def card_users(nodes: Sequence[str], pairs: Iterable[tuple[int, int]]) -> Counter[str]:
+    """How many stages of each node send to other nodes. A stage counts once: its messages go one after another.
+
+    Args:
+        nodes: of each stage.
+        pairs: a stage that sends, and the one it sends to.
+    """
+    return Counter(nodes[stage] for stage in {sender for sender, goal in pairs if nodes[sender] != nodes[goal]})
+
+
+def _ends(nodes: Sequence[str], pair: tuple[int, int]) -> Ends:
+    return nodes[pair[0]], nodes[pair[1]]
+
+
+def _slowest(links: dict[Ends, Link], users: Counter[str], pairs: Sequence[Ends]) -> Link | None:
+    """The slowest of these links in all respects, where so many stages of each node share its card."""
+    found = [(links[low, high], users[low] or 1, users[high] or 1) for low, high in pairs if (low, high) in links]
+    if not found:
         return None
     return Link(
-        latency_s=max(link.latency_s for link, _ in links),
-        up_s_per_byte=max(link.up_s_per_byte * users for link, users in links),
-        down_s_per_byte=max(link.down_s_per_byte * users for link, users in links),
-        buffer_bytes=min(link.buffer_bytes for link, _ in links),
+        latency_s=max(link.latency_s for link, _, _ in found),
+        up_s_per_byte=max(link.up_s_per_byte * below for link, below, _ in found),
+        down_s_per_byte=max(link.down_s_per_byte * above for link, _, above in found),
+        buffer_bytes=min(link.buffer_bytes for link, _, _ in found),
     )
 
 
@@ -77,7 +94,7 @@ def measure_links(pairs: Iterable[Ends], note: Callable[[str], None]) -> dict[En
     A link that cannot be measured is left out, and gives a line to `note`. Links of nodes that have gone are left out.
     """
     known = {node.id: node for node in living_nodes()}
-    wanted = sorted({(min(pair), max(pair)) for pair in pairs})
+    wanted = sorted({(min(pair), max(pair)) for pair in pairs if len(set(pair)) == 2})
     links: dict[Ends, Link] = {}
     while wanted:
         at_once: list[Ends] = []

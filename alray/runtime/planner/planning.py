@@ -289,7 +289,11 @@ class Planner:
             return costs
         return averaged_over(
             costs,
-            LinkCost(link.latency_s, max(link.up_s_per_byte, link.down_s_per_byte)),
+            LinkCost(
+                link.latency_s,
+                max(link.up_s_per_byte, link.down_s_per_byte),
+                "gloo" if spec.resources.resolved_device == "cpu" else "nccl",
+            ),
             ranks=replicas,
             seconds=all_reduce_class(spec.replicas.all_reduce, self.workload.code).seconds,
             sent_share=sent_share,

@@ -73,7 +73,9 @@ def stage_links(spec: Spec, stages: int, found: StageDevices) -> tuple[Link | No
         )
     given = [spec.pipeline.link(lower) for lower in range(stages)]
     return tuple(
-        Link(link.latency_s, link.s_per_byte, link.s_per_byte, _NO_LIMIT_BYTES) for link in given if link is not None
+        Link(link.latency_s, link.s_per_byte, link.s_per_byte, _NO_LIMIT_BYTES, own_line=True)
+        for link in given
+        if link is not None
     )
 
 

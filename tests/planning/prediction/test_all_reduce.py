@@ -31,6 +31,13 @@ def test_the_cost_model() -> None:
     assert SECONDS["tree"](5, 1000, bandwidth) == 6000
 
 
+def test_nccl_pays_latency_for_each_piece() -> None:
+    """16 MiB among two ranks: 4 MiB of each rank's half at a time."""
+    seconds = SECONDS["backend"]
+    assert [seconds(2, 2**24, LinkCost(1.0, 0.0, backend)) for backend in ("gloo", "nccl")] == [2, 4]
+    assert [seconds(n, 1_000, LinkCost(1.0, 0.0, "nccl")) for n in (4, 16)] == [6, 8], "few bytes go over a tree"
+
+
 def test_a_slow_network_decides_how_long_an_average_takes(make_costs) -> None:
     """1 ms a message and 1 MB/s; three replicas, 16-bit gradients, one average every two mini-batches."""
     slow = averaged_over(

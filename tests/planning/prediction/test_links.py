@@ -70,6 +70,27 @@ def test_the_system_takes_some_bytes_from_the_sender_at_once() -> None:
     assert starts(timeline, 1)[::2] == [4, 7, 10, 13]
 
 
+def test_a_stage_sends_to_both_neighbours_through_one_card() -> None:
+    """2 s up and 2 s down at once: together through one card, each for itself on lines of their own."""
+    lists = [
+        [parse(text) for text in ("0R0v", "0F0")],
+        [parse(text) for text in ("1F0", "1S0v", "1S0")],
+        [parse(text) for text in ("2R0", "2F0")],
+    ]
+    each = Durations(
+        forward_s=(1, 1, 1),
+        backward_s=(0, 0, 0),
+        update_s=(0, 0, 0),
+        up_link_s=(2, 2),
+        down_link_s=(2, 2),
+        link_latency_s=(0, 0),
+        link_buffer_s=(9, 9),
+    )
+    assert starts(simulate(lists, each, in_flight=1), 2)[0] == 3
+    shared = simulate(lists, replace(each, through_card=True), in_flight=1)
+    assert (starts(shared, 0)[0], starts(shared, 2)[0]) == (3, 5)
+
+
 def test_a_step_takes_as_long_as_the_link(make_costs) -> None:
     costs = make_costs(output_bytes=1_000)
     link = Link(latency_s=1e-3, up_s_per_byte=1e-4, down_s_per_byte=1e-4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from alray.planning.prediction.all_reduce import LinkCost
+from alray.planning.prediction.all_reduce import LinkCost, backend_seconds
 from alray.runtime.channel.all_reduce import AllReduce
 from alray.runtime.channel.point_to_point import lost_neighbour
 
@@ -22,7 +22,7 @@ class BackendAllReduce(AllReduce):
 
     @staticmethod
     def seconds(n: int, m: float, link: LinkCost) -> float:
-        return 2 * (n - 1) * link.latency_s + 2 * m * link.s_per_byte * (n - 1) / n  # gloo's algorithm is a ring
+        return backend_seconds(n, m, link)
 
     def _sum(self, tensor: torch.Tensor) -> None:
         edge = self._all_ranks()

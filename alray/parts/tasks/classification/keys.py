@@ -38,6 +38,7 @@ class Classification(TaskSection):
 
     implementation = "task:ClassificationTask"
     label = "class"
+    metric_name = "accuracy"  # in run folders of versions that had no other
 
     kind: Literal["classification"] = "classification"
     """`classification`."""

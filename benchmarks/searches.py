@@ -1,0 +1,95 @@
+"""Seconds of a processor and memory that the search of a cut takes, for many components and stages.
+
+    python -m benchmarks.searches
+
+Components have random times, 50 to 150 ms of a forward for a mini-batch and twice as much of a backward. Each search
+has a process of its own.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+from alray.planning.prediction.best import best_cut
+from alray.planning.prediction.costs import ComponentCosts, Costs
+from alray.planning.prediction.setting import StepSetting
+from alray.planning.schedules.table import SCHEDULES
+from benchmarks.runs import write_results
+
+SIZES = ((500, 64), (1000, 256))
+"""Components and stages."""
+SAMPLES = 8192
+
+
+def main() -> None:
+    searches = []
+    for components, stages in SIZES:
+        for name, schedule in SCHEDULES.items():
+            if schedule.only_layout is None and not schedule.one_stage and _parts(name, stages) <= components:
+                with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+                    searches.append(process.submit(search, name, components, stages).result())
+                print(searches[-1], flush=True)  # noqa: T201
+    write_results("searches", {"searches": searches})
+
+
+def search(name: str, components: int, stages: int) -> dict[str, Any]:
+    """Processor seconds and peak memory of one search, and how far from the best cut its result may be."""
+    schedule = SCHEDULES[name]
+    setting = StepSetting(
+        name,
+        Costs("given", "cpu", 1, SAMPLES, tuple(_components(components))),
+        stages,
+        in_flight=2,
+        micro_batches=schedule.default_micro_batches(stages, SAMPLES),
+        virtual_stages=schedule.default_virtual_stages,
+    )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.process_time()
+    best = best_cut(setting)
+    return {
+        "schedule": name,
+        "components": components,
+        "stages": stages,
+        "micro_batches": setting.micro_batches,
+        "seconds": time.process_time() - began,
+        "megabytes": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
+        "within": best.step_s / best.least_s - 1.0,
+    }
+
+
+def _parts(name: str, stages: int) -> int:
+    return stages * SCHEDULES[name].default_virtual_stages
+
+
+def _components(number: int) -> list[ComponentCosts]:
+    drawn = random.Random(1)
+    forwards = [0.1 * drawn.uniform(0.5, 1.5) for _ in range(number)]
+    return [
+        ComponentCosts(
+            name=str(index),
+            forward_s=forward_s,
+            backward_s=2 * forward_s,
+            update_s=0.1 * forward_s,
+            infer_s=forward_s,
+            route_s=0.0,
+            parameters=100,
+            parameter_bytes=400,
+            gradient_bytes=400,
+            optimizer_bytes=800,
+            activation_bytes=1000,
+            output_bytes=1000,
+            infer_bytes=10,
+            route_bytes=10,
+            output_shape=(1,),
+        )
+        for index, forward_s in enumerate(forwards)
+    ]
+
+
+if __name__ == "__main__":
+    main()

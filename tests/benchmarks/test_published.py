@@ -1,0 +1,46 @@
+"""Pipelines that other people measured: which row sets the number, and how a timeline's order is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.published import Accuracy, predictions, ranks, timelines
+
+GIVEN = (
+    "device: A, library: Megatron-LM, schedule: gpipe, stages: 2, width: 4, sequence: 4, precision: fp32, "
+    "recompute: false, micro_batch_size: 1, micro_batches: 4, message_bytes: 0, gbit: 1, ms: 0"
+)
+TABLES = f"""
+tables:
+- {{id: one, given: {{{GIVEN}}}, columns: [layers_total, measured_s], rows: [[2, 15.0], [4, 33.0]]}}
+- {{id: two, calibrate_from: one, given: {{{GIVEN}}}, columns: [layers_total, measured_s], rows: [[2, 10.0]]}}
+- {{id: three, given: {{{GIVEN}, lacks: much}}, columns: [layers_total, measured_s], rows: [[2, 10.0]]}}
+"""
+TIMELINE = """
+columns: [stage, forward_s, recompute_s, backward_s, first_forward_s, first_backward_s, last_backward_end_s, s, order]
+timeline:
+- [0, 1.0, 1.0, 2.0, 0.0, 6.5, 11.5, 0, F2 b2]
+- [1, 1.0, 0.0, 2.0, 1.5, 2.5, 7.5, 0, "[F1 B1]2"]
+"""
+
+
+def test_the_first_row_sets_the_number_of_its_table(tmp_path: Path) -> None:
+    """Five micro-batches' time on two stages: 15 s for one layer each, so 30 s for two."""
+    (tmp_path / "runs.yaml").write_text(TABLES, encoding="utf-8")
+    found = predictions(tmp_path)
+    assert [(each.table, each.sets_the_number) for each in found] == [("one", True), ("one", False), ("two", False)]
+    assert [each.predicted_s for each in found] == pytest.approx([15.0, 30.0, 15.0], rel=1e-5)
+    assert ranks(found) == (1, 1)
+    accuracy = Accuracy.of([each.ratio for each in found if not each.sets_the_number])
+    assert (accuracy.rows, accuracy.worst) == (2, pytest.approx(0.5, rel=1e-4))
+
+
+def test_a_timeline_has_one_number(tmp_path: Path) -> None:
+    """A message takes 0.5 s, by the first forward of stage 1. Its gradient comes down at 5.0 in place of 6.5."""
+    (tmp_path / "runs.yaml").write_text(TIMELINE, encoding="utf-8")
+    (timeline,) = timelines(tmp_path)
+    assert timeline.message_s == pytest.approx(0.5)
+    assert timeline.first_backward == pytest.approx([5.0 / 6.5, 1.0])
+    assert timeline.last_end == pytest.approx([10.0 / 11.5, 1.0])
