@@ -85,15 +85,15 @@ METHODS = ("backpropagation", "decoupled_greedy", "associated_learning", "solo")
 _COST = {"forward_s": 1e-3, "backward_s": 1e-3, "update_s": 1e-3}
 
 
-def spec_of(name: str, folder: Path) -> Figures:
+def spec_of(name: str, folder: Path, components: int = 4) -> Figures:
     """A run of three mini-batches of four samples, with its data in the folder."""
     spec: Figures = {
         "name": "small",
         "seed": 3,
         "data": _data(name, folder),
-        "model": {"from": f"transformers:{name}", "with": FAMILIES[name], "untie": True},
+        "model": {"from": f"transformers:{name}", "with": FAMILIES[name], "untie": True, "components": components},
         "optimizer": {"kind": "adamw", "lr": 0.001},
-        "pipeline": {"costs": [_COST] * 4},
+        "pipeline": {"costs": [_COST] * components},
         "run": {"steps": 3, "evaluate_every": None, "checkpoint": None},
     }
     if is_of_language(name):
@@ -121,11 +121,11 @@ def _data(name: str, folder: Path) -> Figures:
     return {"source": "text_csv", "train": str(folder / "train.csv"), "test_fraction": 0.25, "text": read, **common}
 
 
-def looked_at(name: str, methods: Sequence[str] = METHODS) -> Figures:
+def looked_at(name: str, methods: Sequence[str] = METHODS, components: int = 4) -> Figures:
     """What becomes of a model: `refused` with the reason; or how it was cut, and by method whether two stages end in
     the `bits` of one, and whether the class loads what backpropagation trained."""
     with TemporaryDirectory() as folder:
-        spec = spec_of(name, Path(folder))
+        spec = spec_of(name, Path(folder), components)
         found: Figures = {"class": name}
         try:
             network = Workload.open(load_spec(spec).spec, UserCode(Path(folder))).network  # proves that it is the whole
@@ -164,23 +164,24 @@ def _trained(spec: Figures, method: str, folder: Path) -> str:
 
 @torch.no_grad()
 def _loaded(name: str, spec: Figures, folder: Path) -> str:
-    """`bits` where the class loads what backpropagation trained and gives the scores of the route, and a run of DGL
-    begins with these weights from the folder."""
+    """`bits` where the class loads what backpropagation trained and gives the scores of the route, or how far they are
+    from these over the largest one; and a run of DGL begins with these weights from the folder."""
     alray.load_run(folder / "backpropagation-2").export("pretrained", folder / "saved")
     model = getattr(transformers, name).from_pretrained(folder / "saved").eval()
     network = TrainedNetwork(folder / "backpropagation-2", allow_code=False)
     batch = whole_batch(network.workload.data).inputs(torch.device("cpu"), torch.float32)
     scores = network.route(network.depths[-1])(batch["s"], batch.get("mask"))
-    if not torch.equal(scores, scores_of(call(model, batch["s"], batch.get("mask")))):
-        return "other scores"
-    again = {**spec, "model": {"from": f"transformers:{folder / 'saved'}"}, "method": "decoupled_greedy"}
+    of_class = scores_of(call(model, batch["s"], batch.get("mask")))
+    of_folder = {"from": f"transformers:{folder / 'saved'}", "components": spec["model"]["components"]}
+    again = {**spec, "model": of_folder, "method": "decoupled_greedy"}
     begun = Workload.open(load_spec(again).spec, UserCode(folder)).network
     weights = model.state_dict()
     for index in range(len(begun)):
         for key, value in begun.component(index, "cpu").f.body.state_dict().items():
             if not torch.equal(value, weights[key]):
                 return f"another `{key}`"
-    return "bits"
+    apart = float((scores - of_class).abs().max() / of_class.abs().max())
+    return "bits" if torch.equal(scores, of_class) else f"{apart:.0e}"
 
 
 def main(names: list[str]) -> None:

@@ -103,7 +103,7 @@ def _of_transformers(entries: Sequence[Figures]) -> list[str]:
         "two, BP by 1F1B with two micro-batches. SOLO is for language models.",
         "- **loaded**: *bits* if `from_pretrained` of the class loads what BP trained and "
         "`alray export --format pretrained` wrote, the class gives the scores of the route, and a run of DGL from this "
-        "folder begins with its weights.",
+        "folder begins with its weights. Otherwise how far its scores are from the route's, over the largest one.",
         "",
         "| class | list of layers | components | whole | BP | DGL | AL | SOLO | loaded |",
         "|---|---|---|---|---|---|---|---|---|",

@@ -18,14 +18,16 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 from benchmarks.huggingface import FAMILIES, METHODS, is_of_language, looked_at, spec_of
 
 REFUSED = {"AlbertForSequenceClassification": "no list", "SwinForImageClassification": "more than one tensor"}
+ROUNDS = ("ResNetForImageClassification",)
+"""Whose class gives the scores of the route up to rounding."""
 ARE_BITS = {"GPT2LMHeadModel": ("backpropagation",), "BertForSequenceClassification": ()}
 """What `make test` runs; the proof that the chain is the whole belongs to each."""
 
 
 @pytest.mark.parametrize("name", ARE_BITS)
 def test_a_model_is_cut_and_goes_back_to_its_class(name: str, one_thread: None) -> None:
-    found = looked_at(name, ARE_BITS[name])
-    assert "refused" not in found and found["components"] == 4
+    found = looked_at(name, ARE_BITS[name], components=2)
+    assert "refused" not in found and found["components"] == 2
     assert [found.get(key) for key in (*ARE_BITS[name], "loaded")] == ["bits", "bits"] or not ARE_BITS[name]
 
 
@@ -37,7 +39,8 @@ def test_a_family_by_every_method(name: str, one_thread: None) -> None:
         assert REFUSED[name] in found["refused"]
     else:
         methods = METHODS if is_of_language(name) else METHODS[:3]
-        assert {found[key] for key in (*methods, "loaded")} == {"bits"}
+        assert {found[key] for key in methods} == {"bits"}
+        assert found["loaded"] == "bits" or (name in ROUNDS and float(found["loaded"]) < 1e-6)
 
 
 def opened(folder: Path, name: str, **model: Any) -> Workload:
@@ -53,7 +56,7 @@ def opened(folder: Path, name: str, **model: Any) -> Workload:
         ({"with": {"n_layers": 4}}, "model.with.n_layers", "n_layer"),
         ({"with": {"trust_remote_code": True}}, "model.with.trust_remote_code", "no code"),
         ({"layers": "transformer.hh"}, "model.layers", "transformer.h"),
-        ({"cut": ["transformer.h.9"]}, "model.cut", "transformer.h"),
+        ({"cut": ["transformer.h.9"], "components": "auto"}, "model.cut", "transformer.h"),
     ],
 )
 def test_a_model_that_cannot_be_used_is_refused(model: dict[str, Any], key: str, said: str, tmp_path: Path) -> None:
