@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage crash-states chaos simulated simulated-soonest gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported studies findings published news clean
+.PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage crash-states chaos simulated simulated-soonest gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported huggingface studies findings published news clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
@@ -171,6 +171,10 @@ models: $(INSTALLED)
 # Networks of one's own and of torchvision by every method, exported and evaluated in plain torch. Some minutes.
 exported: $(INSTALLED)
 	$(BIN)/python -m benchmarks.exported
+
+# Small models of each family of transformers, made of configs: cut, trained on two stages, loaded by their classes. Ten minutes.
+huggingface: $(INSTALLED)
+	$(BIN)/python -m benchmarks.huggingface
 
 # docs/findings.md and docs/predictions.md, from the reports in docs/studies.
 findings: $(INSTALLED)

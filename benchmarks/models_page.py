@@ -54,11 +54,12 @@ where it is one of `forward`.
 """
 
 
-def page(entries: Sequence[Figures], exported: Sequence[Figures]) -> str:
+def page(entries: Sequence[Figures], exported: Sequence[Figures], huggingface: Sequence[Figures]) -> str:
     """
     Args:
         entries: those of `benchmarks/models.py`.
         exported: those of `benchmarks/exported.py`.
+        huggingface: those of `benchmarks/huggingface.py`.
     """
     lines = [
         "# Imported models",
@@ -85,7 +86,35 @@ def page(entries: Sequence[Figures], exported: Sequence[Figures]) -> str:
             (entry for entry in entries if entry["from"].startswith(f"{library}:")), key=lambda each: each["from"]
         )
         lines += _section(library, of_library) if of_library else [f"## {library}", "", "Not tried yet.", ""]
-    return "\n".join([*lines, PYTHON, *_exported(exported)])
+    return "\n".join([*lines, *_of_transformers(huggingface), PYTHON, *_exported(exported)])
+
+
+def _of_transformers(entries: Sequence[Figures]) -> list[str]:
+    """Models that are cut by their list of layers."""
+    lines = [
+        "## transformers",
+        "",
+        "Measured by `make huggingface`, on small models made of configs; nothing was downloaded. They are cut between "
+        "their layers, without a trace ([how](writing_a_spec.md#a-model-of-transformers)).",
+        "",
+        "- **whole**: *bits* if the chain of all components is the whole model: scores in training and in evaluation, "
+        "every gradient, buffers, draws, and what each layer gets. alray proves it before a run, or refuses it.",
+        "- **BP**, **DGL**, **AL**, **SOLO**: *bits* if three mini-batches end in the same weights on one stage and on "
+        "two, BP by 1F1B with two micro-batches. SOLO is for language models.",
+        "- **loaded**: *bits* if `from_pretrained` of the class loads what BP trained and "
+        "`alray export --format pretrained` wrote, the class gives the scores of the route, and a run of DGL from this "
+        "folder begins with its weights.",
+        "",
+        "| class | list of layers | components | whole | BP | DGL | AL | SOLO | loaded |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    keys = ("backpropagation", "decoupled_greedy", "associated_learning", "solo", "loaded")
+    for entry in entries:
+        if "refused" not in entry:
+            cells = [f"`{entry['class']}`", f"`{entry['list']}`", str(entry["components"]), "bits"]
+            lines.append(f"| {' | '.join([*cells, *(entry.get(key, '') for key in keys)])} |")
+    refused = [entry for entry in entries if "refused" in entry]
+    return [*lines, "", "Refused:", "", *(f"- `{each['class']}`: {each['refused']}" for each in refused), ""]
 
 
 def _exported(entries: Sequence[Figures]) -> list[str]:

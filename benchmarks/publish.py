@@ -19,16 +19,16 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 def pages(results: Path) -> dict[str, str]:
     """The pages of these figures, by the names of their files."""
-    accuracy, all_reduce, models, exported = (
+    accuracy, all_reduce, models, exported, huggingface = (
         json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("accuracy", "all_reduce", "models", "exported")
+        for name in ("accuracy", "all_reduce", "models", "exported", "huggingface")
     )
     return {
         "benchmarks.md": tables.page(results),
         "schedules.md": schedules_page.page(results),
         "accuracy.md": accuracy_page.page(accuracy),
         "all_reduce.md": all_reduce_page.page(all_reduce),
-        "models.md": models_page.page(models, exported),
+        "models.md": models_page.page(models, exported, list(huggingface.values())),
     }
 
 

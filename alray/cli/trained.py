@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from alray.inference.export import Exported
 
 _ALL = "all"
-_FORMATS = ("safetensors", "torch_export", "onnx", "state_dict", "dcp", "safetensors_folder")
+_FORMATS = ("safetensors", "torch_export", "onnx", "state_dict", "dcp", "safetensors_folder", "pretrained")
 
 
 def evaluate(
@@ -183,7 +183,7 @@ def export(
             metavar="|".join(_FORMATS),
             help="Weights for `alray predict`, a graph for torch.export.load, a graph for ONNX runtimes, or the "
             "weights of a whole model under its names: a file for torch.load, a folder for "
-            "torch.distributed.checkpoint, or a folder with model.safetensors.",
+            "torch.distributed.checkpoint, a folder with model.safetensors, or one that transformers loads.",
             autocompletion=_formats,
             show_default=False,
         ),

@@ -139,8 +139,8 @@ PRIVATE: dict[str, Private] = {
     "TorchDispatchMode": Private(
         "torch.utils._python_dispatch",
         "TorchDispatchMode",
-        used_in=("runtime/probe/", "models/imported/watch.py"),
-        why="counting memory and operations without computing",
+        used_in=("runtime/probe/", "models/imported/"),
+        why="counting memory and operations without computing; what a model that is cut reads and draws",
     ),
     "disable_current_modes": Private(
         "torch.utils._python_dispatch",
@@ -152,7 +152,10 @@ PRIVATE: dict[str, Private] = {
         "torch.utils._pytree", "tree_iter", used_in=("runtime/probe/",), why="the tensors among arguments"
     ),
     "tree_leaves": Private(
-        "torch.utils._pytree", "tree_leaves", used_in=("models/imported/watch.py",), why="the tensors among arguments"
+        "torch.utils._pytree", "tree_leaves", used_in=("models/imported/",), why="the tensors among arguments"
+    ),
+    "tree_map": Private(
+        "torch.utils._pytree", "tree_map", used_in=("models/imported/by_layers.py",), why="the shapes of results"
     ),
     "fake_tensor": Private(
         "torch._subclasses.fake_tensor",

@@ -27,9 +27,10 @@ from alray.inference.network import TrainedNetwork
 from alray.inference.route_header import HEADER, RouteHeader, header_of
 from alray.inference.whole_model import TrainedReadout, WholeModel, whole_model
 from alray.models.component import trainable
+from alray.models.imported.hugging_face import save
 from alray.models.route import Route
 
-Format = Literal["safetensors", "torch_export", "onnx", "state_dict", "dcp", "safetensors_folder"]
+Format = Literal["safetensors", "torch_export", "onnx", "state_dict", "dcp", "safetensors_folder", "pretrained"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 _ENDINGS: dict[Format, str] = {
     "safetensors": ".safetensors",
@@ -38,6 +39,7 @@ _ENDINGS: dict[Format, str] = {
     "state_dict": ".pt",
     "dcp": ".dcp",
     "safetensors_folder": "",
+    "pretrained": "-pretrained",
 }
 _HEADER_FILE = f"{HEADER}.json"
 """In a folder, the file with the header of the route."""
@@ -80,7 +82,8 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, outpu
     `[N, T, tokens]`. state_dict holds the weights of the whole model that `model.from` names, under its own names, and
     the readouts of all depths that the method trained in place of its classifier, under names that begin with `alray.`.
     dcp and safetensors_folder hold the same weights in a folder: as a checkpoint of `torch.distributed.checkpoint`, and
-    as `model.safetensors`.
+    as `model.safetensors`. pretrained is a folder with a model of transformers, without readouts, which
+    `from_pretrained` of its class loads.
     Raises RequestError if the route cannot be traced, a library is not installed, or the file cannot be written.
 
     Args:
@@ -98,7 +101,7 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, outpu
         )
     header = header_of(network, depth)
     route = network.route_in_full(depth)
-    whole = _whole_model(network, route, header) if kind in _WRITE_WHOLE else None
+    whole = _whole_model(network, route, header, kind) if kind in _WRITE_WHOLE else None
     # torch checks the ending of the name, so it stays.
     unfinished = file.with_name(f".partial-{file.name}")
     try:
@@ -134,10 +137,10 @@ def export_route(network: TrainedNetwork, depth: int | None, kind: Format, outpu
     )
 
 
-def _whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> WholeModel:
+def _whole_model(network: TrainedNetwork, route: Route, header: RouteHeader, kind: Format) -> WholeModel:
     if header.depth != network.depths[-1]:
         raise RequestError(
-            "a state dict holds the whole model with the readouts of all depths, not a route below its full depth",
+            f"{kind} holds the whole model, not a route below its full depth",
             key="--depth",
             hint="leave it out, or export another format",
         )
@@ -203,6 +206,11 @@ def _write_safetensors_folder(whole: WholeModel, folder: Path) -> None:
     _write_header(whole, folder)
 
 
+def _write_pretrained(whole: WholeModel, folder: Path) -> None:
+    save(whole.model, folder)
+    _write_header(whole, folder)
+
+
 def _write_header(whole: WholeModel, folder: Path) -> None:
     """Write the header that a state dict has with it."""
     weights: Any = whole.weights
@@ -226,6 +234,7 @@ _WRITE_WHOLE: dict[Format, Callable[[WholeModel, Path], None]] = {
     "state_dict": _write_state_dict,
     "dcp": _write_dcp,
     "safetensors_folder": _write_safetensors_folder,
+    "pretrained": _write_pretrained,
 }
 """Formats of the weights of a whole model."""
 

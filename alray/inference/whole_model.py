@@ -23,8 +23,9 @@ from alray.inference.network import TrainedNetwork
 from alray.inference.route_costs import whole_batch
 from alray.inference.route_header import HEADER, RouteHeader
 from alray.models.component import Component
-from alray.models.encoder import in_default_strides, run_block
-from alray.models.imported.model import ADDED
+from alray.models.encoder import Tensors, in_default_strides, run_block
+from alray.models.imported.by_layers import call, scores_of
+from alray.models.imported.given import ADDED
 from alray.models.imported.part import Part
 from alray.models.readout import Features, Readout
 from alray.models.route import Route
@@ -55,6 +56,7 @@ class WholeModel:
     """The state dict of a trained model.
 
     Attributes:
+        model: of the class, on the CPU in float32, in evaluation mode.
         weights: those of the class, and others under names that begin with `alray.`.
         class_alone: whether the class with its weights alone gives the scores of the deepest route.
         untrained: names of the parameters of the class that the route does not use. Those of a classifier that was
@@ -62,6 +64,7 @@ class WholeModel:
         readouts: shallowest first. None of them is the classifier that the model came with.
     """
 
+    model: nn.Module
     weights: dict[str, torch.Tensor]
     class_alone: bool
     untrained: tuple[str, ...]
@@ -74,13 +77,13 @@ class _OfClass:
 
     Attributes:
         model: in evaluation mode, on the CPU in float32.
-        samples: those on which it was compared with the route.
+        given: samples on which it was compared with the route, and of documents the mask.
     """
 
     model: nn.Module
     alone: bool
     untrained: tuple[str, ...]
-    samples: torch.Tensor
+    given: Tensors
 
 
 def model_alone(network: TrainedNetwork) -> nn.Module:
@@ -120,15 +123,16 @@ def _of_class(network: TrainedNetwork, route: Route) -> _OfClass | None:
     model = network.workload.network.whole_model(parts)
     if model is None:
         return None
-    samples = whole_batch(network.workload.data).inputs(torch.device("cpu"), torch.float32)["s"][:_COMPARED]
+    batch = whole_batch(network.workload.data).inputs(torch.device("cpu"), torch.float32)
+    given: Tensors = {name: batch[name][:_COMPARED] for name in ("s", "mask") if name in batch}
     untrained = _not_of(parts, model)
     # It is the first time that the model's forward pass is run, and not what was traced of it.
     with _of_user(network):
-        alone = _gives_scores_of(route, model, samples)
-        taken = None if alone else _take_readout(model, untrained, route, samples)
+        alone = _gives_scores_of(route, model, given)
+        taken = None if alone else _take_readout(model, untrained, route, given)
     if taken is not None:
         untrained = [name for name in untrained if _module(name) != taken]
-    return _OfClass(model, alone or taken is not None, tuple(untrained), samples)
+    return _OfClass(model, alone or taken is not None, tuple(untrained), given)
 
 
 def _of_user(network: TrainedNetwork) -> AbstractContextManager[None]:
@@ -160,7 +164,7 @@ def whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> W
             hint=f"rename its attribute `{ADDED.rstrip('.')}`, or export another format",
         )
     with _of_user(network):
-        places = _places(model, list(route.f), found.samples)
+        places = _places(model, list(route.f), found.given)
     turns = {depth: network.components[depth - 1].turn for depth in network.depths}
     readouts = tuple(
         TrainedReadout(depth, _names(depth), places[depth - 1], _moves_channels(turn))
@@ -180,7 +184,7 @@ def whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> W
     if header.targets is not None:
         weights[f"{ADDED}targets.mean"] = torch.tensor(header.targets.mean)
         weights[f"{ADDED}targets.std"] = torch.tensor(header.targets.std)
-    return WholeModel(weights, found.alone, found.untrained, readouts)
+    return WholeModel(model, weights, found.alone, found.untrained, readouts)
 
 
 def _names(depth: int) -> str:
@@ -223,8 +227,14 @@ def _module(parameter: str) -> str:
 
 
 @torch.no_grad()
-def _gives_scores_of(route: Route, model: nn.Module, samples: torch.Tensor) -> bool:
-    return _equal(model(samples.clone()), route(samples.clone()))
+def _gives_scores_of(route: Route, model: nn.Module, given: Tensors) -> bool:
+    return _equal(_called(model, given), route(given["s"].clone(), given.get("mask")))
+
+
+def _called(model: nn.Module, given: Tensors) -> torch.Tensor:
+    """The scores that the model gives."""
+    scores: torch.Tensor = scores_of(call(model, given["s"].clone(), given.get("mask")))
+    return scores
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -235,7 +245,7 @@ def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 @torch.no_grad()
-def _take_readout(model: nn.Module, untrained: Sequence[str], route: Route, samples: torch.Tensor) -> str | None:
+def _take_readout(model: nn.Module, untrained: Sequence[str], route: Route, given: Tensors) -> str | None:
     """Give the model's last layer the weights of the readout, where it then computes the scores of the route.
     Returns its path, or None.
 
@@ -252,7 +262,7 @@ def _take_readout(model: nn.Module, untrained: Sequence[str], route: Route, samp
         before = copy.deepcopy(own.state_dict())
         if isinstance(own, nn.Linear) and _shapes(before) == _shapes(trained):
             own.load_state_dict(trained)
-            if _gives_scores_of(route, model, samples):
+            if _gives_scores_of(route, model, given):
                 return path
             own.load_state_dict(before)
     return None
@@ -263,16 +273,16 @@ def _shapes(weights: dict[str, torch.Tensor]) -> dict[str, torch.Size]:
 
 
 @torch.no_grad()
-def _places(model: nn.Module, parts: Sequence[nn.Module], samples: torch.Tensor) -> list[str | None]:
+def _places(model: nn.Module, parts: Sequence[nn.Module], given: Tensors) -> list[str | None]:
     """Where the model computes what each of its parts gives: the output or the input of a module. None: nowhere.
 
     They are found by value, in a run of the model, so what is named does hold what the part gives. Of several modules
     that do, the outermost is named: a block, not its last layer. A module that is called several times is not.
     """
-    wanted, s = [], samples
+    wanted, along = [], given
     for part in parts:
-        s = in_default_strides(run_block(part, {"s": s.clone()}))["s"]
-        wanted.append(s)
+        along = in_default_strides(run_block(part, {**along, "s": along["s"].clone()}))
+        wanted.append(along["s"])
     ends: dict[str, list[list[str]]] = {end: [[] for _ in wanted] for end in ("output", "input")}
     calls: dict[str, int] = {}
 
@@ -294,7 +304,7 @@ def _places(model: nn.Module, parts: Sequence[nn.Module], samples: torch.Tensor)
                 module.register_forward_hook(lambda _, __, given, name=name: look(name, given, ends["output"]))
             )
     try:
-        model(samples.clone())
+        _called(model, given)
     finally:
         for handle in handles:
             handle.remove()

@@ -13,7 +13,7 @@ from torch import nn
 
 from alray.config.made import code_of
 from alray.config.sections.blocks import BLOCKS, BlockSection
-from alray.config.sections.model import Model
+from alray.config.sections.model import TRANSFORMERS, Model
 from alray.config.sections.own_code import OBJECT, OWN, OwnCode
 from alray.config.user_code import FAULTS_OF_USER_CODE, UserCode
 from alray.core.errors import SpecError
@@ -23,7 +23,7 @@ from alray.models.imported.ends import PartEnds
 from alray.models.shape import Shape
 
 if TYPE_CHECKING:
-    from alray.models.imported.model import ImportedModel
+    from alray.models.imported.given import GivenModel
 
 Load = Callable[[str], Any]
 """Takes a reference `python:package.module.Class` to the object that it names."""
@@ -218,12 +218,14 @@ class _ImportedParts(Chain):
             from alray.models.imported.sources import of_named_weights
 
             self._arguments = of_named_weights(self._source, name) | self._arguments
-        if sample.words is not None:
+        self._sample = sample
+        if sample.words is not None and not model.by_layers:
             raise SpecError(
-                f"`{self._source}` would get documents of different lengths, and their padding, which an imported "
-                "model would not leave out",
+                f"`{self._source}` would get documents of different lengths, and their padding, which a model that is "
+                "traced would not leave out",
                 key="model.from",
-                hint="list alray's blocks for text in `components`; a model of tokens is for `task: next_token`",
+                hint="list alray's blocks for text in `components`; name the model's list of layers by model.layers, "
+                "if its `forward` takes a `mask`; or give one of transformers",
             )
         self._scores = () if sample.tokens is None else tuple(sample)
         known = [facts.ends for facts in encoders if facts.ends is not None]
@@ -232,26 +234,56 @@ class _ImportedParts(Chain):
             self._imported.prove(self._parts, sample)
 
     @cached_property
-    def _imported(self) -> ImportedModel:
-        from alray.models.imported.model import ImportedModel
-
+    def _imported(self) -> GivenModel:
         with put_back(), torch.device("cpu"):
             seed_all(torch.device("cpu"), self._seed, "weights", "model")
-            model = ImportedModel(
-                self._source,
-                self._arguments,
-                self._load,
-                freeze=self._model.freeze,
-                allow_files=isinstance(self._load, UserCode) and self._load.allow_elsewhere,
-                lowered=self._lowered,
-            )
+            model = self._made()
             if self._weights is not None and not self._trained:
                 model.start_from(self._weights)
         return model
 
+    def _made(self) -> GivenModel:
+        allow_files = isinstance(self._load, UserCode) and self._load.allow_elsewhere
+        section = self._model
+        if not section.by_layers:
+            from alray.models.imported.model import ImportedModel
+
+            return ImportedModel(
+                self._source,
+                self._arguments,
+                self._load,
+                freeze=section.freeze,
+                untie=section.untie,
+                allow_files=allow_files,
+                lowered=self._lowered,
+            )
+        from alray.models.imported.by_layers import LayeredModel
+        from alray.models.imported.sources import made_with_notes
+
+        whole, notes = made_with_notes(
+            self._source,
+            self._arguments,
+            self._load,
+            allow_files=allow_files,
+            sample=self._sample,
+            trained=self._trained or self._weights is not None,
+        )
+        model = LayeredModel(
+            whole,
+            self._source,
+            self._arguments,
+            self._sample,
+            layers=section.layers,
+            freeze=section.freeze,
+            untie=section.untie,
+        )
+        model.notes += notes
+        return model
+
     @property
     def notes(self) -> Sequence[str]:
-        return () if self._weights is None or self._trained else self._imported.notes
+        has_weights = self._weights is not None or self._source.startswith(TRANSFORMERS)
+        return self._imported.notes if has_weights and not self._trained else ()
 
     @property
     def sha256(self) -> str | None:
@@ -278,6 +310,15 @@ class _ImportedParts(Chain):
         cut: dict[str, Any] = {"cut": cut_points} if cut_points else {"components": 1}
         if self._parts[-1].until != self._imported.cut_points[-1]:
             cut = {"components": "auto"}  # a cut by names ends behind the model's pooling
+        if self._model.layers is not None:
+            cut["layers"] = self._model.layers
+        if self._source.startswith(TRANSFORMERS):
+            from alray.models.imported.hugging_face import as_arguments
+
+            whole = self._imported.whole
+            return {"from": f"{TRANSFORMERS}{type(whole).__name__}", "with": as_arguments(whole), **cut}
+        if self._model.untie:
+            cut["untie"] = True
         return {"from": self._source, "with": self._arguments, **cut}
 
     def build(self, index: int, input: Shape) -> nn.Module:
@@ -315,8 +356,10 @@ class _ImportedParts(Chain):
         if gives != wanted:
             of = f"{classes} classes" if not self._scores else f"{classes} tokens, of which each position scores all"
             hint = f"set the number of classes, by model.with.num_classes={classes} in torchvision and timm"
+            if self._source.startswith(TRANSFORMERS):
+                hint = f"set the number of classes: model.with.num_labels={classes}"
             if self._scores:
-                hint = f"let the model give {wanted} for a window, by its arguments in model.with"
+                hint = f"let the model give {wanted} for a window, by its arguments in model.with, such as vocab_size"
             elif self._source.startswith(OBJECT):
                 hint = f"let its last layer give {wanted}, or say of how many classes the data are: data.classes"
             message = f"`{self._source}` gives {gives} for a sample, and the data has {of}"

@@ -77,8 +77,8 @@ def by_torch(workshop: Workshop, *overrides: str) -> list[torch.Tensor]:
         ("pipeline.stages=3", *ONE_F_ONE_B),
         ("replicas={count: 2, shares: [5, 11]}",),
         ("method=decoupled_greedy", "pipeline.stages=2"),
-        ("method={kind: mono_forward}",),
-        ("method={kind: local_error_signals, loss: pred}",),
+        pytest.param(("method={kind: mono_forward}",), marks=pytest.mark.full),
+        pytest.param(("method={kind: local_error_signals, loss: pred}",), marks=pytest.mark.full),
     ],
     ids=["whole", "micro-batches", "replicas", "greedy", "mono_forward", "pred"],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from torch.nn import functional
 from torchvision.models import resnet18
 
@@ -346,3 +347,17 @@ def test_readouts_get_maps_that_the_model_has_not_pooled(
     samples = torch.randn(3, 2, 8, 8)
     exported = ExportedRoute(Path(route.file), allow_code=True)
     assert torch.equal(exported.route(samples), trained.route(len(trained.components))(samples))
+
+
+@pytest.mark.full
+def test_a_model_of_transformers_on_ray_and_after_a_resume(workshop: Workshop, local_ray: None) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install 'alray[transformers]'")
+    from benchmarks.huggingface import spec_of
+
+    spec = spec_of("GPT2LMHeadModel", workshop.folder)
+    workshop.spec.write_text(yaml.safe_dump({**spec, "method": "decoupled_greedy"}))
+    keys = ("run.steps=6", "run.checkpoint={every: 3 steps}")
+    one = workshop.run(*keys, name="one")
+    same(workshop.run(*keys, "pipeline.stages=2", inline=False, name="ray"), one)
+    workshop.run("run.steps=3", "run.checkpoint={every: 3 steps}", name="half")
+    same(workshop.resume("run.steps=6", "pipeline.partition=[1,3]", name="half"), one)

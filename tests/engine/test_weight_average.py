@@ -75,7 +75,7 @@ def test_it_is_that_of_torch(averaging) -> None:
         assert not torch.equal(found.weights()["f.0.weight"], own.weights()["f.0.weight"])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["al", *(pytest.param(name, marks=pytest.mark.full) for name in ("bp", "2bw"))])
 def test_two_stages_and_a_resume_on_one_give_the_same_bits(averaging, method) -> None:
     """The checkpoint that the run continues from lies between two updates of `bp`."""
     keys = METHODS[method]

@@ -22,21 +22,30 @@ from alray.config.sections.choice import ByShape
 from alray.config.sections.own_code import OWN, PREFIX, FreeValue, GivenObject, OwnClass, own_reference
 from alray.config.sections.section import Input, Section, describe, located, refusal
 
+TRANSFORMERS = "transformers:"
+"""How a name of a model of Hugging Face's library begins."""
 
-def _model_name(text: str) -> str:
+
+def _model_name(text: str, info: ValidationInfo) -> str:
     kind, _, name = text.partition(":")
     if text.startswith(OWN):
         return own_reference(text)
-    if kind not in ("torchvision", "timm") or re.fullmatch(r"[A-Za-z0-9_.-]+", name) is None:
+    if text.startswith(TRANSFORMERS) and name.startswith((".", "/", "~")):
+        return f"{TRANSFORMERS}{located(name, info)}"
+    on_hub = kind == "transformers" and re.fullmatch(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+", name) is not None
+    known = kind in ("torchvision", "timm", "transformers") and re.fullmatch(r"[A-Za-z0-9_.-]+", name) is not None
+    if not (known or on_hub):
         raise refusal(
             f"{describe(text)} does not name a model",
-            f"write torchvision:resnet18, timm:NAME, or {PREFIX}my_models.Net for your class",
+            f"write torchvision:resnet18, timm:NAME, {TRANSFORMERS}NAME or {TRANSFORMERS}./FOLDER, or "
+            f"{PREFIX}my_models.Net for your class",
         )
     return text
 
 
 ModelName = Annotated[str, AfterValidator(_model_name), OwnClass(), GivenObject()]
-"""A model of torchvision or timm by name, a class of the user, or an object of a Python program."""
+"""A model of torchvision, timm or transformers by name, one of transformers in a folder, a class of the user, or an
+object of a Python program."""
 
 _WEIGHTS = Input("file", name=r"[A-Z][A-Z0-9_]*")
 """Weights are a file, or torchvision's and timm's of a name."""
@@ -53,14 +62,20 @@ _KEYWORDS: dict[str, Any] = {
         ModelName | None,
         Field(
             default=None,
-            description="A whole model in place of a list of components: `torchvision:resnet18`, `timm:NAME` or "
-            "`python:my_models.Net`. It is cut into components where a single tensor is needed later. Its "
-            "classifier is the head of backpropagation. Other methods use what comes before it. null: none.",
+            description="A whole model in place of a list of components: `torchvision:resnet18`, `timm:NAME`, "
+            "`python:my_models.Net`, or of transformers a class (`transformers:GPT2LMHeadModel`, with its config in "
+            "`with`), a folder (`transformers:./my_gpt2`) or a name on the hub (`transformers:gpt2`), whose weights "
+            "are the initial ones. It is cut into components where a single tensor is needed later, one of "
+            "transformers between its layers. Its classifier is the head of backpropagation. Other methods use what "
+            "comes before it. null: none.",
         ),
     ),
     "with": (
         dict[str, FreeValue],
-        Field(default_factory=dict, description="Arguments of that model's constructor. Default: none."),
+        Field(
+            default_factory=dict,
+            description="Arguments of that model's constructor, or of its config in transformers. Default: none.",
+        ),
     ),
 }
 OtherModelSection = create_model("OtherModelSection", __base__=Section, **_KEYWORDS)
@@ -85,6 +100,14 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
     """Layers of that model after which it is cut, in place of a number of components: paths of modules or of single
     operations as in torchvision's `get_graph_node_names`, such as [layer1, layer2.0]. null: by `components`."""
 
+    layers: Annotated[str, Field(pattern=r"^\w+(\.\w+)*$")] | None = None
+    """Path of that model's list of layers, such as blocks or transformer.h. The model is then cut between these layers
+    without being traced: each component calls the model's own `forward`, with stand-ins for the layers of others. null:
+    one of transformers is cut so by the list that it has, any other is traced."""
+    untie: bool = False
+    """Whether each of several names of one parameter (tied weights) gets a copy of its own, trained by itself. Default:
+    false, and a cut between them is refused."""
+
     weights: Annotated[str, BeforeValidator(_weights), _WEIGHTS] | None = None
     """Initial weights of that whole model: a file with the names of that model, safetensors or a state dict that
     `torch.save` wrote; or weights that torchvision has under a name, such as DEFAULT or IMAGENET1K_V1, and timm as
@@ -103,9 +126,10 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
                 "a model needs `components` as a list, or `from`",
                 "write, for example, components: [{block: mlp, widths: [64]}], or from: torchvision:resnet18",
             )
-        if self.source is None and (self.cut is not None or self.weights is not None or self.arguments or self.freeze):
+        of_imported = (self.cut, self.weights, self.layers, self.arguments, self.freeze, self.untie)
+        if self.source is None and any(of_imported):
             raise refusal(
-                "`cut`, `weights`, `freeze` and `with` belong to an imported model (`from`)",
+                "`cut`, `layers`, `weights`, `freeze`, `untie` and `with` belong to an imported model (`from`)",
                 "remove them, or give `from`",
             )
         if self.source is not None and listed_blocks:
@@ -144,6 +168,11 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
         """The key `components` of an imported model."""
         assert not isinstance(self.components, tuple)
         return self.components
+
+    @property
+    def by_layers(self) -> bool:
+        """Whether an imported model is cut by its list of layers, and not by a trace."""
+        return self.layers is not None or (self.source is not None and self.source.startswith(TRANSFORMERS))
 
     @property
     def is_own(self) -> bool:

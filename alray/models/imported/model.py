@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from pathlib import Path
-from pickle import UnpicklingError
 from types import MappingProxyType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import fx, nn
 
-from alray.config.sections.own_code import OBJECT
-from alray.config.sections.section import listed, nearest
 from alray.config.user_code import FAULTS_OF_USER_CODE, own_problem
 from alray.core.compat import BatchNorm
 from alray.core.counting import counted
@@ -38,10 +31,11 @@ from alray.models.imported.cut_points import (
     weighted,
 )
 from alray.models.imported.ends import PartEnds
+from alray.models.imported.given import GivenModel
 from alray.models.imported.layout import channels_last
-from alray.models.imported.part import Part, between
+from alray.models.imported.part import Part, TracedPart, between, without_values
 from alray.models.imported.proof import prove
-from alray.models.imported.sources import made, named_weights
+from alray.models.imported.sources import made
 from alray.models.imported.trace import Trace, copy_of, first_line, trace
 from alray.models.readout import Pooling
 from alray.models.shape import Shape
@@ -51,15 +45,9 @@ Shapes = tuple[tuple[int, ...], ...]
 _MAPS = 4
 """Dimensions of a batch of maps."""
 
-ADDED = "alray."
-"""How the names begin of what an export adds to the weights of a model."""
 
-
-class ImportedModel:
-    """A model that `model.from` names, on the CPU, with the weights that its constructor draws.
-
-    Its classifier is all from its last layer with weights on. The components are what comes before.
-    """
+class ImportedModel(GivenModel):
+    """A model that is traced, and cut where one tensor is needed later, or several."""
 
     def __init__(
         self,
@@ -68,6 +56,7 @@ class ImportedModel:
         load: Callable[[str], Any],
         *,
         freeze: Sequence[str] = (),
+        untie: bool = False,
         allow_files: bool = False,
         lowered: bool = False,
     ) -> None:
@@ -77,74 +66,17 @@ class ImportedModel:
             source: `torchvision:NAME`, `timm:NAME` or `python:package.module.Class`.
             load: takes the last of them to the object that it names.
             freeze: names of modules and parameters that no method trains.
+            untie: as for `GivenModel`.
             allow_files: as for `made`.
             lowered: whether its parts compute in mixed precision.
         """
         self._lowered = lowered
-        self.title = f"`{source}`"
-        self._source = source
-        self._arguments = arguments
-        self.whole = made(source, arguments, load, allow_files=allow_files)
-        self.frozen = self._freeze(freeze)
-        self.sha256 = module_sha256(self.whole) if source.startswith(OBJECT) else None
-        """See `Network.model_sha256`."""
-        self.notes: list[str] = []
-        """Sentences on what was not taken of the initial weights that were given."""
+        whole = made(source, arguments, load, allow_files=allow_files)
+        super().__init__(whole, source, arguments, freeze=freeze, untie=untie)
 
-    def _freeze(self, names: Sequence[str]) -> frozenset[str]:
-        """Paths of the modules that stand still, without those below others. Their parameters get no gradient."""
-        modules = dict(self.whole.named_modules())
-        parameters = dict(self.whole.named_parameters())
-        for name in names:
-            if name in parameters:
-                parameters[name].requires_grad = False
-            elif name in modules:
-                modules[name].requires_grad_(requires_grad=False)
-            else:
-                meant = nearest(name, [*modules, *parameters])
-                tops = listed([child for child, _ in self.whole.named_children()], "and")
-                raise SpecError(
-                    f"{self.title} has no module or parameter `{name}`",
-                    key="model.freeze",
-                    hint=f"did you mean `{meant}`?" if meant else f"its largest modules are {tops}",
-                )
-        return frozenset(name for name in names if name in modules)
-
-    def start_from(self, weights: Path | str) -> None:
-        """Take initial weights: from a file with the names of the model, or those that torchvision or timm have under a
-        name. The last layer keeps those that were drawn if the given ones have other shapes, as of another number of
-        classes. Raises SpecError."""
-        if isinstance(weights, Path):
-            self._take(_weights_of(weights), f"`{weights}`")
-        else:
-            self._take(named_weights(self._source, self._arguments, weights), f"`{weights}` of {self.title}")
-
-    def _take(self, given: dict[str, torch.Tensor], title: str) -> None:
-        own = self.whole.state_dict()
-        last = list(self._with_weights)[-1]
-        left = {name for name in own if name.startswith(f"{last}.")}
-        other_shape = {name for name in left if name in given and own[name].shape != given[name].shape}
-        if other_shape:
-            given = {name: value for name, value in given.items() if name not in left}
-            self.notes.append(
-                f"the last layer `{last}` begins with weights drawn by the seed, because {title} has others: for "
-                "another number of classes"
-            )
-        missing = [name for name in own if name not in given and name not in left]
-        unknown = [name for name in given if name not in own]
-        other = [name for name in given if name in own and own[name].shape != given[name].shape]
-        for names, what in (
-            (missing, "has no weights"),
-            (unknown, "has weights"),
-            (other, "has weights of another shape"),
-        ):
-            if names:
-                raise SpecError(
-                    f"{title} {what} for `{names[0]}`, one of {counted(len(names), 'such name')}, unlike {self.title}",
-                    key="model.weights",
-                    hint="give a state dict of the same model, made with the arguments in `with`",
-                )
-        self.whole.load_state_dict(given, strict=False)
+    @property
+    def last_layer(self) -> str:
+        return list(self._with_weights)[-1]
 
     @cached_property
     def _traces(self) -> dict[bool, Trace]:
@@ -184,13 +116,11 @@ class ImportedModel:
     def cut_points(self) -> list[str]:
         """Names of the nodes after which the model can be cut, in order; the last one is before the classifier.
 
-        Raises SpecError if there is none before the classifier.
+        Raises SpecError.
         """
         order = {name: number for number, name in enumerate(self._traces[True].names.values())}
         found = [
-            name
-            for name, alive in self._in_both.items()
-            if len(alive) == 1 and order[name] < order[list(self._with_weights)[-1]]
+            name for name, alive in self._in_both.items() if len(alive) == 1 and order[name] < order[self.last_layer]
         ]
         if not found:
             tied = tied_layers(self._traces[True], self.whole)
@@ -273,19 +203,6 @@ class ImportedModel:
         several: bool = False,
         pooled: bool = True,
     ) -> list[PartEnds]:
-        """The components that a spec asks for.
-
-        Raises SpecError.
-
-        Args:
-            components: their number, or `auto`: one for each natural unit.
-            given: the names after which to cut instead.
-            sample: the shape of one sample, for the work of the layers.
-            several: whether it may be cut where several tensors are needed later, as long as there are no other cut
-                points: in a cut that is given, and for more components than there would be otherwise.
-            pooled: whether natural units end with the model's pooling of maps, as its classifier wants it. A
-                readout pools by itself, less, and sees more.
-        """
         if given is not None:
             values = self._measured(sample)[1]
             packed = self._packed(values, sample) if several else {}
@@ -399,17 +316,11 @@ class ImportedModel:
                 totals.append(0.0)
         return totals
 
-    def classifier(self, parts: Sequence[PartEnds]) -> Part:
-        """What comes after the last of these components: `[N, *features] -> [N, classes]`."""
-        return self.part(parts[-1].until, None)
-
     def shape_after(self, part: Part, input: Shape) -> tuple[int, ...]:
-        """The shape of one sample after a part."""
         samples = torch.zeros((SAMPLES, *input), dtype=input.dtype, device="meta")
         return tuple(on_meta(part)(samples).shape[1:])
 
     def prove(self, parts: Sequence[PartEnds], sample: Shape) -> None:
-        """Raise SpecError if the chain of these parts and the classifier computes otherwise than the whole model."""
         whole = copy_of(self.whole, self.title, own=False)
         names = dict(whole.named_parameters())
         shared = {id(each): names[name] for name, each in self.whole.named_parameters()}
@@ -420,7 +331,7 @@ class ImportedModel:
 
     def part(
         self, after: str | None, until: str | None, takes: Shapes = (), shared: dict[int, Any] | None = None
-    ) -> Part:
+    ) -> TracedPart:
         """The module of what lies between two cut points, with copies of the model's weights.
 
         Args:
@@ -435,21 +346,7 @@ class ImportedModel:
             end = (traced.output,) if until is None else alive[until]
             graphs[mode] = between(traced, begin, end, takes)
         pooling: Pooling = "channels_last" if until in self._channels_last else "mean"
-        return Part(self.whole, graphs[True], graphs[False], frozen=self.frozen, pooling=pooling, shared=shared)
-
-
-def module_sha256(module: nn.Module) -> str:
-    """SHA-256 of a module: the classes and settings of its parts, and names, types, values of its weights and buffers,
-    and whether they are trained."""
-    found = hashlib.sha256()
-    for name, part in module.named_modules():
-        found.update(f"{name} {type(part).__qualname__}({part.extra_repr()})\n".encode())
-    trained = {name for name, each in module.named_parameters(remove_duplicate=False) if each.requires_grad}
-    for name, value in module.state_dict().items():
-        if isinstance(value, torch.Tensor):
-            found.update(f"{name} {value.dtype} {tuple(value.shape)} {name in trained}\n".encode())
-            found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        return TracedPart(self.whole, graphs[True], graphs[False], frozen=self.frozen, pooling=pooling, shared=shared)
 
 
 def _of_batch(value: torch.Tensor) -> bool:
@@ -459,32 +356,9 @@ def _of_batch(value: torch.Tensor) -> bool:
 
 def on_meta(model: nn.Module) -> nn.Module:
     """A copy of a model without values. Its forward finds shapes."""
-    memo: dict[int, Any] = {}
-    for tensor in [*model.parameters(), *model.buffers()]:
-        empty = torch.empty_like(tensor, device="meta")
-        memo[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
+    memo: dict[int, Any] = {id(each): without_values(each) for each in (*model.parameters(), *model.buffers())}
     copied = copy.deepcopy(model, memo)
     for module in copied.modules():
         if isinstance(module, BatchNorm) and module.momentum is None:
             module.momentum = 0.0  # it would read the value of its counter; no shape depends on it
     return copied
-
-
-def _weights_of(file: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a file by name, without what `alray export` added. Nothing in it is run."""
-    try:
-        if file.suffix == ".safetensors":
-            loaded: dict[str, torch.Tensor] = load_file(file)
-            return loaded
-        found = torch.load(file, map_location="cpu", weights_only=True)
-    except (SafetensorError, UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
-        raise SpecError(
-            f"`{file}` is not a file of weights: {first_line(error)}",
-            key="model.weights",
-            hint="write one with torch.save(model.state_dict(), ...) or safetensors' save_file",
-        ) from error
-    if not (isinstance(found, dict) and all(isinstance(each, torch.Tensor) for each in found.values())):
-        raise SpecError(
-            f"`{file}` holds no state dict", key="model.weights", hint="save model.state_dict(), not the model itself"
-        )
-    return {name: value for name, value in found.items() if not name.startswith(ADDED)}

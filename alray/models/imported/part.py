@@ -1,4 +1,4 @@
-"""A part of a traced model as a module. Its parameters have the names that they have in the whole model."""
+"""A part of a model as a module."""
 
 from __future__ import annotations
 
@@ -19,13 +19,36 @@ from alray.models.readout import Pooling
 
 
 class Part(nn.Module):
-    """The operations of a model from one cut point to another: `[N, ...] -> [N, ...]`.
+    """The operations of a model from one cut point to another: `[N, ...] -> [N, ...]`. Its parameters have the names
+    that they have in the whole model.
 
-    What it computes in training and in evaluation are two graphs on the same parameters.
+    It is called with the samples, and the mask of a text's words if there is one.
     """
 
     draws = True
     """A function of the model may draw random numbers without a layer that says so."""
+
+    def __init__(self, *, frozen: Collection[str] = (), pooling: Pooling = "mean") -> None:
+        """
+        Args:
+            frozen: paths of modules that compute as in evaluation.
+            pooling: how local losses read what the part gives.
+        """
+        super().__init__()
+        self.pooling = pooling
+        self._frozen = tuple(f"{path}." for path in frozen)
+
+    def train(self, mode: bool = True) -> Part:
+        """Batch normalisation and dropout of frozen modules stay as in evaluation."""
+        super().train(mode)
+        for path, module in self.named_modules():
+            if f"{path}.".startswith(self._frozen):
+                module.eval()
+        return self
+
+
+class TracedPart(Part):
+    """What it computes in training and in evaluation are two graphs on the same parameters."""
 
     def __init__(
         self,
@@ -41,12 +64,9 @@ class Part(nn.Module):
 
         Args:
             shared: what stands for an object of `whole` in place of a copy, by the identity of that object.
-            frozen: paths of modules that compute as in evaluation.
-            pooling: how local losses read what the part gives.
+            frozen: as for `Part`, and `pooling`.
         """
-        super().__init__()
-        self.pooling = pooling
-        self._frozen = tuple(f"{path}." for path in frozen)
+        super().__init__(frozen=frozen, pooling=pooling)
         shared = {} if shared is None else shared
         for graph in (training, evaluation):
             for node in graph.nodes:
@@ -64,14 +84,6 @@ class Part(nn.Module):
         super().__setstate__(state)
         self._training, self._evaluation = (code.function() for code in self._code)
 
-    def train(self, mode: bool = True) -> Part:
-        """Batch normalisation and dropout of frozen modules stay as in evaluation."""
-        super().train(mode)
-        for path, module in self.named_modules():
-            if f"{path}.".startswith(self._frozen):
-                module.eval()
-        return self
-
     def forward(self, s: torch.Tensor, mask: None = None) -> torch.Tensor:
         """
         Args:
@@ -79,6 +91,12 @@ class Part(nn.Module):
         """
         compute = self._training if self.training else self._evaluation
         return compute(self, s)
+
+
+def without_values(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor or parameter of the same size on the meta device."""
+    empty = torch.empty_like(tensor, device="meta")
+    return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
 
 
 def between(

@@ -1,25 +1,30 @@
 """The proof that the chain of a model's parts computes what the whole model computes.
 
 Both compute three small mini-batches from the same weights and the same random numbers, two in training and one in
-evaluation. Scores, gradients, buffers, and the state of the generators afterwards must agree.
+evaluation. Scores, gradients, buffers, and the state of the generators afterwards must agree; of a model that is cut by
+its list of layers, so must what each layer gets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 
 from alray.config.sections.section import listed
 from alray.config.user_code import FAULTS_OF_USER_CODE, own_place, own_problem
+from alray.core.compat import tree_leaves
 from alray.core.counting import counted
 from alray.core.errors import Problem, SpecError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.imported.trace import first_line
 from alray.models.imported.watch import attributes, changed, draws_so_far, line_of_change
 from alray.models.shape import Shape
+from alray.models.token_embedding import PADDING
 
 MINI_BATCHES = ((True, 2), (True, 2), (False, 1))
 """Whether it is one of training, and its number of samples. Gradients are computed of the first one only."""
@@ -41,8 +46,10 @@ def prove(
     sample: Shape,
     title: str,
     *,
+    model: nn.Module | None = None,
     frozen: Collection[str] = (),
     packed: bool = False,
+    layers: Mapping[str, int] | None = None,
 ) -> None:
     """Raise SpecError, at the line of `forward` where it is known, if the chain computes otherwise than the whole
     model, or if the model keeps something from one call to the next that no checkpoint holds.
@@ -53,16 +60,20 @@ def prove(
         chain: with the whole model's parameters, and copies of its buffers.
         sample: the shape of one sample.
         title: of the model, in errors.
+        model: the user's, where `whole` is a module around it; None: `whole` itself.
         frozen: paths of modules that compute as in evaluation.
         packed: whether several tensors travel as one between parts.
+        layers: paths of layers, each with the number of the module in the chain that has it: what they get must agree,
+            too. Then all must be equal in every bit, and texts are shorter in evaluation than in training.
     """
+    model = whole if model is None else model
     weights = {name: each.detach().clone() for name, each in whole.named_parameters()}
     given = torch.Generator().manual_seed(0)
     kept: dict[str, dict[str, object]] = {}
-    rounding = _ROUNDING_PACKED if packed else _ROUNDING
+    rounding = 0.0 if layers is not None else _ROUNDING_PACKED if packed else _ROUNDING
     with put_back(), torch.device("cpu"):
         for number, (training, count) in enumerate(MINI_BATCHES):
-            samples = _samples(sample, count, given)
+            samples, mask = _samples(sample, count, given, shorter=layers is not None and not training)
             for module in (whole, *chain):
                 module.train(training)
             for path in frozen:
@@ -70,25 +81,41 @@ def prove(
             before = buffers_of((whole,))
             with torch.set_grad_enabled(training):
                 expected, found = (
-                    _computed(modules, whole, samples, number, title, gradients=number == 0)
+                    _computed(modules, whole, samples, mask, number, title, model, layers or {}, gradients=number == 0)
                     for modules in ((whole,), chain)
                 )
             unknown: Found = {f"the buffer `{name}`": value for name, value in before.items()}
-            _require_same(expected, unknown | found, type(whole), title, rounding, training=training)
+            _require_same(expected, unknown | found, type(model), title, rounding, training=training)
             if number > 0 and training:  # the first mini-batch may fill caches
-                compute = partial(whole, samples.clone())
-                _require_no_state(whole, kept, title, compute)
-            kept = {path: attributes(module, buffers=False) for path, module in whole.named_modules()}
+                compute = partial(whole, samples.clone(), *(() if mask is None else (mask,)))
+                _require_no_state({**dict(whole.named_modules()), "": model}, kept, title, compute)
+            kept = {
+                path: attributes(module, buffers=False)
+                for path, module in {**dict(whole.named_modules()), "": model}.items()
+            }
         for name, value in whole.named_parameters():
             if not torch.equal(value, weights[name]):
-                raise _otherwise(f"changes the values of the parameter `{name}`", type(whole), title)
+                raise _otherwise(f"changes the values of the parameter `{name}`", type(model), title)
 
 
-def _samples(sample: Shape, count: int, generator: torch.Generator) -> torch.Tensor:
-    shape = (count, *sample)
-    if sample.tokens is not None:
-        return torch.randint(sample.tokens, shape, generator=generator, dtype=sample.dtype)
-    return torch.randn(shape, generator=generator, dtype=sample.dtype)
+def _samples(
+    sample: Shape, count: int, generator: torch.Generator, *, shorter: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Random samples, and of documents the mask of their words: each but the first is shorter than the one before.
+
+    Args:
+        shorter: whether texts have half of their length.
+    """
+    numbers = len(sample.words) if sample.words is not None else sample.tokens
+    if numbers is None:
+        return torch.randn((count, *sample), generator=generator, dtype=sample.dtype), None
+    length = max(sample[0] // 2, 1) if shorter else sample[0]
+    samples = torch.randint(numbers, (count, length), generator=generator, dtype=sample.dtype)
+    if sample.words is None:
+        return samples, None
+    lengths = torch.tensor([max(length - number * length // count, 1) for number in range(count)])
+    mask = torch.arange(length) < lengths.unsqueeze(1)
+    return samples.masked_fill(~mask, PADDING), mask
 
 
 def buffers_of(modules: Sequence[nn.Module]) -> dict[str, torch.Tensor]:
@@ -97,15 +124,29 @@ def buffers_of(modules: Sequence[nn.Module]) -> dict[str, torch.Tensor]:
 
 
 def _computed(
-    modules: Sequence[nn.Module], whole: nn.Module, samples: torch.Tensor, number: int, title: str, *, gradients: bool
+    modules: Sequence[nn.Module],
+    whole: nn.Module,
+    samples: torch.Tensor,
+    mask: torch.Tensor | None,
+    number: int,
+    title: str,
+    model: nn.Module,
+    layers: Mapping[str, int],
+    *,
+    gradients: bool,
 ) -> Found:
     """What modules one after the other make of a mini-batch."""
     seed_all(_CPU, number, "proof")
     value = samples.clone()
+    found: Found = {}
     try:
-        for module in modules:
-            value = module(value)
-        found: Found = {"scores": value.detach()}
+        with ExitStack() as watched:
+            for path, number_in_chain in layers.items():
+                layer = modules[number_in_chain if len(modules) > 1 else 0].get_submodule(path)
+                watched.enter_context(layer.register_forward_pre_hook(partial(_note, found, path), with_kwargs=True))
+            for module in modules:
+                value = module(value) if mask is None else module(value, mask)
+        found["scores"] = value.detach()
         if gradients:
             found |= _gradients(value, whole)
     except FAULTS_OF_USER_CODE as error:
@@ -115,11 +156,19 @@ def _computed(
         hint = "correct its `forward`; if it wants other samples, set data.image_size or give other arguments by `with`"
         problem = own_problem(error, message, key="model.from", hint=hint)
         if problem is None:
-            file, line = own_place(type(whole).forward) or (None, None)
+            file, line = own_place(type(model).forward) or (None, None)
             problem = Problem(message, hint, file, line, "model.from")
         raise SpecError.of((problem,)) from error
     found |= {f"the buffer `{name}`": each for name, each in buffers_of(modules).items()}
     return found | {"random numbers drawn": torch.frombuffer(bytearray(draws_so_far()), dtype=torch.uint8)}
+
+
+def _note(found: Found, path: str, layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Keep the tensors that a layer gets."""
+    tensors = [each for each in tree_leaves((given, named)) if isinstance(each, torch.Tensor)]
+    for number, each in enumerate(tensors):
+        which = "argument" if number == 0 else f"argument {number + 1}"
+        found[f"what the layer `{path}` gets ({which})"] = each.detach().clone()
 
 
 def _gradients(scores: torch.Tensor, whole: nn.Module) -> Found:
@@ -137,7 +186,7 @@ def _require_same(
     gradients = [each for what, each in expected.items() if what.startswith("the gradient") and each is not None]
     least = _LEAST * max((float(each.abs().max()) for each in gradients if each.numel()), default=0.0)
     for what, value in expected.items():
-        other = found[what]
+        other = found.get(what)
         if value is other or (value is not None and other is not None and _close(value, other, rounding, least)):
             continue
         mode = "training" if training else "evaluation"
@@ -158,10 +207,10 @@ def _close(value: torch.Tensor, other: torch.Tensor, rounding: float, least: flo
 
 
 def _require_no_state(
-    whole: nn.Module, kept: dict[str, dict[str, object]], title: str, compute: Callable[[], object]
+    modules: Mapping[str, nn.Module], kept: dict[str, dict[str, object]], title: str, compute: Callable[[], object]
 ) -> None:
     """Raise SpecError if the last mini-batch has changed attributes of a module: no checkpoint holds them."""
-    for path, module in whole.named_modules():
+    for path, module in modules.items():
         names = changed(kept[path], module, buffers=False)
         if not names:
             continue

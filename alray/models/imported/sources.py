@@ -1,4 +1,5 @@
-"""Where whole models come from: torchvision, timm, or a user's code; and the weights that these libraries have."""
+"""Where whole models come from: torchvision, timm, transformers, or a user's code; and the weights that these libraries
+have."""
 
 from __future__ import annotations
 
@@ -11,11 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.own_code import OWN
 from alray.config.sections.section import listed, nearest
 from alray.config.user_code import FAULTS_OF_USER_CODE, own_problem
 from alray.core.errors import Problem, SpecError
 from alray.models.imported.trace import first_line
+from alray.models.shape import Shape
 
 _CLASSES = "num_classes"
 """The argument of constructors in both libraries that weights need not agree with."""
@@ -59,6 +62,29 @@ def made(
             hint="name a class of a module, or a function that returns one",
         )
     return model
+
+
+def made_with_notes(
+    source: str,
+    arguments: Mapping[str, Any],
+    load: Callable[[str], Any],
+    *,
+    allow_files: bool,
+    sample: Shape,
+    trained: bool,
+) -> tuple[nn.Module, list[str]]:
+    """As `made`, also of transformers, whose models may come with weights: with sentences on what they lack.
+
+    Args:
+        sample: as for `made_of`, and `trained`.
+    """
+    if not source.startswith(TRANSFORMERS):
+        return made(source, arguments, load, allow_files=allow_files), []
+    if not allow_files:
+        _refuse_files(source, arguments)
+    from alray.models.imported.hugging_face import made_of
+
+    return made_of(source.removeprefix(TRANSFORMERS), arguments, sample, trained=trained)
 
 
 def _of_object(given: Any) -> Any:
@@ -126,7 +152,8 @@ def named_weights(source: str, arguments: Mapping[str, Any], name: str) -> dict[
             key="model.weights",
             hint="give DEFAULT; a tag of timm belongs to the name of the model, as in timm:resnet18.a1_in1k"
             if kind == "timm"
-            else "give a file of weights; names such as DEFAULT are those of torchvision and timm",
+            else "give a file of weights; names such as DEFAULT are those of torchvision and timm, and a model of "
+            "transformers comes with its own",
         )
     try:
         weights: dict[str, torch.Tensor] = make(**arguments).state_dict()

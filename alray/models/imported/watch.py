@@ -18,6 +18,7 @@ from typing import Any
 import numpy
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from alray.config.user_code import FAULTS_OF_USER_CODE, own_place_of
 from alray.core.accelerator import kinds
@@ -94,6 +95,54 @@ class Watch(TorchDispatchMode):
                     raise LostError("writes into a tensor that lasts from one call to the next")
         result = func(*args, **kwargs)
         self._made |= {_memory(each): each for each in _tensors(result)}
+        return result
+
+
+_READING = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
+"""Operations that make a number or a bool of values."""
+
+
+class ReadsOfSamples(TorchDispatchMode):
+    """Raises LostError where Python asks for values that are made of the samples, outside of some modules."""
+
+    def __init__(self, samples: torch.Tensor, modules: Iterable[nn.Module]) -> None:
+        """
+        Args:
+            modules: that may do so.
+        """
+        super().__init__()
+        self._made = {_memory(samples): samples}  # keeps them, so that no other tensor gets their memory
+        self._inside = 0
+        self._modules = tuple(modules)
+        self._handles: list[RemovableHandle] = []
+
+    def __enter__(self) -> Any:
+        for module in self._modules:
+            self._handles.append(module.register_forward_pre_hook(self._begin))
+            self._handles.append(module.register_forward_hook(self._end))
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> Any:
+        for handle in self._handles:
+            handle.remove()
+        return super().__exit__(*error)
+
+    def _begin(self, *_: Any) -> None:
+        self._inside += 1
+
+    def _end(self, *_: Any) -> None:
+        self._inside -= 1
+
+    def __torch_dispatch__(
+        self, func: Any, types: Collection[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        of_samples = any(_memory(each) in self._made for each in _tensors((args, kwargs)))
+        if of_samples and func in _READING and not self._inside:
+            raise LostError("reads the values of its samples, which only the first part gets")
+        result = func(*args, **kwargs)
+        if of_samples:
+            self._made |= {_memory(each): each for each in _tensors(result)}
         return result
 
 

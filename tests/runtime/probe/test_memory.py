@@ -120,10 +120,41 @@ def test_adam_on_a_gpu_updates_all_parameters_at_once(device: str, copied: int) 
     assert (update == costs.components[1].gradient_bytes) == bool(copied)
 
 
-@pytest.mark.parametrize("name", ["Adadelta", "Adafactor", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "Rprop"])
-def test_an_optimizer_of_torch_is_counted_as_it_is(name: str, make_workload: Callable[..., Any]) -> None:
+OWN_OPTIMIZER = '''
+import torch
+
+
+class Own(torch.optim.Optimizer):
+    """Three values for each value of a parameter, and a count that it reads."""
+
+    def __init__(self, params, lr, weight_decay=0.0):
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for weights in group["params"]:
+                state = self.state[weights]
+                if not state:
+                    state |= {name: torch.zeros_like(weights) for name in ("mean", "square", "largest")}
+                    state["count"] = torch.tensor(0.0)
+                state["count"] += 1
+                state["mean"].lerp_(weights.grad, 0.1)
+                state["square"].mul_(0.9).addcmul_(weights.grad, weights.grad, value=0.1)
+                torch.maximum(state["largest"], state["square"], out=state["largest"])
+                rate = group["lr"] / (1 - 0.9 ** state["count"].item())
+                weights.addcdiv_(state["mean"], state["largest"].sqrt().add_(1e-8), value=-rate)
+'''
+
+
+@pytest.mark.parametrize(
+    "name", ["Adadelta", "Adafactor", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "Rprop", "own_blocks.Own"]
+)
+def test_an_optimizer_is_counted_as_it_is(name: str, make_workload: Callable[..., Any]) -> None:
     """Some make their state at once, and some read values: neither can be counted where tensors have none."""
-    workload = make_workload(f"optimizer={{kind: torch, name: {name}, lr: 1.0e-2}}", "method=backpropagation")
+    kind = f"'python:{name}'" if "." in name else f"torch, name: {name}"
+    chosen = f"optimizer={{kind: {kind}, lr: 1.0e-2}}"
+    workload = make_workload(chosen, "method=backpropagation", code=OWN_OPTIMIZER)
     costs = estimate_costs(workload.network, batch_size=8, device=CPU, threads=1).components[1]
     component = workload.network.component(1, "cpu")
     (optimizer,) = component.optimizers().values()

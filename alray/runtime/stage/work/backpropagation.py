@@ -20,7 +20,7 @@ from alray.core.randomness.generators import put_back
 from alray.models.backpropagation import BackpropagationComponent
 from alray.models.component import Component, backward_of, read
 from alray.models.delayed_weights import keeping_versions
-from alray.models.encoder import Tensors, in_default_strides
+from alray.models.encoder import Tensors, in_default_strides, row_major
 from alray.models.split_backward import LaterWeights, SplitBackward
 from alray.runtime.stage.losses import all_finite
 from alray.runtime.stage.replication import Replication
@@ -354,12 +354,17 @@ def through(
 ) -> tuple[Tensors, dict[int, torch.Tensor]]:
     """Run these components. Returns what the last one gives, in default strides, and the scores of those with a head.
 
+    Gradients pass from one component to the one below in default strides, too, as they do from stage to stage.
+
     Returns:
         The output by name; scores `[N, classes]` by the index of the component, the first one first.
     """
     scores = {}
     for component in components:
         incoming = in_default_strides(component.f.run(incoming, *purpose))
+        for value in incoming.values():
+            if value.requires_grad:
+                value.register_hook(row_major)
         if component.head is not None:
             scores[component.index] = read(component.head, incoming)
     return incoming, scores

@@ -1,0 +1,231 @@
+"""A whole model that a spec names, with its first weights; how it is cut into parts is up to a subclass."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from alray.config.sections.own_code import OBJECT
+from alray.config.sections.section import listed, nearest
+from alray.core.counting import counted
+from alray.core.errors import SpecError
+from alray.models.imported.ends import PartEnds
+from alray.models.imported.part import Part
+from alray.models.imported.sources import named_weights
+from alray.models.imported.trace import first_line
+from alray.models.shape import Shape
+
+ADDED = "alray."
+"""How the names begin of what an export adds to the weights of a model."""
+
+
+class GivenModel(ABC):
+    """A model that `model.from` names, on the CPU, with the weights that its constructor draws or its folder has.
+
+    Its classifier is all from its last layer with weights on. The components are what comes before.
+    """
+
+    def __init__(
+        self,
+        whole: nn.Module,
+        source: str,
+        arguments: dict[str, Any],
+        *,
+        freeze: Sequence[str] = (),
+        untie: bool = False,
+    ) -> None:
+        """Raises SpecError.
+
+        Args:
+            source: `torchvision:NAME`, `timm:NAME`, `transformers:NAME` or `python:package.module.Class`.
+            arguments: those with which `whole` was made.
+            freeze: names of modules and parameters that no method trains.
+            untie: whether each of several names of one parameter gets a copy of its own.
+        """
+        self.title = f"`{source}`"
+        self._source = source
+        self._arguments = arguments
+        self.whole = whole
+        if untie:
+            _untie(whole)
+        self.frozen = self._freeze(freeze)
+        self.sha256 = module_sha256(whole) if source.startswith(OBJECT) else None
+        """See `Network.model_sha256`."""
+        self.notes: list[str] = []
+        """Sentences on what was not taken of the initial weights that were given."""
+
+    @property
+    @abstractmethod
+    def cut_points(self) -> list[str]:
+        """Where the model can be cut, in order; the last one is before the classifier. Raises SpecError if there is
+        none before the classifier."""
+
+    @property
+    @abstractmethod
+    def last_layer(self) -> str:
+        """The path of the last layer with weights."""
+
+    @abstractmethod
+    def cut(
+        self,
+        components: int | str,
+        given: Sequence[str] | None,
+        sample: Shape,
+        *,
+        several: bool = False,
+        pooled: bool = True,
+    ) -> list[PartEnds]:
+        """The components that a spec asks for.
+
+        Raises SpecError.
+
+        Args:
+            components: their number, or `auto`: one for each natural unit.
+            given: the names after which to cut instead.
+            sample: the shape of one sample.
+            several: whether it may be cut where several tensors are needed later, as long as there are no other cut
+                points: in a cut that is given, and for more components than there would be otherwise.
+            pooled: whether natural units end with the model's pooling of maps, as its classifier wants it. A
+                readout pools by itself, less, and sees more.
+        """
+
+    @abstractmethod
+    def part(self, after: str | None, until: str | None, takes: tuple[tuple[int, ...], ...] = ()) -> Part:
+        """The module of what lies between two cut points, with copies of the model's weights.
+
+        Args:
+            after: None for the input, and `until`: None for the result.
+            takes: shapes of the tensors that its input packs, as in `PartEnds`.
+        """
+
+    @abstractmethod
+    def shape_after(self, part: Part, input: Shape) -> tuple[int, ...]:
+        """The shape of one sample after a part."""
+
+    @abstractmethod
+    def prove(self, parts: Sequence[PartEnds], sample: Shape) -> None:
+        """Raise SpecError if the chain of these parts and the classifier computes otherwise than the whole model."""
+
+    def classifier(self, parts: Sequence[PartEnds]) -> Part:
+        """What comes after the last of these components: `[N, *features] -> [N, classes]`."""
+        return self.part(parts[-1].until, None)
+
+    def _freeze(self, names: Sequence[str]) -> frozenset[str]:
+        """Paths of the modules that stand still, without those below others. Their parameters get no gradient."""
+        modules = dict(self.whole.named_modules())
+        parameters = dict(self.whole.named_parameters())
+        for name in names:
+            if name in parameters:
+                parameters[name].requires_grad = False
+            elif name in modules:
+                modules[name].requires_grad_(requires_grad=False)
+            else:
+                meant = nearest(name, [*modules, *parameters])
+                tops = listed([child for child, _ in self.whole.named_children()], "and")
+                raise SpecError(
+                    f"{self.title} has no module or parameter `{name}`",
+                    key="model.freeze",
+                    hint=f"did you mean `{meant}`?" if meant else f"its largest modules are {tops}",
+                )
+        return frozenset(name for name in names if name in modules)
+
+    def start_from(self, weights: Path | str) -> None:
+        """Take initial weights: from a file with the names of the model, or those that torchvision or timm have under a
+        name. The last layer keeps those that were drawn if the given ones have other shapes, as of another number of
+        classes. Raises SpecError."""
+        if isinstance(weights, Path):
+            self._take(_weights_of(weights), f"`{weights}`")
+        else:
+            self._take(named_weights(self._source, self._arguments, weights), f"`{weights}` of {self.title}")
+
+    def _take(self, given: dict[str, torch.Tensor], title: str) -> None:
+        own = self.whole.state_dict()
+        last = self.last_layer
+        left = {name for name in own if name.startswith(f"{last}.")}
+        other_shape = {name for name in left if name in given and own[name].shape != given[name].shape}
+        if other_shape:
+            given = {name: value for name, value in given.items() if name not in left}
+            self.notes.append(
+                f"the last layer `{last}` begins with weights drawn by the seed, because {title} has others: for "
+                "another number of classes"
+            )
+        missing = [name for name in own if name not in given and name not in left]
+        unknown = [name for name in given if name not in own]
+        other = [name for name in given if name in own and own[name].shape != given[name].shape]
+        for names, what in (
+            (missing, "has no weights"),
+            (unknown, "has weights"),
+            (other, "has weights of another shape"),
+        ):
+            if names:
+                raise SpecError(
+                    f"{title} {what} for `{names[0]}`, one of {counted(len(names), 'such name')}, unlike {self.title}",
+                    key="model.weights",
+                    hint="give a state dict of the same model, made with the arguments in `with`",
+                )
+        self.whole.load_state_dict(given, strict=False)
+
+
+def module_sha256(module: nn.Module) -> str:
+    """SHA-256 of a module: the classes and settings of its parts, and names, types, values of its weights and buffers,
+    and whether they are trained."""
+    found = hashlib.sha256()
+    for name, part in module.named_modules():
+        found.update(f"{name} {type(part).__qualname__}({part.extra_repr()})\n".encode())
+    trained = {name for name, each in module.named_parameters(remove_duplicate=False) if each.requires_grad}
+    for name, value in module.state_dict().items():
+        if isinstance(value, torch.Tensor):
+            found.update(f"{name} {value.dtype} {tuple(value.shape)} {name in trained}\n".encode())
+            found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def names_of(model: nn.Module) -> list[list[str]]:
+    """The names of each parameter, several where it is tied."""
+    found: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        found.setdefault(id(parameter), []).append(name)
+    return list(found.values())
+
+
+def _untie(model: nn.Module) -> None:
+    """Give each further name of a parameter a copy of its own. A config of transformers says so from now on, or the
+    class would tie them again where it loads the weights."""
+    for _, *further in names_of(model):
+        for name in further:
+            path, _, last = name.rpartition(".")
+            holder = model.get_submodule(path)
+            tied = holder.get_parameter(last)
+            setattr(holder, last, nn.Parameter(tied.detach().clone(), tied.requires_grad))
+    config = getattr(model, "config", None)
+    if getattr(config, "tie_word_embeddings", False):
+        config.tie_word_embeddings = False  # type: ignore[union-attr]
+
+
+def _weights_of(file: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a file by name, without what `alray export` added. Nothing in it is run."""
+    try:
+        if file.suffix == ".safetensors":
+            loaded: dict[str, torch.Tensor] = load_file(file)
+            return loaded
+        found = torch.load(file, map_location="cpu", weights_only=True)
+    except (SafetensorError, UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
+        raise SpecError(
+            f"`{file}` is not a file of weights: {first_line(error)}",
+            key="model.weights",
+            hint="write one with torch.save(model.state_dict(), ...) or safetensors' save_file",
+        ) from error
+    if not (isinstance(found, dict) and all(isinstance(each, torch.Tensor) for each in found.values())):
+        raise SpecError(
+            f"`{file}` holds no state dict", key="model.weights", hint="save model.state_dict(), not the model itself"
+        )
+    return {name: value for name, value in found.items() if not name.startswith(ADDED)}

@@ -1,0 +1,208 @@
+"""Models of Hugging Face's library transformers: a class with its config, a folder, or a name on the hub."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from alray.config.sections.model import TRANSFORMERS
+from alray.config.sections.section import listed, nearest
+from alray.config.user_code import FAULTS_OF_USER_CODE
+from alray.core.errors import RequestError, SpecError
+from alray.models.imported.trace import first_line
+from alray.models.shape import Shape
+
+_ATTENTION = "attn_implementation"
+"""The key of `with` that chooses how attention is computed. No config keeps it."""
+_DROPS_LAYERS = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
+"""Keys of configs with the probability that a whole layer is left out in training."""
+_OF_LIBRARY = frozenset({"_name_or_path", "architectures", "dtype", "id2label", "label2id", "transformers_version"})
+"""What a config keeps besides the arguments of a model."""
+
+
+def made_of(name: str, arguments: Mapping[str, Any], sample: Shape, *, trained: bool) -> tuple[nn.Module, list[str]]:
+    """The model that a spec names after `transformers:`, in float32, and sentences on weights that the seed drew.
+
+    Raises SpecError.
+
+    Args:
+        name: a class, such as GPT2LMHeadModel; a folder with a config, and perhaps weights; or a name on the hub.
+        arguments: of the config.
+        sample: the shape of one sample, which tells the task: the next token, or a class of a document or picture.
+        trained: whether weights will be loaded from a checkpoint, so that those of the folder are not read.
+    """
+    library = _library()
+    if "trust_remote_code" in arguments:
+        raise SpecError(
+            "alray runs no code that comes with a model", key="model.with.trust_remote_code", hint="leave it out"
+        )
+    given = dict(arguments)
+    attention = {_ATTENTION: given.pop(_ATTENTION)} if _ATTENTION in given else {}
+    of_library: Any = getattr(library, name, None) if name.isidentifier() else None
+    with _quietly(library), _explained(name):
+        if inspect.isclass(of_library) and issubclass(of_library, library.PreTrainedModel):
+            config = _config(of_library.config_class, given, attention)
+            _require_fitting(config, sample)
+            return of_library(config), []
+        config, unknown = library.AutoConfig.from_pretrained(
+            name, return_unused_kwargs=True, trust_remote_code=False, **given
+        )
+        _require_known(unknown, config)
+        _require_fitting(config, sample)
+        chosen = _class_for(library, sample)
+        if trained or not _has_weights(name):
+            return chosen.from_config(config, dtype=torch.float32, trust_remote_code=False, **attention), []
+        model, loading = chosen.from_pretrained(
+            name,
+            config=config,
+            dtype=torch.float32,
+            use_safetensors=True,  # nothing is unpickled
+            trust_remote_code=False,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **attention,
+        )
+    drawn = sorted({*loading["missing_keys"], *(each[0] for each in loading["mismatched_keys"])})
+    notes = []
+    if not sample.dtype.is_floating_point:
+        notes.append(
+            f"the vectors of tokens of `{TRANSFORMERS}{name}` are right only for data whose tokens have the numbers of "
+            "its training; alray's vocabularies number them otherwise than a tokenizer of Hugging Face"
+        )
+    if drawn:
+        layers = {each.rpartition(".")[0] for each in drawn}
+        notes.append(
+            f"{listed(sorted(layers), 'and')} of `{TRANSFORMERS}{name}`: the weights are drawn by the seed, because it "
+            "has none of this name and shape"
+        )
+    return model, notes
+
+
+def _require_fitting(config: Any, sample: Shape) -> None:
+    """Raise SpecError where a config has fewer tokens than the data, or drops layers."""
+    numbers = len(sample.words) if sample.words is not None else sample.tokens
+    known = getattr(config, "vocab_size", None)
+    if numbers is not None and known is not None and known < numbers:
+        raise SpecError(
+            f"the model knows {known} tokens, and the data has {numbers}",
+            key="model.with.vocab_size",
+            hint=f"set it to {numbers}, or give the data a smaller vocabulary",
+        )
+    for key in _DROPS_LAYERS:
+        if getattr(config, key, 0):
+            raise SpecError(
+                f"the model drops whole layers in training (`{key}`), and a component cannot be left out",
+                key=f"model.with.{key}",
+                hint="set it to 0",
+            )
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("transformers")
+    except ImportError as error:
+        raise SpecError(
+            "transformers is not installed", key="model.from", hint="pip install 'alray[transformers]'"
+        ) from error
+
+
+def _class_for(library: Any, sample: Shape) -> Any:
+    if sample.tokens is not None:
+        return library.AutoModelForCausalLM
+    return (
+        library.AutoModelForSequenceClassification
+        if sample.words is not None
+        else library.AutoModelForImageClassification
+    )
+
+
+def _config(kind: type, given: Mapping[str, Any], attention: Mapping[str, Any]) -> Any:
+    """Raises SpecError for a key that the config does not have: it would keep it without a word."""
+    known = kind()
+    _require_known({key: value for key, value in given.items() if not hasattr(known, key)}, known)
+    return kind(**given, **attention)
+
+
+def _require_known(unknown: Mapping[str, Any], config: Any) -> None:
+    for key in unknown:
+        keys = [*config.to_dict(), *config.attribute_map, "num_labels", _ATTENTION]
+        meant = nearest(key, keys)
+        raise SpecError(
+            f"`{type(config).__name__}` has no key `{key}`",
+            key=f"model.with.{key}",
+            hint=f"did you mean `{meant}`?" if meant else "the documentation of transformers has its keys",
+        )
+
+
+def _has_weights(name: str) -> bool:
+    """Whether a folder has weights; those of a name on the hub are looked for there. Raises SpecError where they are in
+    a form that could run code."""
+    folder = Path(name)
+    if not folder.is_dir() or any(folder.glob("*.safetensors")):
+        return True
+    pickled = sorted(folder.glob("*.bin"))
+    if pickled:
+        raise SpecError(
+            f"the weights `{pickled[0]}` may run code when they are read",
+            key="model.from",
+            hint="save them as safetensors: model.save_pretrained(FOLDER) does",
+        )
+    return False
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    try:
+        yield
+    except SpecError:
+        raise
+    except FAULTS_OF_USER_CODE as error:  # its classes raise what they like
+        raise SpecError(
+            f"`{TRANSFORMERS}{name}` cannot be made: {first_line(error)}",
+            key="model.from",
+            hint="name a class of transformers, such as GPT2LMHeadModel, with its config in `with`; a folder, which "
+            "begins with `./` or `/`; or a model on the hub, once where there is a network",
+        ) from error
+
+
+@contextmanager
+def _quietly(library: Any) -> Iterator[None]:
+    """Without the library's bars and warnings: alray says what is to be known."""
+    logging = library.utils.logging
+    level, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if has_bars:
+            logging.enable_progress_bar()
+
+
+def as_arguments(model: Any) -> dict[str, Any]:
+    """The arguments that make a model of the same class with the same config."""
+    config: dict[str, Any] = json.loads(model.config.to_json_string(use_diff=True))
+    arguments = {key: value for key, value in config.items() if key not in _OF_LIBRARY and value is not None}
+    return {**arguments, "num_labels": model.config.num_labels, _ATTENTION: model.config._attn_implementation}
+
+
+def save(model: Any, folder: Path) -> None:
+    """Write a model into a folder from which `from_pretrained` of its class loads it. Raises RequestError if it is
+    none of transformers."""
+    if not hasattr(model, "save_pretrained"):
+        raise RequestError(
+            f"a `{type(model).__name__}` is no model of transformers, which `from_pretrained` could load",
+            key="--format",
+            hint="export state_dict",
+        )
+    with _quietly(_library()):
+        model.save_pretrained(folder)

@@ -1,0 +1,68 @@
+"""Models of Hugging Face's transformers train as others do, and go back to their class. All are of small configs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alray.config.loading.load import load_spec
+from alray.config.user_code import UserCode
+from alray.core.errors import SpecError
+from alray.runtime.stage.workload import Workload
+
+pytest.importorskip("transformers", reason="transformers is not installed: pip install 'alray[transformers]'")
+
+from benchmarks.huggingface import FAMILIES, METHODS, is_of_language, looked_at, spec_of
+
+REFUSED = {"AlbertForSequenceClassification": "no list", "SwinForImageClassification": "more than one tensor"}
+ARE_BITS = {"GPT2LMHeadModel": ("backpropagation",), "BertForSequenceClassification": ()}
+"""What `make test` runs; the proof that the chain is the whole belongs to each."""
+
+
+@pytest.mark.parametrize("name", ARE_BITS)
+def test_a_model_is_cut_and_goes_back_to_its_class(name: str, one_thread: None) -> None:
+    found = looked_at(name, ARE_BITS[name])
+    assert "refused" not in found and found["components"] == 4
+    assert [found.get(key) for key in (*ARE_BITS[name], "loaded")] == ["bits", "bits"] or not ARE_BITS[name]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_by_every_method(name: str, one_thread: None) -> None:
+    found = looked_at(name)
+    if name in REFUSED:
+        assert REFUSED[name] in found["refused"]
+    else:
+        methods = METHODS if is_of_language(name) else METHODS[:3]
+        assert {found[key] for key in (*methods, "loaded")} == {"bits"}
+
+
+def opened(folder: Path, name: str, **model: Any) -> Workload:
+    spec = spec_of(name, folder)
+    return Workload.open(load_spec({**spec, "model": {**spec["model"], **model}}).spec, UserCode(folder))
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "said"),
+    [
+        ({"untie": False}, "model.from", "model.untie=true"),
+        ({"with": {"n_layers": 4}}, "model.with.n_layers", "n_layer"),
+        ({"with": {"trust_remote_code": True}}, "model.with.trust_remote_code", "no code"),
+        ({"layers": "transformer.hh"}, "model.layers", "transformer.h"),
+        ({"cut": ["transformer.h.9"]}, "model.cut", "transformer.h"),
+    ],
+)
+def test_a_model_that_cannot_be_used_is_refused(model: dict[str, Any], key: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as caught:
+        opened(tmp_path, "GPT2LMHeadModel", **model)
+    (problem,) = caught.value.problems
+    assert problem.key == key and said in f"{problem.message} {problem.hint}"
+
+
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(SpecError, match=r"transformers is not installed.*alray\[transformers\]"):
+        opened(tmp_path, "GPT2LMHeadModel")
