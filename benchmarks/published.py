@@ -426,6 +426,8 @@ def section() -> str:
     for kind in sorted({each.kind for each in found}):
         lines.append(_line(kind, Accuracy.of([each.ratio for each in found if each.kind == kind])))
     lines.append(_line("**all**", overall))
+    with_update = [each for each in every if not each.sets_the_number or each.table == SETS_UPDATE]
+    lines.append(_line("all, and the table of the update", Accuracy.of([each.ratio for each in with_update])))
     said = [
         _INTRODUCTION,
         "\n".join(lines),
@@ -455,8 +457,11 @@ _INTRODUCTION = """\
 
 Written by `make published` from `benchmarks/published_runs`, whose files say where their figures are from. Nothing was
 run for it. Of each table one number is set: the seconds of one layer's forward for one micro-batch, so that its first
-row comes out right, or the number of another table that it names. Besides, the rows of one table at 10 Gbit/s set the
-seconds of an update in mixed precision. What sets a number is not counted. An error is |predicted / measured - 1|."""
+row comes out right, or the number of another table that it names. Besides, the rows of one table at 10 Gbit/s
+(`ds3lab.xl8.fp16.batch`) set the seconds of an update in mixed precision. What sets a number is not counted; the last
+line counts that table too. An error is |predicted / measured - 1|. The mechanisms were chosen with these tables in
+sight: before them the median was 7.3 %, nine in ten were within 20.3 %, and the worst was 89 % off. So what tables that
+nobody has seen say weighs more."""
 
 _STILL_WRONG = """\
 What is still wrong:
