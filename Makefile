@@ -181,7 +181,7 @@ findings: $(INSTALLED)
 	$(BIN)/python -m benchmarks.findings_page
 	$(BIN)/python -m benchmarks.predictions_page
 
-# Pipelines that other people measured, in docs/predictions.md: predicted over measured, from benchmarks/published_runs.
+# Pipelines that other people measured, in docs/predictions.md: predicted over measured, from docs/published_runs.
 published: $(INSTALLED)
 	$(BIN)/python -m benchmarks.predictions_page
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.published    # prints every row; `make published` writes the section of docs/predictions.md
 
-The figures are in `benchmarks/published_runs`; each file's header says where they are from. A table has what all of its
+The figures are in `docs/published_runs`; each file's header says where they are from. A table has what all of its
 rows share (`given`), and its rows. One number of a table is free: the seconds of one layer's forward for one
 micro-batch. It is set so that the first row comes out right, or it is that of the table that `calibrate_from` names.
 All other rows are predictions by `alray.planning.prediction`, as a plan would make them.
@@ -33,7 +33,7 @@ from alray.planning.prediction.simulate import simulate
 from alray.planning.schedules.actions import Action, ActionKind
 from alray.planning.schedules.durations import Durations
 
-RUNS = Path(__file__).parent / "published_runs"
+RUNS = Path(__file__).parents[1] / "docs" / "published_runs"
 ALIKE = 0.05
 """Two rows of a table count for the ranks if their measured times differ by more than this."""
 _ELEMENT_BYTES = {"fp32": 4, "fp16": 2}
@@ -455,7 +455,7 @@ def _line(kind: str, accuracy: Accuracy) -> str:
 _INTRODUCTION = """\
 ## Pipelines that other people measured
 
-Written by `make published` from `benchmarks/published_runs`, whose files say where their figures are from. Nothing was
+Written by `make published` from `docs/published_runs`, whose files say where their figures are from. Nothing was
 run for it. Of each table one number is set: the seconds of one layer's forward for one micro-batch, so that its first
 row comes out right, or the number of another table that it names. Besides, the rows of one table at 10 Gbit/s
 (`ds3lab.xl8.fp16.batch`) set the seconds of an update in mixed precision. What sets a number is not counted; the last

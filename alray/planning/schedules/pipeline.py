@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
-
 from alray.planning.schedules.actions import Action, ActionKind
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.placement import Place, of_stages, round_robin
@@ -99,6 +97,8 @@ def two_phases_least(below: Work, own: Work, whole: Work, micro_batches: int) ->
 def way_least(below: Work, own: Work, whole: Work, micro_batches: int) -> Any:
     """`way_bound` without a split backward: a micro-batch comes up to this stage, which does all its work, and goes
     back down."""
+    import numpy as np  # a spec is checked without numpy
+
     way = below.forward + below.backward + micro_batches * (own.forward + own.backward)
     return np.maximum(own_work(below, own, whole, micro_batches), way)
 
