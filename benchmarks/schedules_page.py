@@ -55,7 +55,7 @@ def schedules(result: dict[str, Any]) -> list[str]:
             f"| {_percent(entries, 'bubble')} | {_percent(entries, 'predicted_bubble')} | {_within(ratio, allowed)} |"
         )
     same = [name for name in runs if name not in (*LOCAL, "naive") and not SCHEDULES[name].gradient_delay]
-    best = min(same, key=lambda name: median(_ratios(runs[name], runs["1f1b"])))
+    best = min(same, key=lambda name: median(step_ratios(runs[name], runs["1f1b"])))
     hashes = {entry["weights_sha256"] for name in LOCAL for entry in runs[name]}
     weights = "the same weights, bit for bit" if len(hashes) == 1 else f"{len(hashes)} different sets of weights"
     return [
@@ -186,11 +186,12 @@ def _ratio(entries: Sequence[dict[str, Any]]) -> float:
 
 def _of_repeats(entries: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> str:
     """The step times over those of others in the same repeats: the median, and the smallest and largest."""
-    ratios = _ratios(entries, others)
-    return f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    found = step_ratios(entries, others)
+    return f"{median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
 
 
-def _ratios(entries: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> list[float]:
+def step_ratios(entries: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> list[float]:
+    """The step times of runs over those of others in the same repeats."""
     return [own["step_time_s"] / other["step_time_s"] for own, other in zip(entries, others, strict=True)]
 
 
