@@ -965,7 +965,7 @@ MUTATIONS = (
         ACCELERATOR,
         "return torch.Stream(device) if",
         "return torch.Stream(torch.device(device.type, 0)) if",
-        SECOND,
+        OF_STAGE,
     ),
     Mutation(
         "index: the current stream is one of the first device",

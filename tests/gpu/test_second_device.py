@@ -63,6 +63,8 @@ def test_memory_is_that_of_the_second_gpu() -> None:
 def test_the_gpu_of_a_stage_has_its_streams_and_events() -> None:
     with devices.configured(1, True, SECOND):
         assert accelerator.current() == SECOND and torch.Event().device == SECOND
+    stream = accelerator.own_stream(SECOND)  # made while another device is the current one
+    assert stream is not None and stream.device == SECOND
     assert devices.device_name(SECOND) == accelerator.name(SECOND)
     assert devices.pick(DEVICE.partition("=")[2], gpu=1) == SECOND
     accelerator.use(GPU)
