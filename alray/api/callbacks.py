@@ -1,4 +1,4 @@
-"""Callbacks: objects of the caller that hear of a run while it is running, and can stop it."""
+"""Callbacks: objects of the caller that are told of a run while it trains, and that can stop it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _METHODS = ("on_start", "on_step", "on_evaluation", "on_checkpoint", "on_end")
 
 
 class Callback:
-    """Hears of a run while it is running. Each method may be left out, and so may this class: another object with some
-    of these methods is a callback too.
+    """Is told of a run while it trains. Override the methods that you need. An object of another class is a callback
+    too if it has one of these methods.
 
-    They are called in the process and the thread that called `alray.run`, one after another, while the stages go on.
+    The methods are called in the process and the thread that called `alray.run`, one after another. The stages do not
+    wait for them.
     """
 
     stop_requested = False
@@ -41,7 +42,7 @@ class Callback:
         """The run has its folder and its plan, and nothing of it has run yet."""
 
     def on_step(self, record: StepRecord) -> None:
-        """The losses of a mini-batch are there: of each one, also where `records.jsonl` thins them out."""
+        """A mini-batch has its losses. Every mini-batch is told, also where `records.jsonl` keeps only some."""
 
     def on_evaluation(self, record: EvaluationRecord) -> None:
         """The metric was measured."""
