@@ -46,12 +46,20 @@ def peak_memory_bytes(device: torch.device, baseline_bytes: int) -> int:
     return max(0, _status_bytes("VmHWM") - baseline_bytes)
 
 
-def run_first_kernels(device: torch.device = _CPU) -> None:
-    """Run a small convolution, a matrix product and their backward pass."""
+def run_first_kernels(device: torch.device = _CPU, *, with_given_gradient: bool = False) -> None:
+    """Run a small convolution, a matrix product and their backward pass.
+
+    Args:
+        with_given_gradient: run also a backward pass that begins with a given gradient, as in the stages of a pipeline
+            below the last. torch imports sympy for the first one, which takes half a second.
+    """
     with torch.random.fork_rng(devices=[]):
         network = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(16, 2))
         samples, labels = torch.zeros(2, 1, 4, 4, device=device), torch.zeros(2, dtype=torch.int64, device=device)
         functional.cross_entropy(network.to(device)(samples), labels).backward()
+        if with_given_gradient:
+            outputs = network(samples)
+            outputs.backward(torch.zeros_like(outputs))
 
 
 def _give_back_freed_memory() -> None:

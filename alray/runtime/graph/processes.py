@@ -56,11 +56,12 @@ class StageProcess:
     def __init__(self) -> None:
         self._stage: StageActor
 
-    def load(self, threads: int, again: bool) -> None:
+    def load(self, threads: int, again: bool, is_pipeline: bool) -> None:
         """Import what a stage needs, and compute something on this many threads. This takes seconds of a processor.
 
         Args:
             again: other trials of the same study may use the process later, so it caches the data that it reads.
+            is_pipeline: stages pass gradients to each other.
         """
         gc.disable()  # what imports make is no garbage, and to look through it takes a fifth of their time
         import torch
@@ -74,7 +75,7 @@ class StageProcess:
         gc.freeze()
         gc.enable()
         torch.set_num_threads(threads)
-        run_first_kernels()
+        run_first_kernels(with_given_gradient=is_pipeline)
 
     def become(self, assignment: Assignment, run_token: str) -> ActorLocation:
         """Take this assignment. The other methods are those of `StageActor`."""
@@ -117,12 +118,14 @@ class StageProcesses:
     """Ray's references to the ends of `load`."""
 
     @classmethod
-    def begin(cls, placement: Placement, names: Sequence[str], *, threads: int, again: bool) -> StageProcesses:
+    def begin(
+        cls, placement: Placement, names: Sequence[str], *, threads: int, again: bool, is_pipeline: bool
+    ) -> StageProcesses:
         """Start processes of these names without waiting for them. Ray never restarts them, and repeats no call.
 
         Args:
             threads: of a stage.
-            again: see `StageProcess.load`.
+            again, is_pipeline: see `StageProcess.load`.
         """
         remote = ray.remote(StageProcess)
         actors = tuple(
@@ -134,7 +137,7 @@ class StageProcesses:
             ).remote()
             for index, name in enumerate(names)
         )
-        return cls(placement, actors, tuple(actor.load.remote(threads, again) for actor in actors))
+        return cls(placement, actors, tuple(actor.load.remote(threads, again, is_pipeline) for actor in actors))
 
     def wait_until_loaded(self, stopped: StoppedWorkers) -> None:
         """Wait until every process has imported what it needs, or has failed to: whoever reads `loaded` learns that.

@@ -256,7 +256,11 @@ class RayEngine(ClusterEngine):
             for stage in range(stages)
         ]
         return StageProcesses.begin(
-            placement, names, threads=self._spec.resources.threads, again=self._keep is not None
+            placement,
+            names,
+            threads=self._spec.resources.threads,
+            again=self._keep is not None,
+            is_pipeline=self._spec.is_pipeline,
         )
 
     def _placement(self, bundles: list[Bundle], stages: int) -> Placement:
