@@ -176,7 +176,7 @@ class Trained:
 
     @checked
     def export(self, format: Format, output: str | Location | None = None, *, depth: int | None = None) -> Exported:
-        """Write the inference route to a file, as `alray export` does.
+        """Write the inference route to a file, as `alray export` does. The data are not opened.
 
         Args:
             output: the file, on a disk; None: export/route-<depth> in the run folder, with the format's ending.
@@ -186,7 +186,7 @@ class Trained:
             RequestError: for an unknown format.
         """
         require_one_of(format, FORMATS, key="format")
-        return export_route(self._network, depth, format, None if output is None else location_of(output))
+        return export_route(self._without_data, depth, format, None if output is None else location_of(output))
 
 
 def _require_samples(samples: torch.Tensor, network: PlainNetwork) -> None:

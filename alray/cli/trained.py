@@ -207,7 +207,7 @@ def export(
     """Write the inference route of a trained network.
 
     Takes a checkpoint of a run. What is written holds what inference needs, in float32, and nothing that only training
-    needs.
+    needs. The data of the run need not be there.
     """
     folder = location_of(run_dir)
     with terminal(as_json=json) as streams:
@@ -222,7 +222,9 @@ def export(
                 f"`{format}` is not a format", key="--format", hint=f"choose one of {', '.join(FORMATS)}"
             )
         requested = RequestedWeights(best, step)
-        network = TrainedNetwork(folder, allow_code=allow_code, requested=requested, data=data or (), compiled=False)
+        network = TrainedNetwork(
+            folder, allow_code=allow_code, requested=requested, data=data or (), compiled=False, without_data=True
+        )
         written = export_route(network, depth, format, None if output is None else location_of(output))
         if json:
             streams.answer({**asdict(written), "weights": network.weights.as_json()})

@@ -10,7 +10,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from alray.data.vocabulary import UNKNOWN, Tokenizer, most_frequent, numbers_of
+from alray.data.vocabulary import UNKNOWN, Tokenizer, TokenizerNumbers, most_frequent, numbers_of
 from alray.models.token_embedding import PADDING
 
 
@@ -70,14 +70,10 @@ class Numbering:
 
     def read(self, texts: Iterable[str]) -> Documents:
         """Tokenise the texts. A document without words becomes one unknown word."""
-        numbers, lengths = array("i"), array("q")
         known = self._numbers
-        for text in texts:
-            found = self._tokenizer(text) or ["<unk>"]
-            numbers.extend([known.setdefault(word, len(known)) for word in found])
-            lengths.append(len(found))
-        flat = torch.from_numpy(numpy.array(numbers, dtype=numpy.int32))
-        return Documents(flat, _offsets(torch.from_numpy(numpy.array(lengths, dtype=numpy.int64))))
+        return _read(
+            [known.setdefault(word, len(known)) for word in self._tokenizer(text) or ["<unk>"]] for text in texts
+        )
 
     def vocabulary(self, documents: Documents, part: Tensor, size: int) -> tuple[tuple[str, ...], Tensor]:
         """Return the vocabulary of `documents[part]`, and a table from these numbers to those of the vocabulary.
@@ -91,6 +87,29 @@ class Numbering:
         vocabulary = numbers_of(words)
         table = [vocabulary.get(word, UNKNOWN) for word in self._numbers]
         return words, torch.tensor(table, dtype=torch.int32)
+
+
+class KnownNumbering:
+    """The numbers of a tokenizer of Hugging Face, which no document changes. Its methods are those of `Numbering`."""
+
+    def __init__(self, numbers: TokenizerNumbers) -> None:
+        self._numbers = numbers
+
+    def read(self, texts: Iterable[str]) -> Documents:
+        return _read(map(self._numbers.of, texts))
+
+    def vocabulary(self, documents: Documents, part: Tensor, size: int) -> tuple[tuple[str, ...], Tensor]:
+        words = self._numbers.words
+        return words, torch.arange(len(words), dtype=torch.int32)
+
+
+def _read(documents: Iterable[list[int]]) -> Documents:
+    numbers, lengths = array("i"), array("q")
+    for each in documents:
+        numbers.extend(each)
+        lengths.append(len(each))
+    flat = torch.from_numpy(numpy.array(numbers, dtype=numpy.int32))
+    return Documents(flat, _offsets(torch.from_numpy(numpy.array(lengths, dtype=numpy.int64))))
 
 
 def _offsets(lengths: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 from torch import Tensor
 
+from alray.config.sections.data import WordNumbering
 from alray.core.storage.json_file import read_json
 from alray.core.storage.location import Location
 from alray.data.dataset import Dataset
@@ -93,13 +94,16 @@ class TextForm(Form):
     tokenizer: str
     max_tokens: Annotated[int, Field(ge=1, le=100_000)]
     prepare: Preparation = "none"
+    numbering: WordNumbering = "frequency"
     padded: bool = False  # whether every row had `max_tokens` positions in training
 
     def inputs(self) -> TextInputs:
         """How a document becomes an input."""
         from alray.data.vocabulary import Vocabulary  # imports torchtext, which pictures do without
 
-        return TextInputs(Vocabulary(self.words, self.tokenizer, self.max_tokens, self.prepare), self.padded)
+        return TextInputs(
+            Vocabulary(self.words, self.tokenizer, self.max_tokens, self.prepare, self.numbering), self.padded
+        )
 
 
 class TokenForm(Form):
@@ -109,13 +113,21 @@ class TokenForm(Form):
     tokens: Literal["bytes", "characters", "bpe"]
     characters: tuple[str, ...] = ()
     tokenizer: str = ""  # of Hugging Face, as JSON
+    end_token: str | None = None  # of the tokenizer, if the tokens have its numbers
+    vocabulary_size: int | None = None  # null: as many tokens as the tokenizer has
     context: Annotated[int, Field(ge=1, le=1_000_000)]
 
     @classmethod
     def of(cls, tokens: Tokens, context: int) -> TokenForm:
         """The form of windows of `context` of these tokens."""
         if isinstance(tokens, BytePairs):
-            return cls(tokens="bpe", tokenizer=tokens.as_json(), context=context)
+            return cls(
+                tokens="bpe",
+                tokenizer=tokens.as_json(),
+                end_token=tokens.end_token,
+                vocabulary_size=tokens.size,
+                context=context,
+            )
         if isinstance(tokens, Characters):
             return cls(tokens="characters", characters=tokens.known, context=context)
         return cls(tokens="bytes", context=context)
@@ -124,7 +136,7 @@ class TokenForm(Form):
         """How a text becomes an input. Raises DataError if byte pairs need a library that is not installed."""
         tokens: Tokens = Bytes()
         if self.tokens == "bpe":
-            tokens = BytePairs.from_json(self.tokenizer)
+            tokens = BytePairs.from_json(self.tokenizer, self.end_token, self.vocabulary_size)
         elif self.tokens == "characters":
             tokens = Characters(self.characters)
         return TokenInputs(tokens, self.context)
@@ -182,6 +194,7 @@ def _form(inputs: Inputs | None) -> SampleForm | TextForm | TokenForm:
             tokenizer=vocabulary.tokenizer,
             max_tokens=vocabulary.max_tokens,
             prepare=vocabulary.prepare,
+            numbering=vocabulary.numbering,
             padded=inputs.padded,
         )
     if isinstance(inputs, TokenInputs):

@@ -16,13 +16,13 @@ from alray.data.cache import cached
 from alray.data.class_weights import class_weights
 from alray.data.dataset import Dataset
 from alray.data.division import Parts, divide, never_trained
-from alray.data.documents import Documents, Numbering
+from alray.data.documents import Documents, KnownNumbering, Numbering
 from alray.data.hashes import hash_of_set
 from alray.data.inputs import TextInputs
 from alray.data.preparation import prepared_sets
 from alray.data.source import SplitName, TextSet, TextSource
 from alray.data.split import Augment, EpochPosition, Split
-from alray.data.vocabulary import Vocabulary, make_tokenizer
+from alray.data.vocabulary import Vocabulary, make_tokenizer, own_numbers
 from alray.models.shape import Shape
 from alray.models.task import make_task
 from alray.models.token_embedding import PADDING
@@ -81,13 +81,18 @@ def text_splits(
         parts: of `train`.
     """
 
-    def read_all() -> tuple[Numbering, Documents, Documents | None]:
-        numbering = Numbering(make_tokenizer(text.tokenizer))
+    def read_all() -> tuple[Numbering | KnownNumbering, Documents, Documents | None]:
+        numbering: Numbering | KnownNumbering
+        if text.numbering == "tokenizer":
+            numbering = KnownNumbering(own_numbers(text.tokenizer, text.max_tokens))
+        else:
+            numbering = Numbering(make_tokenizer(text.tokenizer))
         return numbering, numbering.read(train.texts), numbering.read(test.texts) if test is not None else None
 
-    numbering, read, read_test = cached("documents", (train, test, text.tokenizer), read_all)
+    cut = text.max_tokens if text.numbering == "tokenizer" else None  # a tokenizer keeps special tokens as it cuts
+    numbering, read, read_test = cached("documents", (train, test, text.tokenizer, cut), read_all)
     words, table = numbering.vocabulary(read, parts.train, text.vocabulary_size)
-    vocabulary = Vocabulary(words, text.tokenizer, text.max_tokens, text.prepare)
+    vocabulary = Vocabulary(words, text.tokenizer, text.max_tokens, text.prepare, text.numbering)
 
     def split(documents: Documents, labels: Tensor, part: Tensor) -> TextSplit:
         return TextSplit(documents, labels, part, vocabulary, classes=classes, fixed_length=fixed_length)

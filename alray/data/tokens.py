@@ -13,12 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from alray.config.sections.data import LEARNT_BYTE_PAIRS
 from alray.core.errors import DataError
 from alray.data import progress
 from alray.data.huggingface import load_tokenizer, require_hub
 
 END = 0
-"""The token after each document. It is no part of the text."""
+"""The token after each document, where a tokenizer has none of its own. It is no part of the text."""
 UNKNOWN = "\ufffd"
 """The character that stands for any other one."""
 _TYPES = (("B", numpy.uint8), ("H", numpy.uint16), ("i", numpy.int32))
@@ -27,7 +28,13 @@ _END_NAME = "<end of text>"
 
 
 class Tokens(ABC):
-    """A vocabulary of tokens. Token 0 is the end of a text."""
+    """A vocabulary of tokens.
+
+    Attributes:
+        end: the token after each document.
+    """
+
+    end = END
 
     @property
     @abstractmethod
@@ -44,7 +51,7 @@ class Tokens(ABC):
 
     def prompt(self, text: str) -> Tensor:
         """The tokens of a text to be continued, [tokens] int64. An empty one is the end of the text before it."""
-        return self.numbers(text) if text else torch.tensor([END])
+        return self.numbers(text) if text else torch.tensor([self.end])
 
     @abstractmethod
     def text(self, numbers: Sequence[int]) -> str:
@@ -62,7 +69,7 @@ class Tokens(ABC):
         size, done = sum(map(len, documents)), 0
         for document in documents:
             found.frombytes(self._of(document).astype(kind).tobytes())
-            found.append(END)
+            found.append(self.end)
             done += len(document)
             progress.tell(f"reading {what}", done, size)
         return torch.from_numpy(numpy.frombuffer(found, dtype=kind) if found else numpy.empty(0, dtype=kind))
@@ -112,26 +119,47 @@ class Characters(Tokens):
 
 
 class BytePairs(Tokens):
-    """Byte pairs of a tokenizer of Hugging Face. Token n is its token n - 1, because 0 is the end of a text."""
+    """Byte pairs of a tokenizer of Hugging Face.
 
-    def __init__(self, tokenizer: Any) -> None:
+    If it has an end of a text, tokens have its numbers. Otherwise token 0 is the end of a text, and token n is its
+    token n - 1.
+    """
+
+    def __init__(self, tokenizer: Any, end_token: str | None = None, size: int | None = None) -> None:
         """
         Args:
             tokenizer: a `tokenizers.Tokenizer`.
+            end_token: of the tokenizer, after each document.
+            size: the number of tokens, None: as many as the tokenizer has. Some models have more.
+
+        Raises DataError if the tokenizer has no such token, or more than `size` tokens.
         """
         self._tokenizer = tokenizer
+        self.end_token = end_token
+        self.size = size
+        self._shift = 1 if end_token is None else 0
+        if end_token is not None:
+            self.end = _number(tokenizer, end_token)
+        known = max(tokenizer.get_vocab().values()) + 1
+        if size is not None and size < known:
+            raise DataError(
+                f"the tokenizer has {known:,} tokens",
+                key="data.vocabulary_size",
+                hint="leave it out, or give the number of tokens of the model, which may have more",
+            )
 
     @classmethod
-    def from_json(cls, text: str) -> BytePairs:
+    def from_json(cls, text: str, end_token: str | None = None, size: int | None = None) -> BytePairs:
         """The tokens of which `as_json` gave this text.
 
         Raises DataError if Hugging Face's library is not installed, or if the text is no tokenizer.
         """
         library = require_hub("tokenizers")
         try:
-            return cls(library.Tokenizer.from_str(text))
+            tokenizer = library.Tokenizer.from_str(text)
         except Exception as error:  # the library raises plain Exceptions
             raise DataError(f"this is no tokenizer: {error}", hint="export the run anew with `alray export`") from error
+        return cls(tokenizer, end_token, size)
 
     def as_json(self) -> str:
         """The tokenizer, as its library writes it."""
@@ -140,20 +168,37 @@ class BytePairs(Tokens):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        known = self._tokenizer.get_vocab()
-        by_number = {number: token for token, number in known.items()}
-        return (_END_NAME, *(by_number.get(number, f"<{number}>") for number in range(max(by_number) + 1)))
+        by_number = {number: token for token, number in self._tokenizer.get_vocab().items()}
+        names = tuple(by_number.get(number, f"<{number}>") for number in range(self.size or max(by_number) + 1))
+        return names if self.end_token is not None else (_END_NAME, *names)
 
     def _of(self, text: str) -> NDArray[Any]:
-        return numpy.array(self._tokenizer.encode(text, add_special_tokens=False).ids, dtype=numpy.int64) + 1
+        return numpy.array(self._tokenizer.encode(text, add_special_tokens=False).ids, dtype=numpy.int64) + self._shift
 
     def text(self, numbers: Sequence[int]) -> str:
-        decoded: str = self._tokenizer.decode([number - 1 for number in numbers if number != END])
+        decoded: str = self._tokenizer.decode([number - self._shift for number in numbers if number != self.end])
         return decoded
 
 
+def _number(tokenizer: Any, token: str) -> int:
+    number: int | None = tokenizer.token_to_id(token)
+    if number is None:
+        special = sorted(each.content for each in tokenizer.get_added_tokens_decoder().values() if each.special)
+        raise DataError(
+            f"the tokenizer has no token `{token}`",
+            key="data.end_token",
+            hint=f"its special tokens are {', '.join(special)}" if special else "it has no special token",
+        )
+    return number
+
+
 def make_tokens(
-    kind: Literal["bytes", "characters", "bpe"], training: Sequence[str], tokenizer: str | None, vocabulary_size: int
+    kind: Literal["bytes", "characters", "bpe"],
+    training: Sequence[str],
+    *,
+    tokenizer: str | None = None,
+    end_token: str | None = None,
+    vocabulary_size: int | None = None,
 ) -> Tokens:
     """The tokens of a spec.
 
@@ -162,15 +207,16 @@ def make_tokens(
     Args:
         training: documents from which characters and byte pairs are learnt.
         tokenizer: byte pairs that are known, None: they are learnt.
-        vocabulary_size: of byte pairs that are learnt, with the end of a text.
+        end_token: of that tokenizer, see `BytePairs`.
+        vocabulary_size: of byte pairs, with the end of a text.
     """
     if kind == "bytes":
         return Bytes()
     if kind == "characters":
         return Characters(set().union(*map(set, training)))
     if tokenizer is not None:
-        return BytePairs(load_tokenizer(tokenizer, key="data.tokenizer"))
-    return BytePairs(_learnt(training, vocabulary_size - 1))
+        return BytePairs(load_tokenizer(tokenizer, key="data.tokenizer"), end_token, vocabulary_size)
+    return BytePairs(_learnt(training, (vocabulary_size or LEARNT_BYTE_PAIRS) - 1))
 
 
 def _learnt(training: Sequence[str], vocabulary_size: int) -> Any:

@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 from torchtext.data.utils import get_tokenizer
 from torchtext.vocab import Vocab
 
+from alray.config.sections.data import WordNumbering
 from alray.core.errors import DataError
 from alray.data.preparation import Preparation, prepared_text
 from alray.models.token_embedding import PADDING
@@ -41,6 +43,45 @@ def make_tokenizer(name: str) -> Tokenizer:
     return hub_tokenizer(name)
 
 
+@cache
+def own_numbers(tokenizer: str, max_tokens: int) -> TokenizerNumbers:
+    """The numbers that a tokenizer of Hugging Face gives to its tokens.
+
+    Raises DataError if the tokenizer does not exist, needs an extra that is not installed, or if its token 0 can occur
+    in a document, because 0 is padding here.
+    """
+    from alray.data.huggingface import load_tokenizer
+
+    return TokenizerNumbers(load_tokenizer(tokenizer, key="data.text.tokenizer"), max_tokens)
+
+
+class TokenizerNumbers:
+    """Documents as a model of Hugging Face reads them: the numbers of its tokenizer, with its special tokens."""
+
+    def __init__(self, tokenizer: Any, max_tokens: int) -> None:
+        """
+        Args:
+            tokenizer: a `tokenizers.Tokenizer`. It cuts off what is more than `max_tokens`, and keeps special tokens.
+        """
+        tokenizer.enable_truncation(max_tokens)
+        self._tokenizer = tokenizer
+        by_number = {number: token for token, number in tokenizer.get_vocab().items()}
+        self.words = tuple(by_number.get(number, f"<{number}>") for number in range(max(by_number) + 1))
+        first = tokenizer.get_added_tokens_decoder().get(PADDING)
+        if first is None or not first.special:
+            raise DataError(
+                f"token {PADDING} of the tokenizer is `{self.words[PADDING]}`, which documents contain; alray pads "
+                f"documents with {PADDING}",
+                key="data.text.numbering",
+                hint="use a tokenizer whose first token is for padding, or numbering: frequency",
+            )
+
+    def of(self, text: str) -> list[int]:
+        """The numbers of a document, at least one: a document without tokens becomes token 1."""
+        numbers: list[int] = self._tokenizer.encode(text).ids
+        return numbers or [UNKNOWN]
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """The words of a run and their numbers.
@@ -50,12 +91,14 @@ class Vocabulary:
         tokenizer: see `make_tokenizer`.
         max_tokens: number of words of a document that are read.
         prepare: see `alray.data.preparation`.
+        numbering: see `alray.config.sections.data.Text`. With `tokenizer`, `words` are all tokens of the tokenizer.
     """
 
     words: tuple[str, ...]
     tokenizer: str
     max_tokens: int
     prepare: Preparation = "none"
+    numbering: WordNumbering = "frequency"
 
     def numbers(self, text: str, *, padded: bool = False) -> Tensor:
         """Return a document as input of the model: [T] int64, 1 <= T <= max_tokens.
@@ -65,8 +108,12 @@ class Vocabulary:
         Args:
             padded: T = max_tokens.
         """
-        found = make_tokenizer(self.tokenizer)(prepared_text(text, self.prepare))[: self.max_tokens]
-        numbers = [self._numbers.get(word, UNKNOWN) for word in found] or [UNKNOWN]
+        prepared = prepared_text(text, self.prepare)
+        if self.numbering == "tokenizer":
+            numbers = own_numbers(self.tokenizer, self.max_tokens).of(prepared)
+        else:
+            found = make_tokenizer(self.tokenizer)(prepared)[: self.max_tokens]
+            numbers = [self._numbers.get(word, UNKNOWN) for word in found] or [UNKNOWN]
         if padded:
             numbers += [PADDING] * (self.max_tokens - len(numbers))
         return torch.tensor(numbers, dtype=torch.int64)

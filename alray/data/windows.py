@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from alray.config.sections.data import LEARNT_BYTE_PAIRS, TokenSection
+from alray.config.sections.data import TokenSection
 from alray.config.sections.task import TaskSection
 from alray.core.errors import DataError
 from alray.data.dataset import Dataset
@@ -38,7 +38,11 @@ def window_data(
     parts = divide(len(documents), section, seed)
     training, others = (documents.at(part.tolist()) for part in parts)
     tokens = make_tokens(
-        section.tokens, training.texts, section.tokenizer, section.vocabulary_size or LEARNT_BYTE_PAIRS
+        section.tokens,
+        training.texts,
+        tokenizer=section.tokenizer,
+        end_token=section.end_token,
+        vocabulary_size=section.vocabulary_size,
     )
 
     def split(name: str, of: TextSet | None, seed: int | None = None) -> WindowSplit | None:

@@ -11,14 +11,15 @@ from typing import Any
 import datasets
 import pytest
 from PIL import Image
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from alray.core.errors import DataError
 from alray.data.batches import TrainBatches
 from alray.data.dataset import Dataset
+from alray.data.form import DataForm
 from alray.data.opening import make_source, open_data
 from alray.data.source import TextSource
-from alray.data.vocabulary import make_tokenizer
+from alray.data.vocabulary import make_tokenizer, own_numbers
 from tests.data import sections as spec
 
 ROWS = [{"text": f"word{index} again", "title": "On", "label": ("neg", "pos")[index % 2]} for index in range(12)]
@@ -165,6 +166,34 @@ def test_a_tokenizer_that_is_not_there_or_damaged(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(DataError, match="cannot load the tokenizer"):
         make_tokenizer(str(tmp_path / "bad.json"))
+
+
+def test_documents_with_the_numbers_of_a_tokenizer(tmp_path: Path, folder: Path) -> None:
+    made = Tokenizer(models.WordLevel({"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[UNK]": 3, "good": 4, "bad": 5}, "[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.add_special_tokens(["[PAD]", "[CLS]", "[SEP]", "[UNK]"])
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
+    file = tmp_path / "tokenizer.json"
+    made.save(str(file))
+    text = {"tokenizer": str(file), "numbering": "tokenizer", "max_tokens": 4}
+    data = open_data(
+        spec.HuggingFace(source="huggingface", path=folder, batch_size=4, text=text),
+        seed=0,
+        load=lambda reference: None,
+    )
+    read = [next(data.inputs.read(each))[1].tolist() for each in ("bad good", "good good good good", "")]
+    assert read == [[1, 5, 4, 2], [1, 4, 4, 2], [1, 2]]
+    assert data.sample_shape.words == ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "good", "bad")
+    samples, _ = data.train.take(range(len(data.train)))
+    assert (samples[:, 0] == 1).all() and ((samples == 2).sum(1) == 1).all()  # each document with its special tokens
+    assert DataForm.of(data).input.inputs().vocabulary == data.inputs.vocabulary
+    made = Tokenizer(models.WordLevel({"word": 0, "[UNK]": 1}, "[UNK]"))
+    made.save(str(file))
+    own_numbers.cache_clear()
+    with pytest.raises(DataError, match="token 0 of the tokenizer is `word`"):
+        own_numbers(str(file), 4)
 
 
 @pytest.mark.parametrize("library", ["datasets", "tokenizers"])

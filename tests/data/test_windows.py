@@ -10,6 +10,7 @@ import torch
 from alray.core.errors import DataError, DataMissing
 from alray.data.batches import TrainBatches
 from alray.data.dataset import Dataset
+from alray.data.form import DataForm
 from alray.data.opening import open_data
 from alray.data.tokens import Bytes, Characters, make_tokens
 from alray.parts.sources.text.keys import TokenText
@@ -109,12 +110,41 @@ def test_characters_are_those_of_the_training_split(folder) -> None:
 
 def test_byte_pairs_are_learnt_from_the_training_split() -> None:
     pytest.importorskip("tokenizers")
-    tokens = make_tokens("bpe", DOCUMENTS, None, 300)
+    tokens = make_tokens("bpe", DOCUMENTS, vocabulary_size=300)
     numbers = tokens.numbers("document é")
     assert tokens.text(numbers.tolist()) == "document é"
     assert len(numbers) < len("document é".encode()) and len(tokens.names) <= 300
-    assert tokens.names == make_tokens("bpe", DOCUMENTS, None, 300).names
+    assert tokens.names == make_tokens("bpe", DOCUMENTS, vocabulary_size=300).names
     assert int(tokens.stream(DOCUMENTS).to(torch.int64).min()) == 0
+
+
+def test_a_known_tokenizer_keeps_its_numbers(tmp_path, folder) -> None:
+    """With its own end of a text; otherwise token 0 is the end, and the others follow."""
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    made.train_from_iterator(DOCUMENTS, tokenizers.trainers.BpeTrainer(vocab_size=290, initial_alphabet=alphabet))
+    made.add_special_tokens(["<|end|>"])
+    file, end = str(tmp_path / "tokenizer.json"), made.token_to_id("<|end|>")
+    made.save(file)
+
+    given = opened(folder=folder, tokens="bpe", tokenizer=file, end_token="<|end|>", vocabulary_size=300)
+    shifted = opened(folder=folder, tokens="bpe", tokenizer=file)
+    own = given.train._stream.to(torch.int64)
+    assert torch.equal(own[own != end] + 1, (rest := shifted.train._stream.to(torch.int64))[rest != 0])
+    assert torch.equal(own == end, rest == 0) and (own == end).any()
+    assert len(given.classes) == 300 and given.classes[end] == "<|end|>"
+    tokens = DataForm.of(given).input.inputs().tokens
+    assert tokens.numbers("document é").tolist() == made.encode("document é").ids
+    assert tokens.text([*made.encode("document é").ids, end]) == "document é"
+    assert tokens.prompt("").tolist() == [end] and len(tokens.names) == 300
+    with pytest.raises(DataError, match="no token `<end>`") as error:
+        opened(folder=folder, tokens="bpe", tokenizer=file, end_token="<end>")
+    assert "<|end|>" in str(error.value)
+    with pytest.raises(DataError, match="the tokenizer has"):
+        opened(folder=folder, tokens="bpe", tokenizer=file, end_token="<|end|>", vocabulary_size=258)
 
 
 def test_what_is_missing_or_too_small_is_said(tmp_path, folder) -> None:

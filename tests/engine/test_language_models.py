@@ -536,7 +536,7 @@ def test_a_graph_takes_windows_of_any_length(folder, whole) -> None:
 def test_tokens_in_a_header_are_those_of_the_run() -> None:
     texts = ["def f(): return 1", "überall – 2"]
     for kind in ("bytes", "characters", "bpe"):
-        tokens = make_tokens(kind, texts, None, 300)
+        tokens = make_tokens(kind, texts, vocabulary_size=300)
         back = TokenForm.model_validate_json(TokenForm.of(tokens, 8).model_dump_json()).inputs().tokens
         assert back.names == tokens.names
         assert [back.numbers(text).tolist() for text in texts] == [tokens.numbers(text).tolist() for text in texts]

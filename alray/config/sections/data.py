@@ -170,6 +170,12 @@ class DataSection(PartSection):
         )
 
     @property
+    def has_numbers_of_tokenizer(self) -> bool:
+        """Whether tokens have the numbers that a tokenizer of Hugging Face gives them."""
+        text: Text | None = getattr(self, "text", None)  # also of a user's source of documents
+        return text is not None and text.numbering == "tokenizer"
+
+    @property
     def from_files(self) -> Self | None:
         """The section with which opening the data only reads files; None: it runs a user's code or asks a server."""
         return self
@@ -275,6 +281,9 @@ def _tokenizer(value: Any, info: ValidationInfo) -> Any:
     return str(located(value, info)) if value.endswith(".json") else value
 
 
+WordNumbering = Literal["frequency", "tokenizer"]
+
+
 class Text(Section):
     """How documents become word numbers: 0 is padding, 1 is any word that is not in the vocabulary."""
 
@@ -284,11 +293,24 @@ class Text(Section):
     vocabulary_size: Annotated[int, Field(ge=3, le=10_000_000)] = 30_000
     """Largest size of the vocabulary: padding, the unknown word, and the most frequent words of the training split.
     Default: 30000."""
+    numbering: WordNumbering = "frequency"
+    """Numbers of words. `frequency`: the most frequent word of the training split has the smallest. `tokenizer`: words
+    have the numbers of `tokenizer`, all of its tokens are the vocabulary, and its special tokens are part of each
+    document, as a model of Hugging Face has learnt them. Default: frequency."""
     max_tokens: Annotated[int, Field(ge=1, le=100_000)] = 128
     """Number of words of a document that are read. The rest is cut off. Default: 128."""
     prepare: Literal["none", "thesis"] = "none"
     """Preparation of a document before the tokenizer. `thesis`: lower case, without HTML tags, punctuation and the
     English stop words of NLTK; training documents that have fewer than two words left are left out. Default: none."""
+
+    @model_validator(mode="after")
+    def _numbers_of_a_tokenizer(self) -> Self:
+        if self.numbering == "tokenizer":
+            if self.tokenizer == "basic_english":
+                raise refusal("the tokenizer basic_english has no numbers of its own", "name another tokenizer")
+            if self.vocabulary_size != type(self).model_fields["vocabulary_size"].default:
+                raise refusal("all tokens of the tokenizer are the vocabulary", "leave out vocabulary_size")
+        return self
 
 
 class TextSection(DataSection):
@@ -331,10 +353,15 @@ class TokenSection(DataSection):
     text, and U+FFFD for any other. `bpe`: byte pairs, of `tokenizer` or learnt from the training split; it needs
     `alray[hub]`. Default: bytes."""
     vocabulary_size: Annotated[int, Field(ge=258, le=10_000_000)] | None = None
-    """Size of the vocabulary of byte pairs that are learnt. null: as the tokenizer, or 8,192."""
+    """Size of the vocabulary of byte pairs that are learnt. With `end_token`: the number of tokens of a model that has
+    more of them than its tokenizer. null: as the tokenizer, or 8,192."""
     tokenizer: Annotated[str, BeforeValidator(_tokenizer), Input("file", ending=".json")] | None = None
     """Byte pairs that are known: the path of a tokenizer's .json file, or a name on the Hugging Face hub. null: they
     are learnt."""
+    end_token: Annotated[str, Field(min_length=1)] | None = None
+    """The token of `tokenizer` after each document, such as `<|endoftext|>`. Tokens then have the numbers of the
+    tokenizer, as a model of Hugging Face has learnt them. null: token 0 is the end of a document, and token n is token
+    n - 1 of the tokenizer."""
     context: Annotated[int, Field(ge=1, le=1_000_000)] = 256
     """Number of tokens in a window. Default: 256."""
 
@@ -345,8 +372,12 @@ class TokenSection(DataSection):
                 f"`tokenizer` and `vocabulary_size` are for byte pairs, and the tokens are {self.tokens}",
                 "leave them out, or set tokens to bpe",
             )
-        if self.tokenizer is not None and self.vocabulary_size is not None:
-            raise refusal("a known tokenizer has a fixed vocabulary", "leave out vocabulary_size")
+        if self.end_token is not None and self.tokenizer is None:
+            raise refusal(
+                "`end_token` is a token of a tokenizer, and there is none", "name a tokenizer, or leave it out"
+            )
+        if self.tokenizer is not None and self.vocabulary_size is not None and self.end_token is None:
+            raise refusal("a known tokenizer has a fixed vocabulary", "leave out vocabulary_size, or name an end_token")
         return self
 
     @field_validator("augment", "mix", "image_size", "channels", "normalise")
@@ -355,6 +386,10 @@ class TokenSection(DataSection):
         if value not in (None, "none"):
             raise refusal("this is for images, but the samples of this source are tokens", "leave it out")
         return value
+
+    @property
+    def has_numbers_of_tokenizer(self) -> bool:
+        return self.end_token is not None
 
     @property
     def of_kind(self) -> Expected:

@@ -71,11 +71,6 @@ def made_of(name: str, arguments: Mapping[str, Any], sample: Shape, *, trained: 
         )
     drawn = sorted({*loading["missing_keys"], *(each[0] for each in loading["mismatched_keys"])})
     notes = []
-    if not sample.dtype.is_floating_point:
-        notes.append(
-            f"the vectors of tokens of `{TRANSFORMERS}{name}` are right only for data whose tokens have the numbers of "
-            "its training; alray's vocabularies number them otherwise than a tokenizer of Hugging Face"
-        )
     if drawn:
         layers = {each.rpartition(".")[0] for each in drawn}
         notes.append(

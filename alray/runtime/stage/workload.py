@@ -11,6 +11,7 @@ import torch
 
 from alray.config.objects import how_to_give, names_of
 from alray.config.sections.duration import Duration
+from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.replica_checks import last_batch_fault
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
@@ -158,6 +159,15 @@ class Workload:
             notes.append(
                 f"no file has the objects {listed(given, 'and')} of this program: a resume, an evaluation and a "
                 f"reproduction need them again, as in alray.load_run(folder, {how_to_give(given)})"
+            )
+        source = spec.model.source or ""
+        sample = self.data.sample_shape
+        is_text = not sample.dtype.is_floating_point
+        if source.startswith(TRANSFORMERS) and is_text and not spec.data.has_numbers_of_tokenizer:
+            key = "data.end_token" if sample.tokens is not None else "data.text.numbering=tokenizer"
+            notes.append(
+                "tokens of the data have other numbers than a tokenizer of Hugging Face gives them: if "
+                f"`{source}` comes with vectors of tokens, name its tokenizer and set {key}"
             )
         elements = self.network.updated_elements() if spec.optimizer.uses_two else {}
         if elements:
