@@ -77,6 +77,13 @@ def test_model_averaging_counts_mini_batches() -> None:
     assert isinstance(averaged, AverageEvery) and averaged.num_steps == 8
 
 
+def test_meetings_of_components_in_turns() -> None:
+    apart = replicas(synchronise={"average_every": "6 steps", "outer": {}, "fragments": 3, "delay": 2}).synchronise
+    due = {component: [step for step in range(20) if apart.is_due(component, step)] for component in range(4)}
+    assert due == {0: [6, 12, 18], 1: [2, 8, 14], 2: [4, 10, 16], 3: [6, 12, 18]}
+    assert (apart.copies, AverageEvery(average_every="6 steps").copies) == (3, 0)
+
+
 def test_disturbances() -> None:
     fixed = replicas(disturbance={"workers": [1], "factor": 3.0, "epochs": [2, 6]}).disturbance
     assert fixed == FixedDisturbance(workers=(1,), factor=3.0, epochs=(2, 6))

@@ -78,6 +78,19 @@ def _in_steps(duration: Duration) -> Duration:
     return duration
 
 
+class OuterOptimizer(Section):
+    """DiLoCo (Douillard et al., arXiv 2311.08105, algorithm 1): SGD with Nesterov's momentum on what all replicas start
+    from. Its gradient is the mean, over the replicas, of the weights at the last meeting minus those now.
+
+    With lr 1 and momentum 0 it is the mean of the weights.
+    """
+
+    lr: Annotated[float, Field(gt=0, le=10)] = 0.7
+    """Learning rate. Default: 0.7, as section 3 of the paper."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Nesterov's momentum; 0: none. Default: 0.9, as section 3 of the paper."""
+
+
 class AverageEvery(Section):
     """Model averaging (local SGD; Stich 2019, arXiv 1805.09767): replicas train separately and then average weights.
 
@@ -91,6 +104,56 @@ class AverageEvery(Section):
         WithJsonSchema({"type": "string", "pattern": r"^[0-9]+ *steps?$", "examples": ["8 steps"]}),
     ]
     """Number of mini-batches between two averages, as `N steps`."""
+    outer: OuterOptimizer | None = None
+    """Optimizer of what replicas start from after a meeting (DiLoCo): a section, or {} for that of the paper.
+    null: they start from the mean of their weights."""
+    fragments: PositiveInt = 1
+    """Groups of components that meet in turns, evenly over the mini-batches between two averages: component i is in
+    group i modulo their number (Streaming DiLoCo; Douillard et al., arXiv 2501.18512, section 2.2). At a meeting fewer
+    bytes are sent, and as many in all. Default: 1, all components meet at once."""
+    delay: NonNegativeInt = 0
+    """Mini-batches from a meeting until its result is taken, in which replicas train on while it is exchanged
+    (arXiv 2501.18512, section 2.3). It needs `outer`. Default: 0."""
+    keep: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    """With `delay`: share in 0..1 of a replica's own weights in what it goes on with; the rest is the result of the
+    meeting (alpha of arXiv 2501.18512). Default: 0.5."""
+
+    @model_validator(mode="after")
+    def _meets_in_time(self) -> AverageEvery:
+        if self.delay and self.outer is None:
+            raise refusal("`delay` is of the outer optimizer, and there is none", "set outer to {}, or leave delay out")
+        for key, value, most in (
+            ("fragments", self.fragments, self.num_steps),
+            ("delay", self.delay, self.num_steps - 1),
+        ):
+            if value > most:
+                raise refusal(
+                    f"`{key}` is {value}, and replicas meet every {self.num_steps} mini-batches",
+                    f"set it to {most} at most",
+                )
+        return self
+
+    @property
+    def is_every_step(self) -> bool:
+        """Whether replicas never train apart."""
+        return self.num_steps == 1 and self.outer is None
+
+    @property
+    def copies(self) -> int:
+        """How many further copies of the parameters a replica holds."""
+        if self.outer is None:
+            return 0
+        return 1 + (self.outer.momentum > 0) + (self.delay > 0)
+
+    def is_due(self, component: int, step: int) -> bool:
+        """Whether replicas average the weights of a component after mini-batch `step`, counted from 1."""
+        offset = component % self.fragments * self.num_steps // self.fragments
+        return step > 0 and (step - offset) % self.num_steps == 0
+
+    @property
+    def most_apart(self) -> int:
+        """The most mini-batches that one replica may be ahead of another."""
+        return self.num_steps + self.delay
 
     @property
     def num_steps(self) -> int:

@@ -96,6 +96,9 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
     gradient_bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
     optimizer_bytes = sum(optimizer.state_bytes() for optimizer in component.optimizers().values())
     optimizer_bytes += 0 if component.weight_average is None else component.weight_average.state_bytes()
+    synchronise = network.spec.replicas.synchronise
+    if network.spec.replicas.count > 1 and synchronise != "every_step":
+        optimizer_bytes += synchronise.copies * gradient_bytes  # of the outer optimizer
     s_bytes = batch_size * sum(shape.sample_bytes for shape in network.method.goes_up(facts).values())
     edge = network.edge(index)
     turn, adds_up = trainable(component.turn), component.adds_up

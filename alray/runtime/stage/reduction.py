@@ -27,6 +27,7 @@ from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
 from alray.runtime.channel.row_gather import RowGather
 from alray.runtime.stage.clock import AmongReplicas
+from alray.runtime.stage.outer_optimizer import OuterSteps
 from alray.runtime.stage.replication import LOOK_S, MeanWeights, SeveralReplicas, trained
 
 
@@ -73,7 +74,15 @@ class ReducedReplication(SeveralReplicas):
         self._thread = communication_thread()
         self._due: dict[int, bool] = {}  # whether the mini-batch completes an update, by component
         self._gathers: dict[int, RowGather] = {}
+        self._exchanged: set[int] = set()
+        """Components whose replicas have met, and have not yet received what it came to."""
         self._reducers: dict[int, GradientReducer] = {}
+        outer = None if self._apart is None else self._apart.outer
+        self._outer = (
+            {}
+            if outer is None
+            else {index: OuterSteps(outer, parameters) for index, parameters in self._parameters.items()}
+        )
         for index, parameters in self._parameters.items():
             layout = GradientLayout.of(parameters)
             seed = derive_seed(spec.seed, "compression", index) % 2**63
@@ -133,22 +142,48 @@ class ReducedReplication(SeveralReplicas):
         return {index: gather.wait() for index, gather in begun.items()}
 
     def average_weights(self, step: int) -> Waiting[None]:
-        if step % self._average_every == 0:
-            yield from self._mean({index: [each.detach() for each in held] for index, held in self._parameters.items()})
+        if self._apart is None:
+            return
+        meeting = [index for index in self._parameters if self._apart.is_due(index, step)]
+        if not self._outer:
+            yield from self._mean({index: self._weights(index) for index in meeting})
+            return
+        for index in meeting:
+            self._reducers[index].start(self._outer[index].differences(), self.weight(self._batch_size))
+            self._exchanged.add(index)
+        arriving = [index for index in self._outer if self._apart.is_due(index, step - self._apart.delay)]
+        yield from self._receive(arriving)
+        for index in arriving:
+            self._outer[index].take_waiting(self._apart.keep if self._apart.delay else 0.0)
 
     def mean_weights(self, step: int) -> Waiting[MeanWeights]:
-        if not self.averages_weights or step % self._average_every == 0:
+        if self._apart is None:
             return {}
-        copies = {index: [each.detach().clone() for each in held] for index, held in self._parameters.items()}
+        yield from self._receive(self._outer)
+        differ = [index for index in self._parameters if self._apart.delay > 0 or not self._apart.is_due(index, step)]
+        copies = {index: [each.clone() for each in self._weights(index)] for index in differ}
         yield from self._mean(copies)
         return copies
 
+    def _weights(self, index: int) -> list[torch.Tensor]:
+        return [each.detach() for each in self._parameters[index]]
+
+    def _receive(self, components: Collection[int]) -> Waiting[None]:
+        """Wait for the mean differences of these components that are under way."""
+        missing = sorted(self._exchanged & set(components))
+        yield from self._all_done([self._reducers[index] for index in missing])
+        for index in missing:
+            received = self._reducers[index].wait()
+            self._outer[index].waiting = [each for each in received if each is not None]
+        self._exchanged -= set(missing)
+
     def _mean(self, weights: MeanWeights) -> Waiting[None]:
         """Replace these tensors by their mean over the replicas."""
-        for index, reducer in self._reducers.items():
-            reducer.start(weights[index], self.weight(self._batch_size))
-        yield from self._all_done(self._reducers.values())
-        for reducer in self._reducers.values():
+        begun = [self._reducers[index] for index in weights]
+        for reducer, tensors in zip(begun, weights.values(), strict=True):
+            reducer.start(tensors, self.weight(self._batch_size))
+        yield from self._all_done(begun)
+        for reducer in begun:
             reducer.wait()
 
     def _all_done(self, under_way: Collection[GradientReducer | RowGather]) -> Waiting[None]:
@@ -157,10 +192,13 @@ class ReducedReplication(SeveralReplicas):
             time.sleep(LOOK_S)
 
     def state_dict(self, index: int) -> dict[str, torch.Tensor]:
-        return self._reducers[index].state_dict()
+        return self._outer[index].state_dict() if index in self._outer else self._reducers[index].state_dict()
 
     def load_state_dict(self, index: int, state: dict[str, torch.Tensor]) -> None:
-        self._reducers[index].load_state_dict(state)
+        if index in self._outer:
+            self._outer[index].load_state_dict(state)
+        else:
+            self._reducers[index].load_state_dict(state)
 
 
 class _AfterAverages:

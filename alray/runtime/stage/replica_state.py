@@ -1,6 +1,6 @@
 """The state of a component that belongs to one replica: a checkpoint has it next to the files that all share.
 
-    all replicas            the state of its gradients' compression
+    all replicas            the state of its gradients' compression, or of its outer optimizer
     all but the first       buffers, and gradients that wait for their update
     that average weights    its weights where the checkpoint has the mean; all but the first also their optimizers
 
@@ -65,9 +65,9 @@ def load_replica_state(
 ) -> None:
     """Give a component, loaded from the files that all replicas share, what this replica alone keeps of it.
 
-    In a checkpoint of another number of replicas there is no state of this replica. Compressions begin anew, and
-    replicas that average weights begin with the mean. Gradients that wait for their update are parts of one sum: the
-    first replica takes all of them. Raises CheckpointError for a damaged file.
+    In a checkpoint of another number of replicas there is no state of this replica. Compressions and outer optimizers
+    begin anew, and replicas that average weights begin with the mean. Gradients that wait for their update are parts of
+    one sum: the first replica takes all of them. Raises CheckpointError for a damaged file.
     """
     index = component.index
     replica = replication.replica
@@ -79,6 +79,7 @@ def load_replica_state(
             _take(component, replication, _read(own, folder, hashes), folder / own)
         return
     if replication.averages_weights:
+        replication.load_state_dict(index, {})
         return
     for name, optimizer in component.optimizers().items():
         if replica > 0:

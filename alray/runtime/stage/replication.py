@@ -131,11 +131,12 @@ class Replication(ABC):
         return sums
 
     def state_dict(self, index: int) -> dict[str, torch.Tensor]:
-        """Return the state of the compression of a component's gradients, which lasts from step to step."""
+        """Return what lasts from step to step: the state of the compression of a component's gradients, or of its outer
+        optimizer."""
         return {}
 
     def load_state_dict(self, index: int, state: dict[str, torch.Tensor]) -> None:
-        """Load a state that `state_dict` returned."""
+        """Load a state that `state_dict` returned; an empty one begins anew."""
         return
 
 
@@ -189,9 +190,9 @@ class SeveralReplicas(Replication, ABC):
         self._store = store
         self._in_turns = in_turns
         synchronise = spec.replicas.synchronise
-        self._average_every = 1 if synchronise == "every_step" else synchronise.num_steps
-        self.averages_weights = self._average_every > 1
-        self._meet_every = self._average_every if self.averages_weights else spec.optimizer.accumulate
+        self._apart = None if synchronise == "every_step" or synchronise.is_every_step else synchronise
+        self.averages_weights = self._apart is not None
+        self._meet_every = spec.optimizer.accumulate if self._apart is None else self._apart.most_apart
         self.balances_shares = spec.replicas.balance == "dynamic_batch_size"
         self._announced: list[str] = []
 
