@@ -123,7 +123,7 @@ SEED ?= 0
 chaos: $(INSTALLED)
 	$(BIN)/python -m tests.chaos --faults $(FAULTS) --seed $(SEED)
 
-# The tests of a GPU, as far as an accelerator made of this processor can show them. It cannot be taken out of a process
+# The tests of a GPU, that an accelerator made of this processor can show. It cannot be taken out of a process
 # again, so they have processes of their own.
 SIMULATED := ALRAY_TEST_DEVICE=simulated OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadscope
 
