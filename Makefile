@@ -51,7 +51,7 @@ COLLECTED := build/tests/collected
 
 $(COLLECTED): $(INSTALLED) $(shell find alray benchmarks tests -name '*.py')
 	@mkdir -p $(@D)
-	$(BIN)/python -m pytest -q --collect-only -p no:cacheprovider > $@ || { cat $@; rm $@; false; }
+	$(BIN)/python -m pytest -qq --collect-only -p no:cacheprovider > $@ || { cat $@; rm $@; false; }
 
 # Five workers for two cores: one of them has the tests of the shared Ray, and many tests wait a good deal (tests/conftest.py).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 5 --dist loadscope --durations=20 --durations-min=5
