@@ -6,19 +6,23 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 export RAY_USAGE_STATS_ENABLED := 0
+# The tests start hundreds of processes, each of which would compile alray anew. Images of containers often set this.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: quickstart test test-all checks page-test screenshots pictures docs keys cluster-test install lint types layers unit unit-all docs-test coverage crash-states chaos simulated simulated-soonest gpu publish bench engines recomputation schedules all-reduce replicas accuracy models exported huggingface studies findings published news clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/alray run specs/quickstart.yaml
 
-test: checks unit simulated-soonest
+# The tests of the simulated device fill the time in which the others wait.
+test: checks
+	@$(MAKE) --no-print-directory --jobs unit simulated-soonest
 
 test-all: checks unit-all docs-test simulated
 
 # At once: mypy takes as long as all others.
 checks: $(INSTALLED)
-	@$(MAKE) --no-print-directory --jobs --output-sync=target lint types layers
+	@$(MAKE) --no-print-directory --jobs --output-sync=target lint types layers $(COLLECTED)
 
 install: $(INSTALLED)
 
@@ -40,6 +44,14 @@ types: $(INSTALLED)
 
 layers: $(INSTALLED)
 	$(BIN)/lint-imports
+
+# pytest compiles each file of tests when it collects it, which takes as long as all else of a collection. Here it is done
+# once, beside mypy, and not by five workers at the same time.
+COLLECTED := build/tests/collected
+
+$(COLLECTED): $(INSTALLED) $(shell find alray benchmarks tests -name '*.py')
+	@mkdir -p $(@D)
+	$(BIN)/python -m pytest -qq --collect-only -p no:cacheprovider > $@ || { cat $@; rm $@; false; }
 
 # Five workers for two cores: one of them has the tests of the shared Ray, and many tests wait a good deal (tests/conftest.py).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 5 --dist loadscope --durations=20 --durations-min=5
@@ -111,7 +123,7 @@ SEED ?= 0
 chaos: $(INSTALLED)
 	$(BIN)/python -m tests.chaos --faults $(FAULTS) --seed $(SEED)
 
-# The tests of a GPU, as far as an accelerator made of this processor can show them. It cannot be taken out of a process
+# The tests of a GPU, that an accelerator made of this processor can show. It cannot be taken out of a process
 # again, so they have processes of their own.
 SIMULATED := ALRAY_TEST_DEVICE=simulated OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadscope
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -11,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -105,6 +105,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Groups(config, log)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """No garbage is searched for while files are imported, and none among what they leave: a run alone in its process
+    has less of it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses by the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Bring the tests into the order in which they start. `make test-all` alone has more than the first case of a test
@@ -184,7 +196,7 @@ def counted_once() -> Iterator[None]:
     them. For tests of what runs come to; tests/models and tests/runtime/probe hold that shapes, counts and memory are
     right.
     """
-    from alray.models.component import Component
+    from alray.models.component import Exercise
     from alray.models.network import Network
     from alray.planning.schedules.table import SCHEDULES
     from alray.runtime.probe import estimate as counting
@@ -206,14 +218,13 @@ def counted_once() -> Iterator[None]:
         if key not in _counted:
             with pytest.MonkeyPatch.context() as patch:
                 if given:
-                    patch.setattr(Component, "exercise", no_work)
+                    patch.setattr(Exercise, "parts", property(no_work))
                     patch.setattr(counting, "component_memory", guess)
                 _counted[key] = counting.estimate_costs(network, **keys)
         return _counted[key]
 
-    def no_work(component: Component, incoming: Any, route: Any) -> Any:
-        times = ("forward_s", "label_s", "backward_s", "infer_s", "route_s")
-        return SimpleNamespace(parts=dict.fromkeys(times, lambda: None))
+    def no_work(exercise: Exercise) -> dict[str, Callable[[], None]]:
+        return dict.fromkeys(("forward_s", "label_s", "backward_s", "infer_s", "route_s"), lambda: None)
 
     def guess(network: Network, index: int, batch_size: int, device: Any) -> ComponentMemory:
         out = batch_size * sum(shape.sample_bytes for shape in network.edge(index).values())

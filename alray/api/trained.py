@@ -126,7 +126,7 @@ class Trained:
 
         Args:
             batch: `[N, *sample]`, prepared as the network takes it: see `PlainNetwork.input`.
-            depth: the number of components; None: as far as the deepest route goes.
+            depth: the number of components; None: those of the deepest route.
 
         Raises:
             RequestError: if the samples have another shape or type than those of the training.

@@ -50,8 +50,8 @@ def count() -> int:
 
 def name(device: torch.device) -> str:
     """The model of an accelerator, or its kind where torch does not say the model."""
-    said = getattr(torch.get_device_module(device), "get_device_name", None)
-    return str(device.type if said is None else said(device))
+    name_of = getattr(torch.get_device_module(device), "get_device_name", None)
+    return str(device.type if name_of is None else name_of(device))
 
 
 def knows_bfloat16(device: torch.device) -> bool:

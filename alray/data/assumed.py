@@ -37,10 +37,10 @@ def assumed_data(section: DataSection, task_section: TaskSection, load: Callable
     if section.own_validation:
         num_validation = expected.validation
     require_images_to_augment(section, expected.shape)
-    said = f"{expected.samples:,} samples of shape {list(expected.shape)}"
+    amount = f"{expected.samples:,} samples of shape {list(expected.shape)}"
     if expected.words is not None:
         shape = Shape(expected.shape, torch.int64, words=_made_up(expected.words))
-        said = f"{expected.samples:,} documents of up to {shape[0]} words, of {expected.words:,} different ones,"
+        amount = f"{expected.samples:,} documents of up to {shape[0]} words, of {expected.words:,} different ones,"
     elif expected.tokens:
         shape = Shape(expected.shape, torch.int64, tokens=expected.classes)
     else:
@@ -63,7 +63,7 @@ def assumed_data(section: DataSection, task_section: TaskSection, load: Callable
         num_samples=expected.samples,
         class_weights=None if task_section.weights_of_classes is None else torch.ones(len(classes)).double(),
         contents=None,
-        assumed=f"planned without the data: {said} in {expected.classes} classes ({whence})",
+        assumed=f"planned without the data: {amount} in {expected.classes} classes ({whence})",
     )
 
 

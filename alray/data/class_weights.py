@@ -12,7 +12,7 @@ from alray.data.columns import MOST_SHOWN, plain
 _KEY = "task.class_weights"
 
 
-def class_weights(said: ClassWeights | None, classes: tuple[str, ...], labels: Tensor | None) -> Tensor | None:
+def class_weights(asked: ClassWeights | None, classes: tuple[str, ...], labels: Tensor | None) -> Tensor | None:
     """The weight of each class, [classes] float64; None if the spec says none.
 
     `balanced` gives a class n / (k n_c), of n samples in k classes that have samples, n_c in this one, as
@@ -25,15 +25,15 @@ def class_weights(said: ClassWeights | None, classes: tuple[str, ...], labels: T
     Raises:
         DataError: if a weight is given for no class, or classes cannot be counted.
     """
-    if said is None:
+    if asked is None:
         return None
-    if isinstance(said, tuple):
-        if len(said) != len(classes):
-            message = f"expected a weight for each of {len(classes)} classes, got {len(said)}"
+    if isinstance(asked, tuple):
+        if len(asked) != len(classes):
+            message = f"expected a weight for each of {len(classes)} classes, got {len(asked)}"
             raise DataError(message, key=_KEY, hint=f"the classes are {_shown(classes)}")
-        return torch.tensor(said, dtype=torch.float64)
-    if isinstance(said, dict):
-        by_name = {plain(name): weight for name, weight in said.items()}
+        return torch.tensor(asked, dtype=torch.float64)
+    if isinstance(asked, dict):
+        by_name = {plain(name): weight for name, weight in asked.items()}
         if unknown := [name for name in by_name if name not in classes]:
             message = f"there is no class `{unknown[0]}`"
             raise DataError(message, key=_KEY, hint=f"the classes are {_shown(classes)}")

@@ -99,16 +99,16 @@ def _for_plan(
 
 def _unlike(data: Dataset, section: DataSection) -> str:
     """The differences between data and what `assume` says of them; empty if there are none."""
-    said = section.assume
-    if said is None:
+    expected = section.assume
+    if expected is None:
         return ""
     words = data.sample_shape.words
     sizes = {
-        "shape": (said.shape and list(said.shape), list(data.sample_shape)),
-        "classes": (said.classes, len(data.classes)),
-        "samples": (said.samples, data.num_samples),
-        "test_samples": (said.test_samples, len(data.test or ())),
-        "vocabulary_size": (said.vocabulary_size, None if words is None else len(words)),
+        "shape": (expected.shape and list(expected.shape), list(data.sample_shape)),
+        "classes": (expected.classes, len(data.classes)),
+        "samples": (expected.samples, data.num_samples),
+        "test_samples": (expected.test_samples, len(data.test or ())),
+        "vocabulary_size": (expected.vocabulary_size, None if words is None else len(words)),
     }
     return ", ".join(
         f"{key} is {there}, not {wanted}" for key, (wanted, there) in sizes.items() if wanted not in (None, there)

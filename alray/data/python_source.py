@@ -22,7 +22,7 @@ from alray.models.task import Label
 
 
 class OwnSource(ABC):
-    """A source of one's own: a set of samples, `data: {source: "python:my_data.Mine"}`.
+    """A source of the user: a set of samples, `data: {source: "python:my_data.Mine"}`.
 
     Any class with `classes` and `open` is a source; to derive from this one is a way to say so. The further keys of
     the spec's section `data` are the arguments of its constructor.

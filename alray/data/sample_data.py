@@ -137,15 +137,15 @@ def _target_normalisation(section: TaskSection, source: Source) -> Normalisation
 
 def _normalisation(section: DataSection, source: Source, shape: tuple[int, ...]) -> Normalisation | None:
     """How the samples are normalised: as the spec says, or else as the source does."""
-    said = section.normalise
-    found = source.normalisation if said is None else Normalisation(said.mean, said.deviation)
-    if said is None and found is not None and section.channels is not None and len(found.mean) == 1:
+    asked = section.normalise
+    found = source.normalisation if asked is None else Normalisation(asked.mean, asked.deviation)
+    if asked is None and found is not None and section.channels is not None and len(found.mean) == 1:
         found = Normalisation(found.mean * shape[0], found.std * shape[0])
     if found is not None and not (len(found.mean) == len(found.std) and shape[:1] == (len(found.mean),)):
         raise DataError(
-            f"`{'normalisation' if said is None else 'normalise'}` has {len(found.mean)} means and {len(found.std)} "
+            f"`{'normalisation' if asked is None else 'normalise'}` has {len(found.mean)} means and {len(found.std)} "
             f"standard deviations, but the samples have shape {list(shape)}",
-            key="data.source" if said is None else "data.normalise",
+            key="data.source" if asked is None else "data.normalise",
             hint="give one mean and one standard deviation for each channel, the first dimension of a sample",
         )
     return found

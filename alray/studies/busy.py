@@ -39,7 +39,9 @@ def taken_from(record: TrialRecord, other_processors: float, at_once: int) -> fl
         at_once: the trials that ran at the same time.
     """
     summary = record.summary
-    used = 1 if summary is None else summary.threads * (1 if summary.engine == "inline" else _processes(record))
+    used = 1
+    if summary is not None:
+        used = summary.threads * (1 if summary.engine == "inline" else summary.stages * summary.replicas)
     free = len(os.sched_getaffinity(0)) - at_once * used
     return max(0.0, other_processors - max(0, free))
 
@@ -67,11 +69,6 @@ def is_disturbed(record: TrialRecord) -> bool:
 WAS_BUSY = "The machine was busy"
 """How the warning begins."""
 _MOST_LISTED = 10
-
-
-def _processes(record: TrialRecord) -> int:
-    assert record.summary is not None
-    return record.summary.stages * record.summary.replicas
 
 
 def _sample() -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Write small data sets as files in the forms in which one's own data often lie: the specs in this folder read them.
+"""Write small data sets as files in the forms that people's data often have: the specs in this folder read them.
 
 python examples/files/write_files.py          # from the root of the repository; all lies in examples/files/data
 

@@ -184,7 +184,7 @@ def test_a_run_that_fails_exits_1_and_keeps_its_report(alray: Callable[..., Any]
 def test_a_backward_pass_that_raises_is_one_error_as_json(alray: Callable[..., Any], spec: Path) -> None:
     Path("mine.py").write_text(BACKWARD)
     spec.write_text(spec.read_text().replace("{block: vgg, channels: [2]}", "{block: 'python:mine.Block'}", 1))
-    said = alray("run", spec, "--inline", "--output", "out", "--json")
+    said = alray("run", spec, COUNTED, "--inline", "--output", "out", "--json")
     assert said.code == 1
     (problem,) = said.json["errors"]
     line = 1 + BACKWARD.splitlines().index('        raise Trouble("not today")')

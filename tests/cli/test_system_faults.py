@@ -7,6 +7,9 @@ import json
 import os
 import shutil
 import subprocess
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -146,12 +149,17 @@ def running(command: list[str], *arguments: str | Path) -> subprocess.Popen[str]
     process = subprocess.Popen(
         [*command, "run", *map(str, arguments), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    wait_for_a_step(process)
+    return process
+
+
+def wait_for_a_step(process: subprocess.Popen[str] | None = None) -> None:
+    """process: what runs, unless it is this process."""
     for _ in range(1200):
         if Path("out/records.jsonl").exists() and '"kind":"steps"' in Path("out/records.jsonl").read_text():
-            return process
-        assert process.poll() is None, process.communicate()
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(timeout=0.05)
+            return
+        assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.05)
     raise AssertionError("the run did not start")
 
 
@@ -163,15 +171,27 @@ def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-@pytest.mark.parametrize("engine", [["--inline"], pytest.param([], id="ray", marks=pytest.mark.full)])
-def test_a_run_folder_that_is_deleted(spec: Path, command: list[str], engine: list[str]) -> None:
-    process = running(command, spec, *LONG, *engine)
+def deleted(problem: dict[str, Any]) -> bool:
+    """Whether it is that of a run whose folder somebody deleted, and which left none."""
+    assert problem["file"] == str(Path("out").resolve()) and not Path("out").exists()
+    return problem["message"] == "the run folder was deleted during the run"
+
+
+def test_a_run_folder_that_is_deleted(alray: Callable[..., Any], spec: Path) -> None:
+    deleting = threading.Thread(target=lambda: (wait_for_a_step(), shutil.rmtree("out")))
+    deleting.start()
+    said = alray("run", spec, *LONG, "--inline", "--json")
+    deleting.join()
+    (problem,) = said.json["errors"]
+    assert said.code == 1 and deleted(problem)
+
+
+@pytest.mark.full
+def test_a_run_folder_that_is_deleted_in_a_run_on_ray(spec: Path, command: list[str]) -> None:
+    process = running(command, spec, *LONG)
     shutil.rmtree("out")
     done = ended(process)
-    problem = the_problem(done)
-    assert (done.returncode, problem["file"]) == (1, str(Path("out").resolve()))
-    assert problem["message"] == "the run folder was deleted during the run"
-    assert not Path("out").exists()
+    assert done.returncode == 1 and deleted(the_problem(done))
 
 
 @pytest.mark.full

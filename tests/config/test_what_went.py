@@ -26,13 +26,14 @@ SPEC = {
         ("run.trackers=[mlflow]", "pip install ./plugins/mlflow"),
         ("run.trackers=[wandb]", "pip install ./plugins/wandb"),
         ("data.cache=there", "XDG_CACHE_HOME"),
+        ("method={kind: decoupled_information, head: auto}", "`pool`"),
     ],
 )
 def test_it_is_told_what_to_write_instead(written: str, instead: str) -> None:
     with pytest.raises(SpecError) as caught:
         load_spec(SPEC, [written])
-    first, *_ = caught.value.problems  # the keys of the kind that was probably meant come after it
-    assert first.message.startswith("unknown ") and instead in (first.hint or "")
+    (problem,) = caught.value.problems  # nothing about the keys of another kind
+    assert problem.message.startswith("unknown ") and instead in (problem.hint or "")
 
 
 def test_a_spec_of_a_run_folder_has_no_folder_of_a_cache() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -162,13 +161,6 @@ class Workshop:
             asked or Asked(),
             allow_change=allow_change,
         )
-
-
-@pytest.fixture(scope="session", autouse=True)
-def settled_heap() -> None:
-    """What libraries have left is walked by no collection from here on: a run alone in its process asks for one."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -149,9 +149,16 @@ def test_every_stage_has_a_trace_and_the_bits_are_the_same(profiled, reference, 
 
 
 @pytest.mark.timeout(400)
-def test_killed_and_stopped(workshop, longer_reference, local_ray, victims, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    "strikes",
+    [
+        pytest.param([(0, 17, signal.SIGKILL)], id="killed"),
+        # tests/runtime/runner/test_policy.py has a stage that does not answer
+        pytest.param([(0, 17, signal.SIGKILL), (1, 40, signal.SIGSTOP)], id="and stopped", marks=pytest.mark.full),
+    ],
+)
+def test_killed_and_stopped(workshop, longer_reference, local_ray, victims, monkeypatch, strikes) -> None:
     monkeypatch.setattr("alray.planning.prediction.make.LEAST_DEADLINE_S", 4.0)
-    strikes = [(0, 17, signal.SIGKILL), (1, 40, signal.SIGSTOP)]
     same(struck(workshop, victims, "[2,2]", strikes), longer_reference)
 
 

@@ -210,7 +210,7 @@ def test_an_error_in_the_loss_of_a_task_names_it(own: Workshop) -> None:
     text = MODULES["quantile"].replace("above = targets - scores", "above = targets - missing")
     (own.folder / "faulty.py").write_text(text, encoding="utf-8")
     with pytest.raises(UserCodeError, match="raised NameError in the losses of component 0") as caught:
-        own.run("task={kind: 'python:faulty.Quantile', metric: cost, share: 0.8}")
+        own.run("task={kind: 'python:faulty.Quantile', metric: cost, share: 0.8}", "pipeline.costs=null")
     (problem,) = caught.value.problems
     assert (problem.file, problem.key) == (str(own.folder / "faulty.py"), "task")
     assert problem.message.startswith("task `python:faulty.Quantile` raised")

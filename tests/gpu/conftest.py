@@ -17,7 +17,7 @@ import torch
 
 from alray.core import accelerator
 
-from ..engine.conftest import Workshop, own_ray, settled_heap, workshop  # noqa: F401 - fixtures
+from ..engine.conftest import Workshop, own_ray, workshop  # noqa: F401 - fixtures
 from ..runtime.channel.conftest import on_ranks  # noqa: F401 - a fixture
 from .shown import filled_in
 

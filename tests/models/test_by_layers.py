@@ -1,4 +1,4 @@
-"""Models that are cut by their list of layers: those of transformers, and one's own that cannot be traced."""
+"""Models that are cut by their list of layers: those of transformers, and a user's that cannot be traced."""
 
 from __future__ import annotations
 

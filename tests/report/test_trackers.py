@@ -1,4 +1,4 @@
-"""Trackers of one's own, which may fail or hang. Those of packages are in `tests/test_plugins.py`."""
+"""A user's trackers, which may fail or hang. Those of packages are in `tests/test_plugins.py`."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def in_order(problems: Iterable[Problem]) -> list[Problem]:
 
 def meant_kind(word: Any, here: Spot) -> str | None:
     """Return the tag of the kind that a word names or probably means. It may be the field's abbreviation."""
-    if not isinstance(word, str) or here.choice is None:
+    if not isinstance(word, str) or here.choice is None or (here.choice.group, word) in _PARTS_THAT_WENT:
         return None
     tag = here.choice({here.choice.key: word})
     if tag in here.members:
@@ -61,13 +61,13 @@ def meant_kind(word: Any, here: Spot) -> str | None:
     return short.get(word.lower()) or value_meant(word, here.known)
 
 
-def unknown_key(path: Path, known: list[str], locations: SourceLocations, root: type[Section] = Spec) -> Words:
-    """Return message and hint for a key that is not one of the `known` keys of its section.
+def unknown_key(path: Path, around: Spot, locations: SourceLocations, root: type[Section] = Spec) -> Words:
+    """Return message and hint for a key that the section `around` it does not have.
 
     If only another section has it, the command line gets the whole override to write.
     """
-    word = str(path[-1])
-    if instead := _KEYS_THAT_WENT.get(path):
+    word, known = str(path[-1]), around.keys
+    if around.section is not None and (instead := _KEYS_THAT_WENT.get((around.section.__name__, word))):
         return "unknown key", instead
     meant = key_here(word, known)
     if meant is None:
@@ -98,10 +98,13 @@ _PARTS_THAT_WENT: dict[tuple[str | None, str], str] = {
     ("alray.rates", "one_cycle"): f"write cosine with `warmup_epochs`, or {_OWN_RATE}",
 }
 """What to write for parts that earlier versions of alray had, by group and name."""
-_KEYS_THAT_WENT: dict[Path, str] = {
-    ("data", "cache"): "remove it, and set the environment variable XDG_CACHE_HOME: the cache is its folder `alray`",
+_CACHE = "remove it, and set the environment variable XDG_CACHE_HOME: the cache is its folder `alray`"
+_KEYS_THAT_WENT = {
+    ("Docstrings", "cache"): _CACHE,
+    ("TokenText", "cache"): _CACHE,
+    ("DecoupledInformation", "head"): "remove it: a linear layer classifies the codes; `pool` averages images",
 }
-"""What to do in place of keys that earlier versions of alray had."""
+"""What to do in place of keys that earlier versions of alray had, by section and key."""
 
 
 def unknown_word(noun: str, word: str, here: Spot) -> Words:
@@ -128,7 +131,7 @@ def _problem(error: ErrorDetails, locations: SourceLocations, root: type[Section
     path = here.path
     kind = error["type"]
     if kind == "extra_forbidden":
-        words = unknown_key(path, spot(location[:-1], root).keys, locations, root)
+        words = unknown_key(path, spot(location[:-1], root), locations, root)
     elif kind in WRONG_KIND:
         path, words = _wrong_kind(error, here)
     elif kind == "missing" and isinstance(path[-1], int):

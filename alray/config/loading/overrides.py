@@ -173,7 +173,7 @@ def _holder(
         if isinstance(holder, dict) and holder.get(str(part)) is None:
             here = spot_of(document, around, root)
             if here.section is not None and not here.takes(str(part)):
-                applied.refuse(text, *unknown_key((*around, part), here.keys, locations, root), (*around, part))
+                applied.refuse(text, *unknown_key((*around, part), here, locations, root), (*around, part))
                 return None
             holder[str(part)] = {}
             locations.override((*around, part), text)

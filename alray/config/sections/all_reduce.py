@@ -18,7 +18,7 @@ class AllReduceSection(PartSection):
 
 
 class OwnAllReduce(OwnCode, AllReduceSection):
-    """An all-reduce of the user's own; the keys that are not listed here go to its constructor."""
+    """An all-reduce of the user; the keys that are not listed here go to its constructor."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -21,7 +21,7 @@ class CompressionSection(PartSection):
 
 
 class OwnCompression(OwnCode, CompressionSection):
-    """A compression of the user's own; the keys that are not listed here go to its constructor."""
+    """A compression of the user; the keys that are not listed here go to its constructor."""
 
     model_config = ConfigDict(extra="allow")
 

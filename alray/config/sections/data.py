@@ -230,6 +230,13 @@ class DataSection(PartSection):
 class OwnValidationSection(DataSection):
     """The keys of a source that may have its own validation set."""
 
+    validation_key: ClassVar = "validation"
+    """The key that names the validation set."""
+
+    @property
+    def own_validation(self) -> bool:
+        return getattr(self, self.validation_key) is not None
+
     @model_validator(mode="before")
     @classmethod
     def _no_fraction(cls, values: Any) -> Any:
@@ -240,7 +247,7 @@ class OwnValidationSection(DataSection):
 
     @classmethod
     def _brings_validation(cls, values: dict[str, Any]) -> bool:
-        return values.get("validation") is not None
+        return values.get(cls.validation_key) is not None
 
 
 class PictureSection(DataSection):

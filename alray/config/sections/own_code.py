@@ -130,9 +130,6 @@ class OfPackage:
 Name = Annotated[str, WithJsonSchema({"type": "string", "pattern": rf"^{PREFIX}"}), OwnClass(), GivenObject()]
 """A class of the user, as text; with `OfPackage`, also the name of one of an installed package."""
 
-Reference = Annotated[Name, AfterValidator(own_reference)]
-"""A class of the user."""
-
 
 def reference_to(name: str, group: str) -> str:
     """What loads the class of a `Name`: `python:package.module.Class` and `object:name` as they are, `group:name` of a

@@ -162,34 +162,34 @@ class TrainGraph(Graph):
 
 
 def ended_early(message: RayError | str) -> StageError:
-    """The error for a trainer that ended before its workers did, with what it said."""
+    """The error for a trainer that ended before its workers did, with its message."""
     return StageError(
         f"Ray Train ended before its workers did: {reason_of(message)}", hint="see the logs of Ray on the node"
     )
 
 
 def statuses_of(
-    said: WorkerReports, assignments: Sequence[Assignment], ended: Callable[[], StageError]
+    latest: WorkerReports, assignments: Sequence[Assignment], ended: Callable[[], StageError]
 ) -> list[StageStatus]:
-    """The status of each replica, as the driver reads it from what the workers and the trainer said.
+    """The status of each replica, as the driver reads it from the reports of the workers and the trainer.
 
     Args:
         ended: the error of the trainer, asked for where it ended and no worker is at fault.
     """
-    dead = said.failure.dead if said.failure is not None else {}
+    dead = latest.failure.dead if latest.failure is not None else {}
     statuses = []
     for assignment in assignments:
         replica = assignment.replica
-        status = said.statuses[replica]
+        status = latest.statuses[replica]
         if replica in dead and not status.finished:
-            where = said.locations[replica]
+            where = latest.locations[replica]
             error = StageError(f"{assignment.title} died (process {where.pid} on {where.host})")
             status = replace(status, finished=True, dead=True, error=error, detail=dead[replica])
         elif not status.finished:
-            status = replace(status, silent_s=said.silent_s[replica])
+            status = replace(status, silent_s=latest.silent_s[replica])
         statuses.append(status)
     unfinished = [index for index, status in enumerate(statuses) if not status.finished]
-    if said.ended and unfinished and not any(status.error for status in statuses):
+    if latest.ended and unfinished and not any(status.error for status in statuses):
         index = unfinished[0]
         statuses[index] = replace(statuses[index], finished=True, dead=True, error=ended())
     return as_waiting(statuses)

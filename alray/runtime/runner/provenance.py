@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import re
 import subprocess
@@ -13,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from alray.config.known_code import sha256
 from alray.config.loading.load import dump_spec, read_document
 from alray.config.objects import names_of
 from alray.config.sections.spec import Spec
@@ -42,7 +42,7 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
     given, earlier = _given(run_dir, workload.spec), read_environment(run_dir) or {}
     typed = [printable(_WITH_PASSWORD.sub("://", word)) for word in command]
     file, text = run_dir / "spec.yaml", dump_spec(as_saved(workload.spec))
-    before = [_sha256(file.read_bytes())] if file.is_file() else []
+    before = [sha256(file.read_bytes())] if file.is_file() else []
     origin = {
         "date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "host": platform.node(),
@@ -51,8 +51,8 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
         "git": git_state(workload.code.root),
         "packages": _packages(),
         "given": given,
-        "data_sha256": _sha256(workload.facts.identity.model_dump_json().encode()),
-        "spec_sha256": [*before, _sha256(text.encode())],
+        "data_sha256": sha256(workload.facts.identity.model_dump_json().encode()),
+        "spec_sha256": [*before, sha256(text.encode())],
     }
     if names := names_of(workload.spec):
         origin |= {"objects": names, "model_sha256": workload.network.model_sha256}
@@ -65,16 +65,12 @@ def describe_run(run_dir: Location, workload: Workload, surroundings: dict[str, 
 def require_own_spec(run_dir: Location) -> None:
     """Raise SpecError if `spec.yaml` is not what alray wrote. Folders of older versions do not tell."""
     file, known = run_dir / "spec.yaml", (read_environment(run_dir) or {}).get("spec_sha256")
-    if known is not None and _sha256(file.read_bytes()) not in known:
+    if known is not None and sha256(file.read_bytes()) not in known:
         raise SpecError(
             "spec.yaml was changed since alray wrote it",
             file=str(file),
             hint="restore it, and give changes as overrides",
         )
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _given(run_dir: Location, spec: Spec) -> dict[str, Any] | None:

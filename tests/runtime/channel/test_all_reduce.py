@@ -81,10 +81,9 @@ def test_halving_and_doubling_fold_the_ranks_beyond_a_power_of_two(found):
 
 
 @pytest.mark.parametrize("width", [2, 3])
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("name", names_of("all_reduces"))
-def test_powersgd_equals_torchs_hook(found, name, size, width):
-    for differences in members(found, f"powersgd {name} {size} {width}"):
+@pytest.mark.parametrize("name", ["backend", "ring"])
+def test_powersgd_equals_torchs_hook(found, name, width):
+    for differences in members(found, f"powersgd {name} {width}"):
         assert len(differences) == 6
         assert max(differences) < 1e-11
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any, overload
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
 
+from alray.models.tensorwise import TensorwiseOptimizer
 
-class LambOptimizer(torch.optim.Optimizer):
+
+class LambOptimizer(TensorwiseOptimizer):
     """LAMB (You et al. 2020, arXiv 1904.00962, algorithm 2, with the bias correction of its appendix).
 
     With weights w and gradient g of one parameter tensor, rate r, decay rates b1 and b2, weight decay d, after n steps:
@@ -22,8 +24,7 @@ class LambOptimizer(torch.optim.Optimizer):
     The paper's function of |w| is the identity here. As in `Lars`, parameters of one dimension or none (biases, scales
     of normalisation) have no decay and the rate r: they are updated as by Adam. So is a tensor where |w| or |u| is 0.
 
-    Every device computes tensor by tensor, without `foreach` and `fused`. Norms stay on the device, so that no update
-    waits for the host.
+    Norms stay on the device, so that no update waits for the host.
     """
 
     def __init__(
@@ -37,26 +38,7 @@ class LambOptimizer(torch.optim.Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One update of every parameter that has a gradient; `closure`, if given, computes the gradients first."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for weights in group["params"]:
-                if weights.grad is not None:
-                    self._update(weights, weights.grad, group)
-        return loss
-
-    def _update(self, weights: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> None:
+    def update(self, weights: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> None:
         state = self.state[weights]
         if not state:
             state.update(step=0, exp_avg=torch.zeros_like(weights), exp_avg_sq=torch.zeros_like(weights))

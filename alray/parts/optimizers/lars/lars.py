@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, overload
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
 
+from alray.models.tensorwise import TensorwiseOptimizer
 
-class LarsOptimizer(torch.optim.Optimizer):
+
+class LarsOptimizer(TensorwiseOptimizer):
     """LARS with momentum (You, Gitman & Ginsburg 2017, arXiv 1708.03888, algorithm 1).
 
     With weights w and gradient g of one parameter tensor, rate r, momentum m, weight decay d, trust coefficient c:
@@ -22,8 +24,7 @@ class LarsOptimizer(torch.optim.Optimizer):
     Parameters of one dimension or none (biases, scales of normalisation) have a = 1 and d = 0, because their norms say
     little. A tensor whose weights are all zero has a = 1, because a = 0 would keep it at zero.
 
-    Every device computes tensor by tensor, without `foreach` and `fused`. Norms stay on the device, so that no update
-    waits for the host.
+    Norms stay on the device, so that no update waits for the host.
     """
 
     def __init__(
@@ -47,26 +48,7 @@ class LarsOptimizer(torch.optim.Optimizer):
             },
         )
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One update of every parameter that has a gradient; `closure`, if given, computes the gradients first."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for weights in group["params"]:
-                if weights.grad is not None:
-                    self._update(weights, weights.grad, group)
-        return loss
-
-    def _update(self, weights: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> None:
+    def update(self, weights: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> None:
         direction = _adapted(weights, gradient, group) if weights.ndim > 1 else gradient
         if group["momentum"] == 0:
             weights.add_(direction, alpha=-group["lr"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from alray.config.sections.data import HubSection, ImageSize, OwnValidationSection, PictureSection, resized
 from alray.config.sections.expected import Expected
@@ -12,6 +12,7 @@ class HuggingFaceImages(HubSection, PictureSection, OwnValidationSection):
     """A set of images of the Hugging Face hub, or a folder of parquet or image files. It needs `alray[hub]`."""
 
     implementation = "source:opened"
+    validation_key = "validation_split"
 
     source: Literal["huggingface_images"]
     """`huggingface_images`."""
@@ -21,14 +22,6 @@ class HuggingFaceImages(HubSection, PictureSection, OwnValidationSection):
     """Column of the images. Default: image."""
     image_size: ImageSize
     """Height and width to which images are resized, in pixels: one number for both, or [height, width]."""
-
-    @classmethod
-    def _brings_validation(cls, values: dict[str, Any]) -> bool:
-        return values.get("validation_split") is not None
-
-    @property
-    def own_validation(self) -> bool:
-        return self.validation_split is not None
 
     @property
     def of_kind(self) -> Expected:

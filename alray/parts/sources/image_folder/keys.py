@@ -46,9 +46,5 @@ class ImageFolder(PictureSection, OwnValidationSection):
     """Height and width to which images are resized, in pixels: one number for both, or [height, width]."""
 
     @property
-    def own_validation(self) -> bool:
-        return self.validation is not None
-
-    @property
     def of_kind(self) -> Expected:
         return resized(Expected(), self.size)

@@ -144,8 +144,8 @@ class FoldersWithTables(Folders):
             )
             lines.append(line)
         if not rows or not others:
-            said = "there is no line with a picture" if not rows else "there is no column of labels"
-            raise DataError(said, file=str(file), key=key, hint=_LAYOUT)
+            fault = "there is no line with a picture" if not rows else "there is no column of labels"
+            raise DataError(fault, file=str(file), key=key, hint=_LAYOUT)
         exact, names = torch.tensor(rows, dtype=torch.float64), tuple(header[number] for number in others)
         if split == "train":
             self.notes, self._names = notes, names

@@ -81,10 +81,6 @@ class Table(OwnValidationSection):
         return self
 
     @property
-    def own_validation(self) -> bool:
-        return self.validation is not None
-
-    @property
     def of_kind(self) -> Expected:
         return Expected(shape=None if self.columns is None else (len(self.columns),))
 

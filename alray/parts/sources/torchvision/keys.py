@@ -88,5 +88,5 @@ class Torchvision(OwnValidationSection):
 
     def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
         if self.of_kind.shape is None:
-            said = f"the pictures of {self.dataset} differ in size, or alray does not know it"
-            yield (*at, "image_size"), said, "set data.image_size, such as 224, or [height, width]"
+            fault = f"the pictures of {self.dataset} differ in size, or alray does not know it"
+            yield (*at, "image_size"), fault, "set data.image_size, such as 224, or [height, width]"
