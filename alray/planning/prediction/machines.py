@@ -21,15 +21,30 @@ NO_LIMIT_BYTES = 2.0**50
 _NODE_LATENCY_S = 5e-6
 """Of a message between two devices of a node: what NCCL assumes for a ring (nccl/src/graph/tuning.cc, 2.10)."""
 
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a device reaches of what is published of it.
+
+    Attributes:
+        efficiency: the share of its peak, in matrix products and convolutions.
+        bandwidth: the share of the bandwidth of its memory.
+        launch_s: seconds that an operation takes at least, because torch launches a kernel for it.
+    """
+
+    efficiency: float
+    bandwidth: float
+    launch_s: float
+
+
 EFFICIENCY = 0.45
-"""The share of its published peak at which a device computes matrix products and convolutions. The layers of GPT in
-docs/published_runs took 0.34 to 0.61 of it: 0.45 to 0.52 in float32 and 0.34 in float16 on V100, 0.41 to 0.61 on A100
-(without those that docs/predictions.md says are disturbed)."""
-EFFICIENCIES = (0.34, 0.61)
-BANDWIDTH_SHARE = 0.75
-"""The share of its published bandwidth at which a device moves tensors."""
-LAUNCH_S = 5e-6
-"""Seconds that an operation takes at least: a kernel is launched."""
+"""The layers of GPT in docs/published_runs reached 0.34 to 0.61 of the peaks: 0.45 to 0.52 in float32 and 0.34 in
+float16 on V100, 0.41 to 0.61 on A100 (without those that docs/predictions.md says are disturbed)."""
+USUAL = Reached(EFFICIENCY, 0.75, 8e-6)
+"""The launch lies between the 5 us that a kernel takes and the 10 us that torch takes to ask for it."""
+BEST, WORST = Reached(0.61, 0.9, 5e-6), Reached(0.34, 0.5, 15e-6)
+"""What the spread of such times is computed with."""
 
 
 @dataclass(frozen=True)
@@ -293,7 +308,13 @@ def machines_of(
     for device, count, devices, own_link, own_within in nodes:
         card = own_link or link
         told = own_within or within or (card if alone else None)
-        groups.append(Nodes(device, count, devices, told or _published_link(device), card, published=told is None))
+        group = Nodes(device, count, devices, told or _published_link(device), card, published=told is None)
+        if devices > 1 and device.accelerator and group.within is None:
+            raise PlanError(
+                f"how fast the link between two {device.name} of a node is was not said, and is not published",
+                hint="say it, such as `within: 16 GB/s`, or with one node `link`",
+            )
+        groups.append(group)
     return Machines(tuple(groups), line, efficiency)
 
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
 
@@ -39,6 +39,7 @@ from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.options import Options
 from alray.runtime.planner.action_overhead import time_action_overhead
 from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
+from alray.runtime.planner.costs_file import probed, read_costs
 from alray.runtime.planner.memory import require_memory, stage_memories, stage_memory_limits
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
@@ -54,6 +55,7 @@ _AS_USUAL = Options()
 _DATA_REPEATS = 10
 _DATA_S = 1.0
 _COMPILING_S = 300.0
+_MICRO_BATCHES = (4, 2, 3, 5, 7)
 _FIRST_ON_GPU_S = 60.0
 
 Note = Callable[[str], None]
@@ -140,6 +142,12 @@ class Planner:
             PlanError: if `probe` and a component is larger than this machine's memory.
         """
         given = self.workload.spec.pipeline.costs
+        if isinstance(given, Path):
+            if probe:
+                _require_memory(self.workload)
+            counted = self._estimate()
+            wait_until_quiet()
+            return read_costs(given, counted, self._machines)
         if given is not None:
             if len(given) != len(self.workload.network):
                 raise PlanError(
@@ -152,7 +160,7 @@ class Planner:
             counted = self._estimate()
             wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
             return given_costs(counted, given)
-        if self.workload.spec.machines is not None:
+        if self._machines is not None:
             return self._costs_elsewhere(probe=probe)
         if not probe:
             return self._estimate()
@@ -161,6 +169,19 @@ class Planner:
             measure = partial(self._measure, surroundings, wait_until_quiet)
             return cached_costs(study / "costs", self.workload.spec, surroundings, measure)
         return self._measure(surroundings, wait_until_quiet)
+
+    def costs_for_others(self) -> Costs:
+        """Costs measured here, as a file has them: with times of micro-batches where the method has any, although the
+        spec may have one stage."""
+        spec = self.workload.spec
+        around = self.surroundings(one_process=False)
+        if not spec.method.local_losses:
+            samples = max(self._shares(spec.replicas.count))
+            parts = spec.micro_batches
+            if parts == 1:
+                parts = next((number for number in _MICRO_BATCHES if samples % number == 0), 1)
+            around = replace(around, pipeline=True, micro_batches=parts)
+        return probed(self._measure(around, lambda: None))
 
     def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
         _require_memory(self.workload)
@@ -283,36 +304,41 @@ class Planner:
                 hint="leave it out, or measure on such a device with `alray probe SPEC --output costs.json` and give "
                 "--costs costs.json",
             )
-        return self._costs_on(self._machines.kinds[0])
+        assert self._machines is not None, "the plan is for machines elsewhere"
+        return self._costs_on(self._machines.kinds[0], self._machines.efficiency)
 
-    def _costs_on(self, device: Device) -> Costs:
+    def _costs_on(self, device: Device, efficiency: float) -> Costs:
         workload = self.workload
         return costs_on(
             workload.network,
             batch_size=max(self._shares(workload.spec.replicas.count)),
             device=device,
-            efficiency=self._machines.efficiency,
+            efficiency=efficiency,
             here=workload.device,
         )
 
-    @property
-    def _machines(self) -> Machines:
-        assert self.workload.spec.machines is not None, "the plan is for machines elsewhere"
-        return self.workload.spec.machines.described()
+    @cached_property
+    def _machines(self) -> Machines | None:
+        """The machines elsewhere that the plans are for; None: this one, or those of a cluster."""
+        section = self.workload.spec.machines
+        return None if section is None else section.described()
 
     def elsewhere(self, stages: int, replicas: int) -> StageDevices | None:
         """What so many stages run on, of the machines of the spec; None if it has none.
 
         Raises PlanError where there are too few devices, or where several kinds cannot be compared.
         """
-        if self.workload.spec.machines is None:
+        machines = self._machines
+        return None if machines is None else machines.stage_devices(stages, replicas, self._kinds_speeds)
+
+    @cached_property
+    def _kinds_speeds(self) -> dict[str, float] | None:
+        """The speed of each kind of device of the machines, relative to the first one; None if there is one."""
+        machines = self._machines
+        if machines is None or len(machines.kinds) == 1:
             return None
-        kinds = self._machines.kinds
-        speeds = None
-        if len(kinds) > 1:
-            seconds = {kind.name: train_seconds(self._costs_on(kind)) for kind in kinds}
-            speeds = {name: seconds[kinds[0].name] / each for name, each in seconds.items()}
-        return self._machines.stage_devices(stages, replicas, speeds)
+        seconds = {kind.name: train_seconds(self._costs_on(kind, machines.efficiency)) for kind in machines.kinds}
+        return {name: seconds[machines.kinds[0].name] / each for name, each in seconds.items()}
 
     def placed(self, setting: StepSetting) -> StepSetting:
         """The setting on the machines of the spec: their speeds, links and memory, a device for each stage, and averages
@@ -408,7 +434,7 @@ class Planner:
             shares=self._shares(replicas),
             nodes=found.nodes,
         )
-        machines = None if spec.machines is None else self._machines
+        machines = self._machines
         plan = replace(
             plan,
             assumed=self.workload.data.assumed,
@@ -425,7 +451,7 @@ class Planner:
 
     def cores(self, *, one_process: bool = False) -> int | None:
         """Processors that the stages share; None if each stage has its own device, as on machines elsewhere."""
-        if self.workload.spec.machines is not None:
+        if self._machines is not None:
             return None
         if one_process:
             return self.workload.spec.resources.threads
