@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from alray.runtime.planner.fitting import Fitting
 
 
-def machine_texts(
-    on: str | None, link: str | None, within: str | None, costs: str | PathLike[str] | None
-) -> list[str]:
+def machine_texts(on: str | None, link: str | None, within: str | None, costs: str | PathLike[str] | None) -> list[str]:
     """The overrides that these options of a plan stand for. Raises RequestError where one of them cannot be read."""
     links = {key: text for key, text in {"link": link, "within": within}.items() if text is not None}
     for key, text in links.items():

@@ -53,7 +53,9 @@ def probe(
             return
         page = streams.page
         threads = counted(costs.threads, "thread")
-        heading = page.heading(f"{workload.spec.name}: {costs.device}, {threads}, {costs.batch_size} samples a mini-batch")
+        heading = page.heading(
+            f"{workload.spec.name}: {costs.device}, {threads}, {costs.batch_size} samples a mini-batch"
+        )
         streams.put(f"{heading}\n\n{page.table(_table(costs))}")
         if output is not None:
             streams.fields([("written to", unbroken(shown(output)))])

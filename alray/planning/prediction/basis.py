@@ -56,7 +56,9 @@ def _links(machines: Machines) -> str:
     for group in machines.groups:
         name = group.device.name
         if group.devices > 1 and group.within is not None:
-            said.append(f"between two {name} of a node {_said(group.within)}" + (", as published" if group.published else ""))
+            said.append(
+                f"between two {name} of a node {_said(group.within)}" + (", as published" if group.published else "")
+            )
         if group.card is not None and len(machines.devices) > group.devices:
             said.append(f"the card of a node of {name} {_said(group.card)}")
     if machines.line is not None:

@@ -22,7 +22,6 @@ _NODE_LATENCY_S = 5e-6
 """Of a message between two devices of a node: what NCCL assumes for a ring (nccl/src/graph/tuning.cc, 2.10)."""
 
 
-
 @dataclass(frozen=True)
 class Reached:
     """What a device reaches of what is published of it.
@@ -241,13 +240,14 @@ def link_of(text: str) -> Link:
     latency_s = value_of(read[2], SECONDS) if read is not None and read[2] else 0.0
     if not bits_per_s or latency_s is None:
         raise PlanError(
-            f"`{text}` is not a link", hint="write a bandwidth and, after a comma, a latency: 25 GB/s, or 100 Mbit/s, 20 ms"
+            f"`{text}` is not a link",
+            hint="write a bandwidth and, after a comma, a latency: 25 GB/s, or 100 Mbit/s, 20 ms",
         )
     return Link(latency_s, 8 / bits_per_s, 8 / bits_per_s, NO_LIMIT_BYTES)
 
 
 def device_of(name: str, own: Mapping[str, Device] | None = None) -> Device:
-    """The device of this name, of `own` or of `DEVICES`; `cpu`; or `24GB`, one of which nothing but its memory is known.
+    """The device of this name, of `own` or of `DEVICES`; or `cpu`; or `24GB`, of which nothing but the memory is known.
 
     Raises PlanError where there is none.
     """

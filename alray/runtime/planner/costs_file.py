@@ -70,19 +70,25 @@ def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
             )
     share = network.batch_size / costs.batch_size
     components = tuple(
-        replace(own, **{name: seconds for name, seconds in _times(read, share).items()})
-        for read, own in zip(costs.components, network.components, strict=True)
+        replace(own, **_times(read, share)) for read, own in zip(costs.components, network.components, strict=True)
     )
     origin = costs.origin
     if share != 1:
         origin += f", with {costs.batch_size} samples, and taken in proportion"
-    sizes = {"batch_size": network.batch_size, "batch_bytes": network.batch_bytes, "copy_bytes": network.copy_bytes}
-    costs = replace(costs, components=components, data_s=share * costs.data_s, origin=origin, **sizes)
+    costs = replace(
+        costs,
+        components=components,
+        data_s=share * costs.data_s,
+        origin=origin,
+        batch_size=network.batch_size,
+        batch_bytes=network.batch_bytes,
+        copy_bytes=network.copy_bytes,
+    )
     return _on(costs, machines)
 
 
 def _on(costs: Costs, machines: Machines | None) -> Costs:
-    """The costs on the first kind of device of these machines, which is taken for the one that they were measured on."""
+    """The costs on the first kind of device of these machines, which counts as the one that they were measured on."""
     if machines is None:
         return costs
     device = machines.kinds[0]
@@ -94,9 +100,9 @@ def _on(costs: Costs, machines: Machines | None) -> Costs:
     return replace(costs, edge_latency_s=0.0, edge_s_per_byte=0.0)
 
 
-def _times(read: ComponentCosts, share: float) -> dict[str, float]:
+def _times(read: ComponentCosts, share: float) -> dict[str, Any]:
     """The times of a component for `share` times the samples; an update does not depend on them."""
-    times = {name: getattr(read, name) * share for name in _TIMES}
+    times: dict[str, Any] = {name: getattr(read, name) * share for name in _TIMES}
     times |= {name: getattr(read, name) for name in ("update_s", "reduce_s")}
     for name in _SAMPLED:
         fixed_s = getattr(read, f"{name}_fixed_s")
@@ -164,6 +170,6 @@ def _read_chain(file: Path, network: Costs) -> Costs:
         origin=f"profiled by others ({chain.source}; {chain.note}) in place of the network's own, without updates; "
         "a mini-batch is as large as theirs",
         spread=(1 / (1 + PUBLISHED), 1 / (1 - PUBLISHED)),
-        spread_origin=f"nine in ten predictions of published pipelines were within {PUBLISHED:.1%} (docs/predictions.md)",
+        spread_origin=f"nine in ten published pipelines were predicted within {PUBLISHED:.1%} (docs/predictions.md)",
         chain=True,
     )

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alray.config.loading.load import SpecSource, file_of, load_composed, load_spec, read_spec
 from alray.config.loading.overrides import apply_overrides
 from alray.core.counting import counted
 from alray.core.errors import AlrayError, RequestError
+from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.compare import schedules_on
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.fit import Fit, fit_of
-from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.micro_batches import MOST_PER_STAGE
@@ -48,7 +49,7 @@ class Fitting:
         rows: the best number of micro-batches for each schedule on each number of stages, what fits first, by step
             time.
         refused: why a schedule on a number of stages cannot run at all.
-        given: the overrides that were searched with, for a run: without machines and costs.
+        given: the overrides that were searched with, for a run: without machines and files of costs.
         set_aside: the keys of the spec whose values the search replaced.
         assumed: as of a plan.
         machines: that were searched, in words; None: devices of which the memory alone is given.
@@ -154,6 +155,7 @@ def fit_spec(
         search = _Search(source, overrides, sizes, planner, planner.costs(probe=probe), free)
         rows, refused = search.all()
     machines = None if spec.machines is None else spec.machines.described()
+    elsewhere = ("machines", *(("pipeline.costs",) if isinstance(spec.pipeline.costs, Path) else ()))
     return Fitting(
         name=spec.name,
         method=spec.method.kind,
@@ -162,7 +164,7 @@ def fit_spec(
         costs=search.costs,
         rows=rows,
         refused=refused,
-        given=tuple(each for each in overrides if not each.startswith(("machines", "pipeline.costs"))),
+        given=tuple(each for each in overrides if not each.startswith(elsewhere)),
         set_aside=frozenset(key for key in free if key.removeprefix("pipeline.") in written),
         assumed=planner.workload.data.assumed,
         machines=None if machines is None else str(machines),

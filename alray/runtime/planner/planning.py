@@ -131,8 +131,9 @@ class Planner:
         wait_until_quiet: Callable[[], None] = lambda: None,
         study: Path | None = None,
     ) -> Costs:
-        """The costs of the components: given in the spec, else measured here if `probe`, else estimated: for the machines
-        of the spec if it has any, by what is published of their devices.
+        """The costs of the components: given in the spec, else measured here if `probe`, else estimated.
+
+        For machines elsewhere they are estimated by what is published of their devices.
 
         Args:
             wait_until_quiet: see `probe_costs`.
@@ -341,8 +342,8 @@ class Planner:
         return {name: seconds[machines.kinds[0].name] / each for name, each in seconds.items()}
 
     def placed(self, setting: StepSetting) -> StepSetting:
-        """The setting on the machines of the spec: their speeds, links and memory, a device for each stage, and averages
-        over their links. Unchanged if the spec has no machines.
+        """The setting on the machines of the spec, unchanged if it has none: speeds, links and memory of a device for
+        each stage, and averages over their links.
 
         Raises PlanError where there are too few devices.
 

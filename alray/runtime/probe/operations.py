@@ -77,7 +77,13 @@ def _read_bytes(tensor: torch.Tensor) -> int:
 
 
 def seconds_on(
-    operations: Sequence[Operation], device: Device, reached: Reached, number_type: str, *, tf32: str, share: float = 1.0
+    operations: Sequence[Operation],
+    device: Device,
+    reached: Reached,
+    number_type: str,
+    *,
+    tf32: str,
+    share: float = 1.0,
 ) -> float:
     """Seconds of these operations, one after another, by the roofline of a device.
 
