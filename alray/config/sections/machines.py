@@ -137,7 +137,7 @@ class MachinesSection(Section):
     """Line between nodes of two groups, such as two offices, besides their cards. Default: none."""
     efficiency: Annotated[float, Field(gt=0, le=1)] = EFFICIENCY
     """Share of its published peak at which a device computes matrix products and convolutions, where nothing was
-    measured. Default: 0.45."""
+    measured. Default: 0.65."""
     devices: dict[str, DeviceSection] = Field(default_factory=dict)
     """Further kinds of devices by name. Default: none."""
 

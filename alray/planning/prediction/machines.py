@@ -37,13 +37,12 @@ class Reached:
     launch_s: float
 
 
-EFFICIENCY = 0.45
-"""The layers of GPT in docs/published_runs reached 0.34 to 0.61 of the peaks: 0.45 to 0.52 in float32 and 0.34 in
-float16 on V100, 0.41 to 0.61 on A100 (without those that docs/predictions.md says are disturbed)."""
-USUAL = Reached(EFFICIENCY, 0.75, 8e-6)
-"""The launch lies between the 5 us that a kernel takes and the 10 us that torch takes to ask for it."""
-BEST, WORST = Reached(0.61, 0.9, 5e-6), Reached(0.34, 0.5, 15e-6)
-"""What the spread of such times is computed with."""
+EFFICIENCY = 0.65
+USUAL = Reached(EFFICIENCY, 0.75, 12e-6)
+"""Set on the layers of GPT and BERT in docs/published_runs, on V100 and P100 in float32 and float16: forwards of 1,000
+words or more come out at 0.87 to 1.09 of their measured seconds, forward and backward together at 0.95 to 1.25."""
+BEST, WORST = Reached(0.85, 0.9, 5e-6), Reached(0.45, 0.5, 50e-6)
+"""What the spread of such times is computed with. Layers with 128 words took up to 45 us an operation."""
 
 
 @dataclass(frozen=True)
@@ -187,23 +186,31 @@ class Machines:
             )
         return self.devices[:wanted]
 
+    def nodes_of(self, stages: int, replicas: int) -> tuple[str, ...]:
+        """The node of each stage, replica by replica; () if all are on one. Raises PlanError as `taken`."""
+        nodes = tuple(node for node, _ in self.taken(stages, replicas))
+        return nodes if len(set(nodes)) > 1 else ()
+
     def memory_limits(self, stages: int, replicas: int) -> tuple[int, ...]:
         """Bytes of each stage's device, of the smallest among its replicas; () if they are not known of all."""
         taken = [group.device.memory_bytes for _, group in self.taken(stages, replicas)]
         known = [each for each in taken if each is not None]
         return () if len(known) < len(taken) else tuple(min(known[stage::stages]) for stage in range(stages))
 
-    def stage_devices(self, stages: int, replicas: int = 1, speeds: Mapping[str, float] | None = None) -> StageDevices:
+    def stage_devices(
+        self, stages: int, replicas: int = 1, speeds: Mapping[str, float] | None = None, *, ring: bool = False
+    ) -> StageDevices:
         """What the stages run on.
 
         Raises PlanError where there are too few devices.
 
         Args:
             speeds: of each kind of device, relative to the one that the costs are of; None: all alike.
+            ring: whether the last stage also sends to the first one.
         """
         taken = self.taken(stages, replicas)
         nodes = tuple(node for node, _ in taken)
-        ways = Ways(nodes, stages, ring=stages > 1)
+        ways = Ways(nodes, stages, ring and stages > 1)
         groups = dict(taken)
         known = {ends: link for ends in ways.ends if (link := self._link(groups, *ends)) is not None}
         links, replica_link = ways.links(known)
@@ -215,7 +222,7 @@ class Machines:
         return StageDevices(
             stage_speed=() if set(slowest) == {1.0} else slowest,
             cores=processors,
-            nodes=nodes if len(set(nodes)) > 1 else (),
+            nodes=self.nodes_of(stages, replicas),
             links=links if stages > 1 else (),
             replica_link=replica_link if replicas > 1 else None,
         )

@@ -58,8 +58,9 @@ def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
             key="pipeline.costs",
             hint=what,
         )
+    costs = replace(costs, origin=costs.origin + _stands_for(costs, machines))
     if costs.chain:
-        return _on(costs, machines)
+        return costs
     for index, (read, own) in enumerate(zip(costs.components, network.components, strict=True)):
         if read.parameters != own.parameters:
             raise PlanError(
@@ -75,7 +76,7 @@ def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
     origin = costs.origin
     if share != 1:
         origin += f", with {costs.batch_size} samples, and taken in proportion"
-    costs = replace(
+    return replace(
         costs,
         components=components,
         data_s=share * costs.data_s,
@@ -84,20 +85,22 @@ def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
         batch_bytes=network.batch_bytes,
         copy_bytes=network.copy_bytes,
     )
-    return _on(costs, machines)
 
 
-def _on(costs: Costs, machines: Machines | None) -> Costs:
-    """The costs on the first kind of device of these machines, which counts as the one that they were measured on."""
-    if machines is None:
+def on_their_devices(costs: Costs, machines: Machines | None) -> Costs:
+    """The costs without what their sender does for a message, where that goes from the memory of a device over a link."""
+    if machines is None or not machines.kinds[0].accelerator:
         return costs
-    device = machines.kinds[0]
-    if device.peaks and device.name.partition("-")[0].lower() not in costs.device.lower().replace(" ", ""):
-        costs = replace(costs, origin=f"{costs.origin}, which stands for {device.name} here")
-    if not device.accelerator:
-        return costs
-    # Messages go from the memory of the device over the link.
     return replace(costs, edge_latency_s=0.0, edge_s_per_byte=0.0)
+
+
+def _stands_for(costs: Costs, machines: Machines | None) -> str:
+    """Words where the costs are of another device than the first one of these machines."""
+    if machines is None:
+        return ""
+    device = machines.kinds[0]
+    is_named = device.name.partition("-")[0].lower() in costs.device.lower().replace(" ", "")
+    return f", which stands for {device.name} here" if device.peaks and not is_named else ""
 
 
 def _times(read: ComponentCosts, share: float) -> dict[str, Any]:

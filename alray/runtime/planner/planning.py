@@ -39,7 +39,7 @@ from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.options import Options
 from alray.runtime.planner.action_overhead import time_action_overhead
 from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
-from alray.runtime.planner.costs_file import probed, read_costs
+from alray.runtime.planner.costs_file import on_their_devices, probed, read_costs
 from alray.runtime.planner.memory import require_memory, stage_memories, stage_memory_limits
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
@@ -92,7 +92,11 @@ class Planner:
 
         Args:
             without_data: data that are not there may be left out if their sizes are known, for there will be no run.
+                Only then do the spec's machines count.
         """
+        if spec.machines is not None and not without_data:
+            note("`machines` are for plans: this run is on this machine, or on its cluster")
+            spec = spec.model_copy(update={"machines": None})
         spec = with_their_resources(spec)
         devices.require_known(spec.resources.resolved_device)
         if options.inline:
@@ -148,7 +152,7 @@ class Planner:
                 _require_memory(self.workload)
             counted = self._estimate()
             wait_until_quiet()
-            return read_costs(given, counted, self._machines)
+            return on_their_devices(read_costs(given, counted, self._machines), self._machines)
         if given is not None:
             if len(given) != len(self.workload.network):
                 raise PlanError(
@@ -160,7 +164,7 @@ class Planner:
                 _require_memory(self.workload)
             counted = self._estimate()
             wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
-            return given_costs(counted, given)
+            return on_their_devices(given_costs(counted, given), self._machines)
         if self._machines is not None:
             return self._costs_elsewhere(probe=probe)
         if not probe:
@@ -324,14 +328,6 @@ class Planner:
         section = self.workload.spec.machines
         return None if section is None else section.described()
 
-    def elsewhere(self, stages: int, replicas: int) -> StageDevices | None:
-        """What so many stages run on, of the machines of the spec; None if it has none.
-
-        Raises PlanError where there are too few devices, or where several kinds cannot be compared.
-        """
-        machines = self._machines
-        return None if machines is None else machines.stage_devices(stages, replicas, self._kinds_speeds)
-
     @cached_property
     def _kinds_speeds(self) -> dict[str, float] | None:
         """The speed of each kind of device of the machines, relative to the first one; None if there is one."""
@@ -351,8 +347,9 @@ class Planner:
             setting: with costs as `costs` gives them.
         """
         spec, stages, replicas = self.workload.spec, setting.stages, setting.replicas
-        if (found := self.elsewhere(stages, replicas)) is None:
+        if self._machines is None:
             return setting
+        found = self._machines.stage_devices(stages, replicas, self._kinds_speeds, ring=setting.is_ring)
         return replace(
             setting,
             costs=self._averaged(setting.costs, replicas, found.replica_link),
@@ -406,7 +403,7 @@ class Planner:
         one_process: bool = False,
         found: StageDevices | None = None,
     ) -> Plan:
-        spec, found = self.workload.spec, found or self.elsewhere(stages, replicas) or StageDevices()
+        spec, found = self.workload.spec, found or StageDevices()
         costs = self._averaged(costs, replicas, found.replica_link)
         limits = stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process)
         setting = StepSetting(
@@ -426,14 +423,14 @@ class Planner:
             links=() if one_process else stage_links(spec, stages, found),
         )
         plan = make_plan(
-            setting,
+            self.placed(setting),
             partition,
             method=spec.method.kind,
             steps_per_epoch=self.workload.facts.steps_per_epoch,
             total_steps=self.workload.total_steps,
             evaluation_batches=_evaluation_batches(self.workload.data),
             shares=self._shares(replicas),
-            nodes=found.nodes,
+            nodes=found.nodes if self._machines is None else self._machines.nodes_of(stages, replicas),
         )
         machines = self._machines
         plan = replace(
