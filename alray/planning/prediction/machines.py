@@ -42,7 +42,7 @@ USUAL = Reached(EFFICIENCY, 0.75, 12e-6)
 """Set on the layers of GPT and BERT in docs/published_runs, on V100 and P100 in float32 and float16: forwards of 1,000
 words or more come out at 0.87 to 1.09 of their measured seconds, forward and backward together at 0.95 to 1.25."""
 BEST, WORST = Reached(0.85, 0.9, 5e-6), Reached(0.45, 0.5, 50e-6)
-"""What the spread of such times is computed with. Layers with 128 words took up to 45 us an operation."""
+"""What the spread of such times is computed with. Layers of 128 words took longer: 45 us an operation."""
 
 
 @dataclass(frozen=True)

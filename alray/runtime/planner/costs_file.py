@@ -88,7 +88,7 @@ def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
 
 
 def on_their_devices(costs: Costs, machines: Machines | None) -> Costs:
-    """The costs without what their sender does for a message, where that goes from the memory of a device over a link."""
+    """The costs without what a sender does for a message, where that goes from the memory of its device over a link."""
     if machines is None or not machines.kinds[0].accelerator:
         return costs
     return replace(costs, edge_latency_s=0.0, edge_s_per_byte=0.0)

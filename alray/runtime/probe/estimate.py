@@ -108,7 +108,7 @@ def costs_on(network: Network, *, batch_size: int, device: Device, efficiency: f
         spread=(least_s / usual_s, most_s / usual_s),
         spread_origin=f"with {slow.efficiency:.0%} to {fast.efficiency:.0%} of the peaks, {slow.bandwidth:.0%} to "
         f"{fast.bandwidth:.0%} of the bandwidth, and {1e6 * fast.launch_s:.0f} to {1e6 * slow.launch_s:.0f} us for an "
-        "operation, which holds the published layers of GPT and BERT",
+        "operation, which holds published layers of GPT and BERT with 1,000 words or more",
     )
 
 
