@@ -22,6 +22,7 @@ from alray.cli.jobs import fetch, logs, status, stop
 from alray.cli.list import list_runs
 from alray.cli.methods import methods
 from alray.cli.plan import plan
+from alray.cli.probe import probe
 from alray.cli.report import compare, report
 from alray.cli.reproduce import reproduce
 from alray.cli.run import resume, run
@@ -58,6 +59,7 @@ for _command in (
     run,
     plan,
     fit,
+    probe,
     study,
     validate,
     schema,

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
 
@@ -22,11 +22,14 @@ from alray.data.dataset import Dataset
 from alray.data.opening import check_pictures
 from alray.models.network import Network
 from alray.planning.prediction.all_reduce import LinkCost, averaged_over
+from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.costs import Costs, Link
+from alray.planning.prediction.machines import Device, Machines
 from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.shares import first_shares
+from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.channel.all_reduce import all_reduce_class
 from alray.runtime.channel.compression import compression_class
@@ -36,13 +39,14 @@ from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.options import Options
 from alray.runtime.planner.action_overhead import time_action_overhead
 from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
+from alray.runtime.planner.costs_file import on_their_devices, probed, read_costs
 from alray.runtime.planner.memory import require_memory, stage_memories, stage_memory_limits
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
-from alray.runtime.planner.stage_devices import FindsDevices, StageDevices, stage_links, stage_speeds
+from alray.runtime.planner.stage_devices import FindsDevices, stage_links, stage_speeds, with_their_resources
 from alray.runtime.planner.updates import require_an_update, rest_note
-from alray.runtime.probe.device_speed import SpeedTest
-from alray.runtime.probe.estimate import estimate_costs, given_costs
+from alray.runtime.probe.device_speed import SpeedTest, train_seconds
+from alray.runtime.probe.estimate import costs_on, estimate_costs, given_costs
 from alray.runtime.probe.measure import Surroundings, probe_costs
 from alray.runtime.probe.other_programs import BUSY
 from alray.runtime.stage.workload import Workload
@@ -51,6 +55,7 @@ _AS_USUAL = Options()
 _DATA_REPEATS = 10
 _DATA_S = 1.0
 _COMPILING_S = 300.0
+_MICRO_BATCHES = (4, 2, 3, 5, 7)
 _FIRST_ON_GPU_S = 60.0
 
 Note = Callable[[str], None]
@@ -87,7 +92,12 @@ class Planner:
 
         Args:
             without_data: data that are not there may be left out if their sizes are known, for there will be no run.
+                Only then do the spec's machines count.
         """
+        if spec.machines is not None and not without_data:
+            note("`machines` are for plans: this run is on this machine, or on its cluster")
+            spec = spec.model_copy(update={"machines": None})
+        spec = with_their_resources(spec)
         devices.require_known(spec.resources.resolved_device)
         if options.inline:
             devices.pick(spec.resources.resolved_device)
@@ -127,6 +137,8 @@ class Planner:
     ) -> Costs:
         """The costs of the components: given in the spec, else measured here if `probe`, else estimated.
 
+        For machines elsewhere they are estimated by what is published of their devices.
+
         Args:
             wait_until_quiet: see `probe_costs`.
             study: the folder of a study, which keeps measured costs for other runs of equal components.
@@ -135,6 +147,12 @@ class Planner:
             PlanError: if `probe` and a component is larger than this machine's memory.
         """
         given = self.workload.spec.pipeline.costs
+        if isinstance(given, Path):
+            if probe:
+                _require_memory(self.workload)
+            counted = self._estimate()
+            wait_until_quiet()
+            return on_their_devices(read_costs(given, counted, self._machines), self._machines)
         if given is not None:
             if len(given) != len(self.workload.network):
                 raise PlanError(
@@ -146,7 +164,9 @@ class Planner:
                 _require_memory(self.workload)
             counted = self._estimate()
             wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
-            return given_costs(counted, given)
+            return on_their_devices(given_costs(counted, given), self._machines)
+        if self._machines is not None:
+            return self._costs_elsewhere(probe=probe)
         if not probe:
             return self._estimate()
         surroundings = self.surroundings(one_process=one_process)
@@ -154,6 +174,19 @@ class Planner:
             measure = partial(self._measure, surroundings, wait_until_quiet)
             return cached_costs(study / "costs", self.workload.spec, surroundings, measure)
         return self._measure(surroundings, wait_until_quiet)
+
+    def costs_for_others(self) -> Costs:
+        """Costs measured here, as a file has them: with times of micro-batches where the method has any, although the
+        spec may have one stage."""
+        spec = self.workload.spec
+        around = self.surroundings(one_process=False)
+        if not spec.method.local_losses:
+            samples = max(self._shares(spec.replicas.count))
+            parts = spec.micro_batches
+            if parts == 1:
+                parts = next((number for number in _MICRO_BATCHES if samples % number == 0), 1)
+            around = replace(around, pipeline=True, micro_batches=parts)
+        return probed(self._measure(around, lambda: None))
 
     def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
         _require_memory(self.workload)
@@ -221,7 +254,7 @@ class Planner:
         """The load of this machine while a component computes, so that the probe can imitate it."""
         spec, threads = self.workload.spec, self.workload.spec.resources.threads
         several = spec.pipeline.stages > 1
-        cores = self._cores(one_process)
+        cores = self.cores(one_process=one_process)
         stages = 1 if one_process else spec.pipeline.stages * spec.replicas.count
         return Surroundings(
             device=self.workload.device,
@@ -265,6 +298,66 @@ class Planner:
             batch_size=max(self._shares(self.workload.spec.replicas.count)),
             device=self.workload.device,
             threads=self.workload.spec.resources.threads,
+        )
+
+    def _costs_elsewhere(self, *, probe: bool) -> Costs:
+        """The costs on the first kind of device of the machines, by its roofline."""
+        if probe:
+            raise PlanError(
+                "--probe measures this machine, and the plan is for others",
+                key="--probe",
+                hint="leave it out, or measure on such a device with `alray probe SPEC --output costs.json` and give "
+                "--costs costs.json",
+            )
+        assert self._machines is not None, "the plan is for machines elsewhere"
+        return self._costs_on(self._machines.kinds[0], self._machines.efficiency)
+
+    def _costs_on(self, device: Device, efficiency: float) -> Costs:
+        workload = self.workload
+        return costs_on(
+            workload.network,
+            batch_size=max(self._shares(workload.spec.replicas.count)),
+            device=device,
+            efficiency=efficiency,
+            here=workload.device,
+        )
+
+    @cached_property
+    def _machines(self) -> Machines | None:
+        """The machines elsewhere that the plans are for; None: this one, or those of a cluster."""
+        section = self.workload.spec.machines
+        return None if section is None else section.described()
+
+    @cached_property
+    def _kinds_speeds(self) -> dict[str, float] | None:
+        """The speed of each kind of device of the machines, relative to the first one; None if there is one."""
+        machines = self._machines
+        if machines is None or len(machines.kinds) == 1:
+            return None
+        seconds = {kind.name: train_seconds(self._costs_on(kind, machines.efficiency)) for kind in machines.kinds}
+        return {name: seconds[machines.kinds[0].name] / each for name, each in seconds.items()}
+
+    def placed(self, setting: StepSetting) -> StepSetting:
+        """The setting on the machines of the spec, unchanged if it has none: speeds, links and memory of a device for
+        each stage, and averages over their links.
+
+        Raises PlanError where there are too few devices.
+
+        Args:
+            setting: with costs as `costs` gives them.
+        """
+        spec, stages, replicas = self.workload.spec, setting.stages, setting.replicas
+        if self._machines is None:
+            return setting
+        found = self._machines.stage_devices(stages, replicas, self._kinds_speeds, ring=setting.is_ring)
+        return replace(
+            setting,
+            costs=self._averaged(setting.costs, replicas, found.replica_link),
+            stage_speed=found.stage_speed,
+            links=found.links,
+            cores=found.cores,
+            memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device),
+            memories=stage_memories(spec, stages, replicas),
         )
 
     def _speed_test(self) -> SpeedTest:
@@ -324,22 +417,28 @@ class Planner:
             memory_limits=limits,
             memories=stage_memories(spec, stages, replicas, one_process=one_process),
             replicas=replicas,
-            cores=found.cores or self._cores(one_process),
+            cores=found.cores or self.cores(one_process=one_process),
             in_turns=one_process and stages * replicas > 1,
             recomputes=spec.pipeline.activation_checkpointing,
             links=() if one_process else stage_links(spec, stages, found),
         )
         plan = make_plan(
-            setting,
+            self.placed(setting),
             partition,
             method=spec.method.kind,
             steps_per_epoch=self.workload.facts.steps_per_epoch,
             total_steps=self.workload.total_steps,
             evaluation_batches=_evaluation_batches(self.workload.data),
             shares=self._shares(replicas),
-            nodes=found.nodes,
+            nodes=found.nodes if self._machines is None else self._machines.nodes_of(stages, replicas),
         )
-        plan = replace(plan, assumed=self.workload.data.assumed)
+        machines = self._machines
+        plan = replace(
+            plan,
+            assumed=self.workload.data.assumed,
+            machines=None if machines is None else str(machines),
+            basis=basis_of(costs, machines),
+        )
         return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
 
     def _shares(self, replicas: int) -> tuple[int, ...]:
@@ -348,8 +447,10 @@ class Planner:
         given = spec.replicas.shares if replicas == spec.replicas.count else None
         return first_shares(replicas, spec.data.batch_size, given)
 
-    def _cores(self, one_process: bool) -> int | None:
-        """Processors that the stages share; None if each stage has its own device."""
+    def cores(self, *, one_process: bool = False) -> int | None:
+        """Processors that the stages share; None if each stage has its own device, as on machines elsewhere."""
+        if self._machines is not None:
+            return None
         if one_process:
             return self.workload.spec.resources.threads
         return len(os.sched_getaffinity(0)) if self.workload.spec.resources.resolved_device == "cpu" else None

@@ -21,6 +21,7 @@ from alray.core.run_folder.store import mark, new_token, run_name
 from alray.core.storage.location import Location
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.stage_devices import StageDevices
 from alray.runtime.cluster.connect import connect
 from alray.runtime.cluster.nodes import Bundle, living_nodes
 from alray.runtime.cluster.room import has_room
@@ -30,7 +31,7 @@ from alray.runtime.local_ray.sigterm import sigterm_as_sigint
 from alray.runtime.local_ray.stopped_workers import StoppedWorkers
 from alray.runtime.local_ray.watch import is_lost
 from alray.runtime.options import Options, require_launched_once
-from alray.runtime.planner.stage_devices import FindsDevices, StageDevices, rounded_speeds
+from alray.runtime.planner.stage_devices import FindsDevices, rounded_speeds
 
 if TYPE_CHECKING:
     from alray.runtime.cluster.placement import Placement
