@@ -144,11 +144,11 @@ class Planner:
                 )
             if probe:
                 _require_memory(self.workload)
-            counted = self._estimate()
+            counted = self.estimated()
             wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
             return given_costs(counted, given)
         if not probe:
-            return self._estimate()
+            return self.estimated()
         surroundings = self.surroundings(one_process=one_process)
         if study is not None:
             measure = partial(self._measure, surroundings, wait_until_quiet)
@@ -259,10 +259,15 @@ class Planner:
             times.append(time.perf_counter() - started)
         return 0.0 if self.workload.spec.data.workers else median(times)
 
-    def _estimate(self) -> Costs:
+    def estimated(self, samples: int | None = None) -> Costs:
+        """The costs of the components, counted.
+
+        Args:
+            samples: of a mini-batch; None: the largest share that a replica has.
+        """
         return estimate_costs(
             self.workload.network,
-            batch_size=max(self._shares(self.workload.spec.replicas.count)),
+            batch_size=samples or max(self._shares(self.workload.spec.replicas.count)),
             device=self.workload.device,
             threads=self.workload.spec.resources.threads,
         )
@@ -281,7 +286,7 @@ class Planner:
             stage=0,
         )
 
-    def _averaged(self, costs: Costs, replicas: int, link: Link | None) -> Costs:
+    def averaged(self, costs: Costs, replicas: int, link: Link | None) -> Costs:
         """The costs with averages of gradients over the network between replicas, where it is known what is sent."""
         spec = self.workload.spec
         sent_share = spec.replicas.compression.sent_share
@@ -311,7 +316,7 @@ class Planner:
         found: StageDevices | None = None,
     ) -> Plan:
         spec, found = self.workload.spec, found or StageDevices()
-        costs = self._averaged(costs, replicas, found.replica_link)
+        costs = self.averaged(costs, replicas, found.replica_link)
         limits = stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process)
         setting = StepSetting(
             schedule=spec.schedule,

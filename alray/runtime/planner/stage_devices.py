@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ALIKE = 0.1
 """Two speeds count as equal if they differ by less. Two measurements of one device differ by up to this much."""
-_NO_LIMIT_BYTES = 2.0**50  # that a slow link takes from its sender: the edge itself limits the messages on their way
+NO_LIMIT_BYTES = 2.0**50  # that a slow link takes from its sender: the edge itself limits the messages on their way
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def stage_links(spec: Spec, stages: int, found: StageDevices) -> tuple[Link | No
         )
     given = [spec.pipeline.link(lower) for lower in range(stages)]
     return tuple(
-        Link(link.latency_s, link.s_per_byte, link.s_per_byte, _NO_LIMIT_BYTES, own_line=True)
+        Link(link.latency_s, link.s_per_byte, link.s_per_byte, NO_LIMIT_BYTES, own_line=True)
         for link in given
         if link is not None
     )
