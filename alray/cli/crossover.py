@@ -33,13 +33,15 @@ def crossover(
     micro_batches: Annotated[
         str, typer.Option(metavar="N,N...", help="Numbers of micro-batches, for the schedules that have them.")
     ] = "4,8,16,32",
-    links: Annotated[
-        str,
+    link: Annotated[
+        list[str] | None,
         typer.Option(
-            metavar="LINK,LINK...",
-            help="Links between any two devices: host, or a bandwidth and a latency, such as 10Gbit/s@50us.",
+            metavar="LINK",
+            help="A link between any two devices: host, or a bandwidth and a latency, such as 10Gbit/s@50us. May be "
+            "given again.  [default: host, and 10 Gbit/s, 1 Gbit/s and 100 Mbit/s]",
+            show_default=False,
         ),
-    ] = "host,10Gbit/s@50us,1Gbit/s@200us,100Mbit/s@20ms",
+    ] = None,
     memory: Annotated[
         str,
         typer.Option(metavar="SIZE,SIZE...", help="Memory of each device, such as 16GB,80GB.", show_default=False),
@@ -68,10 +70,10 @@ def crossover(
 
         with display_on(streams, Interrupts()) as display:
             display.doing(f"reading {spec}")
-            from alray.runtime.planner.crossover import Asked, crossover_spec
+            from alray.runtime.planner.crossover import LINKS, Asked, crossover_spec
 
             asked = Asked.of(
-                methods=methods, devices=devices, micro_batches=micro_batches, links=links, memory=memory, steps=steps or ()
+                methods=methods, devices=devices, micro_batches=micro_batches, links=link or LINKS, memory=memory, steps=steps or ()
             )
             found = crossover_spec(spec, overrides or [], asked, probe=probe, allow_code=allow_code, teller=display)
         streams.put(crossover_text(found, streams.page))

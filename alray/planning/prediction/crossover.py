@@ -15,12 +15,12 @@ from alray.core.errors import RequestError
 from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, nearest_to_fitting
 from alray.planning.prediction.bound import least_step
 from alray.planning.prediction.compare import schedules_on
-from alray.planning.prediction.costs import Costs, Link
+from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.make import edge_plans
 from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.partition import Cut
 from alray.planning.prediction.predict import predict_step
-from alray.planning.prediction.setting import StageMemory, StepSetting
+from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.table import SCHEDULES
 
 REFERENCE = "backpropagation"
@@ -60,20 +60,17 @@ class Contender:
     """A method on mini-batches of one size, as a crossover takes it.
 
     Attributes:
-        costs: of one replica, from the number of replicas and the link between them (None: they are on one host).
-        memories: the parts of each stage that count, from the numbers of stages and replicas.
+        alone: its costs on one device.
+        setting: of a way over a link, by its name; raises RequestError where it cannot train in this way.
         averaged_share: the bytes that replicas send for each byte of a gradient and mini-batch.
-        require: raises RequestError where the spec cannot train in this way.
     """
 
     method: str
     local_losses: bool
     batch_size: int
-    in_flight: int
-    costs: Callable[[int, Link | None], Costs]
-    memories: Callable[[int, int], tuple[StageMemory, ...]] = lambda stages, replicas: ()
+    alone: Costs
+    setting: Callable[[Way, str], StepSetting]
     averaged_share: float = 1.0
-    require: Callable[[Way], None] = lambda way: None
 
 
 @dataclass(frozen=True)
@@ -83,13 +80,13 @@ class Axes:
     Attributes:
         devices: numbers of devices that there are; a way may use fewer.
         micro_batches: for the schedules that cut mini-batches.
-        links: by name, the link between any two devices; None: all are on one host.
+        links: the names of the links between devices.
         memory: bytes of each device; None: no limit.
     """
 
     devices: tuple[int, ...]
     micro_batches: tuple[int, ...]
-    links: Mapping[str, Link | None]
+    links: tuple[str, ...]
     memory: tuple[int | None, ...] = (None,)
 
     @property
@@ -205,7 +202,7 @@ class Crossover:
             micro_batches: those of the pipelines; None: any.
             local_losses: only ways with, or without; None: all.
         """
-        found = [
+        return [
             row
             for row in self._by_link[link]
             if row.way.devices <= devices
@@ -213,12 +210,11 @@ class Crossover:
             and (micro_batches is None or _has(row.way, micro_batches))
             and _fits(row, memory)
         ]
-        return sorted(found, key=self._rank)
 
     @cached_property
     def _by_link(self) -> dict[str, list[Row]]:
-        found: dict[str, list[Row]] = {name: [] for name in self.axes.links}
-        for row in self.rows:
+        found: dict[str, list[Row]] = {link: [] for link in self.axes.links}
+        for row in sorted(self.rows, key=self._rank):
             found[row.link].append(row)
         return found
 
@@ -325,29 +321,31 @@ class _Search:
     def predict(self, contender: Contender, way: Way) -> None:
         """Add the rows of a way, if it can run."""
         try:
-            settings = {name: _setting(contender, way, link) for name, link in self._axes.links.items()}
+            settings = {link: contender.setting(way, link) for link in self._axes.links}
             for setting in settings.values():
                 check_parts(setting)
-            contender.require(way)
         except RequestError as error:
             first = error.problems[0]
             reason = f"{first.message}; {first.hint}" if first.hint else first.message
             self._reasons.setdefault((way.method, way.schedule), reason)
             return
-        for name, setting in settings.items():
-            row = self._add(contender, way, name, setting)
+        for link, setting in settings.items():
+            row = self._add(contender, way, link, setting)
             for limit in self._axes.memory:
                 if limit is not None and limit < row.memory_bytes:
-                    self._fit(contender, way, name, setting, limit)
+                    self._fit(contender, row, setting, limit)
 
-    def _fit(self, contender: Contender, way: Way, link: str, setting: StepSetting, limit: int) -> None:
-        """Add the way with a cut that fits the memory, or where there is none, with forwards computed again."""
+    def _fit(self, contender: Contender, row: Row, setting: StepSetting, limit: int) -> None:
+        """Add the way of a row with a cut that fits the memory, or where there is none, with forwards computed again.
+
+        With several virtual stages only the cut of the row is tried: to search one would take long.
+        """
         limited = replace(setting, memory_limits=(limit,) * setting.stages)
         again = [replace(limited, recomputes=True)] if setting.scheduled.is_pipeline and setting.stages > 1 else []
         for each in (limited, *again):
-            cut = nearest_to_fitting(each)
+            cut = nearest_to_fitting(each) if each.virtual_stages == 1 else row.partition
             if fullest_stage(each, cut)[0] <= 1.0:
-                self._add(contender, replace(way, recomputes=each.recomputes), link, each, limit, cut)
+                self._add(contender, replace(row.way, recomputes=each.recomputes), row.link, each, limit, cut)
                 return
 
     def _add(
@@ -396,21 +394,6 @@ class _Search:
         return rows
 
 
-def _setting(contender: Contender, way: Way, link: Link | None) -> StepSetting:
-    return StepSetting(
-        schedule=way.schedule,
-        costs=contender.costs(way.replicas, link),
-        stages=way.stages,
-        in_flight=contender.in_flight,
-        micro_batches=way.micro_batches,
-        virtual_stages=way.virtual_stages,
-        memories=contender.memories(way.stages, way.replicas),
-        replicas=way.replicas,
-        links=() if link is None or way.stages == 1 else (link,) * way.stages,
-        recomputes=way.recomputes,
-    )
-
-
 def _row(
     contender: Contender, way: Way, link: str, setting: StepSetting, limit: int | None, cut: Cut, least_s: float
 ) -> Row:
@@ -431,7 +414,7 @@ def _row(
 
 
 def _factors(contenders: Sequence[Contender], steps: StepsOf, usual: int) -> Iterator[Factors]:
-    alone = {(each.method, each.batch_size): each.costs(1, None) for each in contenders}
+    alone = {(each.method, each.batch_size): each.alone for each in contenders}
     seconds = {key: costs.data_s + sum(each.train_s for each in costs.components) for key, costs in alone.items()}
     reference = steps_of(steps, REFERENCE, None, usual, usual)
     for key, step_s in seconds.items():

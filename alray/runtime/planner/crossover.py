@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
@@ -17,7 +17,17 @@ from alray.config.sections.link import LinkSection
 from alray.config.sections.method import DEFAULT
 from alray.core.errors import RequestError
 from alray.planning.prediction.costs import Costs, Link
-from alray.planning.prediction.crossover import REFERENCE, Axes, Contender, Crossover, Steps, StepsOf, map_crossover
+from alray.planning.prediction.crossover import (
+    REFERENCE,
+    Axes,
+    Contender,
+    Crossover,
+    Steps,
+    StepsOf,
+    Way,
+    map_crossover,
+)
+from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.shares import even_shares
 from alray.runtime.options import Options
 from alray.runtime.planner.fitting import parse_devices
@@ -31,6 +41,8 @@ if TYPE_CHECKING:
 
 HOST = "host"
 """The name of no link: all devices are on one host."""
+LINKS = (HOST, "10Gbit/s@50us", "1Gbit/s@200us", "100Mbit/s@20ms")
+"""The links that are compared where none is given: one host, two kinds of local network, and a line between offices."""
 MOST_DEVICES = 4096
 _ALONE = {
     "pipeline.schedule": "auto",
@@ -55,21 +67,23 @@ class Asked:
     """
 
     axes: Axes
+    links: Mapping[str, Link | None]
     methods: tuple[str, ...] = ()
     steps: StepsOf = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, *, methods: str, devices: str, micro_batches: str, links: str, memory: str, steps: Sequence[str]
+        cls, *, methods: str, devices: str, micro_batches: str, links: Sequence[str], memory: str, steps: Sequence[str]
     ) -> Asked:
         """As the command line takes them. Raises RequestError where one of them cannot be read."""
+        named = {text: parse_link(text) for text in dict.fromkeys(links)}
         axes = Axes(
             _numbers(devices, "--devices"),
             _numbers(micro_batches, "--micro-batches"),
-            {text: parse_link(text) for text in _parts(links)},
+            tuple(named),
             (None, *(parse_devices(memory, key="--memory") if memory else ())),
         )
-        return cls(axes, _parts(methods), dict(map(_known_steps, steps)))
+        return cls(axes, named, _parts(methods), dict(map(_known_steps, steps)))
 
 
 def crossover_spec(
@@ -89,7 +103,7 @@ def crossover_spec(
     for text in overrides:
         if (key := text.partition("=")[0].strip()) in _ALONE:
             raise RequestError("a crossover goes over this", key=key, hint="leave it out")
-    opener = _Opener(source, tuple(overrides), probe=probe, allow_code=allow_code, teller=teller)
+    opener = _Opener(source, tuple(overrides), asked.links, probe=probe, allow_code=allow_code, teller=teller)
     spec = opener.loaded({}).spec
     own, usual = spec.method.kind, spec.data.batch_size
     if spec.pipeline.costs is not None:
@@ -113,6 +127,7 @@ class _Opener:
 
     source: SpecSource
     overrides: tuple[str, ...]
+    links: Mapping[str, Link | None]
     probe: bool
     allow_code: bool
     teller: Teller
@@ -152,7 +167,7 @@ class _Opener:
             return planner.averaged(own, replicas, slower)
 
         @cache
-        def require(schedule: str, stages: int, replicas: int, cut: bool) -> None:
+        def require(schedule: str, stages: int, replicas: int) -> None:
             layout = {
                 "pipeline.schedule": schedule,
                 "pipeline.stages": stages,
@@ -163,16 +178,30 @@ class _Opener:
 
         spec = planner.workload.spec
         share = spec.replicas.compression.sent_share
+
+        def setting(way: Way, link: str) -> StepSetting:
+            require(way.schedule, way.stages, way.replicas)
+            line = self.links[link]
+            return StepSetting(
+                schedule=way.schedule,
+                costs=costs(way.replicas, line),
+                stages=way.stages,
+                in_flight=spec.pipeline.in_flight,
+                micro_batches=way.micro_batches,
+                virtual_stages=way.virtual_stages,
+                memories=stage_memories(spec, way.stages, way.replicas),
+                replicas=way.replicas,
+                links=() if line is None or way.stages == 1 else (line,) * way.stages,
+            )
+
         return Contender(
             method=spec.method.kind,
             local_losses=spec.method.local_losses,
             batch_size=batch_size,
-            in_flight=spec.pipeline.in_flight,
-            costs=costs,
-            memories=lambda stages, replicas: stage_memories(spec, stages, replicas),
+            alone=alone(batch_size),
+            setting=setting,
             averaged_share=(1.0 if share is None else share)
             / spec.replicas.average_interval(spec.optimizer.accumulate),
-            require=lambda way: require(way.schedule, way.stages, way.replicas, way.micro_batches > 1),
         )
 
 
@@ -207,7 +236,7 @@ def parse_link(text: str) -> Link | None:
         section = LinkSection.model_validate({"bandwidth": bandwidth.strip(), "latency": latency.strip() or "0 s"})
     except ValidationError as error:
         raise RequestError(
-            f"`{text}` is not a link", key="--links", hint=f"write {HOST}, or a bandwidth and a latency: 10Gbit/s@50us"
+            f"`{text}` is not a link", key="--link", hint=f"write {HOST}, or a bandwidth and a latency: 10Gbit/s@50us"
         ) from error
     return Link(section.latency_s, section.s_per_byte, section.s_per_byte, NO_LIMIT_BYTES)
 
