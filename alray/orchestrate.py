@@ -25,12 +25,16 @@ from alray.runtime.planner.opening import open_planner
 from alray.runtime.runner.engines import Engine, begin_engine
 
 if TYPE_CHECKING:
+    from alray.planning.prediction.compare import Alternative
     from alray.planning.prediction.plan import Plan
     from alray.report.trackers.tracker import Tracker
     from alray.runtime.planner.planning import Planner
     from alray.runtime.runner.driver import Observer, StopRequests
     from alray.runtime.runner.resume import Resumed
     from alray.runtime.stage.workload import Workload
+
+MOST_COMPARED = 8
+"""A comparison covers 1 to this many stages of this machine."""
 
 
 def plan_spec(
@@ -47,6 +51,49 @@ def plan_spec(
     with loaded.locations.locating():
         planner = open_planner(loaded, options, observer, without_data=True)
         return planner.workload, planner.plan(planner.costs(probe=probe), note=observer.note)
+
+
+def compare_spec(
+    source: SpecSource, overrides: list[str], *, probe: bool, options: Options, observer: Observer
+) -> tuple[Workload, Plan, tuple[Alternative, ...]]:
+    """The plan of a spec, and beside it every schedule of the method on every number of stages up to
+    `MOST_COMPARED` and on that of the spec; on machines elsewhere, on as many stages as they have devices for.
+
+    Args:
+        probe: as for `plan_spec`.
+    """
+    from alray.planning.prediction.compare import compare_plans
+    from alray.planning.prediction.stage_devices import StageDevices
+    from alray.planning.schedules.table import SCHEDULES
+    from alray.runtime.planner.stage_devices import stage_links
+
+    loaded = load_with_inputs(
+        source, overrides, allow_elsewhere=options.allow_code, without_data=True, objects=options.objects
+    )
+    with loaded.locations.locating():
+        planner = open_planner(loaded, options, observer, without_data=True)
+        costs = planner.costs(probe=probe)
+        planned = planner.plan(costs, note=observer.note)
+        spec = planner.workload.spec
+        most = min(len(costs.components), MOST_COMPARED)
+        if spec.machines is not None:
+            most = min(len(costs.components), len(spec.machines.described().devices) // planned.replicas)
+        rows = compare_plans(
+            method=planned.method,
+            local_losses=spec.method.local_losses,
+            costs=costs,
+            stages=sorted({*range(1, most + 1), planned.stages}),
+            in_flight=planned.in_flight,
+            micro_batches=None if spec.pipeline.micro_batches is None else planned.micro_batches,
+            virtual_stages=spec.pipeline.virtual_stages,
+            replicas=planned.replicas,
+            cores=planned.cores,
+            stage_speed=None if spec.resources.stage_speed == "auto" else spec.resources.stage_speed,
+            links_of=lambda stages: stage_links(spec, stages, StageDevices()),
+            place=planner.placed,
+            besides=None if planned.schedule in SCHEDULES else planned.schedule,
+        )
+    return planner.workload, planned, rows
 
 
 def run_spec(

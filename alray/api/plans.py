@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alray.api.arguments import checked
 from alray.api.calls import Overrides, override_texts, watched
 from alray.api.objects import taken
 from alray.config.loading.load import SpecSource
+from alray.config.loading.overrides import override_text
+from alray.core.errors import PlanError, RequestError
+from alray.planning.prediction.machines import link_of, parse_nodes
 from alray.planning.prediction.plan import Plan
 
 if TYPE_CHECKING:
     from alray.runtime.planner.fitting import Fitting
+
+
+def machine_texts(
+    on: str | None, link: str | None, within: str | None, costs: str | PathLike[str] | None
+) -> list[str]:
+    """The overrides that these options of a plan stand for. Raises RequestError where one of them cannot be read."""
+    links = {key: text for key, text in {"link": link, "within": within}.items() if text is not None}
+    for key, text in links.items():
+        with _named(f"--{key}"):
+            link_of(text)
+    if on is not None:
+        with _named("--on"):
+            parse_nodes(on)
+        texts = [override_text("machines", {"nodes": on, **links})]
+    else:
+        texts = [override_text(f"machines.{key}", text) for key, text in links.items()]
+    return texts if costs is None else [*texts, override_text("pipeline.costs", str(Path(costs).absolute()))]
+
+
+@contextmanager
+def _named(option: str) -> Iterator[None]:
+    """Inside, what is wrong is told of this option."""
+    try:
+        yield
+    except PlanError as error:
+        (problem,) = error.problems
+        raise RequestError(problem.message, hint=problem.hint, key=option) from error
 
 
 @checked
@@ -22,6 +55,10 @@ def plan(
     *,
     model: Any = None,
     data: Any = None,
+    on: str | None = None,
+    link: str | None = None,
+    within: str | None = None,
+    costs: str | PathLike[str] | None = None,
     probe: bool = False,
     allow_code: bool = False,
     progress: bool = True,
@@ -30,12 +67,19 @@ def plan(
 
     Args:
         spec, overrides, model, data, allow_code, progress: as for `alray.run`.
+        on: machines that are not here, such as "8xA100", or "2x8xA100" for two nodes of eight; None: those of the spec,
+            or this machine.
+        link: the network card of each of these nodes, or with one node what connects its devices: "25GB/s", or
+            "100Mbit/s, 20ms".
+        within: what connects two devices of a node; None: as published of the device.
+        costs: a file with the costs of the components, of `alray probe`, or a public chain.
         probe: measure the components on this machine instead of estimating their costs.
     """
     from alray.orchestrate import plan_spec
     from alray.runtime.options import Options
 
-    found = taken(spec, overrides, model=model, data=data)
+    given = [*override_texts(overrides), *machine_texts(on, link, within, costs)]
+    found = taken(spec, given, model=model, data=data)
     options = Options(allow_code=allow_code, objects=found.objects)
     with watched(progress) as (display, _):
         _, planned = plan_spec(found.spec, found.overrides, probe=probe, options=options, observer=display)

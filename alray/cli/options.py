@@ -74,6 +74,48 @@ Probe = Annotated[
     bool, typer.Option("--probe", help="Measure the components on this machine instead of estimating their costs.")
 ]
 
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="MACHINES",
+        help="Plan for machines that are not here: 8xA100, 2x8xA100 for two nodes of eight, 8xA100,4xV100. "
+        "[default: the spec's machines, or this machine]",
+        show_default=False,
+    ),
+]
+
+Link = Annotated[
+    str | None,
+    typer.Option(
+        "--link",
+        metavar="LINK",
+        help="The network card of each of these nodes, or with one node what connects its devices: 25GB/s, or "
+        "'100Mbit/s, 20ms'.",
+        show_default=False,
+    ),
+]
+
+Within = Annotated[
+    str | None,
+    typer.Option(
+        "--within",
+        metavar="LINK",
+        help="What connects two devices of a node.  [default: as published of the device]",
+        show_default=False,
+    ),
+]
+
+CostsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--costs",
+        metavar="FILE",
+        help="Take the costs of the components from this file: of `alray probe`, or a public chain.",
+        show_default=False,
+    ),
+]
+
 Depth = Annotated[
     int | None,
     typer.Option(metavar="L", help="The depth of the route to use.  [default: the deepest]", show_default=False),

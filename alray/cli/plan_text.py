@@ -55,14 +55,14 @@ def plan_text(plan: Plan, view: View, *, name: str, page: Page) -> str:
     Args:
         view: the predicted actions of its first mini-batches.
     """
-    heading = page.heading(f"{name}: {plan.method}, {plan.schedule_name}, {_stages(plan)}")
+    heading = page.heading(f"{name}: {plan.method}, {plan.schedule_name}, {_stages(plan)}{_where(plan)}")
     tables = (page.table(_times(plan)), page.table(_memory(plan)))
     return "\n\n".join([f"{heading}\n{_basis(plan, page)}", *tables, _chart(view, page), page.fields(_figures(plan))])
 
 
 def comparison_text(plan: Plan, rows: Sequence[Alternative], *, name: str, page: Page) -> str:
     """A table of the schedules and numbers of stages compared with `plan`; a star marks the row of `plan`."""
-    heading = page.heading(f"{name}: {plan.method}, each row with `partition: auto`")
+    heading = page.heading(f"{name}: {plan.method}, each row with `partition: auto`{_where(plan)}")
     own = Alternative.of_plan(plan)
     notes = [
         f"{row.schedule} on {counted(row.stages, 'stage')} cannot run: {row.refused}"
@@ -106,20 +106,14 @@ def _stages(plan: Plan) -> str:
     return f"{stages}, {counted(plan.replicas, 'replica')}" if plan.replicas > 1 else stages
 
 
+def _where(plan: Plan) -> str:
+    return "" if plan.machines is None else f", on {plan.machines}"
+
+
 def _basis(plan: Plan, page: Page) -> str:
     """What the plan is made from: its costs, and the sizes of data that are not there."""
-    return "\n".join(page.sentence(note) for note in (_source(plan), plan.assumed) if note is not None)
-
-
-def _source(plan: Plan) -> str:
-    """Where the costs come from, so that an estimate is not taken for a measurement."""
-    costs = plan.costs
-    threads = counted(costs.threads, "thread")
-    return {
-        "probe": f"costs measured on this machine, {costs.device}, {threads}, {costs.batch_size} samples a mini-batch",
-        "estimated": f"costs estimated by counting, for {costs.batch_size} samples a mini-batch; --probe measures them",
-        "given": f"costs given in the spec; memory and messages estimated, for {costs.batch_size} samples a mini-batch",
-    }[costs.source]
+    said = list(plan.basis.values()) if plan.machines is not None else [plan.basis["times"]]
+    return "\n".join(page.sentence(note) for note in (*said, plan.assumed) if note is not None)
 
 
 def _times(plan: Plan) -> Table:
@@ -146,6 +140,9 @@ def _memory(plan: Plan) -> Table:
 def _figures(plan: Plan) -> list[tuple[str, str]]:
     estimated = " (estimated)" if plan.costs.source == "estimated" else ""
     step_s = plan.predicted_step_time_s
+    if plan.predicted_step_range_s is not None:
+        least_s, most_s = plan.predicted_step_range_s
+        estimated = f", or {seconds(least_s)} to {seconds(most_s)} as far as is known"
     rows = [
         ("step", f"{seconds(step_s)} a mini-batch{estimated}"),
         ("epoch", f"{seconds(step_s * plan.steps_per_epoch)} for {counted(plan.steps_per_epoch, 'mini-batch')}"),

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from alray.config.sections.data import Data
 from alray.config.sections.lr_schedule import RATES, LrSchedule
+from alray.config.sections.machines import MachinesSection
 from alray.config.sections.method import METHODS, Method, OwnMethod
 from alray.config.sections.model import Model
 from alray.config.sections.optimizer import OPTIMIZERS, Optimizer
@@ -61,6 +62,8 @@ class Spec(Section):
     """Stages and schedule."""
     resources: Resources = Resources()
     """Devices and threads."""
+    machines: MachinesSection | None = None
+    """Devices elsewhere, which plans count with in place of this machine's. A run ignores them. null: none."""
     replicas: Replicas = Replicas()
     """Data parallelism."""
     run: RunSection

@@ -71,6 +71,7 @@ def compare_plans(
     stage_speed: Sequence[float] | None = None,
     memory_limits: Sequence[int] | None = None,
     links_of: Callable[[int], Sequence[Link | None]] = lambda stages: (),
+    place: Callable[[StepSetting], StepSetting] = lambda setting: setting,
     besides: str | None = None,
 ) -> tuple[Alternative, ...]:
     """A row for each schedule of the method on each number of stages, sorted by step time; what cannot run comes last.
@@ -85,6 +86,7 @@ def compare_plans(
         stage_speed, memory_limits: of the devices in order; a row takes the first ones, and cannot run where there are
             too few.
         links_of: the links between so many stages, as `StepSetting` takes them.
+        place: completes the setting of a row by what its stages run on. It may raise PlanError: then it cannot run.
         besides: a schedule of a file or of a package, which is compared too on the stages that it is for.
     """
     rows = []
@@ -118,7 +120,7 @@ def compare_plans(
                     links=tuple(links_of(count)),
                 )
                 plan = make_plan(
-                    setting, "auto", method=method, steps_per_epoch=1, total_steps=None, evaluation_batches=0
+                    place(setting), "auto", method=method, steps_per_epoch=1, total_steps=None, evaluation_batches=0
                 )
             except PlanError as error:
                 rows.append(Alternative(schedule.name, count, parts, virtual, refused=error.problems[0].message))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 
@@ -54,6 +54,9 @@ class ComponentCosts:
         return self.forward_s + self.backward_s + self.update_s
 
 
+_COMPUTED = ("forward_s", "backward_s", "update_s", "infer_s", "route_s", "label_s", "forward_fixed_s", "backward_fixed_s")
+
+
 @dataclass(frozen=True)
 class Link:
     """The network between the nodes of two neighbouring stages. Messages of a direction go over it one after another.
@@ -87,7 +90,7 @@ def _rate(bits_per_s: float) -> str:
 class Costs:
     """Costs of every component, in order, and of the edges between stages."""
 
-    source: Literal["probe", "estimated", "given"]
+    source: Literal["probe", "estimated", "given", "roofline", "file"]
     device: str  # as recorded: CPU model or GPU model
     threads: int
     batch_size: int
@@ -103,6 +106,10 @@ class Costs:
     batch_bytes: int = 0  # of a mini-batch as stage 0 reads it
     copy_bytes: int = 0  # of a copy that the last stage sends to every other one (`Method.copied`)
     other_processors: float = 0.0  # that other programs kept busy during the measurement
+    origin: str = ""  # words on where the times come from, if they are not of this machine
+    spread: tuple[float, float] = (1.0, 1.0)  # the least and the most that the true times may be, over these
+    spread_origin: str = ""  # words on where the spread comes from
+    chain: bool = False  # whether a public chain stands for the network: of its memory little is known
 
     @property
     def depths(self) -> tuple[int, ...]:
@@ -118,6 +125,13 @@ class Costs:
         if None in along:
             return None
         return sum(filter(None, along)) + self.components[depth - 1].turn_parameters
+
+    def times(self, factor: float) -> Costs:
+        """Costs whose computations take this many times as long."""
+        components = tuple(
+            replace(each, **{name: factor * getattr(each, name) for name in _COMPUTED}) for each in self.components
+        )
+        return replace(self, components=components)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from alray.planning.prediction.best import best_cut, check_parts
 from alray.planning.prediction.durations import evaluation_durations, stage_durations
@@ -75,7 +76,19 @@ def make_plan(
         links=setting.links,
         nodes=tuple(nodes),
         recomputes=setting.recomputes,
+        predicted_step_range_s=_range_s(setting, counts),
     )
+
+
+def _range_s(setting: StepSetting, counts: tuple[int, ...]) -> tuple[float, float] | None:
+    """The step of this cut if all computations take the least, and the most, that they may."""
+    low, high = setting.costs.spread
+    if low == high:
+        return None
+    least, most = (
+        predict_step(replace(setting, costs=setting.costs.times(factor)), counts).step_time_s for factor in (low, high)
+    )
+    return least, most
 
 
 def _deadline_s(setting: StepSetting, counts: tuple[int, ...], prediction: StepPrediction) -> float:

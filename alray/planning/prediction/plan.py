@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +120,9 @@ class Plan:
     links: tuple[Link | None, ...] = ()  # between nodes, as in `alray.planning.prediction.setting.StepSetting`
     nodes: tuple[str, ...] = ()  # of each stage, replica by replica; (): all on one
     assumed: str | None = None  # a sentence: what was taken for data that are not there; None: they were opened
+    machines: str | None = None  # that it is for, in words; None: this one, or those of a cluster
+    predicted_step_range_s: tuple[float, float] | None = None  # with the least and the most of `Costs.spread`
+    basis: dict[str, str] = field(default_factory=dict, hash=False)  # where times, memory and links come from
 
     def __post_init__(self) -> None:
         """Raises ValueError where the parts do not fit each other: a plan may be read from a file that was changed."""

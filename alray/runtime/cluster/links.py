@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -10,14 +9,11 @@ import ray
 from ray.exceptions import RayError
 
 from alray.planning.prediction.costs import Link
+from alray.planning.prediction.stage_devices import Ends, Ways
 from alray.runtime.cluster.nodes import ClusterNode, living_nodes, on_node, reason_of
 from alray.runtime.probe.link import answer, ask, listen
 
 _LINK_S = 60.0
-
-Ends = tuple[str, str]
-"""The ids of two nodes; what goes from the first to the second goes up."""
-
 
 class Listener:
     """Waits on its node for a process of another node."""
@@ -46,46 +42,8 @@ def links_of(
     """
     if len(set(nodes)) == 1:
         return (), None
-    last = stages if ring else stages - 1
-    ways = [
-        [(first + stage, first + (stage + 1) % stages) for first in range(0, len(nodes), stages)]
-        for stage in range(last)
-    ]
-    # Averages go round the replicas of each stage, those of all stages at about the same time.
-    rounds = [(stage, (stage + stages) % len(nodes)) for stage in range(len(nodes))]
-    between = [pair for pairs in ways for pair in pairs]
-    links = measure_links({_ends(nodes, pair) for pair in (*between, *rounds)}, note)
-    sharing = card_users(nodes, [*between, *(pair[::-1] for pair in between)])
-    slowest = [_slowest(links, sharing, [_ends(nodes, pair) for pair in pairs]) for pairs in ways]
-    replica_link = _slowest(links, card_users(nodes, rounds), [_ends(nodes, pair) for pair in rounds])
-    return tuple([*slowest, *[None] * (stages - len(slowest))] if any(slowest) else ()), replica_link
-
-
-def card_users(nodes: Sequence[str], pairs: Iterable[tuple[int, int]]) -> Counter[str]:
-    """How many stages of each node send to other nodes. A stage counts once: its messages go one after another.
-
-    Args:
-        nodes: of each stage.
-        pairs: a stage that sends, and the one it sends to.
-    """
-    return Counter(nodes[stage] for stage in {sender for sender, goal in pairs if nodes[sender] != nodes[goal]})
-
-
-def _ends(nodes: Sequence[str], pair: tuple[int, int]) -> Ends:
-    return nodes[pair[0]], nodes[pair[1]]
-
-
-def _slowest(links: dict[Ends, Link], users: Counter[str], pairs: Sequence[Ends]) -> Link | None:
-    """The slowest of these links in all respects, where so many stages of each node share its card."""
-    found = [(links[low, high], users[low] or 1, users[high] or 1) for low, high in pairs if (low, high) in links]
-    if not found:
-        return None
-    return Link(
-        latency_s=max(link.latency_s for link, _, _ in found),
-        up_s_per_byte=max(link.up_s_per_byte * below for link, below, _ in found),
-        down_s_per_byte=max(link.down_s_per_byte * above for link, _, above in found),
-        buffer_bytes=min(link.buffer_bytes for link, _, _ in found),
-    )
+    ways = Ways(tuple(nodes), stages, ring)
+    return ways.links(measure_links(ways.ends, note))
 
 
 def measure_links(pairs: Iterable[Ends], note: Callable[[str], None]) -> dict[Ends, Link]:

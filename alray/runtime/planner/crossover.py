@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
-
-from pydantic import ValidationError
 
 from alray.config.loading.inputs import load_with_inputs
 from alray.config.loading.load import LoadedSpec, SpecSource
 from alray.config.loading.overrides import override_text
-from alray.config.sections.link import LinkSection
 from alray.config.sections.method import DEFAULT
-from alray.core.errors import RequestError
+from alray.core.errors import PlanError, RequestError
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.crossover import (
     REFERENCE,
@@ -27,22 +24,23 @@ from alray.planning.prediction.crossover import (
     Way,
     map_crossover,
 )
+from alray.planning.prediction.machines import Device, link_of, machines_of
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.prediction.shares import even_shares
+from alray.planning.prediction.stage_devices import StageDevices
 from alray.runtime.options import Options
 from alray.runtime.planner.fitting import parse_devices
-from alray.runtime.planner.memory import stage_memories
+from alray.runtime.planner.memory import stage_memories, stage_memory_limits
 from alray.runtime.planner.normalisation import require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
-from alray.runtime.planner.stage_devices import NO_LIMIT_BYTES
 
 if TYPE_CHECKING:
+    from alray.config.sections.spec import Spec
     from alray.runtime.planner.planning import Planner
 
 HOST = "host"
 """The name of no link: all devices are on one host."""
-LINKS = (HOST, "10Gbit/s@50us", "1Gbit/s@200us", "100Mbit/s@20ms")
-"""The links that are compared where none is given: one host, two kinds of local network, and a line between offices."""
+LINKS = (HOST, "10 Gbit/s, 50 us", "1 Gbit/s, 200 us", "100 Mbit/s, 20 ms")
+"""The links where neither links nor machines are given: one host, two local networks, and a line between offices."""
 MOST_DEVICES = 4096
 _ALONE = {
     "pipeline.schedule": "auto",
@@ -62,28 +60,39 @@ class Asked:
     """What a crossover is asked to go over.
 
     Attributes:
+        links: between any two devices, or with machines the card of each node; (): `LINKS`, or as the machines say.
+        memory: bytes of each device; (): no limit, or as published of the machines.
         methods: to compare with that of the spec; (): backpropagation, or with that associated_learning.
         steps: to the target, where they are known.
     """
 
-    axes: Axes
-    links: Mapping[str, Link | None]
+    devices: tuple[int, ...]
+    micro_batches: tuple[int, ...]
+    links: tuple[str, ...] = ()
+    memory: tuple[int, ...] = ()
     methods: tuple[str, ...] = ()
     steps: StepsOf = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, *, methods: str, devices: str, micro_batches: str, links: Sequence[str], memory: str, steps: Sequence[str]
+        cls,
+        *,
+        methods: str,
+        devices: str,
+        micro_batches: str,
+        links: Sequence[str],
+        memory: str,
+        steps: Sequence[str],
     ) -> Asked:
         """As the command line takes them. Raises RequestError where one of them cannot be read."""
-        named = {text: parse_link(text) for text in dict.fromkeys(links)}
-        axes = Axes(
+        return cls(
             _numbers(devices, "--devices"),
             _numbers(micro_batches, "--micro-batches"),
-            tuple(named),
-            (None, *(parse_devices(memory, key="--memory") if memory else ())),
+            tuple(dict.fromkeys(links)),
+            parse_devices(memory, key="--memory") if memory else (),
+            _parts(methods),
+            dict(map(_known_steps, steps)),
         )
-        return cls(axes, named, _parts(methods), dict(map(_known_steps, steps)))
 
 
 def crossover_spec(
@@ -95,7 +104,7 @@ def crossover_spec(
     allow_code: bool,
     teller: Teller,
 ) -> Crossover:
-    """Predict every way to train the network of a spec.
+    """Predict every way to train the network of a spec, here or on its `machines`.
 
     Args:
         probe: measure the components on this machine instead of estimating their costs.
@@ -103,115 +112,178 @@ def crossover_spec(
     for text in overrides:
         if (key := text.partition("=")[0].strip()) in _ALONE:
             raise RequestError("a crossover goes over this", key=key, hint="leave it out")
-    opener = _Opener(source, tuple(overrides), asked.links, probe=probe, allow_code=allow_code, teller=teller)
+    opener = _Opener(source, tuple(overrides), asked, probe=probe, allow_code=allow_code, teller=teller)
     spec = opener.loaded({}).spec
-    own, usual = spec.method.kind, spec.data.batch_size
     if spec.pipeline.costs is not None:
         raise RequestError(
             "the spec gives the costs of one method, and a crossover compares several",
             key="pipeline.costs",
             hint="add pipeline.costs=null",
         )
+    own, usual = spec.method.kind, spec.data.batch_size
     methods = asked.methods or (REFERENCE if own != REFERENCE else DEFAULT,)
-    contenders = [
-        opener.contender({} if method == own else {"method": method}, size)
+    opened = [
+        opener.opened({} if method == own else {"method": method}, size)
         for method in dict.fromkeys((own, *methods))
         for size in dict.fromkeys((usual, *(size for name, _, size in asked.steps if name == method and size is not None)))
     ]
-    return map_crossover(contenders, asked.axes, steps=asked.steps, batch_size=usual, doing=teller.doing)
+    axes = Axes(
+        opener.devices(spec), asked.micro_batches, opener.links(spec), (opened[0].memory_limit, *asked.memory)
+    )
+    contenders = [each.contender() for each in opened]
+    return map_crossover(contenders, axes, steps=asked.steps, batch_size=usual, doing=teller.doing)
 
 
 @dataclass(frozen=True)
 class _Opener:
-    """Opens the planners of a spec with other methods and shares of the mini-batch."""
+    """Opens the planners of a spec with other methods and mini-batches."""
 
     source: SpecSource
     overrides: tuple[str, ...]
-    links: Mapping[str, Link | None]
+    asked: Asked
     probe: bool
     allow_code: bool
     teller: Teller
 
-    def loaded(self, values: dict[str, object]) -> LoadedSpec:
+    def loaded(self, values: Mapping[str, object]) -> LoadedSpec:
         """The spec with these values, on one device unless they say more."""
         texts = [override_text(key, value) for key, value in {**_ALONE, **values}.items()]
         return load_with_inputs(
             self.source, [*self.overrides, *texts], allow_elsewhere=self.allow_code, without_data=True
         )
 
-    def planner(self, values: dict[str, object]) -> Planner:
+    def opened(self, values: Mapping[str, object], batch_size: int) -> _Opened:
+        values = {**values, "data.batch_size": batch_size}
         loaded = self.loaded(values)
         with loaded.locations.locating():
-            return open_planner(loaded, Options(allow_code=self.allow_code), self.teller, without_data=True)
+            planner = open_planner(loaded, Options(allow_code=self.allow_code), self.teller, without_data=True)
+        return _Opened(self, values, planner)
 
-    def contender(self, values: dict[str, object], batch_size: int) -> Contender:
-        """A method on mini-batches of this size.
+    def devices(self, spec: Spec) -> tuple[int, ...]:
+        """The numbers of devices, as far as the machines have so many."""
+        if spec.machines is None:
+            return self.asked.devices
+        most = len(spec.machines.described().devices)
+        return tuple(number for number in self.asked.devices if number <= most) or (most,)
 
-        Args:
-            values: name the method.
-        """
+    def links(self, spec: Spec) -> tuple[str, ...]:
+        """Their names."""
+        if self.asked.links:
+            return self.asked.links
+        return LINKS if spec.machines is None else (spec.machines.link or "as published",)
 
-        planner = self.planner({**values, "data.batch_size": batch_size})
 
-        @cache
-        def alone(samples: int) -> Costs:
-            if not self.probe:
-                return planner.estimated(samples)
-            return self.planner({**values, "data.batch_size": samples}).costs(probe=True)
+class _Opened:
+    """A method on mini-batches of one size, with its planner."""
 
-        @cache
-        def costs(replicas: int, link: Link | None) -> Costs:
-            own = alone(even_shares(replicas, batch_size)[0])
-            here = Link(own.edge_latency_s, own.edge_s_per_byte, own.edge_s_per_byte)
-            slower = here if link is None else _slower(here, link)
-            return planner.averaged(own, replicas, slower)
+    def __init__(self, opener: _Opener, values: Mapping[str, object], planner: Planner) -> None:
+        self._opener = opener
+        self._values = values
+        self._planner = planner
+        self._spec = planner.workload.spec
+        self._alone = cache(self._costs)
+        self._placed = cache(self._stage_devices)
+        self._shared = cache(self._averaged)
+        self._require = cache(self._require_spec)
 
-        @cache
-        def require(schedule: str, stages: int, replicas: int) -> None:
-            layout = {
-                "pipeline.schedule": schedule,
-                "pipeline.stages": stages,
-                "replicas.count": replicas,
-                "data.batch_size": batch_size,
-            }
-            require_whole_norms(self.loaded({**values, **layout}).spec, planner.workload.network)
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes that the smallest device of the machines has; None if nothing is known of it."""
+        if self._spec.machines is None:
+            return None
+        limits = stage_memory_limits(self._spec, 1, 1, self._planner.workload.device)
+        return min(limits, default=None)
 
-        spec = planner.workload.spec
+    def contender(self) -> Contender:
+        spec = self._spec
         share = spec.replicas.compression.sent_share
-
-        def setting(way: Way, link: str) -> StepSetting:
-            require(way.schedule, way.stages, way.replicas)
-            line = self.links[link]
-            return StepSetting(
-                schedule=way.schedule,
-                costs=costs(way.replicas, line),
-                stages=way.stages,
-                in_flight=spec.pipeline.in_flight,
-                micro_batches=way.micro_batches,
-                virtual_stages=way.virtual_stages,
-                memories=stage_memories(spec, way.stages, way.replicas),
-                replicas=way.replicas,
-                links=() if line is None or way.stages == 1 else (line,) * way.stages,
-            )
-
         return Contender(
             method=spec.method.kind,
             local_losses=spec.method.local_losses,
-            batch_size=batch_size,
-            alone=alone(batch_size),
-            setting=setting,
+            batch_size=spec.data.batch_size,
+            alone=self._alone(1),
+            setting=self.setting,
             averaged_share=(1.0 if share is None else share)
             / spec.replicas.average_interval(spec.optimizer.accumulate),
         )
 
+    def setting(self, way: Way, link: str) -> StepSetting:
+        """The setting of a way over a link. Raises RequestError where the spec cannot train like this."""
+        spec, stages, replicas = self._spec, way.stages, way.replicas
+        found = self._placed(stages, replicas, link)
+        setting = StepSetting(
+            schedule=way.schedule,
+            costs=self._shared(replicas, found.replica_link),
+            stages=stages,
+            in_flight=spec.pipeline.in_flight,
+            micro_batches=way.micro_batches,
+            virtual_stages=way.virtual_stages,
+            stage_speed=found.stage_speed,
+            memories=stage_memories(spec, stages, replicas),
+            replicas=replicas,
+            links=found.links,
+        )
+        self._require(way.schedule, stages, replicas)
+        return setting
+
+    def _costs(self, replicas: int) -> Costs:
+        """Of one replica of so many, without averages."""
+        spec = self._spec
+        pipeline = spec.pipeline
+        if self._opener.probe and not spec.method.local_losses:
+            # What small micro-batches and halves of a backward cost is measured for a pipeline only.
+            samples = -(-spec.data.batch_size // replicas)
+            parts = [number for number in self._opener.asked.micro_batches if samples % number == 0]
+            if parts:
+                update = {"stages": 2, "micro_batches": parts[len(parts) // 2]}
+                pipeline = pipeline.model_copy(update=update)
+        update = {"replicas": spec.replicas.model_copy(update={"count": replicas}), "pipeline": pipeline}
+        return self._with(spec.model_copy(update=update)).costs(probe=self._opener.probe)
+
+    def _with(self, spec: Spec) -> Planner:
+        return replace(self._planner, workload=replace(self._planner.workload, spec=spec))
+
+    def _stage_devices(self, stages: int, replicas: int, link: str) -> StageDevices:
+        """What the stages run on: the machines of the spec with this card, or as many devices, any two of which are
+        connected by this link."""
+        machines = self._spec.machines
+        if machines is None:
+            card = None if link == HOST else _link(link)
+            nodes = (1, stages * replicas) if card is None else (stages * replicas, 1)
+            return machines_of([(Device("device", None), *nodes, card, None)]).stage_devices(stages, replicas)
+        if self._opener.asked.links:
+            _link(link)
+            machines = machines.model_copy(update={"link": link})
+        found = self._with(self._spec.model_copy(update={"machines": machines})).elsewhere(stages, replicas)
+        assert found is not None, "the spec has machines"
+        return found
+
+    def _averaged(self, replicas: int, link: Link | None) -> Costs:
+        costs = self._alone(replicas)
+        # A message over a network goes through the memory of both hosts too.
+        here = Link(costs.edge_latency_s, costs.edge_s_per_byte, costs.edge_s_per_byte)
+        return self._planner.averaged(costs, replicas, here if link is None else _slower(here, link))
+
+    def _require_spec(self, schedule: str, stages: int, replicas: int) -> None:
+        layout = {"pipeline.schedule": schedule, "pipeline.stages": stages, "replicas.count": replicas}
+        spec = self._opener.loaded({**self._values, **layout}).spec
+        require_whole_norms(spec, self._planner.workload.network)
+
 
 def _slower(one: Link, other: Link) -> Link:
-    """A link that is as slow as the slower one: a message over a network goes through the memory of both hosts too."""
     return Link(
         max(one.latency_s, other.latency_s),
         max(one.up_s_per_byte, other.up_s_per_byte),
         max(one.down_s_per_byte, other.down_s_per_byte),
     )
+
+
+def _link(text: str) -> Link:
+    try:
+        return link_of(text)
+    except PlanError as error:
+        problem = error.problems[0]
+        raise RequestError(problem.message, hint=problem.hint, key="--link") from error
 
 
 def _parts(text: str) -> tuple[str, ...]:
@@ -225,20 +297,6 @@ def _numbers(text: str, key: str) -> tuple[int, ...]:
             f"`{text}` is not a list of whole numbers from 1 to {MOST_DEVICES}", key=key, hint="write, for example, 1,2,4,8"
         )
     return tuple(sorted(map(int, parts)))
-
-
-def parse_link(text: str) -> Link | None:
-    """A link between any two devices, from a text such as `10Gbit/s@50us`; None for `host`. Raises RequestError."""
-    if text == HOST:
-        return None
-    bandwidth, _, latency = text.partition("@")
-    try:
-        section = LinkSection.model_validate({"bandwidth": bandwidth.strip(), "latency": latency.strip() or "0 s"})
-    except ValidationError as error:
-        raise RequestError(
-            f"`{text}` is not a link", key="--link", hint=f"write {HOST}, or a bandwidth and a latency: 10Gbit/s@50us"
-        ) from error
-    return Link(section.latency_s, section.s_per_byte, section.s_per_byte, NO_LIMIT_BYTES)
 
 
 def _known_steps(text: str) -> tuple[tuple[str, str | None, int | None], Steps]:

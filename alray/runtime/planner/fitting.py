@@ -22,7 +22,7 @@ from alray.runtime.options import Options
 from alray.runtime.planner.memory import stage_memories
 from alray.runtime.planner.normalisation import require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
-from alray.runtime.planner.stage_devices import StageDevices, stage_links, stage_speeds
+from alray.runtime.planner.stage_devices import stage_links, stage_speeds, with_their_resources
 
 if TYPE_CHECKING:
     from alray.runtime.planner.planning import Planner

@@ -26,7 +26,7 @@ def stage_memory_limits(
 ) -> tuple[int, ...]:
     """The memory limit of each stage in bytes; () if nothing is known of it.
 
-    It is `resources.memory_bytes` if the spec gives it; else the `memory` that the stage asks Ray for; else its part of
+    It is `resources.memory_bytes` if the spec gives it; else that of the device of its `machines`; else the `memory` that the stage asks Ray for; else its part of
     its device. Of this machine, each stage has an equal part; of a GPU, the part that it asks Ray for, or in one
     process an equal part, without what processes take of it besides tensors.
 
@@ -36,6 +36,10 @@ def stage_memory_limits(
     resources = spec.resources
     if resources.memory_bytes is not None:
         return (resources.memory_bytes,) * stages
+    if spec.machines is not None:
+        whole = spec.machines.described().memory_limits(stages, replicas)
+        besides = 0 if resources.resolved_device == "cpu" else _BESIDES_TENSORS_BYTES
+        return tuple(max(1, each - besides) for each in whole)
     requested = [bundle.get("memory") for bundle in resources.bundles(stages)]
     if resources.resolved_device == "cpu":
         theirs = [machine_memory_bytes() // (stages * replicas)] * stages

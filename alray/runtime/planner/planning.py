@@ -22,11 +22,14 @@ from alray.data.dataset import Dataset
 from alray.data.opening import check_pictures
 from alray.models.network import Network
 from alray.planning.prediction.all_reduce import LinkCost, averaged_over
+from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.costs import Costs, Link
+from alray.planning.prediction.machines import Device, Machines
 from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.shares import first_shares
+from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.channel.all_reduce import all_reduce_class
 from alray.runtime.channel.compression import compression_class
@@ -39,10 +42,10 @@ from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cac
 from alray.runtime.planner.memory import require_memory, stage_memories, stage_memory_limits
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
-from alray.runtime.planner.stage_devices import FindsDevices, StageDevices, stage_links, stage_speeds
+from alray.runtime.planner.stage_devices import FindsDevices, stage_links, stage_speeds, with_their_resources
 from alray.runtime.planner.updates import require_an_update, rest_note
-from alray.runtime.probe.device_speed import SpeedTest
-from alray.runtime.probe.estimate import estimate_costs, given_costs
+from alray.runtime.probe.device_speed import SpeedTest, train_seconds
+from alray.runtime.probe.estimate import costs_on, estimate_costs, given_costs
 from alray.runtime.probe.measure import Surroundings, probe_costs
 from alray.runtime.probe.other_programs import BUSY
 from alray.runtime.stage.workload import Workload
@@ -88,6 +91,7 @@ class Planner:
         Args:
             without_data: data that are not there may be left out if their sizes are known, for there will be no run.
         """
+        spec = with_their_resources(spec)
         devices.require_known(spec.resources.resolved_device)
         if options.inline:
             devices.pick(spec.resources.resolved_device)
@@ -125,7 +129,8 @@ class Planner:
         wait_until_quiet: Callable[[], None] = lambda: None,
         study: Path | None = None,
     ) -> Costs:
-        """The costs of the components: given in the spec, else measured here if `probe`, else estimated.
+        """The costs of the components: given in the spec, else measured here if `probe`, else estimated: for the machines
+        of the spec if it has any, by what is published of their devices.
 
         Args:
             wait_until_quiet: see `probe_costs`.
@@ -144,11 +149,13 @@ class Planner:
                 )
             if probe:
                 _require_memory(self.workload)
-            counted = self.estimated()
+            counted = self._estimate()
             wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
             return given_costs(counted, given)
+        if self.workload.spec.machines is not None:
+            return self._costs_elsewhere(probe=probe)
         if not probe:
-            return self.estimated()
+            return self._estimate()
         surroundings = self.surroundings(one_process=one_process)
         if study is not None:
             measure = partial(self._measure, surroundings, wait_until_quiet)
@@ -221,7 +228,7 @@ class Planner:
         """The load of this machine while a component computes, so that the probe can imitate it."""
         spec, threads = self.workload.spec, self.workload.spec.resources.threads
         several = spec.pipeline.stages > 1
-        cores = self._cores(one_process)
+        cores = self.cores(one_process=one_process)
         stages = 1 if one_process else spec.pipeline.stages * spec.replicas.count
         return Surroundings(
             device=self.workload.device,
@@ -259,17 +266,74 @@ class Planner:
             times.append(time.perf_counter() - started)
         return 0.0 if self.workload.spec.data.workers else median(times)
 
-    def estimated(self, samples: int | None = None) -> Costs:
-        """The costs of the components, counted.
-
-        Args:
-            samples: of a mini-batch; None: the largest share that a replica has.
-        """
+    def _estimate(self) -> Costs:
         return estimate_costs(
             self.workload.network,
-            batch_size=samples or max(self._shares(self.workload.spec.replicas.count)),
+            batch_size=max(self._shares(self.workload.spec.replicas.count)),
             device=self.workload.device,
             threads=self.workload.spec.resources.threads,
+        )
+
+    def _costs_elsewhere(self, *, probe: bool) -> Costs:
+        """The costs on the first kind of device of the machines, by its roofline."""
+        if probe:
+            raise PlanError(
+                "--probe measures this machine, and the plan is for others",
+                key="--probe",
+                hint="leave it out, or measure on such a device with `alray probe SPEC --output costs.json` and give "
+                "--costs costs.json",
+            )
+        return self._costs_on(self._machines.kinds[0])
+
+    def _costs_on(self, device: Device) -> Costs:
+        workload = self.workload
+        return costs_on(
+            workload.network,
+            batch_size=max(self._shares(workload.spec.replicas.count)),
+            device=device,
+            efficiency=self._machines.efficiency,
+            here=workload.device,
+        )
+
+    @property
+    def _machines(self) -> Machines:
+        assert self.workload.spec.machines is not None, "the plan is for machines elsewhere"
+        return self.workload.spec.machines.described()
+
+    def elsewhere(self, stages: int, replicas: int) -> StageDevices | None:
+        """What so many stages run on, of the machines of the spec; None if it has none.
+
+        Raises PlanError where there are too few devices, or where several kinds cannot be compared.
+        """
+        if self.workload.spec.machines is None:
+            return None
+        kinds = self._machines.kinds
+        speeds = None
+        if len(kinds) > 1:
+            seconds = {kind.name: train_seconds(self._costs_on(kind)) for kind in kinds}
+            speeds = {name: seconds[kinds[0].name] / each for name, each in seconds.items()}
+        return self._machines.stage_devices(stages, replicas, speeds)
+
+    def placed(self, setting: StepSetting) -> StepSetting:
+        """The setting on the machines of the spec: their speeds, links and memory, a device for each stage, and averages
+        over their links. Unchanged if the spec has no machines.
+
+        Raises PlanError where there are too few devices.
+
+        Args:
+            setting: with costs as `costs` gives them.
+        """
+        spec, stages, replicas = self.workload.spec, setting.stages, setting.replicas
+        if (found := self.elsewhere(stages, replicas)) is None:
+            return setting
+        return replace(
+            setting,
+            costs=self.averaged(setting.costs, replicas, found.replica_link),
+            stage_speed=found.stage_speed,
+            links=found.links,
+            cores=found.cores,
+            memory_limits=stage_memory_limits(spec, stages, replicas, self.workload.device),
+            memories=stage_memories(spec, stages, replicas),
         )
 
     def _speed_test(self) -> SpeedTest:
@@ -315,7 +379,7 @@ class Planner:
         one_process: bool = False,
         found: StageDevices | None = None,
     ) -> Plan:
-        spec, found = self.workload.spec, found or StageDevices()
+        spec, found = self.workload.spec, found or self.elsewhere(stages, replicas) or StageDevices()
         costs = self.averaged(costs, replicas, found.replica_link)
         limits = stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process)
         setting = StepSetting(
@@ -329,7 +393,7 @@ class Planner:
             memory_limits=limits,
             memories=stage_memories(spec, stages, replicas, one_process=one_process),
             replicas=replicas,
-            cores=found.cores or self._cores(one_process),
+            cores=found.cores or self.cores(one_process=one_process),
             in_turns=one_process and stages * replicas > 1,
             recomputes=spec.pipeline.activation_checkpointing,
             links=() if one_process else stage_links(spec, stages, found),
@@ -344,7 +408,13 @@ class Planner:
             shares=self._shares(replicas),
             nodes=found.nodes,
         )
-        plan = replace(plan, assumed=self.workload.data.assumed)
+        machines = None if spec.machines is None else self._machines
+        plan = replace(
+            plan,
+            assumed=self.workload.data.assumed,
+            machines=None if machines is None else str(machines),
+            basis=basis_of(costs, machines),
+        )
         return replace(plan, deadline_s=spec.run.deadline_s or plan.deadline_s + _first_time_s(spec))
 
     def _shares(self, replicas: int) -> tuple[int, ...]:
@@ -353,8 +423,10 @@ class Planner:
         given = spec.replicas.shares if replicas == spec.replicas.count else None
         return first_shares(replicas, spec.data.batch_size, given)
 
-    def _cores(self, one_process: bool) -> int | None:
-        """Processors that the stages share; None if each stage has its own device."""
+    def cores(self, *, one_process: bool = False) -> int | None:
+        """Processors that the stages share; None if each stage has its own device, as on machines elsewhere."""
+        if self.workload.spec.machines is not None:
+            return None
         if one_process:
             return self.workload.spec.resources.threads
         return len(os.sched_getaffinity(0)) if self.workload.spec.resources.resolved_device == "cpu" else None

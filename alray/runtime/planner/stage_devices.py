@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from alray.config.sections.spec import Spec
 from alray.core.errors import PlanError
 from alray.planning.prediction.costs import Costs, Link
+from alray.planning.prediction.machines import NO_LIMIT_BYTES
+from alray.planning.prediction.stage_devices import StageDevices
 
 if TYPE_CHECKING:
     from alray.planning.prediction.plan import Plan
@@ -16,39 +17,6 @@ if TYPE_CHECKING:
 
 ALIKE = 0.1
 """Two speeds count as equal if they differ by less. Two measurements of one device differ by up to this much."""
-NO_LIMIT_BYTES = 2.0**50  # that a slow link takes from its sender: the edge itself limits the messages on their way
-
-
-@dataclass(frozen=True)
-class StageDevices:
-    """The devices that an engine has for the stages of a plan."""
-
-    stage_speed: tuple[float, ...] = ()
-    """Speed of each stage's device, relative to the device that the costs were measured on; (): all 1."""
-    cores: int | None = None
-    """Processors that all stages share; None: as many as on this machine."""
-    nodes: tuple[str, ...] = ()
-    """The node of each stage, replica by replica; (): all on one."""
-    links: tuple[Link | None, ...] = ()
-    """Between the nodes of neighbouring stages, as in `alray.planning.prediction.setting.StepSetting`."""
-    replica_link: Link | None = None
-    """The slowest between the replicas of a stage; None if those of each stage are on one node."""
-
-    @property
-    def lines(self) -> list[str]:
-        """The lines about them for the user."""
-        lines = []
-        if self.stage_speed:
-            speeds = ", ".join(f"{speed:.2f}" for speed in self.stage_speed)
-            lines.append(f"relative to this machine, the devices of the stages have speeds of {speeds}")
-        if self.nodes:
-            lines.append(f"the stages are on {', '.join(self.nodes)}")
-        for stage, link in enumerate(self.links):
-            if link is not None:
-                lines.append(f"between stage {stage} and stage {(stage + 1) % len(self.links)}: {link}")
-        if self.replica_link is not None:
-            lines.append(f"between the replicas of a stage: {self.replica_link}")
-        return lines
 
 
 def rounded_speeds(speeds: list[float]) -> tuple[float, ...]:
@@ -62,7 +30,7 @@ def stage_links(spec: Spec, stages: int, found: StageDevices) -> tuple[Link | No
 
     Raises PlanError where messages cannot be delayed as the spec says.
     """
-    if not spec.pipeline.links or stages == 1:
+    if spec.machines is not None or not spec.pipeline.links or stages == 1:
         return found.links
     several, on_gpus = len(set(found.nodes)) > 1, spec.resources.resolved_device != "cpu"
     if several or on_gpus:
@@ -82,9 +50,20 @@ def stage_links(spec: Spec, stages: int, found: StageDevices) -> tuple[Link | No
 def stage_speeds(spec: Spec, stages: int, found: StageDevices) -> tuple[float, ...]:
     """The speed of each stage's device relative to that of the costs: given, or found; (): all alike."""
     given = spec.resources.stage_speed
-    if given == "auto":
+    if given == "auto" or spec.machines is not None:
         return found.stage_speed
     return given if len(given) == stages else ()
+
+
+def with_their_resources(spec: Spec) -> Spec:
+    """The spec with the kind of device of its machines, where it has some: a plan then counts the memory and messages
+    of such devices."""
+    if spec.machines is None:
+        return spec
+    on_gpu = spec.machines.described().kinds[0].accelerator
+    wanted = {"CPU": 1.0, "GPU": 1.0} if on_gpu else {"CPU": 1.0}
+    resources = spec.resources.model_copy(update={"device": "cuda" if on_gpu else "cpu", "per_stage": wanted})
+    return spec.model_copy(update={"resources": resources})
 
 
 class FindsDevices(Protocol):

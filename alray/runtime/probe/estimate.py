@@ -1,52 +1,171 @@
-"""The costs of each component: sizes counted on the meta device, and times estimated from the counts or given."""
+"""The costs of each component: sizes counted on the meta device, and times estimated from the counts, or given."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
+from typing import Any
 
 import torch
 
 from alray.config.sections.pipeline import Cost
 from alray.core.accelerator import kind
-from alray.core.errors import UserCodeError
+from alray.core.errors import PlanError, UserCodeError
 from alray.core.randomness.generators import put_back
 from alray.models.component import trainable
 from alray.models.network import Network
 from alray.planning.prediction.costs import ComponentCosts, Costs
+from alray.planning.prediction.machines import BANDWIDTH_SHARE, EFFICIENCIES, LAUNCH_S, Device
 from alray.runtime.device import devices
 from alray.runtime.probe.memory import component_memory
+from alray.runtime.probe.operations import Operation, OperationCounter, seconds_on
 
 ASSUMED_FLOPS_PER_S = 4.0e10
 """The speed of one thread. Only estimates use it: they give the shares of the components, not absolute times."""
 ASSUMED_BYTES_PER_S = 1.0e10
 
 
-@lru_cache(maxsize=1)  # whoever asks for a plan asks more than once, and to count takes long
+@dataclass(frozen=True)
+class _Counted:
+    """A component without times, what its actions do, and the bytes that its samples and its routes are."""
+
+    component: ComponentCosts
+    operations: dict[str, list[Operation]]
+    tensors: int  # of its parameters
+    moved_bytes: int
+
+
 def estimate_costs(network: Network, *, batch_size: int, device: torch.device, threads: int) -> Costs:
-    """Costs counted on the meta device, without allocating or computing. Global generators stay as they were."""
-    counted: dict[str, ComponentCosts] = {}
+    """Costs counted on the meta device, without allocating or computing. Global generators stay as they were.
+
+    The times are the counts over assumed speeds of a thread: they are right relative to each other.
+    """
+    counted = _count_all(network, batch_size, device)
+    rate = ASSUMED_FLOPS_PER_S * threads
+    return _costs(
+        network,
+        batch_size,
+        [_assumed_times(each, rate) for each in counted],
+        source="estimated",
+        device=devices.device_name(device),
+        threads=threads,
+    )
+
+
+def costs_on(network: Network, *, batch_size: int, device: Device, efficiency: float, here: torch.device) -> Costs:
+    """Costs on a device that is not here: the counted operations by its roofline (`operations.seconds_on`).
+
+    A sender is not busy with its messages: they go from the memory of the device over the link.
+
+    Args:
+        efficiency: the share of its peaks that the device reaches.
+        here: the device of this process.
+
+    Raises:
+        PlanError: where nothing is published of the device, or of its speed in the numbers of the spec.
+    """
+    spec = network.spec
+    if not device.peaks:
+        raise PlanError(
+            f"nothing is published of the speed of `{device.name}`",
+            hint="measure it there with `alray probe SPEC --output costs.json` and give --costs costs.json, or describe "
+            "it in machines.devices",
+            key="machines.nodes",
+        )
+    if spec.run.precision not in device.peaks:
+        raise PlanError(
+            f"{device.name} has no published speed in {spec.run.precision}: it has {', '.join(device.peaks)}",
+            hint="set run.precision=float32, or choose another device",
+            key="run.precision",
+        )
+    times = partial(
+        seconds_on, device=device, number_type=spec.run.precision, tf32=spec.resources.tf32, efficiency=efficiency
+    )
+    low, high = EFFICIENCIES
+    return replace(
+        _costs(
+            network,
+            batch_size,
+            [_times_on(each, device, times) for each in _count_all(network, batch_size, here)],
+            source="roofline",
+            device=device.name,
+            threads=1,
+        ),
+        edge_latency_s=0.0,
+        edge_s_per_byte=0.0,
+        action_overhead_s=0.0,
+        origin=f"operations counted, at {efficiency:.0%} of the peaks that are published of {device.name} "
+        f"({device.source}) and {BANDWIDTH_SHARE:.0%} of the bandwidth of its memory, at least {LAUNCH_S * 1e6:.0f} us "
+        f"an operation",
+        spread=(min(1.0, efficiency / high), max(1.0, efficiency / low)),
+        spread_origin=f"layers of GPT in published runs reached {low:.0%} to {high:.0%} of the peaks",
+    )
+
+
+@lru_cache(maxsize=1)  # whoever asks for a plan asks more than once, and to count takes long
+def _count_all(network: Network, batch_size: int, device: torch.device) -> tuple[_Counted, ...]:
+    counted: dict[str, _Counted] = {}
     with put_back(device):
         for index in range(len(network)):
             if network.alike(index) not in counted:
                 try:
-                    counted[network.alike(index)] = _count(network, index, batch_size, device, threads)
+                    counted[network.alike(index)] = _count(network, index, batch_size)
                 except UserCodeError as error:
                     hint = (
                         "it was tried on torch's meta device, where sizes are counted; all passes must also run there"
                     )
                     raise error.with_hint(hint) from error
+    return tuple(counted[network.alike(index)] for index in range(len(network)))
+
+
+def _costs(network: Network, batch_size: int, components: Sequence[ComponentCosts], **known: Any) -> Costs:
     labels = network.method.given_labels["labels"].empty(batch_size, "meta")
     read = [*network.incoming(0, batch_size, "meta").values(), labels]
     return Costs(
-        source="estimated",
-        device=devices.device_name(device),
-        threads=threads,
         batch_size=batch_size,
-        components=tuple(counted[network.alike(index)] for index in range(len(network))),
+        components=tuple(components),
         batch_bytes=sum(tensor.nbytes for tensor in read),
         copy_bytes=_copy_bytes(network),
+        **known,
+    )
+
+
+def _assumed_times(counted: _Counted, rate: float) -> ComponentCosts:
+    """The times of a component by assumed speeds.
+
+    Args:
+        rate: operations a second.
+    """
+    flops = {name: sum(each.flops for each in operations) for name, operations in counted.operations.items()}
+    component, moved_s = counted.component, counted.moved_bytes / ASSUMED_BYTES_PER_S
+    updated_bytes = component.parameter_bytes + component.gradient_bytes + component.optimizer_bytes
+    return replace(
+        component,
+        forward_s=flops["forward_s"] / rate + moved_s,
+        backward_s=(flops["label_s"] + flops["backward_s"]) / rate + 2.0 * moved_s,
+        label_s=flops["label_s"] / rate,
+        update_s=updated_bytes / ASSUMED_BYTES_PER_S,
+        infer_s=flops["infer_s"] / rate + moved_s,
+        route_s=flops["route_s"] / rate + component.route_bytes / ASSUMED_BYTES_PER_S,
+    )
+
+
+def _times_on(
+    counted: _Counted, device: Device, seconds: Callable[[list[Operation]], float]
+) -> ComponentCosts:
+    """The times of a component on a device. An update reads and writes weights and state, and reads gradients."""
+    each = {name: seconds(operations) for name, operations in counted.operations.items()}
+    component = counted.component
+    updated_bytes = 2 * (component.parameter_bytes + component.optimizer_bytes) + component.gradient_bytes
+    return replace(
+        component,
+        forward_s=each["forward_s"],
+        backward_s=each["label_s"] + each["backward_s"],
+        label_s=each["label_s"],
+        update_s=updated_bytes / (BANDWIDTH_SHARE * device.bytes_per_s) + counted.tensors * LAUNCH_S,
+        infer_s=each["infer_s"],
+        route_s=each["route_s"],
     )
 
 
@@ -71,10 +190,8 @@ def given_costs(estimated: Costs, given: Sequence[Cost]) -> Costs:
     return replace(estimated, source="given", components=components)
 
 
-def _count(network: Network, index: int, batch_size: int, device: torch.device, threads: int) -> ComponentCosts:
-    """Sizes of one component, and times as its work over an assumed rate."""
-    from torch.utils.flop_counter import FlopCounterMode  # with it comes Triton
-
+def _count(network: Network, index: int, batch_size: int) -> _Counted:
+    """Sizes of one component, and its operations."""
     component = network.component(index, "meta")
     facts = network.encoders[index]
     exercise = component.exercise(
@@ -82,14 +199,14 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
         network.route_shape(index + 1).empty(batch_size, "meta"),
         network.other_in_inference(index, batch_size, "meta"),
     )
-    flops = {}
+    operations = {}
     with torch.device("meta"):
         for name, part in exercise.parts.items():
             if name == "update_s":
                 continue  # its time follows from bytes; optimizers that read a number of theirs cannot run here
-            with FlopCounterMode(display=False) as counter:
+            with OperationCounter() as counter:
                 part()
-            flops[name] = counter.get_total_flops()
+            operations[name] = counter.operations
     weights = component.weights()
     parameters = [parameter for parameter in component.parameters() if parameter.requires_grad]
     parameter_bytes = sum(value.numel() * value.element_size() for value in weights.values())
@@ -102,16 +219,13 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
     output_bytes = batch_size * sum(shape.sample_bytes for shape in edge.values())
     route_bytes = batch_size * network.comes_down(index).sample_bytes
     trains_on = torch.device(kind(network.spec.resources.resolved_device))
-    rate = ASSUMED_FLOPS_PER_S * threads
-    moved_s = (s_bytes + batch_size * facts.input.sample_bytes) / ASSUMED_BYTES_PER_S
-    return ComponentCosts(
+    costs = ComponentCosts(
         name=facts.name,
-        forward_s=flops["forward_s"] / rate + moved_s,
-        backward_s=(flops["label_s"] + flops["backward_s"]) / rate + 2.0 * moved_s,
-        label_s=flops["label_s"] / rate,
-        update_s=(parameter_bytes + gradient_bytes + optimizer_bytes) / ASSUMED_BYTES_PER_S,
-        infer_s=flops["infer_s"] / rate + moved_s,
-        route_s=flops["route_s"] / rate + route_bytes / ASSUMED_BYTES_PER_S,
+        forward_s=0.0,
+        backward_s=0.0,
+        update_s=0.0,
+        infer_s=0.0,
+        route_s=0.0,
         parameters=sum(parameter.numel() for parameter in parameters),
         parameter_bytes=parameter_bytes,
         gradient_bytes=gradient_bytes,
@@ -129,3 +243,5 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
         turn_parameters=0 if adds_up else turn,
         **asdict(component_memory(network, index, batch_size, trains_on)),
     )
+    moved_bytes = s_bytes + batch_size * facts.input.sample_bytes
+    return _Counted(costs, operations, len(parameters), moved_bytes)

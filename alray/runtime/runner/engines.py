@@ -30,7 +30,7 @@ from alray.runtime.local_ray.sigterm import sigterm_as_sigint
 from alray.runtime.local_ray.stopped_workers import StoppedWorkers
 from alray.runtime.local_ray.watch import is_lost
 from alray.runtime.options import Options, require_launched_once
-from alray.runtime.planner.stage_devices import FindsDevices, StageDevices, rounded_speeds
+from alray.runtime.planner.stage_devices import FindsDevices, rounded_speeds
 
 if TYPE_CHECKING:
     from alray.runtime.cluster.placement import Placement

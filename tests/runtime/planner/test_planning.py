@@ -12,7 +12,7 @@ from alray.core.errors import NodesLost, PlanError
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.plan import Plan
 from alray.runtime.planner.planning import Planner
-from alray.runtime.planner.stage_devices import StageDevices, stage_links
+from alray.runtime.planner.stage_devices import stage_links
 
 COST = "{forward_s: 1.0e-3, backward_s: 2.0e-3, update_s: 1.0e-3}"
 SIX = f"""\
