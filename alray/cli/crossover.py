@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from alray.api.console.layout import Page
-from alray.cli.options import AllowCode, Json, Overrides, Probe, SpecFile
-from alray.cli.terminal import terminal
-from alray.report.table import Table
-from alray.report.text import seconds
+from alray.api.console.layout import Page, unbroken
+from alray.cli.options import AllowCode, Json, On, Overrides, Probe, SpecFile, Within
+from alray.cli.terminal import shown, terminal, writing
+from alray.core.storage.location import location_of, require_no_links
 
 if TYPE_CHECKING:
-    from alray.planning.prediction.crossover import Crossover
+    from alray.report.crossover_page import CrossoverReport
+
+PAGE = "crossover.html"
 
 
 def crossover(
@@ -24,7 +25,7 @@ def crossover(
         str,
         typer.Option(
             metavar="NAME,NAME...",
-            help="Methods to compare with that of the spec.  [default: backpropagation, or for a spec of that "
+            help="Methods to compare with that of the spec.  [default: backpropagation; for a spec of that, "
             "associated_learning]",
             show_default=False,
         ),
@@ -37,8 +38,8 @@ def crossover(
         list[str] | None,
         typer.Option(
             metavar="LINK",
-            help="A link between any two devices: host, or a bandwidth and a latency, such as 10Gbit/s@50us. May be "
-            "given again.  [default: host, and 10 Gbit/s, 1 Gbit/s and 100 Mbit/s]",
+            help="The link between any two devices, or with --on the card of each node: '10 Gbit/s, 50 us', 25GB/s, or "
+            "host where all devices are on one. May be given again.  [default: host, 10 Gbit/s, 1 Gbit/s, 100 Mbit/s]",
             show_default=False,
         ),
     ] = None,
@@ -55,45 +56,59 @@ def crossover(
             show_default=False,
         ),
     ] = None,
+    on: On = None,
+    within: Within = None,
+    output: Annotated[str, typer.Option(metavar="FILE", help="The page to write.")] = PAGE,
     probe: Probe = False,
     allow_code: AllowCode = False,
     json: Json = False,
 ) -> None:
     """Show which method, schedule and number of replicas is fastest where, without a run.
 
-    Predicts every method in every schedule on every division of the devices into stages and replicas, over numbers of
-    devices and micro-batches, links and memory.
+    Predicts every schedule of the methods on every division of the devices into stages and replicas, over numbers of
+    devices and micro-batches, links and memory. Writes a page with maps, and every way as CSV.
     """
     with terminal(as_json=json) as streams:
         from alray.api.console.interrupts import Interrupts
+        from alray.api.plans import machine_texts
         from alray.cli.event_lines import display_on
+        from alray.report.crossover import as_json
+        from alray.report.crossover_page import CrossoverReport
 
+        links = link or []
+        page = location_of(output)
+        files = page.parent / f"{page.name.removesuffix('.html')}_files"
+        require_no_links(files, itself=True)
+        given = [*(overrides or []), *machine_texts(on, links[0] if on and links else None, within, None)]
         with display_on(streams, Interrupts()) as display:
             display.doing(f"reading {spec}")
-            from alray.runtime.planner.crossover import LINKS, Asked, crossover_spec
+            from alray.runtime.planner.crossover import Asked, crossover_spec
 
             asked = Asked.of(
-                methods=methods, devices=devices, micro_batches=micro_batches, links=link or LINKS, memory=memory, steps=steps or ()
+                methods=methods,
+                devices=devices,
+                micro_batches=micro_batches,
+                links=links,
+                memory=memory,
+                steps=steps or (),
             )
-            found = crossover_spec(spec, overrides or [], asked, probe=probe, allow_code=allow_code, teller=display)
-        streams.put(crossover_text(found, streams.page))
+            found = crossover_spec(spec, given, asked, probe=probe, allow_code=allow_code, teller=display)
+            made = CrossoverReport(found)
+            display.doing("drawing the maps")
+            with writing(page):
+                made.write(page, files)
+        if json:
+            streams.answer({**as_json(found), "page": str(page)})
+            return
+        streams.put(crossover_text(made, streams.page))
+        streams.fields([("page", unbroken(shown(page))), ("every way", unbroken(shown(made.ways_file(files))))])
 
 
-def crossover_text(found: Crossover, page: Page) -> str:
-    """The fastest way with local losses and without, for each number of devices over each link."""
-    rows = []
-    for link in found.axes.links:
-        for devices in found.axes.devices:
-            best = [found.at(devices, link, local_losses=family)[:1] for family in (True, False)]
-            cells = [cell for ways in best for cell in _way(ways)]
-            ratio = found.seconds(best[1][0]) / found.seconds(best[0][0]) if all(best) else None
-            rows.append((link, str(devices), *cells, "" if ratio is None else f"{ratio:.2f}"))
-    head = ("link", "devices", "local losses", "step", "backpropagation", "step", "its time over theirs")
-    return page.table(Table(head, tuple(rows)))
+def crossover_text(made: CrossoverReport, page: Page) -> str:
+    """What is fastest at each place, and what the maps show."""
+    from alray.report.crossover import findings, winners_table
 
-
-def _way(ways):
-    if not ways:
-        return ["", ""]
-    way = ways[0].way
-    return [f"{way.schedule} {way.stages}x{way.replicas}", seconds(ways[0].step_s)]
+    heading = page.heading(f"{made.found.name}: the fastest way to train")
+    table = winners_table(made.found)
+    notes = [*findings(made.found), *made.refused]
+    return "\n\n".join([heading, page.table(table.only(range(7))), "\n".join(map(page.sentence, notes))]) + "\n"

@@ -14,7 +14,12 @@ from alray.report.table import Column, Numbers, Table
 from alray.report.text import number, seconds, size
 from alray.planning.schedules.table import SCHEDULES
 
-SOURCES = {"probe": "measured here", "estimated": "counted", "given": "given in the spec"}
+SOURCES = {
+    "probe": "measured here",
+    "estimated": "counted, not measured",
+    "roofline": "counted, at published speeds",
+    "given": "given",
+}
 """Where costs come from, in words."""
 
 
@@ -61,8 +66,9 @@ def cell(
 
 
 def cells(found: Crossover) -> list[Cell]:
-    """The places without a limit of memory, with any number of micro-batches."""
-    return [cell(found, devices, link) for link in found.axes.links for devices in found.axes.devices]
+    """The places with the first memory, and any number of micro-batches."""
+    axes = found.axes
+    return [cell(found, devices, link, axes.memory[0]) for link in axes.links for devices in axes.devices]
 
 
 def method_name(method: str) -> str:
@@ -100,7 +106,7 @@ def changes(found: Crossover, at: Cell) -> str:
         parts = [f"{name} takes {at.ratio:.2f} times the mini-batches or the time of a step"]
     else:
         parts = [f"{other} takes {1 / at.ratio:.2f} of the mini-batches or of the time of a step"]
-    parts += [f"{each}" for each in _neighbours(found, at)]
+    parts += _neighbours(found, at)
     return "; or ".join(parts)
 
 
@@ -115,13 +121,13 @@ def _neighbours(found: Crossover, at: Cell) -> Iterator[str]:
     axes = found.axes
     number = axes.links.index(at.link)
     for links in (axes.links[number + 1 :], axes.links[:number][::-1]):
-        if (link := next((each for each in links if turns(cell(found, at.devices, each))), None)) is not None:
+        if (link := next((each for each in links if turns(cell(found, at.devices, each, at.memory))), None)) is not None:
             yield f"over {link}"
     index = axes.devices.index(at.devices)
     for several in (axes.devices[index + 1 :], axes.devices[:index][::-1]):
-        if (devices := next((each for each in several if turns(cell(found, each, at.link))), None)) is not None:
+        if (devices := next((each for each in several if turns(cell(found, each, at.link, at.memory))), None)) is not None:
             yield f"with {counted(devices, 'device')}"
-    limits = sorted((each for each in axes.memory if each is not None), reverse=True)
+    limits = sorted((each for each in axes.memory if each not in (None, at.memory)), reverse=True)
     if (limit := next((each for each in limits if turns(cell(found, at.devices, at.link, each))), None)) is not None:
         yield f"with {size(limit)} a device"
 
@@ -138,8 +144,23 @@ def findings(found: Crossover) -> list[str]:
             f"In {counted(close, 'place')} local losses and backpropagation differ by less than "
             f"{round(100 * (CLOSE - 1))} %, which a prediction cannot tell apart."
         )
+    late = sorted({row.way.schedule for row in found.rows if SCHEDULES[row.way.schedule].gradient_delay})
+    told += [
+        f"Gradients of {schedule} are an update late, so it trains other weights; its mini-batches to the target "
+        f"are taken for those of {REFERENCE}, unless --steps says more."
+        for schedule in late
+        if (REFERENCE, schedule) not in {key[:2] for key in found.steps}
+    ]
     told += [_product(each) for each in found.factors if each.method != REFERENCE and each.alpha is not None]
     return told
+
+
+def refused(found: Crossover) -> tuple[str, ...]:
+    """Which schedules run nowhere, and why, in sentences."""
+    return tuple(
+        f"{method_name(method)} {schedule} runs nowhere: {reason}"
+        for (method, schedule), reason in found.refused.items()
+    )
 
 
 def _product(factors: Factors) -> str:
@@ -153,7 +174,7 @@ def _product(factors: Factors) -> str:
 def winners_table(found: Crossover) -> Table:
     """The fastest way at each place, and what would change it."""
     timed = any(found.steps_of(row.way) is not None for row in found.rows[:1])
-    head = ("link", "devices", "fastest", "layout", "time" if timed else "step", "next", "its time over the fastest")
+    head = ("link", "devices", "fastest", "layout", "time to the target" if timed else "step", "best of the others")
     rows = []
     for at in cells(found):
         best, other = at.best, at.other
@@ -169,7 +190,7 @@ def winners_table(found: Crossover) -> Table:
                 changes(found, at),
             )
         )
-    return Table((*head, "the other family wins if"), tuple(rows))
+    return Table((*head, "its time over that", "the others win if"), tuple(rows))
 
 
 def factors_table(found: Crossover) -> Table:
@@ -243,11 +264,12 @@ def ways_table(found: Crossover) -> Numbers:
     return Numbers(_COLUMNS, tuple(rows))
 
 
-def as_json(found: Crossover, name: str) -> dict[str, Any]:
+def as_json(found: Crossover) -> dict[str, Any]:
     """A crossover as `alray crossover --json` prints it."""
     names = [column.name for column in _COLUMNS]
     return {
-        "name": name,
+        "name": found.name,
+        "basis": found.basis,
         "batch_size": found.batch_size,
         "devices": list(found.axes.devices),
         "micro_batches": list(found.axes.micro_batches),

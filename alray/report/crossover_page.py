@@ -5,28 +5,33 @@ The docstring of the function that makes an exhibit is what the page says of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from alray import __version__
 from alray.core.counting import counted
+from alray.core.run_folder.records import replace_file
+from alray.core.storage.location import Location
 from alray.planning.prediction.crossover import CLOSE, REFERENCE, Crossover, Factors, Row
 from alray.planning.schedules.table import default_schedule
 from alray.report.crossover import (
     Cell,
     cell,
+    cells,
     factors_table,
     findings,
     kind_of,
     layout_of,
     method_name,
+    refused,
     ways_table,
     winners_table,
 )
 from alray.report.drawing import IDEAL, PREDICTED, Curves, Scale, colour_of, colours_of, heat_map, hiding, tell
-from alray.report.figure import ROWS_NAME, Exhibit, Figure, Series, Show, exhibits_of
+from alray.report.figure import ROWS_NAME, TABLES, Exhibit, Figure, Series, Show, exhibits_of, write_exhibits
 from alray.report.html import render_page
 from alray.report.table import Table
 from alray.report.text import seconds, size
@@ -36,16 +41,9 @@ _WIDTH, _ROW, _REST = 960, 62, 60  # pixels: of a map, of one of its rows, of it
 
 @dataclass(frozen=True)
 class CrossoverReport:
-    """The report of a crossover: figures, tables and the page that has them.
-
-    Attributes:
-        name: of the spec.
-        notes: sentences about what was assumed.
-    """
+    """The report of a crossover: figures, tables and the page that has them."""
 
     found: Crossover
-    name: str
-    notes: tuple[str, ...] = ()
 
     @cached_property
     def exhibits(self) -> list[Exhibit]:
@@ -53,21 +51,32 @@ class CrossoverReport:
         return exhibits_of(self.found, EXHIBITS)
 
     @property
-    def ways(self) -> Table:
-        """Every way, for the file that the page names."""
-        return ways_table(self.found).texts
+    def refused(self) -> tuple[str, ...]:
+        """Sentences about schedules that run nowhere."""
+        return refused(self.found)
 
     def page(self) -> str:
         """The HTML page."""
         return render_page(
             "crossover.html",
             self.exhibits,
-            title=f"{self.name}: crossover · alray",
+            title=f"{self.found.name}: crossover · alray",
             version=__version__,
-            name=self.name,
-            notes=self.notes,
+            name=self.found.name,
+            basis=self.found.basis,
             ways=len(self.found.rows),
         )
+
+    def write(self, page: Location, files: Location) -> None:
+        """Write the page, its figures and tables, and every way as CSV."""
+        page.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(page, self.page())
+        write_exhibits(self.exhibits, files)
+        replace_file(self.ways_file(files), ways_table(self.found).csv)
+
+    def ways_file(self, files: Location) -> Location:
+        """The file of every way."""
+        return files / TABLES / "ways.csv"
 
 
 def over_links(found: Crossover) -> Exhibit:
@@ -78,7 +87,7 @@ def over_links(found: Crossover) -> Exhibit:
     to take fewer. Each stage of each replica has its own device. Source: simulations of all ways, with the best cut
     of each."""
     axes = found.axes
-    places = [cell(found, devices, link) for link in axes.links for devices in axes.devices]
+    places = cells(found)
     return Exhibit(
         "Devices and links",
         (
@@ -95,7 +104,7 @@ def over_micro_batches(found: Crossover) -> Exhibit | None:
     axes = found.axes
     link = axes.links[0]
     names = [str(number) for number in reversed(axes.micro_batches)]
-    places = [cell(found, devices, link, None, int(name)) for name in names for devices in axes.devices]
+    places = [cell(found, devices, link, axes.memory[0], int(name)) for name in names for devices in axes.devices]
     title = f"The fastest way, over devices and micro-batches ({link})"
     return Exhibit(
         "Devices and micro-batches",
@@ -121,7 +130,8 @@ def over_memory(found: Crossover) -> Exhibit | None:
     if len(axes.memory) < 2:
         return None
     link = axes.links[0]
-    places = [cell(found, devices, link, memory) for memory in axes.memory for devices in axes.devices]
+    limits = sorted(set(axes.memory), key=lambda limit: -(limit or math.inf))
+    places = [cell(found, devices, link, memory) for memory in limits for devices in axes.devices]
     return Exhibit(
         "Devices and memory",
         (
@@ -131,7 +141,7 @@ def over_memory(found: Crossover) -> Exhibit | None:
                 f"The fastest way, over devices and their memory ({link})",
                 places,
                 _memory,
-                [_memory_name(each) for each in axes.memory],
+                [_memory_name(each) for each in limits],
                 "memory of a device",
             ),
         ),
@@ -159,10 +169,7 @@ def rule(found: Crossover) -> Exhibit | None:
 def winners(found: Crossover) -> Exhibit:
     """The fastest way at each place of the first map, the best of the other family, and what would let that one win:
     other numbers of mini-batches or times of a step, or the nearest place on an axis where it wins."""
-    refused = tuple(
-        f"{method_name(method)} {schedule} runs nowhere: {reason}" for (method, schedule), reason in found.refused.items()
-    )
-    return Exhibit("What would change it", findings=refused, tables={"fastest": winners_table(found)})
+    return Exhibit("What would change it", findings=refused(found), tables={"fastest": winners_table(found)})
 
 
 EXHIBITS: tuple[Show[Crossover], ...] = (over_links, over_micro_batches, over_memory, rule, winners)
@@ -197,7 +204,8 @@ def _winners(
         names: all of these, from the top.
     """
     rows = [_of(found, at, up(at)) for at in places]
-    series = colours_of([each for each in dict.fromkeys(row["series"] for row in rows) if each is not None])
+    drawn = {row["series"] for row in rows}
+    series = tuple(each for each in _series(found) if each.label in drawn)
     x = Scale("devices", "devices", names=[str(number) for number in found.axes.devices])
     y = Scale("up", up_title, names=list(names))
     told = ", ".join(f"{row['devices']} devices, {row['up']}: {row['series'] or 'nothing'}" for row in rows)
@@ -210,6 +218,11 @@ def _winners(
         series,
         size=(_WIDTH, _ROW * len(names) + _REST),
     )
+
+
+def _series(found: Crossover) -> tuple[Series, ...]:
+    """A colour for each method and schedule, the same in all maps."""
+    return colours_of(sorted({kind_of(row.way) for row in found.rows}, key=lambda kind: (" streamed" not in kind, kind)))
 
 
 def _of(found: Crossover, at: Cell, up: str) -> dict[str, Any]:
@@ -306,7 +319,7 @@ def _rule(found: Crossover, factors: Factors) -> Figure | None:
     link = found.axes.links[0]
     alone = {
         (row.way.method, row.way.schedule, row.way.stages, row.way.micro_batches): row
-        for row in found.at(max(found.axes.devices), link)
+        for row in found.at(max(found.axes.devices), link, found.axes.memory[0])
         if row.way.replicas == 1 and row.way.batch_size == found.batch_size
     }
     stages = sorted({key[2] for key in alone if key[:2] == (factors.method, streamed) and key[2] > 1})

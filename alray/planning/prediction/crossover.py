@@ -165,9 +165,12 @@ class Crossover:
 
     Attributes:
         refused: why a schedule of a method runs nowhere, by both names.
-        batch_size: of the spec.
+        name, batch_size: of the spec.
+        basis: sentences about where times, memory and links come from.
     """
 
+    name: str
+    basis: Mapping[str, str]
     axes: Axes
     rows: tuple[Row, ...]
     factors: tuple[Factors, ...]
@@ -257,13 +260,21 @@ def _fits(row: Row, memory: int | None) -> bool:
 
 
 def map_crossover(
-    contenders: Sequence[Contender], axes: Axes, *, steps: StepsOf, batch_size: int, doing: Callable[[str], None]
+    contenders: Sequence[Contender],
+    axes: Axes,
+    *,
+    name: str,
+    basis: Mapping[str, str],
+    steps: StepsOf,
+    batch_size: int,
+    doing: Callable[[str], None],
 ) -> Crossover:
     """Predict every way over every link.
 
     Args:
         steps: to the target, where they are known.
-        batch_size: of the spec.
+        name, batch_size: of the spec.
+        basis: as of a `Crossover`.
         doing: is called with what is predicted now.
     """
     search = _Search(axes)
@@ -272,6 +283,8 @@ def map_crossover(
         for way in _ways(contender, axes):
             search.predict(contender, way)
     found = Crossover(
+        name,
+        basis,
         axes,
         tuple(search.rows),
         tuple(_factors(contenders, steps, batch_size)),

@@ -13,6 +13,7 @@ from alray.config.loading.load import LoadedSpec, SpecSource
 from alray.config.loading.overrides import override_text
 from alray.config.sections.method import DEFAULT
 from alray.core.errors import PlanError, RequestError
+from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.crossover import (
     REFERENCE,
@@ -131,7 +132,16 @@ def crossover_spec(
         opener.devices(spec), asked.micro_batches, opener.links(spec), (opened[0].memory_limit, *asked.memory)
     )
     contenders = [each.contender() for each in opened]
-    return map_crossover(contenders, axes, steps=asked.steps, batch_size=usual, doing=teller.doing)
+    machines = None if spec.machines is None else spec.machines.described()
+    return map_crossover(
+        contenders,
+        axes,
+        name=spec.name,
+        basis=basis_of(contenders[0].alone, machines),
+        steps=asked.steps,
+        batch_size=usual,
+        doing=teller.doing,
+    )
 
 
 @dataclass(frozen=True)
