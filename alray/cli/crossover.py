@@ -56,6 +56,24 @@ def crossover(
             show_default=False,
         ),
     ] = None,
+    known: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="RUN|STUDY",
+            help="A run folder, whose step time stands beside the map, or a study folder; both say how many mini-batches "
+            "a target took. May be given again.",
+            show_default=False,
+        ),
+    ] = None,
+    batch_sizes: Annotated[
+        str,
+        typer.Option(
+            metavar="N,N...",
+            help="Further sizes of the mini-batch, for which --steps or --from says how many mini-batches the target takes.",
+            show_default=False,
+        ),
+    ] = "",
     on: On = None,
     within: Within = None,
     output: Annotated[str, typer.Option(metavar="FILE", help="The page to write.")] = PAGE,
@@ -83,16 +101,29 @@ def crossover(
         with display_on(streams, Interrupts()) as display:
             display.doing(f"reading {spec}")
             from alray.runtime.planner.crossover import Asked, crossover_spec
+            from alray.studies.known_ways import known_ways
 
+            told = known_ways(known or [])
             asked = Asked.of(
                 methods=methods,
                 devices=devices,
                 micro_batches=micro_batches,
                 links=links,
                 memory=memory,
+                batch_sizes=batch_sizes,
                 steps=steps or (),
+                known=told.steps,
             )
-            found = crossover_spec(spec, given, asked, probe=probe, allow_code=allow_code, teller=display)
+            found = crossover_spec(
+                spec,
+                given,
+                asked,
+                runs=told.specs,
+                measured=told.measured,
+                probe=probe,
+                allow_code=allow_code,
+                teller=display,
+            )
             made = CrossoverReport(found)
             display.doing("drawing the maps")
             with writing(page):
@@ -111,4 +142,4 @@ def crossover_text(made: CrossoverReport, page: Page) -> str:
     heading = page.heading(f"{made.found.name}: the fastest way to train")
     table = winners_table(made.found)
     notes = [*findings(made.found), *made.refused]
-    return "\n\n".join([heading, page.table(table.only(range(7))), "\n".join(map(page.sentence, notes))]) + "\n"
+    return "\n\n".join([heading, page.table(table.only(range(9))), "\n".join(map(page.sentence, notes))]) + "\n"

@@ -144,14 +144,13 @@ def findings(found: Crossover) -> list[str]:
             f"In {counted(close, 'place')} local losses and backpropagation differ by less than "
             f"{round(100 * (CLOSE - 1))} %, which a prediction cannot tell apart."
         )
-    late = sorted({row.way.schedule for row in found.rows if SCHEDULES[row.way.schedule].gradient_delay})
     told += [
-        f"Gradients of {schedule} are an update late, so it trains other weights; its mini-batches to the target "
-        f"are taken for those of {REFERENCE}, unless --steps says more."
-        for schedule in late
-        if (REFERENCE, schedule) not in {key[:2] for key in found.steps}
+        f"Gradients of {each.schedule} are an update late, so it trains other weights; its rho is {each.rho:.2f}, "
+        f"{each.rho_source}."
+        for each in found.factors
+        if each.schedule is not None and each.batch_size == found.batch_size
     ]
-    told += [_product(each) for each in found.factors if each.method != REFERENCE and each.alpha is not None]
+    told += [_product(each) for each in found.factors if each.method != REFERENCE and each.alpha]
     return told
 
 
@@ -174,7 +173,6 @@ def _product(factors: Factors) -> str:
 def winners_table(found: Crossover) -> Table:
     """The fastest way at each place, and what would change it."""
     timed = any(found.steps_of(row.way) is not None for row in found.rows[:1])
-    head = ("link", "devices", "fastest", "layout", "time to the target" if timed else "step", "best of the others")
     rows = []
     for at in cells(found):
         best, other = at.best, at.other
@@ -182,22 +180,48 @@ def winners_table(found: Crossover) -> Table:
             (
                 at.link,
                 str(at.devices),
-                "–" if best is None else kind_of(best.way),
-                "–" if best is None else layout_of(best.way),
-                "–" if best is None else seconds(found.seconds(best)),
-                "–" if other is None else f"{kind_of(other.way)}, {layout_of(other.way)}",
-                "–" if at.ratio is None else f"{at.ratio:.2f}{' (close)' if at.is_close else ''}",
+                *(("–",) * 5 if best is None else (kind_of(best.way), *_layout(best.way), seconds(found.seconds(best)))),
+                "–" if other is None else kind_of(other.way),
+                "–" if at.ratio is None else f"{at.ratio:.2f}{' ~' if at.is_close else ''}",
                 changes(found, at),
             )
         )
-    return Table((*head, "its time over that", "the others win if"), tuple(rows))
+    time = "time to target" if timed else "step"
+    head = ("link", "devices", "fastest", "stages", "replicas", "M", time, "best of others", "slower by")
+    return Table((*head, "the others win if"), tuple(rows))
+
+
+def _layout(way: Way) -> tuple[str, str, str]:
+    cut = SCHEDULES[way.schedule].cuts_mini_batches
+    return str(way.stages), str(way.replicas), str(way.micro_batches) if cut else ""
+
+
+def measured_table(found: Crossover) -> Table:
+    """Measured steps of runs beside those that this crossover predicts of the same ways, over the first link."""
+    by_way = {row.way: row for row in found.rows if row.link == found.axes.links[0] and row.memory_limit is None}
+    rows = []
+    for each in found.measured:
+        row = by_way.get(each.way)
+        rows.append(
+            (
+                each.source,
+                kind_of(each.way),
+                layout_of(each.way),
+                seconds(each.step_s),
+                "–" if row is None else seconds(row.step_s),
+                "–" if row is None else f"{row.step_s / each.step_s:.2f}",
+                f"{each.predicted_s / each.step_s:.2f}",
+            )
+        )
+    head = ("run", "way", "layout", "measured step", "step of the map", "map / measured", "its plan / measured")
+    return Table(head, tuple(rows))
 
 
 def factors_table(found: Crossover) -> Table:
     """alpha and rho of each method, and where they come from."""
     rows = tuple(
         (
-            each.method,
+            each.method if each.schedule is None else f"{each.method}, {each.schedule}",
             number(each.batch_size),
             seconds(each.step_s),
             "–" if each.alpha is None else f"{each.alpha:.3f}",
@@ -292,6 +316,7 @@ def as_json(found: Crossover) -> dict[str, Any]:
             for at in cells(found)
         ],
         "ways": [dict(zip(names, row, strict=True)) for row in ways_table(found).rows],
+        "measured": [asdict(each) for each in found.measured],
         "refused": [
             {"method": method, "schedule": schedule, "reason": reason}
             for (method, schedule), reason in found.refused.items()

@@ -25,6 +25,7 @@ from alray.report.crossover import (
     findings,
     kind_of,
     layout_of,
+    measured_table,
     method_name,
     refused,
     ways_table,
@@ -158,7 +159,7 @@ def rule(found: Crossover) -> Exhibit | None:
     figures = tuple(
         figure
         for each in found.factors
-        if each.method != REFERENCE and each.alpha is not None and each.batch_size == found.batch_size
+        if each.method != REFERENCE and each.alpha and each.batch_size == found.batch_size
         if (figure := _rule(found, each)) is not None
     )
     if not figures:
@@ -167,12 +168,19 @@ def rule(found: Crossover) -> Exhibit | None:
 
 
 def winners(found: Crossover) -> Exhibit:
-    """The fastest way at each place of the first map, the best of the other family, and what would let that one win:
+    """The fastest way at each place of the first map, on so many stages and replicas with M micro-batches, how many times
+    as long the best of the other family takes (~: closer than a prediction can tell), and what would let that one win:
     other numbers of mini-batches or times of a step, or the nearest place on an axis where it wins."""
     return Exhibit("What would change it", findings=refused(found), tables={"fastest": winners_table(found)})
 
 
-EXHIBITS: tuple[Show[Crossover], ...] = (over_links, over_micro_batches, over_memory, rule, winners)
+def measured(found: Crossover) -> Exhibit | None:
+    """Runs of this network, with the median of their step times after warm-up, and what the map says of the same way
+    over its first link. The plan of a run also counts the processors that its stages shared."""
+    return Exhibit("Measured", tables={"measured": measured_table(found)}) if found.measured else None
+
+
+EXHIBITS: tuple[Show[Crossover], ...] = (over_links, measured, over_micro_batches, over_memory, rule, winners)
 """In the order of the page."""
 
 

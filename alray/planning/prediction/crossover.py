@@ -21,7 +21,7 @@ from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.partition import Cut
 from alray.planning.prediction.predict import predict_step
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.schedules.table import SCHEDULES
+from alray.planning.schedules.table import SCHEDULES, schedules_for
 
 REFERENCE = "backpropagation"
 """The method that steps and times are compared with."""
@@ -72,6 +72,11 @@ class Contender:
     setting: Callable[[Way, str], StepSetting]
     averaged_share: float = 1.0
 
+    @property
+    def alone_s(self) -> float:
+        """The seconds of a mini-batch on one device."""
+        return self.alone.data_s + sum(component.train_s for component in self.alone.components)
+
 
 @dataclass(frozen=True)
 class Axes:
@@ -118,6 +123,21 @@ StepsOf = Mapping[tuple[str, str | None, int | None], Steps]
 
 
 @dataclass(frozen=True)
+class MeasuredStep:
+    """The step of a run that trained in a way.
+
+    Attributes:
+        predicted_s: by the plan of this run.
+        source: the name of the run.
+    """
+
+    way: Way
+    step_s: float
+    predicted_s: float
+    source: str
+
+
+@dataclass(frozen=True)
 class Row:
     """A way over one link.
 
@@ -144,6 +164,8 @@ class Factors:
     """The two numbers of a method that decide whether its streaming beats a pipeline of backpropagation.
 
     Attributes:
+        schedule: the one with late gradients that rho is of; None: any other.
+        step_s: on one device.
         alpha: its step on one device over that of backpropagation; None without backpropagation.
         source: of the costs that this was computed from.
         rho: its mini-batches to the target over those of backpropagation; 1 where they are not known.
@@ -151,6 +173,7 @@ class Factors:
     """
 
     method: str
+    schedule: str | None
     batch_size: int
     step_s: float
     alpha: float | None
@@ -167,6 +190,7 @@ class Crossover:
         refused: why a schedule of a method runs nowhere, by both names.
         name, batch_size: of the spec.
         basis: sentences about where times, memory and links come from.
+        measured: steps of runs of the same network, to stand beside the predicted ones.
     """
 
     name: str
@@ -177,6 +201,7 @@ class Crossover:
     steps: StepsOf
     refused: Mapping[tuple[str, str], str]
     batch_size: int
+    measured: tuple[MeasuredStep, ...] = ()
 
     def steps_of(self, way: Way) -> Steps | None:
         """The mini-batches of a way to the target; None where those of backpropagation are not known.
@@ -267,6 +292,7 @@ def map_crossover(
     basis: Mapping[str, str],
     steps: StepsOf,
     batch_size: int,
+    measured: tuple[MeasuredStep, ...] = (),
     doing: Callable[[str], None],
 ) -> Crossover:
     """Predict every way over every link.
@@ -274,7 +300,7 @@ def map_crossover(
     Args:
         steps: to the target, where they are known.
         name, batch_size: of the spec.
-        basis: as of a `Crossover`.
+        basis, measured: as of a `Crossover`.
         doing: is called with what is predicted now.
     """
     search = _Search(axes)
@@ -291,6 +317,7 @@ def map_crossover(
         steps,
         search.refused,
         batch_size,
+        measured,
     )
     doing("searching the best cuts of the fastest")
     return replace(found, rows=tuple(search.with_best_cuts(found)))
@@ -427,20 +454,27 @@ def _row(
 
 
 def _factors(contenders: Sequence[Contender], steps: StepsOf, usual: int) -> Iterator[Factors]:
-    alone = {(each.method, each.batch_size): each.alone for each in contenders}
-    seconds = {key: costs.data_s + sum(each.train_s for each in costs.components) for key, costs in alone.items()}
     reference = steps_of(steps, REFERENCE, None, usual, usual)
-    for key, step_s in seconds.items():
-        method, batch_size = key
-        of_reference = seconds.get((REFERENCE, batch_size))
-        own = steps_of(steps, method, None, batch_size, usual)
-        known = own is not None and reference is not None
-        yield Factors(
-            method,
-            batch_size,
-            step_s,
-            None if of_reference is None else step_s / of_reference,
-            alone[key].source,
-            own.number / reference.number if own is not None and reference is not None else 1.0,
-            own.source if own is not None and known else "assumed: as many as backpropagation",
-        )
+    of_reference = {
+        each.batch_size: each.alone_s for each in contenders if each.method == REFERENCE
+    }
+    for each in contenders:
+        alone_s = of_reference.get(each.batch_size)
+        late = [
+            schedule.name
+            for schedule in schedules_for(local_losses=each.local_losses)
+            if schedule.gradient_delay and not each.local_losses
+        ]
+        for schedule in (None, *late):
+            own = steps_of(steps, each.method, schedule, each.batch_size, usual)
+            known = None if own is None or reference is None else own.number / reference.number
+            yield Factors(
+                method=each.method,
+                schedule=schedule,
+                batch_size=each.batch_size,
+                step_s=each.alone_s,
+                alpha=None if alone_s is None else each.alone_s / alone_s,
+                source=each.alone.source,
+                rho=1.0 if known is None else known,
+                rho_source=f"assumed: as many as {REFERENCE}" if own is None or known is None else own.source,
+            )

@@ -20,6 +20,7 @@ from alray.planning.prediction.crossover import (
     Axes,
     Contender,
     Crossover,
+    MeasuredStep,
     Steps,
     StepsOf,
     Way,
@@ -64,6 +65,7 @@ class Asked:
         links: between any two devices, or with machines the card of each node; (): `LINKS`, or as the machines say.
         memory: bytes of each device; (): no limit, or as published of the machines.
         methods: to compare with that of the spec; (): backpropagation, or with that associated_learning.
+        batch_sizes: besides that of the spec; the steps of backpropagation with each must be known.
         steps: to the target, where they are known.
     """
 
@@ -72,6 +74,7 @@ class Asked:
     links: tuple[str, ...] = ()
     memory: tuple[int, ...] = ()
     methods: tuple[str, ...] = ()
+    batch_sizes: tuple[int, ...] = ()
     steps: StepsOf = field(default_factory=dict)
 
     @classmethod
@@ -83,16 +86,19 @@ class Asked:
         micro_batches: str,
         links: Sequence[str],
         memory: str,
+        batch_sizes: str,
         steps: Sequence[str],
+        known: StepsOf,
     ) -> Asked:
-        """As the command line takes them. Raises RequestError where one of them cannot be read."""
+        """As the command line takes them, and steps that are known besides. Raises RequestError where one of them cannot be read."""
         return cls(
             _numbers(devices, "--devices"),
             _numbers(micro_batches, "--micro-batches"),
             tuple(dict.fromkeys(links)),
             parse_devices(memory, key="--memory") if memory else (),
             _parts(methods),
-            dict(map(_known_steps, steps)),
+            _numbers(batch_sizes, "--batch-sizes") if batch_sizes else (),
+            {**known, **dict(map(_given_steps, steps))},
         )
 
 
@@ -101,6 +107,8 @@ def crossover_spec(
     overrides: Sequence[str],
     asked: Asked,
     *,
+    runs: Mapping[str, Spec],
+    measured: tuple[MeasuredStep, ...],
     probe: bool,
     allow_code: bool,
     teller: Teller,
@@ -108,6 +116,8 @@ def crossover_spec(
     """Predict every way to train the network of a spec, here or on its `machines`.
 
     Args:
+        runs: the specs of the runs that steps are known from, by their folders.
+        measured: as of a `Crossover`.
         probe: measure the components on this machine instead of estimating their costs.
     """
     for text in overrides:
@@ -115,18 +125,29 @@ def crossover_spec(
             raise RequestError("a crossover goes over this", key=key, hint="leave it out")
     opener = _Opener(source, tuple(overrides), asked, probe=probe, allow_code=allow_code, teller=teller)
     spec = opener.loaded({}).spec
+    own, usual = spec.method.kind, spec.data.batch_size
     if spec.pipeline.costs is not None:
         raise RequestError(
             "the spec gives the costs of one method, and a crossover compares several",
             key="pipeline.costs",
             hint="add pipeline.costs=null",
         )
-    own, usual = spec.method.kind, spec.data.batch_size
+    for folder, other in runs.items():
+        if other.model != spec.model:
+            raise RequestError("this trained another network", file=folder, hint="give runs of the same model")
+    for size in (usual, *asked.batch_sizes) if asked.batch_sizes else ():
+        if not {(REFERENCE, None, size), (REFERENCE, None, None if size == usual else size)} & set(asked.steps):
+            raise RequestError(
+                f"ways with mini-batches of {size} cannot be compared: the mini-batches that {REFERENCE} takes to the "
+                "target are not known",
+                key="--batch-sizes",
+                hint=f"add --steps {REFERENCE}@{size}=N, and those of other methods",
+            )
     methods = asked.methods or (REFERENCE if own != REFERENCE else DEFAULT,)
     opened = [
         opener.opened({} if method == own else {"method": method}, size)
         for method in dict.fromkeys((own, *methods))
-        for size in dict.fromkeys((usual, *(size for name, _, size in asked.steps if name == method and size is not None)))
+        for size in dict.fromkeys((usual, *asked.batch_sizes))
     ]
     axes = Axes(
         opener.devices(spec), asked.micro_batches, opener.links(spec), (opened[0].memory_limit, *asked.memory)
@@ -140,6 +161,7 @@ def crossover_spec(
         basis=basis_of(contenders[0].alone, machines),
         steps=asked.steps,
         batch_size=usual,
+        measured=measured,
         doing=teller.doing,
     )
 
@@ -309,7 +331,7 @@ def _numbers(text: str, key: str) -> tuple[int, ...]:
     return tuple(sorted(map(int, parts)))
 
 
-def _known_steps(text: str) -> tuple[tuple[str, str | None, int | None], Steps]:
+def _given_steps(text: str) -> tuple[tuple[str, str | None, int | None], Steps]:
     read = re.fullmatch(r"(\w+)(?:/(\w+))?(?:@(\d{1,9}))? *= *(\d{1,12})", text.strip())
     if read is None or read[4] == "0":
         raise RequestError(
