@@ -45,7 +45,12 @@ def crossover(
     ] = None,
     memory: Annotated[
         str,
-        typer.Option(metavar="SIZE,SIZE...", help="Memory of each device, such as 16GB,80GB.", show_default=False),
+        typer.Option(
+            metavar="SIZE,SIZE...",
+            help="Memory of each device, such as 16GB,80GB.  [default: with --on what is published; else no limit, and a "
+            "half, a quarter and an eighth of what one device needs]",
+            show_default=False,
+        ),
     ] = "",
     steps: Annotated[
         list[str] | None,
@@ -88,48 +93,37 @@ def crossover(
     """
     with terminal(as_json=json) as streams:
         from alray.api.console.interrupts import Interrupts
-        from alray.api.plans import machine_texts
+        from alray.api.crossover import crossover_report
         from alray.cli.event_lines import display_on
         from alray.report.crossover import as_json
-        from alray.report.crossover_page import CrossoverReport
 
-        links = link or []
         page = location_of(output)
         files = page.parent / f"{page.name.removesuffix('.html')}_files"
         require_no_links(files, itself=True)
-        given = [*(overrides or []), *machine_texts(on, links[0] if on and links else None, within, None)]
         with display_on(streams, Interrupts()) as display:
             display.doing(f"reading {spec}")
-            from alray.runtime.planner.crossover import Asked, crossover_spec
-            from alray.studies.known_ways import known_ways
-
-            told = known_ways(known or [])
-            asked = Asked.of(
+            made = crossover_report(
+                spec,
+                overrides or [],
                 methods=methods,
                 devices=devices,
                 micro_batches=micro_batches,
-                links=links,
+                links=link or [],
                 memory=memory,
                 batch_sizes=batch_sizes,
-                steps=steps or (),
-                known=told.steps,
-            )
-            found = crossover_spec(
-                spec,
-                given,
-                asked,
-                runs=told.specs,
-                measured=told.measured,
+                steps=steps or [],
+                folders=known or [],
+                on=on,
+                within=within,
                 probe=probe,
                 allow_code=allow_code,
                 teller=display,
             )
-            made = CrossoverReport(found)
             display.doing("drawing the maps")
             with writing(page):
                 made.write(page, files)
         if json:
-            streams.answer({**as_json(found), "page": str(page)})
+            streams.answer({**as_json(made.found), "page": str(page)})
             return
         streams.put(crossover_text(made, streams.page))
         streams.fields([("page", unbroken(shown(page))), ("every way", unbroken(shown(made.ways_file(files))))])

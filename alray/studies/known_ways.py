@@ -45,13 +45,13 @@ def known_ways(folders: Sequence[str | Location]) -> KnownWays:
             for row in rows:
                 spec = load_own_spec(study.trial_dir(row.best[0].number)).spec
                 specs.setdefault(str(named), spec)
-                _keep(steps, spec, _steps_of_point(row, str(named)))
+                _keep(steps, spec, _steps_of_point(row, study.begun.study))
         else:
             spec = load_own_spec(folder).spec
             specs[str(named)] = spec
             measured += _measured(folder, spec)
             if (reached := _reached(folder, spec)) is not None:
-                _keep(steps, spec, Steps(reached, f"measured: {named}"))
+                _keep(steps, spec, Steps(reached, f"measured: {spec.name}"))
     return KnownWays(specs, tuple(measured), steps)
 
 
@@ -66,7 +66,7 @@ def _keep(steps: dict[tuple[str, str | None, int | None], Steps], spec: Spec, fo
 def _steps_of_point(row: PointRow, study: str) -> Steps:
     reached = [record.reached.step for record in row.best if record.reached is not None]
     seeds = f"{len(reached)} of {row.seeds} seeds" if len(reached) < row.seeds else f"{row.seeds} seeds"
-    return Steps(sum(reached) / len(reached), f"measured: {study}, mean of {seeds}")
+    return Steps(sum(reached) / len(reached), f"measured: study {study}, mean of {seeds}")
 
 
 def _reached(folder: Location, spec: Spec) -> float | None:

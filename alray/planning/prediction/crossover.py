@@ -21,7 +21,7 @@ from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.partition import Cut
 from alray.planning.prediction.predict import predict_step
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.schedules.table import SCHEDULES, schedules_for
+from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for
 
 REFERENCE = "backpropagation"
 """The method that steps and times are compared with."""
@@ -321,6 +321,14 @@ def map_crossover(
     )
     doing("searching the best cuts of the fastest")
     return replace(found, rows=tuple(search.with_best_cuts(found)))
+
+
+def alone_bytes(contender: Contender, link: str) -> int:
+    """The memory that one device needs without others."""
+    schedule = default_schedule(local_losses=contender.local_losses, stages=1)
+    way = Way(contender.method, schedule.name, 1, 1, 1, 1, contender.batch_size)
+    setting = contender.setting(way, link)
+    return memory_of(setting, (len(setting.costs.components),), 0).total_bytes
 
 
 def _ways(contender: Contender, axes: Axes) -> Iterator[Way]:

@@ -24,6 +24,7 @@ from alray.planning.prediction.crossover import (
     Steps,
     StepsOf,
     Way,
+    alone_bytes,
     map_crossover,
 )
 from alray.planning.prediction.machines import Device, link_of, machines_of
@@ -63,7 +64,8 @@ class Asked:
 
     Attributes:
         links: between any two devices, or with machines the card of each node; (): `LINKS`, or as the machines say.
-        memory: bytes of each device; (): no limit, or as published of the machines.
+        memory: bytes of each device, besides no limit or what is published of the machines; (): without machines a half,
+            a quarter and an eighth of what one device needs.
         methods: to compare with that of the spec; (): backpropagation, or with that associated_learning.
         batch_sizes: besides that of the spec; the steps of backpropagation with each must be known.
         steps: to the target, where they are known.
@@ -149,10 +151,10 @@ def crossover_spec(
         for method in dict.fromkeys((own, *methods))
         for size in dict.fromkeys((usual, *asked.batch_sizes))
     ]
-    axes = Axes(
-        opener.devices(spec), asked.micro_batches, opener.links(spec), (opened[0].memory_limit, *asked.memory)
-    )
     contenders = [each.contender() for each in opened]
+    links, limit = opener.links(spec), opened[0].memory_limit
+    memory = asked.memory or (_parts_of(alone_bytes(contenders[0], links[0])) if limit is None else ())
+    axes = Axes(opener.devices(spec), asked.micro_batches, links, (limit, *memory))
     machines = None if spec.machines is None else spec.machines.described()
     return map_crossover(
         contenders,
@@ -300,6 +302,11 @@ class _Opened:
         layout = {"pipeline.schedule": schedule, "pipeline.stages": stages, "replicas.count": replicas}
         spec = self._opener.loaded({**self._values, **layout}).spec
         require_whole_norms(spec, self._planner.workload.network)
+
+
+def _parts_of(nbytes: int) -> tuple[int, ...]:
+    """A half, a quarter and an eighth, to two digits."""
+    return tuple(int(float(f"{nbytes / part:.2g}")) for part in (2, 4, 8))
 
 
 def _slower(one: Link, other: Link) -> Link:
