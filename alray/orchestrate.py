@@ -26,6 +26,7 @@ from alray.runtime.runner.engines import Engine, begin_engine
 
 if TYPE_CHECKING:
     from alray.planning.prediction.compare import Alternative
+    from alray.planning.prediction.costs import Costs
     from alray.planning.prediction.plan import Plan
     from alray.report.trackers.tracker import Tracker
     from alray.runtime.planner.planning import Planner
@@ -51,6 +52,18 @@ def plan_spec(
     with loaded.locations.locating():
         planner = open_planner(loaded, options, observer, without_data=True)
         return planner.workload, planner.plan(planner.costs(probe=probe), note=observer.note)
+
+
+def probe_spec(
+    source: SpecSource, overrides: list[str], *, options: Options, observer: Observer
+) -> tuple[Workload, Costs]:
+    """Measure the components of a spec on this machine, for plans elsewhere."""
+    here = [*overrides, "machines=null", "pipeline.costs=null"]
+    loaded = load_with_inputs(source, here, allow_elsewhere=options.allow_code, objects=options.objects)
+    with loaded.locations.locating():
+        planner = open_planner(loaded, options, observer)
+        observer.doing("measuring the components")
+        return planner.workload, planner.costs_for_others()
 
 
 def compare_spec(

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from alray.runtime.planner.fitting import Fitting
 
 
-def machine_texts(
-    on: str | None, link: str | None, within: str | None, costs: str | PathLike[str] | None
-) -> list[str]:
+def machine_texts(on: str | None, link: str | None, within: str | None, costs: str | PathLike[str] | None) -> list[str]:
     """The overrides that these options of a plan stand for. Raises RequestError where one of them cannot be read."""
     links = {key: text for key, text in {"link": link, "within": within}.items() if text is not None}
     for key, text in links.items():
@@ -36,6 +34,15 @@ def machine_texts(
     else:
         texts = [override_text(f"machines.{key}", text) for key, text in links.items()]
     return texts if costs is None else [*texts, override_text("pipeline.costs", str(Path(costs).absolute()))]
+
+
+def sizes_of(devices: str | Sequence[int] | None, on: str | None) -> Sequence[int] | None:
+    """Bytes of each device; None: those of machines. Raises RequestError if both are given."""
+    from alray.runtime.planner.fitting import parse_devices
+
+    if devices is not None and on is not None:
+        raise RequestError("--on names devices too", key="--devices", hint="leave out one of the two")
+    return parse_devices(devices) if isinstance(devices, str) else devices
 
 
 @contextmanager
@@ -91,7 +98,11 @@ def search_layouts(
     spec: SpecSource,
     overrides: Overrides = None,
     *,
-    devices: str | Sequence[int],
+    on: str | None = None,
+    link: str | None = None,
+    within: str | None = None,
+    costs: str | PathLike[str] | None = None,
+    devices: str | Sequence[int] | None = None,
     probe: bool = False,
     allow_code: bool = False,
     progress: bool = True,
@@ -99,12 +110,13 @@ def search_layouts(
     """How a network fits on some devices, as `alray fit` searches it: `rows`, what fits first, and the `best` of them.
 
     Args:
-        devices: their memory, as "4x24GB" or in bytes.
-        probe: as for `alray.plan`; the others as for `alray.run`.
+        on, link, within, costs, probe: as for `alray.plan`.
+        devices: in place of `on`, the memory of devices, as "4x24GB" or in bytes, which are as fast as this machine.
+        allow_code, progress: as for `alray.run`.
     """
-    from alray.runtime.planner.fitting import fit_spec, parse_devices
+    from alray.runtime.planner.fitting import fit_spec
 
-    given = override_texts(overrides)
+    given = [*override_texts(overrides), *machine_texts(on, link, within, costs)]
     with watched(progress) as (display, _):
-        sizes = parse_devices(devices) if isinstance(devices, str) else devices
+        sizes = sizes_of(devices, on)
         return fit_spec(spec, given, sizes, probe=probe, allow_code=allow_code, teller=display)

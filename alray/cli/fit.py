@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from alray.api.console.layout import Page, unbroken
-from alray.cli.options import AllowCode, Json, Overrides, Probe, SpecFile
+from alray.cli.options import AllowCode, CostsFile, Json, Link, On, Overrides, Probe, SpecFile, Within
 from alray.cli.terminal import terminal
 from alray.core.counting import counted
 from alray.report.table import Table
@@ -22,14 +22,19 @@ def fit(
     spec: SpecFile,
     overrides: Overrides = None,
     *,
+    on: On = None,
+    link: Link = None,
+    within: Within = None,
+    costs: CostsFile = None,
     devices: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NxSIZE",
-            help="The devices and their memory, such as 4x24GB, or 2x80GB,24GB for devices that differ.",
+            help="In place of --on, devices and their memory, such as 4x24GB, or 2x80GB,24GB for devices that differ, "
+            "with the speed and the links of this machine.",
             show_default=False,
         ),
-    ],
+    ] = None,
     probe: Probe = False,
     allow_code: AllowCode = False,
     json: Json = False,
@@ -40,16 +45,18 @@ def fit(
     A value that is given for pipeline.schedule, pipeline.stages or pipeline.micro_batches is not searched. Exits with
     1 if nothing fits.
     """
-    given = overrides or []
     with terminal(as_json=json) as streams:
         from alray.api.console.interrupts import Interrupts
+        from alray.api.plans import machine_texts, sizes_of
         from alray.cli.event_lines import display_on
 
+        given = [*(overrides or []), *machine_texts(on, link, within, costs)]
+        sizes = sizes_of(devices, on)
         with display_on(streams, Interrupts()) as display:
             display.doing(f"reading {spec}")
-            from alray.runtime.planner.fitting import fit_spec, parse_devices
+            from alray.runtime.planner.fitting import fit_spec
 
-            found = fit_spec(spec, given, parse_devices(devices), probe=probe, allow_code=allow_code, teller=display)
+            found = fit_spec(spec, given, sizes, probe=probe, allow_code=allow_code, teller=display)
         if json:
             streams.answer(found.as_json())
         else:
@@ -62,14 +69,15 @@ def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
     """A row for each schedule on each number of stages, what fits first; then how to run the best one."""
     replicas = f", {counted(found.replicas, 'replica')}" if found.replicas > 1 else ""
     sizes = [f"{found.devices.count(each)} x {size(each)}" for each in dict.fromkeys(found.devices)]
-    measured = {"probe": "times measured on this machine", "given": "times given in the spec"}
+    where = ", ".join(sizes) if found.machines is None else f"{found.machines} ({', '.join(sizes)})"
+    said = [found.basis["times"]] if found.machines is None else list(found.basis.values())
     head = [
-        page.heading(f"{found.name}: {found.method}, on {', '.join(sizes)}{replicas}"),
-        page.sentence(measured.get(found.costs.source, "times estimated by counting; --probe measures them")),
-        *([page.sentence(found.assumed)] if found.assumed else []),
+        page.heading(f"{found.name}: {found.method}, on {where}{replicas}"),
+        *map(page.sentence, [*said, *([found.assumed] if found.assumed else [])]),
     ]
     notes = [*found.refused]
-    notes.append("step: with a device for each stage; `alray plan` counts the processors of this machine")
+    if found.machines is None:
+        notes.append("step: with a device for each stage; `alray plan` counts the processors of this machine")
     notes.append("left: of each stage's device, besides its tensors; libraries need some of it, and so does the data")
     if found.best is None:
         notes.append("nothing fits: use larger or more devices, or smaller components or mini-batches")

@@ -23,6 +23,7 @@ from alray.cli.jobs import fetch, logs, status, stop
 from alray.cli.list import list_runs
 from alray.cli.methods import methods
 from alray.cli.plan import plan
+from alray.cli.probe import probe
 from alray.cli.report import compare, report
 from alray.cli.reproduce import reproduce
 from alray.cli.run import resume, run
@@ -60,6 +61,7 @@ for _command in (
     plan,
     fit,
     crossover,
+    probe,
     study,
     validate,
     schema,

@@ -9,7 +9,7 @@ import typer
 
 from alray.api.console.layout import unbroken
 from alray.cli.options import AllowCode, CostsFile, Json, Link, On, Overrides, Probe, SpecFile, Within
-from alray.cli.terminal import Terminal, shown, terminal, writing
+from alray.cli.terminal import shown, terminal, writing
 from alray.core.errors import RequestError
 
 

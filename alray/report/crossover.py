@@ -18,7 +18,8 @@ SOURCES = {
     "probe": "measured here",
     "estimated": "counted, not measured",
     "roofline": "counted, at published speeds",
-    "given": "given",
+    "file": "read from a file",
+    "given": "given in the spec",
 }
 """Where costs come from, in words."""
 

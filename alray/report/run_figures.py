@@ -194,7 +194,7 @@ def one_step(run: RunFolder) -> Exhibit:
     finding = (
         f"A mini-batch of {costs.batch_size} samples on {costs.device}, {counted(costs.threads, 'thread')} a stage; "
     )
-    finding += f"costs {sources[costs.source]}."
+    finding += f"costs {sources.get(costs.source, costs.origin)}."
     return Exhibit("The single step", findings=(finding,), tables={"single_step": table}, meanings=COLUMNS)
 
 

@@ -265,7 +265,7 @@ def scaled_rates_have_a_reference(spec: Spec) -> Iterator[Finding]:
 def one_cost_per_component(spec: Spec) -> Iterator[Finding]:
     """If the spec gives costs, there is one for each component, `repeat` counted."""
     costs, components = spec.pipeline.costs, spec.model.num_components
-    if costs is not None and components is not None and len(costs) != components:
+    if isinstance(costs, tuple) and components is not None and len(costs) != components:
         yield (
             ("pipeline", "costs"),
             f"{counted(len(costs), 'cost')}, but the model has {counted(components, 'component')}",

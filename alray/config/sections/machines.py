@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
@@ -34,26 +35,35 @@ def _link(text: str) -> str:
     return text
 
 
-def _quantity(units: dict[str, float], example: str) -> Any:
-    def checked(text: str) -> str:
-        if not value_of(text, units):
-            raise refusal(f"expected a number above 0 with a unit, got `{text}`", f"write, for example, {example}")
+@dataclass(frozen=True, eq=False)
+class _Above0:
+    """A text whose number is above 0, with one of these units."""
+
+    units: dict[str, float]
+    example: str
+
+    def __call__(self, text: str) -> str:
+        if not value_of(text, self.units):
+            raise refusal(f"expected a number above 0 with a unit, got `{text}`", f"write, for example, {self.example}")
         return text
 
-    return Annotated[
-        str, AfterValidator(checked), WithJsonSchema({"type": "string", "pattern": pattern(units), "examples": [example]})
-    ]
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": pattern(self.units), "examples": [self.example]}
 
 
+_MEMORY = _Above0(BYTES, "24 GB")
+_BANDWIDTH = _Above0({unit: size for unit, size in BITS_PER_S.items() if "B" in unit}, "900 GB/s")
+_OPERATIONS = _Above0(OPERATIONS_PER_S, "30 TFLOP/s")
+Memory = Annotated[str, AfterValidator(_MEMORY), WithJsonSchema(_MEMORY.schema)]
+Bandwidth = Annotated[str, AfterValidator(_BANDWIDTH), WithJsonSchema(_BANDWIDTH.schema)]
+Operations = Annotated[str, AfterValidator(_OPERATIONS), WithJsonSchema(_OPERATIONS.schema)]
 _LINK = rf"{pattern(BITS_PER_S)[:-1]}(?:[ ,]+{pattern(SECONDS)[1:-1]})?$"
 LinkText = Annotated[
     str,
     AfterValidator(_link),
     WithJsonSchema({"type": "string", "pattern": _LINK, "examples": ["25 GB/s", "100 Mbit/s, 20 ms"]}),
 ]
-Memory = _quantity(BYTES, "24 GB")
-Bandwidth = _quantity({unit: size for unit, size in BITS_PER_S.items() if "B" in unit}, "900 GB/s")
-Operations = _quantity(OPERATIONS_PER_S, "30 TFLOP/s")
 
 
 class NodesSection(Section):
@@ -110,15 +120,16 @@ class MachinesSection(Section):
     """Devices that are not here, for `alray plan` and `alray fit`. A run ignores them, and says so."""
 
     nodes: Annotated[
-        Annotated[str, Tag("text")] | Annotated[tuple[NodesSection, ...], Field(strict=False, min_length=1), Tag("list")],
+        Annotated[str, Tag("text")]
+        | Annotated[tuple[NodesSection, ...], Field(strict=False, min_length=1), Tag("list")],
         Discriminator(ByShape((list, tuple), "list", "text")),
     ]
     """The devices, in the order in which stages take them, replica by replica. A text: `8xA100` is a node of eight,
     `2x8xA100` are two such nodes, `8xA100,4xV100` a node of each. A list: groups of nodes that are alike."""
     link: LinkText | None = None
     """Network card of each node: a bandwidth and, after a comma, a latency, such as `25 GB/s` or
-    `100 Mbit/s, 20 ms`. All that the devices of a node send to other nodes goes through it. With one node only: the link
-    between its devices. Default: none, for one node."""
+    `100 Mbit/s, 20 ms`. All that the devices of a node send to other nodes goes through it. With one node only: the
+    link between its devices. Default: none, for one node."""
     within: LinkText | None = None
     """Link between two devices of a node, of which each has one. null: as is published of the devices, and of
     processors none."""
@@ -126,7 +137,7 @@ class MachinesSection(Section):
     """Line between nodes of two groups, such as two offices, besides their cards. Default: none."""
     efficiency: Annotated[float, Field(gt=0, le=1)] = EFFICIENCY
     """Share of its published peak at which a device computes matrix products and convolutions, where nothing was
-    measured. Default: 0.45."""
+    measured. Default: 0.65."""
     devices: dict[str, DeviceSection] = Field(default_factory=dict)
     """Further kinds of devices by name. Default: none."""
 

@@ -25,6 +25,7 @@ from alray.config.sections.own_code import OfPackage
 from alray.config.sections.section import (
     Counts,
     Input,
+    InputFile,
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
@@ -201,8 +202,16 @@ class Pipeline(Section):
     """Whether the stages of a pipeline of backpropagation keep only the inputs of micro-batches that wait for their
     backward, and compute these forwards again, before the gradient arrives. It takes less memory and more time, and
     gives the same bits. On one stage it changes nothing. Default: false."""
-    costs: Annotated[tuple[Cost, ...], Field(strict=False, min_length=1)] | None = None
-    """Costs of the components, one entry each. null: measured."""
+    costs: (
+        Annotated[
+            Annotated[tuple[Cost, ...], Field(strict=False, min_length=1), Tag("list")]
+            | Annotated[InputFile, Tag("file")],
+            Discriminator(ByShape((list, tuple), "list", "file")),
+        ]
+        | None
+    ) = None
+    """Costs of the components, one entry each, or the path of a file that has them: one of `alray probe`, or a public
+    chain, a YAML file with the times of another network's components. null: measured."""
     links: Annotated[tuple[LinkSection, ...], Field(strict=False)] = ()
     """Links between stages that are slower than this machine. One entry: every link. Several: from each stage to the
     next one, and again from the first entry if there are more links. Messages are delayed as over such links, so the

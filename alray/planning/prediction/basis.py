@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alray.core.counting import counted
-from alray.planning.prediction.costs import Costs
+from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.machines import Machines
 
 PREDICTED = (0.65, 1.08)
@@ -56,9 +56,19 @@ def _links(machines: Machines) -> str:
     for group in machines.groups:
         name = group.device.name
         if group.devices > 1 and group.within is not None:
-            said.append(f"between two {name} of a node {group.within}" + (", as published" if group.published else ""))
+            said.append(
+                f"between two {name} of a node {_said(group.within)}" + (", as published" if group.published else "")
+            )
         if group.card is not None and len(machines.devices) > group.devices:
-            said.append(f"the card of a node of {name} {group.card}")
+            said.append(f"the card of a node of {name} {_said(group.card)}")
     if machines.line is not None:
-        said.append(f"between groups {machines.line}")
+        said.append(f"between groups {_said(machines.line)}")
     return f"links: {'; '.join(said) or 'none'}; taken as they are said, without what else goes over them"
+
+
+def _said(link: Link) -> str:
+    bits_per_s = 8 / link.up_s_per_byte
+    latency = f", {1e3 * link.latency_s:.3g} ms" if link.latency_s else ""
+    if bits_per_s >= 8e9:
+        return f"{bits_per_s / 8e9:.4g} GB/s{latency}"
+    return f"{bits_per_s / 1e6:,.4g} Mbit/s{latency}"

@@ -54,7 +54,16 @@ class ComponentCosts:
         return self.forward_s + self.backward_s + self.update_s
 
 
-_COMPUTED = ("forward_s", "backward_s", "update_s", "infer_s", "route_s", "label_s", "forward_fixed_s", "backward_fixed_s")
+_COMPUTED = (
+    "forward_s",
+    "backward_s",
+    "update_s",
+    "infer_s",
+    "route_s",
+    "label_s",
+    "forward_fixed_s",
+    "backward_fixed_s",
+)
 
 
 @dataclass(frozen=True)

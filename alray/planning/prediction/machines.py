@@ -21,15 +21,28 @@ NO_LIMIT_BYTES = 2.0**50
 _NODE_LATENCY_S = 5e-6
 """Of a message between two devices of a node: what NCCL assumes for a ring (nccl/src/graph/tuning.cc, 2.10)."""
 
-EFFICIENCY = 0.45
-"""The share of its published peak at which a device computes matrix products and convolutions. The layers of GPT in
-docs/published_runs took 0.34 to 0.61 of it: 0.45 to 0.52 in float32 and 0.34 in float16 on V100, 0.41 to 0.61 on A100
-(without those that docs/predictions.md says are disturbed)."""
-EFFICIENCIES = (0.34, 0.61)
-BANDWIDTH_SHARE = 0.75
-"""The share of its published bandwidth at which a device moves tensors."""
-LAUNCH_S = 5e-6
-"""Seconds that an operation takes at least: a kernel is launched."""
+
+@dataclass(frozen=True)
+class Reached:
+    """What a device reaches of what is published of it.
+
+    Attributes:
+        efficiency: the share of its peak, in matrix products and convolutions.
+        bandwidth: the share of the bandwidth of its memory.
+        launch_s: seconds that an operation takes at least, because torch launches a kernel for it.
+    """
+
+    efficiency: float
+    bandwidth: float
+    launch_s: float
+
+
+EFFICIENCY = 0.65
+USUAL = Reached(EFFICIENCY, 0.75, 12e-6)
+"""Set on the layers of GPT and BERT in docs/published_runs, on V100 and P100 in float32 and float16: forwards of 1,000
+words or more come out at 0.87 to 1.09 of their measured seconds, forward and backward together at 0.95 to 1.25."""
+BEST, WORST = Reached(0.85, 0.9, 5e-6), Reached(0.45, 0.5, 50e-6)
+"""What the spread of such times is computed with. Layers of 128 words took longer: 45 us an operation."""
 
 
 @dataclass(frozen=True)
@@ -173,23 +186,31 @@ class Machines:
             )
         return self.devices[:wanted]
 
+    def nodes_of(self, stages: int, replicas: int) -> tuple[str, ...]:
+        """The node of each stage, replica by replica; () if all are on one. Raises PlanError as `taken`."""
+        nodes = tuple(node for node, _ in self.taken(stages, replicas))
+        return nodes if len(set(nodes)) > 1 else ()
+
     def memory_limits(self, stages: int, replicas: int) -> tuple[int, ...]:
         """Bytes of each stage's device, of the smallest among its replicas; () if they are not known of all."""
         taken = [group.device.memory_bytes for _, group in self.taken(stages, replicas)]
         known = [each for each in taken if each is not None]
         return () if len(known) < len(taken) else tuple(min(known[stage::stages]) for stage in range(stages))
 
-    def stage_devices(self, stages: int, replicas: int = 1, speeds: Mapping[str, float] | None = None) -> StageDevices:
+    def stage_devices(
+        self, stages: int, replicas: int = 1, speeds: Mapping[str, float] | None = None, *, ring: bool = False
+    ) -> StageDevices:
         """What the stages run on.
 
         Raises PlanError where there are too few devices.
 
         Args:
             speeds: of each kind of device, relative to the one that the costs are of; None: all alike.
+            ring: whether the last stage also sends to the first one.
         """
         taken = self.taken(stages, replicas)
         nodes = tuple(node for node, _ in taken)
-        ways = Ways(nodes, stages, ring=stages > 1)
+        ways = Ways(nodes, stages, ring and stages > 1)
         groups = dict(taken)
         known = {ends: link for ends in ways.ends if (link := self._link(groups, *ends)) is not None}
         links, replica_link = ways.links(known)
@@ -201,7 +222,7 @@ class Machines:
         return StageDevices(
             stage_speed=() if set(slowest) == {1.0} else slowest,
             cores=processors,
-            nodes=nodes if len(set(nodes)) > 1 else (),
+            nodes=self.nodes_of(stages, replicas),
             links=links if stages > 1 else (),
             replica_link=replica_link if replicas > 1 else None,
         )
@@ -226,13 +247,14 @@ def link_of(text: str) -> Link:
     latency_s = value_of(read[2], SECONDS) if read is not None and read[2] else 0.0
     if not bits_per_s or latency_s is None:
         raise PlanError(
-            f"`{text}` is not a link", hint="write a bandwidth and, after a comma, a latency: 25 GB/s, or 100 Mbit/s, 20 ms"
+            f"`{text}` is not a link",
+            hint="write a bandwidth and, after a comma, a latency: 25 GB/s, or 100 Mbit/s, 20 ms",
         )
     return Link(latency_s, 8 / bits_per_s, 8 / bits_per_s, NO_LIMIT_BYTES)
 
 
 def device_of(name: str, own: Mapping[str, Device] | None = None) -> Device:
-    """The device of this name, of `own` or of `DEVICES`; `cpu`; or `24GB`, one of which nothing but its memory is known.
+    """The device of this name, of `own` or of `DEVICES`; or `cpu`; or `24GB`, of which nothing but the memory is known.
 
     Raises PlanError where there is none.
     """
@@ -293,7 +315,13 @@ def machines_of(
     for device, count, devices, own_link, own_within in nodes:
         card = own_link or link
         told = own_within or within or (card if alone else None)
-        groups.append(Nodes(device, count, devices, told or _published_link(device), card, published=told is None))
+        group = Nodes(device, count, devices, told or _published_link(device), card, published=told is None)
+        if devices > 1 and device.accelerator and group.within is None:
+            raise PlanError(
+                f"how fast the link between two {device.name} of a node is was not said, and is not published",
+                hint="say it, such as `within: 16 GB/s`, or with one node `link`",
+            )
+        groups.append(group)
     return Machines(tuple(groups), line, efficiency)
 
 

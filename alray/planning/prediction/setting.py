@@ -85,6 +85,13 @@ class StepSetting:
         """Which stage holds which virtual stage."""
         return self.scheduled.place
 
+    @property
+    def is_ring(self) -> bool:
+        """Whether the last stage also sends to the first one."""
+        ends = (self.stages - 1, 0)
+        parts = range(self.num_parts - 1)
+        return any((self.place(each, self.stages), self.place(each + 1, self.stages)) == ends for each in parts)
+
     def held(self, stage: int) -> list[int]:
         """The virtual stages that a stage holds, the lowest first."""
         return self.scheduled.held(stage, self.stages, self.virtual_stages)

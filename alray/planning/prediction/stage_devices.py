@@ -1,4 +1,4 @@
-"""The devices and links that the stages of a plan run on: what an engine finds, or what a description of machines says."""
+"""The devices and links that the stages of a plan run on, as an engine finds them or as machines are described."""
 
 from __future__ import annotations
 

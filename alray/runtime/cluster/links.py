@@ -15,6 +15,7 @@ from alray.runtime.probe.link import answer, ask, listen
 
 _LINK_S = 60.0
 
+
 class Listener:
     """Waits on its node for a process of another node."""
 

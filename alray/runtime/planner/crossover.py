@@ -29,7 +29,6 @@ from alray.planning.prediction.crossover import (
 )
 from alray.planning.prediction.machines import Device, link_of, machines_of
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.prediction.stage_devices import StageDevices
 from alray.runtime.options import Options
 from alray.runtime.planner.fitting import parse_devices
 from alray.runtime.planner.memory import stage_memories, stage_memory_limits
@@ -216,7 +215,7 @@ class _Opened:
         self._planner = planner
         self._spec = planner.workload.spec
         self._alone = cache(self._costs)
-        self._placed = cache(self._stage_devices)
+        self._over = cache(self._planner_over)
         self._shared = cache(self._averaged)
         self._require = cache(self._require_spec)
 
@@ -244,53 +243,45 @@ class _Opened:
     def setting(self, way: Way, link: str) -> StepSetting:
         """The setting of a way over a link. Raises RequestError where the spec cannot train like this."""
         spec, stages, replicas = self._spec, way.stages, way.replicas
-        found = self._placed(stages, replicas, link)
         setting = StepSetting(
             schedule=way.schedule,
-            costs=self._shared(replicas, found.replica_link),
+            costs=self._alone(replicas),
             stages=stages,
             in_flight=spec.pipeline.in_flight,
             micro_batches=way.micro_batches,
             virtual_stages=way.virtual_stages,
-            stage_speed=found.stage_speed,
             memories=stage_memories(spec, stages, replicas),
             replicas=replicas,
-            links=found.links,
         )
         self._require(way.schedule, stages, replicas)
-        return setting
+        if spec.machines is not None:
+            return replace(self._over(link).placed(setting), memory_limits=())
+        card = None if link == HOST else _link(link)
+        nodes = (1, stages * replicas) if card is None else (stages * replicas, 1)
+        machines = machines_of([(Device("device", None), *nodes, card, None)])
+        found = machines.stage_devices(stages, replicas, ring=setting.is_ring)
+        return replace(setting, costs=self._shared(replicas, found.replica_link), links=found.links)
 
     def _costs(self, replicas: int) -> Costs:
         """Of one replica of so many, without averages."""
         spec = self._spec
-        pipeline = spec.pipeline
-        if self._opener.probe and not spec.method.local_losses:
-            # What small micro-batches and halves of a backward cost is measured for a pipeline only.
-            samples = -(-spec.data.batch_size // replicas)
-            parts = [number for number in self._opener.asked.micro_batches if samples % number == 0]
-            if parts:
-                update = {"stages": 2, "micro_batches": parts[len(parts) // 2]}
-                pipeline = pipeline.model_copy(update=update)
-        update = {"replicas": spec.replicas.model_copy(update={"count": replicas}), "pipeline": pipeline}
-        return self._with(spec.model_copy(update=update)).costs(probe=self._opener.probe)
+        count = spec.replicas.model_copy(update={"count": replicas})
+        planner = self._with(spec.model_copy(update={"replicas": count}))
+        if self._opener.probe and spec.machines is None:
+            return replace(planner.costs_for_others(), source="probe")
+        return planner.costs(probe=self._opener.probe)
 
     def _with(self, spec: Spec) -> Planner:
         return replace(self._planner, workload=replace(self._planner.workload, spec=spec))
 
-    def _stage_devices(self, stages: int, replicas: int, link: str) -> StageDevices:
-        """What the stages run on: the machines of the spec with this card, or as many devices, any two of which are
-        connected by this link."""
+    def _planner_over(self, link: str) -> Planner:
+        """The planner for the machines of the spec with this card."""
         machines = self._spec.machines
-        if machines is None:
-            card = None if link == HOST else _link(link)
-            nodes = (1, stages * replicas) if card is None else (stages * replicas, 1)
-            return machines_of([(Device("device", None), *nodes, card, None)]).stage_devices(stages, replicas)
-        if self._opener.asked.links:
-            _link(link)
-            machines = machines.model_copy(update={"link": link})
-        found = self._with(self._spec.model_copy(update={"machines": machines})).elsewhere(stages, replicas)
-        assert found is not None, "the spec has machines"
-        return found
+        assert machines is not None, "links are named for machines"
+        if not self._opener.asked.links:
+            return self._planner
+        _link(link)
+        return self._with(self._spec.model_copy(update={"machines": machines.model_copy(update={"link": link})}))
 
     def _averaged(self, replicas: int, link: Link | None) -> Costs:
         costs = self._alone(replicas)

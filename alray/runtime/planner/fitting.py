@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alray.config.loading.load import SpecSource, file_of, load_composed, load_spec, read_spec
 from alray.config.loading.overrides import apply_overrides
 from alray.core.counting import counted
 from alray.core.errors import AlrayError, RequestError
+from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.compare import schedules_on
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.fit import Fit, fit_of
 from alray.planning.prediction.setting import StepSetting
+from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.micro_batches import MOST_PER_STAGE
 from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import SCHEDULES
@@ -22,9 +25,10 @@ from alray.runtime.options import Options
 from alray.runtime.planner.memory import stage_memories
 from alray.runtime.planner.normalisation import require_whole_norms
 from alray.runtime.planner.opening import Teller, open_planner
-from alray.runtime.planner.stage_devices import stage_links, stage_speeds, with_their_resources
+from alray.runtime.planner.stage_devices import stage_links, stage_speeds
 
 if TYPE_CHECKING:
+    from alray.config.sections.spec import Spec
     from alray.runtime.planner.planning import Planner
 
 _UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -45,9 +49,11 @@ class Fitting:
         rows: the best number of micro-batches for each schedule on each number of stages, what fits first, by step
             time.
         refused: why a schedule on a number of stages cannot run at all.
-        given: the overrides that were searched with.
+        given: the overrides that were searched with, for a run: without machines and files of costs.
         set_aside: the keys of the spec whose values the search replaced.
         assumed: as of a plan.
+        machines: that were searched, in words; None: devices of which the memory alone is given.
+        basis: as of a plan.
     """
 
     name: str
@@ -60,6 +66,8 @@ class Fitting:
     given: tuple[str, ...]
     set_aside: frozenset[str]
     assumed: str | None = None
+    machines: str | None = None
+    basis: dict[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def best(self) -> Fit | None:
@@ -90,6 +98,8 @@ class Fitting:
             "replicas": self.replicas,
             "devices": list(self.devices),
             "costs": self.costs.source,
+            "machines": self.machines,
+            "basis": self.basis,
             "assumed": self.assumed,
             "fits": self.best is not None,
             "rows": [{**row.as_json(), "overrides": self.overrides(row)} for row in self.rows],
@@ -113,12 +123,18 @@ def parse_devices(text: str, key: str = "--devices") -> tuple[int, ...]:
 
 
 def fit_spec(
-    source: SpecSource, overrides: list[str], devices: Sequence[int], *, probe: bool, allow_code: bool, teller: Teller
+    source: SpecSource,
+    overrides: list[str],
+    devices: Sequence[int] | None,
+    *,
+    probe: bool,
+    allow_code: bool,
+    teller: Teller,
 ) -> Fitting:
     """Search what fits on these devices, of which the stages take the first ones, replica by replica.
 
     Args:
-        devices: bytes of each.
+        devices: bytes of each; None: the devices of the spec's machines.
         overrides: what they say of the schedule, the stages or the micro-batches is not searched.
         probe: measure the components on this machine instead of estimating their costs.
     """
@@ -135,8 +151,11 @@ def fit_spec(
     with composed.locations.locating():
         planner = open_planner(loaded, Options(allow_code=allow_code), teller, without_data=True)
         teller.doing("measuring the components" if probe else "counting the components")
-        search = _Search(source, overrides, tuple(devices), planner, planner.costs(probe=probe), free)
+        sizes = _their_memory(spec) if devices is None else tuple(devices)
+        search = _Search(source, overrides, sizes, planner, planner.costs(probe=probe), free)
         rows, refused = search.all()
+    machines = None if spec.machines is None else spec.machines.described()
+    elsewhere = ("machines", *(("pipeline.costs",) if isinstance(spec.pipeline.costs, Path) else ()))
     return Fitting(
         name=spec.name,
         method=spec.method.kind,
@@ -145,10 +164,31 @@ def fit_spec(
         costs=search.costs,
         rows=rows,
         refused=refused,
-        given=tuple(overrides),
+        given=tuple(each for each in overrides if not each.startswith(elsewhere)),
         set_aside=frozenset(key for key in free if key.removeprefix("pipeline.") in written),
         assumed=planner.workload.data.assumed,
+        machines=None if machines is None else str(machines),
+        basis=basis_of(search.costs, machines),
     )
+
+
+def _their_memory(spec: Spec) -> tuple[int, ...]:
+    """Bytes of each device of the spec's machines. Raises RequestError if it has none, or if they are not known."""
+    if spec.machines is None:
+        raise RequestError(
+            "no devices are named",
+            key="--on",
+            hint="write --on 8xA100, or --devices 4x24GB where their memory alone matters, or machines in the spec",
+        )
+    found = [group.device for _, group in spec.machines.described().devices]
+    unknown = [device.name for device in found if device.memory_bytes is None]
+    if unknown:
+        raise RequestError(
+            f"the memory of `{unknown[0]}` is not known",
+            key="machines.nodes",
+            hint="name a device with its memory, such as 24GB, and give its costs",
+        )
+    return tuple(device.memory_bytes for device in found if device.memory_bytes is not None)
 
 
 def _texts(layout: Mapping[str, str], free: Container[str]) -> list[str]:
@@ -187,7 +227,7 @@ class _Search:
             if wanted > room:
                 raise RequestError(
                     f"{counted(wanted * spec.replicas.count, 'stage')} need as many devices",
-                    key="--devices",
+                    key="--devices" if self.planner.workload.spec.machines is None else "--on",
                     hint="name more devices, or lower pipeline.stages",
                 )
             return [wanted]
@@ -239,7 +279,7 @@ class _Search:
         spec = load_spec(self.source, [*self.overrides, *_texts(layout, self.free)]).spec
         require_whole_norms(spec, self.planner.workload.network)
         replicas = spec.replicas.count
-        return StepSetting(
+        setting = StepSetting(
             schedule=spec.schedule,
             costs=self.costs,
             stages=stages,
@@ -254,3 +294,4 @@ class _Search:
             links=stage_links(spec, stages, StageDevices()),
             recomputes=spec.pipeline.activation_checkpointing,
         )
+        return self.planner.placed(setting)

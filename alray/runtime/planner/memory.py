@@ -26,9 +26,10 @@ def stage_memory_limits(
 ) -> tuple[int, ...]:
     """The memory limit of each stage in bytes; () if nothing is known of it.
 
-    It is `resources.memory_bytes` if the spec gives it; else that of the device of its `machines`; else the `memory` that the stage asks Ray for; else its part of
-    its device. Of this machine, each stage has an equal part; of a GPU, the part that it asks Ray for, or in one
-    process an equal part, without what processes take of it besides tensors.
+    It is `resources.memory_bytes` if the spec gives it; else that of its device among the `machines` of the spec; else
+    the `memory` that the stage asks Ray for; else its part of its device. Of this machine, each stage has an equal
+    part; of a GPU, the part that it asks Ray for, or in one process an equal part, without what processes take of it
+    besides tensors.
 
     Args:
         device: that of this process. If it is no GPU, the memory of the stages' GPUs is not known.

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
 
@@ -39,6 +39,7 @@ from alray.runtime.device.machine_memory import machine_memory_bytes
 from alray.runtime.options import Options
 from alray.runtime.planner.action_overhead import time_action_overhead
 from alray.runtime.planner.cached_costs import cache_encoders, cached_costs, cached_encoders
+from alray.runtime.planner.costs_file import on_their_devices, probed, read_costs
 from alray.runtime.planner.memory import require_memory, stage_memories, stage_memory_limits
 from alray.runtime.planner.micro_batches import with_micro_batches
 from alray.runtime.planner.normalisation import require_samples_to_normalise, require_whole_norms
@@ -54,6 +55,7 @@ _AS_USUAL = Options()
 _DATA_REPEATS = 10
 _DATA_S = 1.0
 _COMPILING_S = 300.0
+_MICRO_BATCHES = (4, 2, 3, 5, 7)
 _FIRST_ON_GPU_S = 60.0
 
 Note = Callable[[str], None]
@@ -90,7 +92,11 @@ class Planner:
 
         Args:
             without_data: data that are not there may be left out if their sizes are known, for there will be no run.
+                Only then do the spec's machines count.
         """
+        if spec.machines is not None and not without_data:
+            note("`machines` are for plans: this run is on this machine, or on its cluster")
+            spec = spec.model_copy(update={"machines": None})
         spec = with_their_resources(spec)
         devices.require_known(spec.resources.resolved_device)
         if options.inline:
@@ -129,8 +135,9 @@ class Planner:
         wait_until_quiet: Callable[[], None] = lambda: None,
         study: Path | None = None,
     ) -> Costs:
-        """The costs of the components: given in the spec, else measured here if `probe`, else estimated: for the machines
-        of the spec if it has any, by what is published of their devices.
+        """The costs of the components: given in the spec, else measured here if `probe`, else estimated.
+
+        For machines elsewhere they are estimated by what is published of their devices.
 
         Args:
             wait_until_quiet: see `probe_costs`.
@@ -140,6 +147,12 @@ class Planner:
             PlanError: if `probe` and a component is larger than this machine's memory.
         """
         given = self.workload.spec.pipeline.costs
+        if isinstance(given, Path):
+            if probe:
+                _require_memory(self.workload)
+            counted = self._estimate()
+            wait_until_quiet()
+            return on_their_devices(read_costs(given, counted, self._machines), self._machines)
         if given is not None:
             if len(given) != len(self.workload.network):
                 raise PlanError(
@@ -151,8 +164,8 @@ class Planner:
                 _require_memory(self.workload)
             counted = self._estimate()
             wait_until_quiet()  # nothing is measured here, but what went wrong meanwhile is raised
-            return given_costs(counted, given)
-        if self.workload.spec.machines is not None:
+            return on_their_devices(given_costs(counted, given), self._machines)
+        if self._machines is not None:
             return self._costs_elsewhere(probe=probe)
         if not probe:
             return self._estimate()
@@ -161,6 +174,19 @@ class Planner:
             measure = partial(self._measure, surroundings, wait_until_quiet)
             return cached_costs(study / "costs", self.workload.spec, surroundings, measure)
         return self._measure(surroundings, wait_until_quiet)
+
+    def costs_for_others(self) -> Costs:
+        """Costs measured here, as a file has them: with times of micro-batches where the method has any, although the
+        spec may have one stage."""
+        spec = self.workload.spec
+        around = self.surroundings(one_process=False)
+        if not spec.method.local_losses:
+            samples = max(self._shares(spec.replicas.count))
+            parts = spec.micro_batches
+            if parts == 1:
+                parts = next((number for number in _MICRO_BATCHES if samples % number == 0), 1)
+            around = replace(around, pipeline=True, micro_batches=parts)
+        return probed(self._measure(around, lambda: None))
 
     def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
         _require_memory(self.workload)
@@ -283,40 +309,37 @@ class Planner:
                 hint="leave it out, or measure on such a device with `alray probe SPEC --output costs.json` and give "
                 "--costs costs.json",
             )
-        return self._costs_on(self._machines.kinds[0])
+        assert self._machines is not None, "the plan is for machines elsewhere"
+        return self._costs_on(self._machines.kinds[0], self._machines.efficiency)
 
-    def _costs_on(self, device: Device) -> Costs:
+    def _costs_on(self, device: Device, efficiency: float) -> Costs:
         workload = self.workload
         return costs_on(
             workload.network,
             batch_size=max(self._shares(workload.spec.replicas.count)),
             device=device,
-            efficiency=self._machines.efficiency,
+            efficiency=efficiency,
             here=workload.device,
         )
 
-    @property
-    def _machines(self) -> Machines:
-        assert self.workload.spec.machines is not None, "the plan is for machines elsewhere"
-        return self.workload.spec.machines.described()
+    @cached_property
+    def _machines(self) -> Machines | None:
+        """The machines elsewhere that the plans are for; None: this one, or those of a cluster."""
+        section = self.workload.spec.machines
+        return None if section is None else section.described()
 
-    def elsewhere(self, stages: int, replicas: int) -> StageDevices | None:
-        """What so many stages run on, of the machines of the spec; None if it has none.
-
-        Raises PlanError where there are too few devices, or where several kinds cannot be compared.
-        """
-        if self.workload.spec.machines is None:
+    @cached_property
+    def _kinds_speeds(self) -> dict[str, float] | None:
+        """The speed of each kind of device of the machines, relative to the first one; None if there is one."""
+        machines = self._machines
+        if machines is None or len(machines.kinds) == 1:
             return None
-        kinds = self._machines.kinds
-        speeds = None
-        if len(kinds) > 1:
-            seconds = {kind.name: train_seconds(self._costs_on(kind)) for kind in kinds}
-            speeds = {name: seconds[kinds[0].name] / each for name, each in seconds.items()}
-        return self._machines.stage_devices(stages, replicas, speeds)
+        seconds = {kind.name: train_seconds(self._costs_on(kind, machines.efficiency)) for kind in machines.kinds}
+        return {name: seconds[machines.kinds[0].name] / each for name, each in seconds.items()}
 
     def placed(self, setting: StepSetting) -> StepSetting:
-        """The setting on the machines of the spec: their speeds, links and memory, a device for each stage, and averages
-        over their links. Unchanged if the spec has no machines.
+        """The setting on the machines of the spec, unchanged if it has none: speeds, links and memory of a device for
+        each stage, and averages over their links.
 
         Raises PlanError where there are too few devices.
 
@@ -324,8 +347,9 @@ class Planner:
             setting: with costs as `costs` gives them.
         """
         spec, stages, replicas = self.workload.spec, setting.stages, setting.replicas
-        if (found := self.elsewhere(stages, replicas)) is None:
+        if self._machines is None:
             return setting
+        found = self._machines.stage_devices(stages, replicas, self._kinds_speeds, ring=setting.is_ring)
         return replace(
             setting,
             costs=self.averaged(setting.costs, replicas, found.replica_link),
@@ -379,7 +403,7 @@ class Planner:
         one_process: bool = False,
         found: StageDevices | None = None,
     ) -> Plan:
-        spec, found = self.workload.spec, found or self.elsewhere(stages, replicas) or StageDevices()
+        spec, found = self.workload.spec, found or StageDevices()
         costs = self.averaged(costs, replicas, found.replica_link)
         limits = stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process)
         setting = StepSetting(
@@ -399,16 +423,16 @@ class Planner:
             links=() if one_process else stage_links(spec, stages, found),
         )
         plan = make_plan(
-            setting,
+            self.placed(setting),
             partition,
             method=spec.method.kind,
             steps_per_epoch=self.workload.facts.steps_per_epoch,
             total_steps=self.workload.total_steps,
             evaluation_batches=_evaluation_batches(self.workload.data),
             shares=self._shares(replicas),
-            nodes=found.nodes,
+            nodes=found.nodes if self._machines is None else self._machines.nodes_of(stages, replicas),
         )
-        machines = None if spec.machines is None else self._machines
+        machines = self._machines
         plan = replace(
             plan,
             assumed=self.workload.data.assumed,
@@ -425,7 +449,7 @@ class Planner:
 
     def cores(self, *, one_process: bool = False) -> int | None:
         """Processors that the stages share; None if each stage has its own device, as on machines elsewhere."""
-        if self.workload.spec.machines is not None:
+        if self._machines is not None:
             return None
         if one_process:
             return self.workload.spec.resources.threads

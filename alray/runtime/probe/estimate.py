@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -16,7 +16,7 @@ from alray.core.randomness.generators import put_back
 from alray.models.component import trainable
 from alray.models.network import Network
 from alray.planning.prediction.costs import ComponentCosts, Costs
-from alray.planning.prediction.machines import BANDWIDTH_SHARE, EFFICIENCIES, LAUNCH_S, Device
+from alray.planning.prediction.machines import BEST, USUAL, WORST, Device, Reached
 from alray.runtime.device import devices
 from alray.runtime.probe.memory import component_memory
 from alray.runtime.probe.operations import Operation, OperationCounter, seconds_on
@@ -24,6 +24,8 @@ from alray.runtime.probe.operations import Operation, OperationCounter, seconds_
 ASSUMED_FLOPS_PER_S = 4.0e10
 """The speed of one thread. Only estimates use it: they give the shares of the components, not absolute times."""
 ASSUMED_BYTES_PER_S = 1.0e10
+_MICRO_BATCHES = 8
+"""Of a mini-batch, for the fixed part of their times where the spec has none: many are searched."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ def costs_on(network: Network, *, batch_size: int, device: Device, efficiency: f
     if not device.peaks:
         raise PlanError(
             f"nothing is published of the speed of `{device.name}`",
-            hint="measure it there with `alray probe SPEC --output costs.json` and give --costs costs.json, or describe "
-            "it in machines.devices",
+            hint="measure it there with `alray probe SPEC --output costs.json` and give --costs costs.json, or "
+            "describe it in machines.devices",
             key="machines.nodes",
         )
     if spec.run.precision not in device.peaks:
@@ -79,15 +81,20 @@ def costs_on(network: Network, *, batch_size: int, device: Device, efficiency: f
             hint="set run.precision=float32, or choose another device",
             key="run.precision",
         )
-    times = partial(
-        seconds_on, device=device, number_type=spec.run.precision, tf32=spec.resources.tf32, efficiency=efficiency
+    components = _count_all(network, batch_size, here)
+    parts = spec.micro_batches if spec.micro_batches > 1 else _MICRO_BATCHES
+    of = partial(_times_on, device=device, number_type=spec.run.precision, tf32=spec.resources.tf32, parts=parts)
+    usual = replace(USUAL, efficiency=efficiency)
+    fast = replace(BEST, efficiency=max(efficiency, BEST.efficiency))
+    slow = replace(WORST, efficiency=min(efficiency, WORST.efficiency))
+    usual_s, least_s, most_s = (
+        sum(of(each, reached=reached).train_s for each in components) for reached in (usual, fast, slow)
     )
-    low, high = EFFICIENCIES
     return replace(
         _costs(
             network,
             batch_size,
-            [_times_on(each, device, times) for each in _count_all(network, batch_size, here)],
+            [of(each, reached=usual) for each in components],
             source="roofline",
             device=device.name,
             threads=1,
@@ -96,10 +103,12 @@ def costs_on(network: Network, *, batch_size: int, device: Device, efficiency: f
         edge_s_per_byte=0.0,
         action_overhead_s=0.0,
         origin=f"operations counted, at {efficiency:.0%} of the peaks that are published of {device.name} "
-        f"({device.source}) and {BANDWIDTH_SHARE:.0%} of the bandwidth of its memory, at least {LAUNCH_S * 1e6:.0f} us "
-        f"an operation",
-        spread=(min(1.0, efficiency / high), max(1.0, efficiency / low)),
-        spread_origin=f"layers of GPT in published runs reached {low:.0%} to {high:.0%} of the peaks",
+        f"({device.source}), {usual.bandwidth:.0%} of the bandwidth of its memory, and {1e6 * usual.launch_s:.0f} us "
+        "for an operation at least",
+        spread=(least_s / usual_s, most_s / usual_s),
+        spread_origin=f"with {slow.efficiency:.0%} to {fast.efficiency:.0%} of the peaks, {slow.bandwidth:.0%} to "
+        f"{fast.bandwidth:.0%} of the bandwidth, and {1e6 * fast.launch_s:.0f} to {1e6 * slow.launch_s:.0f} us for an "
+        "operation, which holds published layers of GPT and BERT with 1,000 words or more",
     )
 
 
@@ -152,20 +161,33 @@ def _assumed_times(counted: _Counted, rate: float) -> ComponentCosts:
 
 
 def _times_on(
-    counted: _Counted, device: Device, seconds: Callable[[list[Operation]], float]
+    counted: _Counted, *, device: Device, reached: Reached, number_type: str, tf32: str, parts: int
 ) -> ComponentCosts:
-    """The times of a component on a device. An update reads and writes weights and state, and reads gradients."""
-    each = {name: seconds(operations) for name, operations in counted.operations.items()}
+    """The times of a component on a device. An update reads and writes weights and state, and reads gradients.
+
+    Args:
+        parts: micro-batches of a mini-batch, whose times are to come out right.
+    """
+    seconds = partial(seconds_on, device=device, reached=reached, number_type=number_type, tf32=tf32)
+    times = {name: seconds(operations) for name, operations in counted.operations.items()}
+    part = {name: seconds(operations, share=1 / parts) for name, operations in counted.operations.items()}
     component = counted.component
     updated_bytes = 2 * (component.parameter_bytes + component.optimizer_bytes) + component.gradient_bytes
+
+    def fixed_s(*names: str) -> float:
+        whole_s, part_s = sum(times[name] for name in names), sum(part[name] for name in names)
+        return (part_s - whole_s / parts) / (1 - 1 / parts)
+
     return replace(
         component,
-        forward_s=each["forward_s"],
-        backward_s=each["label_s"] + each["backward_s"],
-        label_s=each["label_s"],
-        update_s=updated_bytes / (BANDWIDTH_SHARE * device.bytes_per_s) + counted.tensors * LAUNCH_S,
-        infer_s=each["infer_s"],
-        route_s=each["route_s"],
+        forward_s=times["forward_s"],
+        backward_s=times["label_s"] + times["backward_s"],
+        label_s=times["label_s"],
+        update_s=updated_bytes / (reached.bandwidth * device.bytes_per_s) + counted.tensors * reached.launch_s,
+        infer_s=times["infer_s"],
+        route_s=times["route_s"],
+        forward_fixed_s=fixed_s("forward_s"),
+        backward_fixed_s=fixed_s("label_s", "backward_s"),
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 from alray.core.compat import TorchDispatchMode, tree_iter
-from alray.planning.prediction.machines import BANDWIDTH_SHARE, LAUNCH_S, Device
+from alray.planning.prediction.machines import Device, Reached
 
 Kind = Literal["matrix", "convolution", "other"]
 
@@ -64,7 +64,7 @@ class OperationCounter(TorchDispatchMode):
         return result
 
 
-def _tensors(value: Any) -> Any:
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
     return (each for each in tree_iter(value) if isinstance(each, torch.Tensor))
 
 
@@ -76,7 +76,15 @@ def _read_bytes(tensor: torch.Tensor) -> int:
     return count * tensor.element_size()
 
 
-def seconds_on(operations: list[Operation], device: Device, number_type: str, *, tf32: str, efficiency: float) -> float:
+def seconds_on(
+    operations: Sequence[Operation],
+    device: Device,
+    reached: Reached,
+    number_type: str,
+    *,
+    tf32: str,
+    share: float = 1.0,
+) -> float:
     """Seconds of these operations, one after another, by the roofline of a device.
 
     Each takes the longest of three: its operations at a share of the peak, its bytes at a share of the bandwidth of the
@@ -84,14 +92,15 @@ def seconds_on(operations: list[Operation], device: Device, number_type: str, *,
     model" (2009).
 
     Args:
+        reached: what the device reaches of what is published.
         number_type: `run.precision` of the spec.
         tf32: `resources.tf32` of the spec.
-        efficiency: the share of the peak.
+        share: of the samples that the operations were counted with.
     """
-    total = 0.0
+    total, bytes_per_s = 0.0, reached.bandwidth * device.bytes_per_s
     for each in operations:
-        peak = efficiency * _peak(device, each.kind, number_type, tf32)
-        total += max(each.flops / peak, each.nbytes / (BANDWIDTH_SHARE * device.bytes_per_s), LAUNCH_S)
+        peak = reached.efficiency * _peak(device, each.kind, number_type, tf32)
+        total += max(share * each.flops / peak, share * each.nbytes / bytes_per_s, reached.launch_s)
     return total
 
 

@@ -21,6 +21,7 @@ from alray.core.run_folder.store import mark, new_token, run_name
 from alray.core.storage.location import Location
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.stage_devices import StageDevices
 from alray.runtime.cluster.connect import connect
 from alray.runtime.cluster.nodes import Bundle, living_nodes
 from alray.runtime.cluster.room import has_room

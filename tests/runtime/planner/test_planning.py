@@ -11,6 +11,7 @@ import pytest
 from alray.core.errors import NodesLost, PlanError
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.plan import Plan
+from alray.planning.prediction.stage_devices import StageDevices
 from alray.runtime.planner.planning import Planner
 from alray.runtime.planner.stage_devices import stage_links
 

@@ -1,0 +1,178 @@
+"""Costs of components from a file: what `alray probe` wrote on some device, or a public chain of another network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from alray.core.counting import counted
+from alray.core.errors import PlanError
+from alray.core.storage.json_file import first_fault, read_json
+from alray.planning.prediction.basis import MEASURED_SPREAD, PREDICTED
+from alray.planning.prediction.costs import ComponentCosts, Costs
+from alray.planning.prediction.machines import Machines
+
+_HINT = "give a file of `alray probe SPEC --output costs.json`, or a chain such as those of docs/published_runs/chains"
+PUBLISHED = 0.127
+"""How far nine in ten predictions of published pipelines were off at most (docs/predictions.md)."""
+_TIMES = (
+    *("forward_s", "backward_s", "update_s", "infer_s", "route_s", "label_s"),
+    *("forward_fixed_s", "backward_fixed_s", "reduce_s"),
+)
+_SAMPLED = ("forward", "backward")
+
+
+def probed(costs: Costs) -> Costs:
+    """Measured costs as `alray probe` writes them: they say where they were measured."""
+    threads = counted(costs.threads, "thread")
+    low, high = PREDICTED
+    return replace(
+        costs,
+        source="file",
+        origin=f"measured by `alray probe` on {costs.device}, {threads}, on {date.today().isoformat()}",
+        spread=MEASURED_SPREAD,
+        spread_origin=f"nine in ten predictions from measured components were {low} to {high} of the measured step",
+    )
+
+
+def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
+    """The costs of a file, for the network of a spec.
+
+    Raises PlanError where it has another number of components or is of another network, CheckpointError where it cannot
+    be read.
+
+    Args:
+        network: the counted costs of that network: its sizes, and the samples of a mini-batch.
+        machines: that the plan is for; None: this one.
+    """
+    costs = _read_chain(file, network) if file.suffix in (".yaml", ".yml") else read_json(file, Costs, _HINT)
+    if len(costs.components) != len(network.components):
+        what = "a chain stands for a network of as many components" if costs.chain else "measure this network"
+        raise PlanError(
+            f"`{file.name}` has {counted(len(costs.components), 'component')}, the model has {len(network.components)}",
+            key="pipeline.costs",
+            hint=what,
+        )
+    costs = replace(costs, origin=costs.origin + _stands_for(costs, machines))
+    if costs.chain:
+        return costs
+    for index, (read, own) in enumerate(zip(costs.components, network.components, strict=True)):
+        if read.parameters != own.parameters:
+            raise PlanError(
+                f"`{file.name}` is of another network: component {index} has {read.parameters:,} parameters there and "
+                f"{own.parameters:,} here",
+                key="pipeline.costs",
+                hint="measure this spec with `alray probe`",
+            )
+    share = network.batch_size / costs.batch_size
+    components = tuple(
+        replace(own, **_times(read, share)) for read, own in zip(costs.components, network.components, strict=True)
+    )
+    origin = costs.origin
+    if share != 1:
+        origin += f", with {costs.batch_size} samples, and taken in proportion"
+    return replace(
+        costs,
+        components=components,
+        data_s=share * costs.data_s,
+        origin=origin,
+        batch_size=network.batch_size,
+        batch_bytes=network.batch_bytes,
+        copy_bytes=network.copy_bytes,
+    )
+
+
+def on_their_devices(costs: Costs, machines: Machines | None) -> Costs:
+    """The costs without what a sender does for a message, where that goes from the memory of its device over a link."""
+    if machines is None or not machines.kinds[0].accelerator:
+        return costs
+    return replace(costs, edge_latency_s=0.0, edge_s_per_byte=0.0)
+
+
+def _stands_for(costs: Costs, machines: Machines | None) -> str:
+    """Words where the costs are of another device than the first one of these machines."""
+    if machines is None:
+        return ""
+    device = machines.kinds[0]
+    is_named = device.name.partition("-")[0].lower() in costs.device.lower().replace(" ", "")
+    return f", which stands for {device.name} here" if device.peaks and not is_named else ""
+
+
+def _times(read: ComponentCosts, share: float) -> dict[str, Any]:
+    """The times of a component for `share` times the samples; an update does not depend on them."""
+    times: dict[str, Any] = {name: getattr(read, name) * share for name in _TIMES}
+    times |= {name: getattr(read, name) for name in ("update_s", "reduce_s")}
+    for name in _SAMPLED:
+        fixed_s = getattr(read, f"{name}_fixed_s")
+        times[f"{name}_fixed_s"] = fixed_s
+        times[f"{name}_s"] = fixed_s + (getattr(read, f"{name}_s") - fixed_s) * share
+    return times
+
+
+class _Chain(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    source: str
+    note: str = ""
+    columns: list[str]
+    components: list[list[Any]]
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    name: str
+    forward_s: float
+    backward_s: float
+    output_bytes: int
+    parameter_bytes: int
+
+
+def _read_chain(file: Path, network: Costs) -> Costs:
+    """A public chain: times, weights and outputs of another network, for one mini-batch, or micro-batch, of its own."""
+    try:
+        chain = _Chain.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+        rows = [_Row.model_validate(dict(zip(chain.columns, row, strict=True))) for row in chain.components]
+    except ValidationError as error:
+        raise PlanError(f"this is no chain: {first_fault(error)}", file=str(file), hint=_HINT) from error
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise PlanError(f"this is no chain: {str(error).partition(chr(10))[0]}", file=str(file), hint=_HINT) from error
+    gradients = sum(each.gradient_bytes for each in network.components)
+    state = sum(each.optimizer_bytes for each in network.components) / gradients if gradients else 0.0
+    return Costs(
+        source="file",
+        device=chain.note or chain.source,
+        threads=1,
+        batch_size=network.batch_size,
+        components=tuple(
+            ComponentCosts(
+                name=row.name,
+                forward_s=row.forward_s,
+                backward_s=row.backward_s,
+                update_s=0.0,
+                infer_s=row.forward_s,
+                route_s=0.0,
+                parameters=row.parameter_bytes // 4,
+                parameter_bytes=row.parameter_bytes,
+                gradient_bytes=row.parameter_bytes,
+                optimizer_bytes=round(state * row.parameter_bytes),
+                activation_bytes=row.output_bytes,
+                output_bytes=row.output_bytes,
+                infer_bytes=row.output_bytes,
+                route_bytes=0,
+                output_shape=(),
+            )
+            for row in rows
+        ),
+        action_overhead_s=0.0,
+        origin=f"profiled by others ({chain.source}; {chain.note}) in place of the network's own, without updates; "
+        "a mini-batch is as large as theirs",
+        spread=(1 / (1 + PUBLISHED), 1 / (1 - PUBLISHED)),
+        spread_origin=f"nine in ten published pipelines were predicted within {PUBLISHED:.1%} (docs/predictions.md)",
+        chain=True,
+    )

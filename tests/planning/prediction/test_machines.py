@@ -1,0 +1,77 @@
+"""Machines that are not here: which links the stages have, what their devices hold, and what cannot be read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from alray.core.errors import PlanError
+from alray.planning.prediction.machines import DEVICES, device_of, link_of, machines, machines_of, parse_nodes
+
+
+def test_one_card_a_node_and_a_link_of_each_device_within_it() -> None:
+    two = machines("2x2xA100", link="25 GB/s, 20 us", within="100GB/s")
+    found, within, card = two.stage_devices(4), 1e-11, 4e-11
+    assert [link.up_s_per_byte for link in found.links[:3]] == pytest.approx([within, card, within])
+    assert [link.latency_s for link in found.links[:3]] == pytest.approx([0.0, 20e-6, 0.0]) and found.links[3] is None
+    ring = two.stage_devices(4, ring=True).links
+    assert [link.up_s_per_byte for link in ring if link is not None] == pytest.approx(
+        [within, 2 * card, within, 2 * card]
+    )
+    assert found.nodes == ("node 0", "node 0", "node 1", "node 1") and found.cores is None
+    # Two replicas, a node each: the averages of both stages share its card.
+    replicas = machines("2x2xA100", link="25GB/s").stage_devices(2, 2)
+    assert replicas.replica_link.up_s_per_byte == pytest.approx(2 * card)
+    assert replicas.links[0].up_s_per_byte == 1 / 300e9, "NVLink, as published"
+
+
+def test_the_link_of_one_node_is_that_of_its_devices() -> None:
+    found = machines("8xA100", link="100Mbit/s 20ms").stage_devices(3)
+    assert {(link.up_s_per_byte, link.latency_s) for link in found.links[:2]} == {(8e-8, 0.02)} and found.nodes == ()
+
+
+def test_offices_have_a_line_and_the_smallest_replica_decides() -> None:
+    office = (DEVICES["A100"], 1, 2, None, None)
+    other = (DEVICES["V100"], 1, 2, None, None)
+    both = machines_of([office, other], link=link_of("10 GB/s"), line=link_of("10 MB/s, 30 ms"))
+    assert [link.up_s_per_byte for link in both.stage_devices(4).links if link][1] == 1e-7
+    assert both.stage_devices(4).links[1].latency_s == 0.03
+    assert both.memory_limits(2, 2) == (16 * 10**9, 16 * 10**9)
+    assert both.stage_devices(2, 2, {"A100": 1.0, "V100": 0.5}).stage_speed == (0.5, 0.5)
+    assert both.stage_devices(4, 1, {"A100": 1.0, "V100": 0.5}).stage_speed == (1, 1, 0.5, 0.5)
+    with pytest.raises(PlanError, match="5 stages need 5 devices"):
+        both.stage_devices(5)
+
+
+def test_processors_of_a_node_are_shared_by_its_stages() -> None:
+    assert machines("2xcpu").stage_devices(2).cores == 2
+    assert machines("2x2xcpu", link="1 Gbit/s").stage_devices(4).cores is None
+
+
+@pytest.mark.parametrize(
+    ("on", "said"),
+    [
+        ("A100", "how many devices"),
+        ("0xA100", "how many devices"),
+        ("8xA10O", "known are P40, P100, .*A100"),
+        ("2x8xA100", "no link is given"),
+        ("4x24GB", "how fast the link"),
+    ],
+)
+def test_what_cannot_be_read_says_what_to_write(on: str, said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        machines(on)
+
+
+@pytest.mark.parametrize("link", ["25", "25 GBs", "0 GB/s", "25 GB/s, 3", "20 ms"])
+def test_links_that_are_none(link: str) -> None:
+    with pytest.raises(PlanError, match="is not a link"):
+        link_of(link)
+
+
+def test_names_of_devices() -> None:
+    assert device_of("a100") is DEVICES["A100"]
+    assert device_of("24GB").memory_bytes == 24 * 10**9 and not device_of("24GB").peaks
+    mine = replace(DEVICES["A100"], name="mine")
+    assert parse_nodes("3x2xmine, 4xA100", {"mine": mine}) == [(mine, 3, 2), (DEVICES["A100"], 1, 4)]

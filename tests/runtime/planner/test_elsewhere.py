@@ -1,0 +1,157 @@
+"""Plans for machines that are not here: every stage has a device of its own, and costs say where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alray.config.user_code import UserCode
+from alray.core.errors import PlanError
+from alray.core.run_folder.records import write_json
+from alray.planning.prediction.plan import Plan
+from alray.runtime.planner.planning import Planner
+
+COST = "{forward_s: 1.0e-3, backward_s: 2.0e-3, update_s: 1.0e-3}"
+EIGHT = f"""\
+name: eight
+data: {{source: synthetic, shape: [4], classes: 2, samples: 64, batch_size: 8}}
+model: {{components: [{{block: linear, width: 3, repeat: 8}}]}}
+optimizer: {{kind: sgd, lr: 0.1}}
+pipeline: {{stages: 8, costs: [{", ".join([COST] * 8)}]}}
+run: {{epochs: 1}}
+"""
+SMALL_DEVICE = "{memory: 1 MB, bandwidth: 1 GB/s, float32: 1 TFLOP/s}"
+CHAINS = Path(__file__).parents[3] / "docs" / "published_runs" / "chains"
+
+
+@pytest.fixture
+def planned(load_small: Callable[..., Any], one_thread: None) -> Callable[..., Plan]:
+    """The plan of a spec, without a run."""
+
+    def make(*overrides: str, text: str = EIGHT) -> Plan:
+        loaded = load_small(*overrides, text=text)
+        planner = Planner.open(loaded.spec, UserCode(loaded.file.resolve().parent), without_data=True)
+        return planner.plan(planner.costs(probe=False))
+
+    return make
+
+
+def test_every_stage_has_a_device_of_its_own(planned: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
+    assert planned().predicted_step_time_s > 0.016, "eight stages share two processors"
+    plan = planned("machines={nodes: 8xA100}")
+    assert plan.predicted_step_time_s == pytest.approx(0.004) and plan.cores is None
+    assert plan.machines == "8 A100" and "as published" in plan.basis["links"]
+    slow = planned("machines={nodes: 8xA100, link: 80 kbit/s}")
+    assert "link" in slow.limited_by and slow.predicted_step_time_s > 0.004
+    with pytest.raises(PlanError, match="8 stages in 2 replicas need 16 devices"):
+        planned("machines={nodes: 8xA100}", "replicas.count=2")
+    with pytest.raises(PlanError, match="no cut of 8 components"):
+        planned(f"machines={{nodes: 8xsmall, link: 1 GB/s, devices: {{small: {SMALL_DEVICE}}}}}")
+
+
+def test_slower_devices_get_fewer_components(planned: Callable[..., Plan]) -> None:
+    wide = ("model.components.0.width=2000", "data.batch_size=32", "pipeline.costs=null", "pipeline.stages=2")
+    plan = planned("machines={nodes: '1xA100,1xP40', link: 25 GB/s}", *wide)
+    assert plan.stage_speed[0] == 1 and plan.stage_speed[1] < 0.8 and plan.partition[0] > plan.partition[1]
+    assert plan.costs.source == "roofline" and "NVIDIA A100 datasheet" in plan.basis["times"]
+    low, high = plan.predicted_step_range_s or (0.0, 0.0)
+    assert low < plan.predicted_step_time_s < high
+    with pytest.raises(PlanError, match="no published speed in bf16"):
+        planned("machines={nodes: 2xV100}", "run.precision=bf16", *wide)
+    with pytest.raises(PlanError, match="nothing is published of the speed of `24GB`"):
+        planned("machines={nodes: 2x24GB, link: 1 GB/s}", *wide)
+
+
+GPT = """\
+name: layers
+data: {source: text, folder: none, tokens: bytes, batch_size: 1, assume: {classes: 256, samples: 100}}
+task: {kind: next_token}
+model: {components: [{block: transformer, causal: true, dim: 0, heads: 12, feedforward: 0, repeat: 3}]}
+method: backpropagation
+resources: {tf32: none}
+run: {steps: 1}
+machines:
+  nodes: 1xDEVICE
+  devices: {tensor: {memory: 16 GB, bandwidth: 900 GB/s, float32: 15.7 TFLOP/s, bf16: 125 TFLOP/s}}
+"""
+
+
+@pytest.mark.few
+@pytest.mark.parametrize(
+    ("device", "precision", "width", "words", "samples", "measured_s"),
+    [
+        # docs/published_runs/ds3lab_small_xl8.yaml: forward of a layer as the first rows of its tables have it.
+        ("V100", "float32", 768, 2048, 1, (5.2e-3, 5.9e-3)),
+        ("tensor", "bf16", 2048, 2048, 1, (5.5e-3, 5.9e-3)),  # float16 on V100
+        # docs/published_runs/layer_by_micro_batch.csv
+        ("P100", "float32", 768, 128, 32, (9.75e-3, 9.75e-3)),
+        ("V100", "float32", 1024, 128, 32, (10.4e-3, 10.4e-3)),
+    ],
+)
+def test_published_layers_lie_within_the_spread(
+    load_small: Callable[..., Any],
+    device: str,
+    precision: str,
+    width: int,
+    words: int,
+    samples: int,
+    measured_s: tuple[float, float],
+) -> None:
+    loaded = load_small(
+        *(f"model.components.0.{key}={value}" for key, value in {"dim": width, "feedforward": 4 * width}.items()),
+        f"model.components.0.heads={16 if width > 768 else 12}",
+        *(f"data.context={words}", f"data.batch_size={samples}", f"run.precision={precision}"),
+        text=GPT.replace("DEVICE", device),
+    )
+    planner = Planner.open(loaded.spec, UserCode(loaded.file.resolve().parent), without_data=True)
+    costs = planner.costs(probe=False)
+    forward_s, (low, high) = costs.components[1].forward_s, costs.spread
+    assert low * forward_s < measured_s[0] and measured_s[1] < high * forward_s
+    assert forward_s / measured_s[1] > 0.85 and forward_s / measured_s[0] < 1.15
+
+
+@pytest.fixture
+def shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 0.0)
+
+
+def test_costs_of_a_file_are_those_that_were_measured(
+    make_planner: Callable[..., Planner], planned: Callable[..., Plan], tmp_path: Path, shrunk: None
+) -> None:
+    measured = make_planner("pipeline.costs=null", text=EIGHT).costs_for_others()
+    file = tmp_path / "costs.json"
+    write_json(file, measured.as_json())
+    plan = planned("machines={nodes: 8xcpu}", f"pipeline.costs={file}")
+    of_file = [(each.forward_s, each.backward_s, each.update_s) for each in plan.costs.components]
+    assert of_file == [(each.forward_s, each.backward_s, each.update_s) for each in measured.components]
+    assert "alray probe" in plan.basis["times"] and measured.device in plan.basis["times"]
+    half = planned("machines={nodes: 8xcpu}", f"pipeline.costs={file}", "data.batch_size=4").costs
+    assert half.components[0].forward_s == pytest.approx(measured.components[0].forward_s / 2)
+    assert half.components[0].output_bytes == measured.components[0].output_bytes / 2
+    assert "which stands for A100" in planned("machines={nodes: 8xA100}", f"pipeline.costs={file}").basis["times"]
+    with pytest.raises(PlanError, match="is of another network: component 0 has"):
+        planned(f"pipeline.costs={file}", "model.components.0.width=4")
+    with pytest.raises(PlanError, match="has 8 components, the model has 9"):
+        planned(f"pipeline.costs={file}", "model.components.0.repeat=9")
+
+
+def test_a_public_chain_stands_for_a_network(planned: Callable[..., Plan]) -> None:
+    """Its least possible slowest stage is known: `optimum_s` of the file, 33 components on 8 stages."""
+    plan = planned(
+        "machines={nodes: 8xA100, link: 25 GB/s}",
+        f"pipeline.costs={CHAINS / 'piper_bert32_a100.yaml'}",
+        "model.components.0.repeat=33",
+    )
+    assert plan.predicted_step_time_s == pytest.approx(0.123013, rel=1e-5)
+    assert "msr-fiddle/piper" in plan.basis["times"] and "what else a stage keeps" in plan.basis["memory"]
+
+
+def test_a_run_ignores_machines(load_small: Callable[..., Any]) -> None:
+    loaded, said = load_small("machines={nodes: 8xA100}", text=EIGHT), []
+    planner = Planner.open(loaded.spec, UserCode(loaded.file.resolve().parent), note=said.append)
+    assert planner.workload.spec.machines is None and planner.workload.spec.resources.resolved_device == "cpu"
+    assert any("`machines` are for plans" in line for line in said)
