@@ -15,6 +15,7 @@ import typer
 
 from alray import __version__
 from alray.api.console.closed_output import lasting, take_closed_descriptors, unwritten
+from alray.cli.crossover import crossover
 from alray.cli.doctor import doctor
 from alray.cli.fit import fit
 from alray.cli.help import Command, CommandGroup
@@ -59,6 +60,7 @@ for _command in (
     run,
     plan,
     fit,
+    crossover,
     probe,
     study,
     validate,

@@ -58,7 +58,7 @@ def make_plan(
         steps_per_epoch=steps_per_epoch,
         total_steps=total_steps,
         stage_plans=tuple(_stage_plan(setting, counts, stage) for stage in range(setting.stages)),
-        edges=_edges(setting, counts),
+        edges=edge_plans(setting, counts),
         costs=setting.costs,
         cores=setting.cores,
         predicted_step_time_s=prediction.step_time_s,
@@ -124,7 +124,7 @@ def _stage_plan(setting: StepSetting, counts: tuple[int, ...], stage: int) -> St
     )
 
 
-def _edges(setting: StepSetting, counts: tuple[int, ...]) -> tuple[EdgePlan, ...]:
+def edge_plans(setting: StepSetting, counts: Sequence[int]) -> tuple[EdgePlan, ...]:
     """The messages between neighbouring stages: outputs up, and in pipelines their gradients down."""
     moved: dict[tuple[int, int], int] = {}
     stages = setting.stages

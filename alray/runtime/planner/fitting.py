@@ -107,7 +107,7 @@ class Fitting:
         }
 
 
-def parse_devices(text: str) -> tuple[int, ...]:
+def parse_devices(text: str, key: str = "--devices") -> tuple[int, ...]:
     """The memory of each device in bytes, from a text such as `4x24GB` or `2x80GB,24GiB`. Raises RequestError."""
     found: list[int] = []
     for part in text.split(","):
@@ -115,7 +115,7 @@ def parse_devices(text: str) -> tuple[int, ...]:
         if read is None or read[1] == "0" or float(read[2]) == 0:
             raise RequestError(
                 f"`{part}` is not a number of devices and their memory",
-                key="--devices",
+                key=key,
                 hint="write, for example, 4x24GB, or 2x80GB,24GB for devices that differ",
             )
         found += [int(float(read[2]) * _UNITS[read[3]])] * int(read[1] or 1)

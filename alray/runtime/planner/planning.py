@@ -352,7 +352,7 @@ class Planner:
         found = self._machines.stage_devices(stages, replicas, self._kinds_speeds, ring=setting.is_ring)
         return replace(
             setting,
-            costs=self._averaged(setting.costs, replicas, found.replica_link),
+            costs=self.averaged(setting.costs, replicas, found.replica_link),
             stage_speed=found.stage_speed,
             links=found.links,
             cores=found.cores,
@@ -374,7 +374,7 @@ class Planner:
             stage=0,
         )
 
-    def _averaged(self, costs: Costs, replicas: int, link: Link | None) -> Costs:
+    def averaged(self, costs: Costs, replicas: int, link: Link | None) -> Costs:
         """The costs with averages of gradients over the network between replicas, where it is known what is sent."""
         spec = self.workload.spec
         sent_share = spec.replicas.compression.sent_share
@@ -404,7 +404,7 @@ class Planner:
         found: StageDevices | None = None,
     ) -> Plan:
         spec, found = self.workload.spec, found or StageDevices()
-        costs = self._averaged(costs, replicas, found.replica_link)
+        costs = self.averaged(costs, replicas, found.replica_link)
         limits = stage_memory_limits(spec, stages, replicas, self.workload.device, one_process=one_process)
         setting = StepSetting(
             schedule=spec.schedule,

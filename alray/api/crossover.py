@@ -1,0 +1,150 @@
+"""`alray.crossover`: which way to train is fastest where, predicted without a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from alray.api.arguments import checked
+from alray.api.calls import Overrides, override_texts, watched
+from alray.api.frames import frame_of_rows
+from alray.api.notebook import framed
+from alray.api.plans import machine_texts
+from alray.api.runs import Run, folder_of
+from alray.config.loading.load import SpecSource
+from alray.core.storage.location import Location
+from alray.report.crossover import as_json
+from alray.report.crossover_page import CrossoverReport
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from alray.runtime.planner.opening import Teller
+
+Numbers = str | Sequence[int]
+"""Whole numbers, as the command line takes them ("1,2,4") or as a list."""
+DEVICES = "1,2,4,8,16"
+MICRO_BATCHES = "4,8,16,32"
+
+
+@checked
+def crossover(
+    spec: SpecSource,
+    overrides: Overrides = None,
+    *,
+    methods: str | Sequence[str] = (),
+    devices: Numbers = DEVICES,
+    micro_batches: Numbers = MICRO_BATCHES,
+    links: Sequence[str] = (),
+    memory: str = "",
+    batch_sizes: Numbers = (),
+    steps: Mapping[str, int] | Sequence[str] = (),
+    runs: Iterable[Run | str | Location] = (),
+    on: str | None = None,
+    within: str | None = None,
+    probe: bool = False,
+    allow_code: bool = False,
+    progress: bool = True,
+) -> Crossover:
+    """Predict every way to train a network, as `alray crossover` does: methods in all their schedules, on all divisions
+    of the devices into stages and replicas.
+
+    Args:
+        spec, overrides, allow_code, progress: as for `alray.run`.
+        methods: to compare with that of the spec; (): backpropagation, or with that associated_learning.
+        devices, micro_batches: their numbers.
+        links: between any two devices, or with `on` the cards of the nodes, such as "host" or "10 Gbit/s, 50 us".
+        memory: of each device, such as "16GB,80GB".
+        batch_sizes: further sizes of the mini-batch, for which steps are known.
+        steps: mini-batches to the target: {"associated_learning": 1200, "backpropagation/2bw": 1500}.
+        runs: folders of runs and studies, which say how long steps took and how many the target took.
+        on, within, probe: as for `alray.plan`.
+    """
+    folders = [each if isinstance(each, str | PathLike) else folder_of(each, "runs") for each in runs]
+    with watched(progress) as (display, _):
+        return Crossover(
+            crossover_report(
+                spec,
+                override_texts(overrides),
+                methods=_text(methods),
+                devices=_text(devices),
+                micro_batches=_text(micro_batches),
+                links=links,
+                memory=memory,
+                batch_sizes=_text(batch_sizes),
+                steps=[f"{way}={number}" for way, number in steps.items()] if isinstance(steps, Mapping) else steps,
+                folders=folders,
+                on=on,
+                within=within,
+                probe=probe,
+                allow_code=allow_code,
+                teller=display,
+            )
+        )
+
+
+class Crossover:
+    """Every way to train a network, and which is fastest where. In a notebook it shows its page."""
+
+    def __init__(self, report: CrossoverReport) -> None:
+        self._report = report
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What `alray crossover --json` prints: the `fastest` way at each place, all `ways`, and the `factors`."""
+        return as_json(self._report.found)
+
+    def table(self) -> DataFrame:
+        """A row for each way over each link, the fastest first."""
+        return frame_of_rows(self.values["ways"])
+
+    @property
+    def page(self) -> str:
+        """The HTML page."""
+        return self._report.page()
+
+    def __repr__(self) -> str:
+        return f"<alray crossover of {self._report.found.name}: {len(self._report.found.rows)} ways>"
+
+    def _repr_html_(self) -> str:
+        return framed(self.page)
+
+
+def crossover_report(
+    spec: SpecSource,
+    overrides: Sequence[str],
+    *,
+    links: Sequence[str],
+    folders: Sequence[str | Location],
+    on: str | None,
+    within: str | None,
+    probe: bool,
+    allow_code: bool,
+    teller: Teller,
+    **asked: Any,
+) -> CrossoverReport:
+    """The report of a crossover.
+
+    Args:
+        asked: as `Asked.of` takes them.
+    """
+    from alray.runtime.planner.crossover import Asked, crossover_spec
+    from alray.studies.known_ways import known_ways
+
+    told = known_ways(folders)
+    found = crossover_spec(
+        spec,
+        [*overrides, *machine_texts(on, links[0] if on and links else None, within, None)],
+        Asked.of(links=links, known=told.steps, **asked),
+        runs=told.specs,
+        measured=told.measured,
+        probe=probe,
+        allow_code=allow_code,
+        teller=teller,
+    )
+    return CrossoverReport(found)
+
+
+def _text(values: str | Sequence[object]) -> str:
+    return values if isinstance(values, str) else ",".join(map(str, values))

@@ -1,0 +1,488 @@
+"""The crossover: which way to train is fastest over numbers of devices, micro-batches, links and memory.
+
+A way is a method in a schedule, on so many stages and replicas. Each is predicted as a plan predicts it, with a device
+for every stage of every replica. Cuts are searched in two passes: every way gets the cut that a bound calls the best,
+and those that come near to the fastest get the search of `partition: auto`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from alray.core.errors import RequestError
+from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, nearest_to_fitting
+from alray.planning.prediction.bound import least_step
+from alray.planning.prediction.compare import schedules_on
+from alray.planning.prediction.costs import Costs
+from alray.planning.prediction.make import edge_plans
+from alray.planning.prediction.memory import memory_of
+from alray.planning.prediction.partition import Cut
+from alray.planning.prediction.predict import predict_step
+from alray.planning.prediction.setting import StepSetting
+from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for
+
+REFERENCE = "backpropagation"
+"""The method that steps and times are compared with."""
+CLOSE = 1.05
+"""Ways whose times differ by less are close: of published pipelines that differ by more, the simulation puts 98 % of
+the pairs into the right order."""
+_NEAR = 1.1
+"""Ways that are slower than the fastest one by less get the search for the best cut; the first pass is off by less,
+but for a few."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to train."""
+
+    method: str
+    schedule: str
+    stages: int
+    replicas: int
+    micro_batches: int
+    virtual_stages: int
+    batch_size: int  # samples of a mini-batch, over all replicas
+    recomputes: bool = False  # whether stages keep inputs only, and compute forwards again
+
+    @property
+    def devices(self) -> int:
+        return self.stages * self.replicas
+
+    @property
+    def local_losses(self) -> bool:
+        return SCHEDULES[self.schedule].local_losses
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method on mini-batches of one size, as a crossover takes it.
+
+    Attributes:
+        alone: its costs on one device.
+        setting: of a way over a link, by its name; raises RequestError where it cannot train in this way.
+        averaged_share: the bytes that replicas send for each byte of a gradient and mini-batch.
+    """
+
+    method: str
+    local_losses: bool
+    batch_size: int
+    alone: Costs
+    setting: Callable[[Way, str], StepSetting]
+    averaged_share: float = 1.0
+
+    @property
+    def alone_s(self) -> float:
+        """The seconds of a mini-batch on one device."""
+        return self.alone.data_s + sum(component.train_s for component in self.alone.components)
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What a crossover goes over.
+
+    Attributes:
+        devices: numbers of devices that there are; a way may use fewer.
+        micro_batches: for the schedules that cut mini-batches.
+        links: the names of the links between devices.
+        memory: bytes of each device; None: no limit.
+    """
+
+    devices: tuple[int, ...]
+    micro_batches: tuple[int, ...]
+    links: tuple[str, ...]
+    memory: tuple[int | None, ...] = (None,)
+
+    @property
+    def layouts(self) -> list[tuple[int, int]]:
+        """The numbers of stages and replicas that use all devices of one of the numbers."""
+        return sorted(
+            {(stages, count // stages) for count in self.devices for stages in range(1, count + 1) if count % stages == 0}
+        )
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Mini-batches that a way takes to the target.
+
+    Attributes:
+        source: where the number comes from; "assumed" begins what nobody has measured.
+    """
+
+    number: float
+    source: str
+
+    @property
+    def assumed(self) -> bool:
+        return self.source.startswith("assumed")
+
+
+StepsOf = Mapping[tuple[str, str | None, int | None], Steps]
+"""By method, schedule (None: all of the method) and size of the mini-batch (None: that of the spec)."""
+
+
+@dataclass(frozen=True)
+class MeasuredStep:
+    """The step of a run that trained in a way.
+
+    Attributes:
+        predicted_s: by the plan of this run.
+        source: the name of the run.
+    """
+
+    way: Way
+    step_s: float
+    predicted_s: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A way over one link.
+
+    Attributes:
+        memory_limit: bytes that each device has, where the cut was chosen for that; None: the cut needs no such choice.
+        step_s: of one mini-batch.
+        least_s: no cut has a shorter step.
+        memory_bytes: of the stage that needs the most.
+        sent_bytes: by all devices, for one mini-batch.
+    """
+
+    way: Way
+    link: str
+    memory_limit: int | None
+    partition: Cut
+    step_s: float
+    least_s: float
+    memory_bytes: int
+    sent_bytes: float
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The two numbers of a method that decide whether its streaming beats a pipeline of backpropagation.
+
+    Attributes:
+        schedule: the one with late gradients that rho is of; None: any other.
+        step_s: on one device.
+        alpha: its step on one device over that of backpropagation; None without backpropagation.
+        source: of the costs that this was computed from.
+        rho: its mini-batches to the target over those of backpropagation; 1 where they are not known.
+        rho_source: where they come from.
+    """
+
+    method: str
+    schedule: str | None
+    batch_size: int
+    step_s: float
+    alpha: float | None
+    source: str
+    rho: float
+    rho_source: str
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """Every way over every link, and which is fastest where.
+
+    Attributes:
+        refused: why a schedule of a method runs nowhere, by both names.
+        name, batch_size: of the spec.
+        basis: sentences about where times, memory and links come from.
+        measured: steps of runs of the same network, to stand beside the predicted ones.
+    """
+
+    name: str
+    basis: Mapping[str, str]
+    axes: Axes
+    rows: tuple[Row, ...]
+    factors: tuple[Factors, ...]
+    steps: StepsOf
+    refused: Mapping[tuple[str, str], str]
+    batch_size: int
+    measured: tuple[MeasuredStep, ...] = ()
+
+    def steps_of(self, way: Way) -> Steps | None:
+        """The mini-batches of a way to the target; None where those of backpropagation are not known.
+
+        What is not known for a schedule is assumed to be as for its method, and for a method as for backpropagation.
+        """
+        return steps_of(self.steps, way.method, way.schedule, way.batch_size, self.batch_size)
+
+    def seconds(self, row: Row) -> float:
+        """What ways are compared by: the time to the target, or of one mini-batch where no steps are known."""
+        steps = self.steps_of(row.way)
+        return row.step_s * (1.0 if steps is None else steps.number)
+
+    def at(
+        self,
+        devices: int,
+        link: str,
+        memory: int | None = None,
+        *,
+        micro_batches: int | None = None,
+        local_losses: bool | None = None,
+    ) -> list[Row]:
+        """The ways that so many devices can train in, the fastest first.
+
+        Args:
+            micro_batches: those of the pipelines; None: any.
+            local_losses: only ways with, or without; None: all.
+        """
+        return [
+            row
+            for row in self._by_link[link]
+            if row.way.devices <= devices
+            and (local_losses is None or row.way.local_losses == local_losses)
+            and (micro_batches is None or _has(row.way, micro_batches))
+            and _fits(row, memory)
+        ]
+
+    @cached_property
+    def _by_link(self) -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = {link: [] for link in self.axes.links}
+        for row in sorted(self.rows, key=self._rank):
+            found[row.link].append(row)
+        return found
+
+    def _rank(self, row: Row) -> tuple[float, int, int, int]:
+        # Equal times may differ in their last digits; then fewer devices, stages and micro-batches come first.
+        way = row.way
+        return float(f"{self.seconds(row):.10g}"), way.devices, way.stages, way.micro_batches
+
+
+def steps_of(known: StepsOf, method: str, schedule: str | None, batch_size: int, usual: int) -> Steps | None:
+    """See `Crossover.steps_of`.
+
+    Args:
+        usual: the size of the mini-batch that keys without one mean.
+    """
+
+    def found(method: str, schedule: str | None) -> Steps | None:
+        own = known.get((method, schedule, batch_size))
+        return known.get((method, schedule, None)) if own is None and batch_size == usual else own
+
+    reference = found(REFERENCE, None)
+    if reference is None:
+        return None
+    if (own := found(method, schedule)) is not None:
+        return own
+    late = schedule is not None and SCHEDULES[schedule].gradient_delay > 0
+    if (own := found(method, None)) is not None:
+        return replace(own, source=f"assumed: as many as without late gradients ({own.source})") if late else own
+    return Steps(reference.number, f"assumed: as many as {REFERENCE} ({reference.source})")
+
+
+def _has(way: Way, micro_batches: int) -> bool:
+    return way.micro_batches == micro_batches or not SCHEDULES[way.schedule].cuts_mini_batches
+
+
+def _fits(row: Row, memory: int | None) -> bool:
+    if memory is None:
+        return row.memory_limit is None
+    return row.memory_limit == memory or (row.memory_limit is None and row.memory_bytes <= memory)
+
+
+def map_crossover(
+    contenders: Sequence[Contender],
+    axes: Axes,
+    *,
+    name: str,
+    basis: Mapping[str, str],
+    steps: StepsOf,
+    batch_size: int,
+    measured: tuple[MeasuredStep, ...] = (),
+    doing: Callable[[str], None],
+) -> Crossover:
+    """Predict every way over every link.
+
+    Args:
+        steps: to the target, where they are known.
+        name, batch_size: of the spec.
+        basis, measured: as of a `Crossover`.
+        doing: is called with what is predicted now.
+    """
+    search = _Search(axes)
+    for contender in contenders:
+        doing(f"predicting {contender.method}")
+        for way in _ways(contender, axes):
+            search.predict(contender, way)
+    found = Crossover(
+        name,
+        basis,
+        axes,
+        tuple(search.rows),
+        tuple(_factors(contenders, steps, batch_size)),
+        steps,
+        search.refused,
+        batch_size,
+        measured,
+    )
+    doing("searching the best cuts of the fastest")
+    return replace(found, rows=tuple(search.with_best_cuts(found)))
+
+
+def alone_bytes(contender: Contender, link: str) -> int:
+    """The memory that one device needs without others."""
+    schedule = default_schedule(local_losses=contender.local_losses, stages=1)
+    way = Way(contender.method, schedule.name, 1, 1, 1, 1, contender.batch_size)
+    setting = contender.setting(way, link)
+    return memory_of(setting, (len(setting.costs.components),), 0).total_bytes
+
+
+def _ways(contender: Contender, axes: Axes) -> Iterator[Way]:
+    """Ways that differ in their replicas alone follow each other: they are simulated by one program."""
+    by_stages: dict[int, list[int]] = {}
+    for stages, replicas in axes.layouts:
+        by_stages.setdefault(stages, []).append(replicas)
+    for stages, numbers in by_stages.items():
+        for schedule in schedules_on(stages, local_losses=contender.local_losses):
+            for micro_batches in axes.micro_batches if schedule.cuts_mini_batches else (1,):
+                for replicas in numbers:
+                    yield Way(
+                        contender.method,
+                        schedule.name,
+                        stages,
+                        replicas,
+                        micro_batches,
+                        schedule.default_virtual_stages if stages > 1 else 1,
+                        contender.batch_size,
+                    )
+
+
+class _Search:
+    """The rows found so far, and the setting of each."""
+
+    def __init__(self, axes: Axes) -> None:
+        self._axes = axes
+        self._settings: list[StepSetting] = []
+        self._contenders: list[Contender] = []
+        self.rows: list[Row] = []
+        self._reasons: dict[tuple[str, str], str] = {}
+
+    @property
+    def refused(self) -> dict[tuple[str, str], str]:
+        run = {(row.way.method, row.way.schedule) for row in self.rows}
+        return {each: reason for each, reason in self._reasons.items() if each not in run}
+
+    def predict(self, contender: Contender, way: Way) -> None:
+        """Add the rows of a way, if it can run."""
+        try:
+            settings = {link: contender.setting(way, link) for link in self._axes.links}
+            for setting in settings.values():
+                check_parts(setting)
+        except RequestError as error:
+            first = error.problems[0]
+            reason = f"{first.message}; {first.hint}" if first.hint else first.message
+            self._reasons.setdefault((way.method, way.schedule), reason)
+            return
+        for link, setting in settings.items():
+            row = self._add(contender, way, link, setting)
+            for limit in self._axes.memory:
+                if limit is not None and limit < row.memory_bytes:
+                    self._fit(contender, row, setting, limit)
+
+    def _fit(self, contender: Contender, row: Row, setting: StepSetting, limit: int) -> None:
+        """Add the way of a row with a cut that fits the memory, or where there is none, with forwards computed again.
+
+        With several virtual stages only the cut of the row is tried: to search one would take long.
+        """
+        limited = replace(setting, memory_limits=(limit,) * setting.stages)
+        again = [replace(limited, recomputes=True)] if setting.scheduled.is_pipeline and setting.stages > 1 else []
+        for each in (limited, *again):
+            cut = nearest_to_fitting(each) if each.virtual_stages == 1 else row.partition
+            if fullest_stage(each, cut)[0] <= 1.0:
+                self._add(contender, replace(row.way, recomputes=each.recomputes), row.link, each, limit, cut)
+                return
+
+    def _add(
+        self,
+        contender: Contender,
+        way: Way,
+        link: str,
+        setting: StepSetting,
+        limit: int | None = None,
+        cut: Cut | None = None,
+    ) -> Row:
+        if setting.num_parts == 1:
+            nearest, least_s = (len(setting.costs.components),), 0.0
+        else:
+            nearest, least_s = least_step(setting)
+        row = _row(contender, way, link, setting, limit, nearest if cut is None else cut, least_s)
+        self.rows.append(row)
+        self._settings.append(setting)
+        self._contenders.append(contender)
+        return row
+
+    def with_best_cuts(self, found: Crossover) -> list[Row]:
+        """The rows; those that are fast have the cut that `partition: auto` chooses."""
+        number = {id(row): index for index, row in enumerate(self.rows)}
+        near: dict[int, None] = {}
+        axes = self._axes
+        for devices in axes.devices:
+            for link in axes.links:
+                for memory in axes.memory:
+                    for parts in (None, *axes.micro_batches):
+                        for family in (True, False):
+                            ranked = found.at(devices, link, memory, micro_batches=parts, local_losses=family)
+                            near |= {
+                                number[id(row)]: None
+                                for row in ranked
+                                if found.seconds(row) <= _NEAR * found.seconds(ranked[0])
+                            }
+        rows = list(self.rows)
+        for index in near:
+            row, setting = rows[index], self._settings[index]
+            if setting.num_parts > 1 and row.step_s > row.least_s * (1.0 + 1e-9):
+                best = best_cut(setting)
+                rows[index] = _row(
+                    self._contenders[index], row.way, row.link, setting, row.memory_limit, best.cut, best.least_s
+                )
+        return rows
+
+
+def _row(
+    contender: Contender, way: Way, link: str, setting: StepSetting, limit: int | None, cut: Cut, least_s: float
+) -> Row:
+    step_s = predict_step(setting, cut).step_time_s
+    between = sum(edge.bytes_per_step for edge in edge_plans(setting, cut))
+    # In every all-reduce alray has, n ranks send 2 (n - 1) times the bytes of the gradients together.
+    averages = 2 * (way.replicas - 1) * sum(component.gradient_bytes for component in setting.costs.components)
+    return Row(
+        way=way,
+        link=link,
+        memory_limit=limit,
+        partition=tuple(cut),
+        step_s=step_s,
+        least_s=least_s or step_s,
+        memory_bytes=max(memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages)),
+        sent_bytes=way.replicas * between + contender.averaged_share * averages,
+    )
+
+
+def _factors(contenders: Sequence[Contender], steps: StepsOf, usual: int) -> Iterator[Factors]:
+    reference = steps_of(steps, REFERENCE, None, usual, usual)
+    of_reference = {
+        each.batch_size: each.alone_s for each in contenders if each.method == REFERENCE
+    }
+    for each in contenders:
+        alone_s = of_reference.get(each.batch_size)
+        late = [
+            schedule.name
+            for schedule in schedules_for(local_losses=each.local_losses)
+            if schedule.gradient_delay and not each.local_losses
+        ]
+        for schedule in (None, *late):
+            own = steps_of(steps, each.method, schedule, each.batch_size, usual)
+            known = None if own is None or reference is None else own.number / reference.number
+            yield Factors(
+                method=each.method,
+                schedule=schedule,
+                batch_size=each.batch_size,
+                step_s=each.alone_s,
+                alpha=None if alone_s is None else each.alone_s / alone_s,
+                source=each.alone.source,
+                rho=1.0 if known is None else known,
+                rho_source=f"assumed: as many as {REFERENCE}" if own is None or known is None else own.source,
+            )

@@ -1,0 +1,325 @@
+"""A crossover in words and tables: which way is fastest where, by how much, and what would change it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from alray.config.sections.method import METHODS
+from alray.core.counting import counted
+from alray.planning.prediction.crossover import CLOSE, REFERENCE, Crossover, Factors, Row, Way
+from alray.report.table import Column, Numbers, Table
+from alray.report.text import number, seconds, size
+from alray.planning.schedules.table import SCHEDULES
+
+SOURCES = {
+    "probe": "measured here",
+    "estimated": "counted, not measured",
+    "roofline": "counted, at published speeds",
+    "file": "read from a file",
+    "given": "given in the spec",
+}
+"""Where costs come from, in words."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A place of a map: the fastest way there, and the fastest of the other family (local losses, or backpropagation).
+
+    Attributes:
+        best, other: None where no such way fits.
+        ratio: the time of the other over that of the best.
+    """
+
+    devices: int
+    link: str
+    memory: int | None
+    micro_batches: int | None
+    best: Row | None
+    other: Row | None
+    ratio: float | None
+
+    @property
+    def is_close(self) -> bool:
+        """Whether the two differ by less than the simulation can tell."""
+        return self.ratio is not None and self.ratio < CLOSE
+
+    @property
+    def advantage(self) -> float | None:
+        """The time of backpropagation over that of local losses: how many times as many mini-batches these may take."""
+        if self.best is None or self.ratio is None:
+            return None
+        return self.ratio if self.best.way.local_losses else 1.0 / self.ratio
+
+
+def cell(
+    found: Crossover, devices: int, link: str, memory: int | None = None, micro_batches: int | None = None
+) -> Cell:
+    """The place of so many devices over this link. For the arguments see `Crossover.at`."""
+    ranked = found.at(devices, link, memory, micro_batches=micro_batches)
+    best = ranked[0] if ranked else None
+    others = (row for row in ranked if best is not None and row.way.local_losses != best.way.local_losses)
+    other = next(others, None)
+    ratio = None if best is None or other is None else found.seconds(other) / found.seconds(best)
+    return Cell(devices, link, memory, micro_batches, best, other, ratio)
+
+
+def cells(found: Crossover) -> list[Cell]:
+    """The places with the first memory, and any number of micro-batches."""
+    axes = found.axes
+    return [cell(found, devices, link, axes.memory[0]) for link in axes.links for devices in axes.devices]
+
+
+def method_name(method: str) -> str:
+    """The short name of a method."""
+    section = METHODS.sections.get(method)
+    return section.abbreviation if section is not None else method
+
+
+def kind_of(way: Way) -> str:
+    """Method and schedule: what a map gives a colour."""
+    if way.stages == 1:
+        return f"{method_name(way.method)} replicas" if way.replicas > 1 else f"{method_name(way.method)} alone"
+    return f"{method_name(way.method)} {way.schedule}"
+
+
+def layout_of(way: Way) -> str:
+    """Stages, replicas and micro-batches, as far as there are several: `4 stages x 2, M 8`."""
+    parts = [counted(way.stages, "stage")] if way.stages > 1 else []
+    if way.replicas > 1:
+        parts.append(f"{way.replicas} replicas")
+    text = " x ".join(parts) or "1 device"
+    if SCHEDULES[way.schedule].cuts_mini_batches:
+        text += f", M {way.micro_batches}"
+    return text + (", checkpointing" if way.recomputes else "")
+
+
+def changes(found: Crossover, at: Cell) -> str:
+    """What would let the other family win at a place, in a sentence."""
+    if at.best is None:
+        return "no way fits"
+    if at.other is None or at.ratio is None:
+        return "nothing: no way of the other family runs here"
+    name, other = method_name(at.best.way.method), method_name(at.other.way.method)
+    if at.best.way.local_losses:
+        parts = [f"{name} takes {at.ratio:.2f} times the mini-batches or the time of a step"]
+    else:
+        parts = [f"{other} takes {1 / at.ratio:.2f} of the mini-batches or of the time of a step"]
+    parts += _neighbours(found, at)
+    return "; or ".join(parts)
+
+
+def _neighbours(found: Crossover, at: Cell) -> Iterator[str]:
+    """The nearest place in each direction of the axes where the other family wins."""
+    assert at.best is not None
+    family = at.best.way.local_losses
+
+    def turns(other: Cell) -> bool:
+        return other.best is not None and other.best.way.local_losses != family and not other.is_close
+
+    axes = found.axes
+    number = axes.links.index(at.link)
+    for links in (axes.links[number + 1 :], axes.links[:number][::-1]):
+        if (link := next((each for each in links if turns(cell(found, at.devices, each, at.memory))), None)) is not None:
+            yield f"over {link}"
+    index = axes.devices.index(at.devices)
+    for several in (axes.devices[index + 1 :], axes.devices[:index][::-1]):
+        if (devices := next((each for each in several if turns(cell(found, each, at.link, at.memory))), None)) is not None:
+            yield f"with {counted(devices, 'device')}"
+    limits = sorted((each for each in axes.memory if each not in (None, at.memory)), reverse=True)
+    if (limit := next((each for each in limits if turns(cell(found, at.devices, at.link, each))), None)) is not None:
+        yield f"with {size(limit)} a device"
+
+
+def findings(found: Crossover) -> list[str]:
+    """What the maps show, in sentences."""
+    every = [each for each in cells(found) if each.best is not None]
+    wins = Counter(kind_of(each.best.way) for each in every if each.best is not None)
+    said = ", ".join(f"{kind} in {count}" for kind, count in wins.most_common())
+    close = sum(each.is_close for each in every)
+    told = [f"Of {counted(len(every), 'place')} (devices by link) the fastest is {said}."]
+    if close:
+        told.append(
+            f"In {counted(close, 'place')} local losses and backpropagation differ by less than "
+            f"{round(100 * (CLOSE - 1))} %, which a prediction cannot tell apart."
+        )
+    told += [
+        f"Gradients of {each.schedule} are an update late, so it trains other weights; its rho is {each.rho:.2f}, "
+        f"{each.rho_source}."
+        for each in found.factors
+        if each.schedule is not None and each.batch_size == found.batch_size
+    ]
+    told += [_product(each) for each in found.factors if each.method != REFERENCE and each.alpha]
+    return told
+
+
+def refused(found: Crossover) -> tuple[str, ...]:
+    """Which schedules run nowhere, and why, in sentences."""
+    return tuple(
+        f"{method_name(method)} {schedule} runs nowhere: {reason}"
+        for (method, schedule), reason in found.refused.items()
+    )
+
+
+def _product(factors: Factors) -> str:
+    assert factors.alpha is not None
+    return (
+        f"{method_name(factors.method)}: alpha x rho = {factors.alpha:.2f} x {factors.rho:.2f} = "
+        f"{factors.alpha * factors.rho:.2f}; alpha is {SOURCES[factors.source]}, rho is {factors.rho_source}."
+    )
+
+
+def winners_table(found: Crossover) -> Table:
+    """The fastest way at each place, and what would change it."""
+    timed = any(found.steps_of(row.way) is not None for row in found.rows[:1])
+    rows = []
+    for at in cells(found):
+        best, other = at.best, at.other
+        rows.append(
+            (
+                at.link,
+                str(at.devices),
+                *(("–",) * 5 if best is None else (kind_of(best.way), *_layout(best.way), seconds(found.seconds(best)))),
+                "–" if other is None else kind_of(other.way),
+                "–" if at.ratio is None else f"{at.ratio:.2f}{' ~' if at.is_close else ''}",
+                changes(found, at),
+            )
+        )
+    time = "time to target" if timed else "step"
+    head = ("link", "devices", "fastest", "stages", "replicas", "M", time, "best of others", "slower by")
+    return Table((*head, "the others win if"), tuple(rows))
+
+
+def _layout(way: Way) -> tuple[str, str, str]:
+    cut = SCHEDULES[way.schedule].cuts_mini_batches
+    return str(way.stages), str(way.replicas), str(way.micro_batches) if cut else ""
+
+
+def measured_table(found: Crossover) -> Table:
+    """Measured steps of runs beside those that this crossover predicts of the same ways, over the first link."""
+    by_way = {row.way: row for row in found.rows if row.link == found.axes.links[0] and row.memory_limit is None}
+    rows = []
+    for each in found.measured:
+        row = by_way.get(each.way)
+        rows.append(
+            (
+                each.source,
+                kind_of(each.way),
+                layout_of(each.way),
+                seconds(each.step_s),
+                "–" if row is None else seconds(row.step_s),
+                "–" if row is None else f"{row.step_s / each.step_s:.2f}",
+                f"{each.predicted_s / each.step_s:.2f}",
+            )
+        )
+    head = ("run", "way", "layout", "measured step", "step of the map", "map / measured", "its plan / measured")
+    return Table(head, tuple(rows))
+
+
+def factors_table(found: Crossover) -> Table:
+    """alpha and rho of each method, and where they come from."""
+    rows = tuple(
+        (
+            each.method if each.schedule is None else f"{each.method}, {each.schedule}",
+            number(each.batch_size),
+            seconds(each.step_s),
+            "–" if each.alpha is None else f"{each.alpha:.3f}",
+            SOURCES[each.source],
+            f"{each.rho:.3f}",
+            each.rho_source,
+        )
+        for each in found.factors
+    )
+    return Table(("method", "mini-batch", "step on one device", "alpha", "alpha is", "rho", "rho is"), rows)
+
+
+_COLUMNS = (
+    Column("method", "method"),
+    Column("schedule", "schedule"),
+    Column("link", "link"),
+    Column("devices", "devices", kind="setting"),
+    Column("stages", "stages", kind="setting"),
+    Column("replicas", "replicas", kind="setting"),
+    Column("micro_batches", "micro-batches", kind="setting"),
+    Column("virtual_stages", "virtual stages", kind="setting"),
+    Column("batch_size", "mini-batch", kind="setting"),
+    Column("checkpointing", "checkpointing"),
+    Column("memory_limit_bytes", "memory of a device", size, kind="setting"),
+    Column("partition", "partition"),
+    Column("step_s", "step", seconds, kind="seconds", best="smallest"),
+    Column("least_step_s", "least step", seconds, kind="seconds"),
+    Column("memory_bytes", "memory", size),
+    Column("sent_bytes", "sent", size),
+    Column("steps", "mini-batches to the target", number),
+    Column("steps_source", "which are"),
+    Column("target_s", "time to the target", seconds, kind="seconds", best="smallest"),
+)
+
+
+def ways_table(found: Crossover) -> Numbers:
+    """Every way over every link, the fastest first."""
+    rows = []
+    for row in sorted(found.rows, key=lambda row: (found.axes.links.index(row.link), found.seconds(row))):
+        way, steps = row.way, found.steps_of(row.way)
+        rows.append(
+            (
+                way.method,
+                way.schedule,
+                row.link,
+                way.devices,
+                way.stages,
+                way.replicas,
+                way.micro_batches,
+                way.virtual_stages,
+                way.batch_size,
+                "yes" if way.recomputes else "no",
+                row.memory_limit,
+                " ".join(map(str, row.partition)),
+                row.step_s,
+                row.least_s,
+                row.memory_bytes,
+                row.sent_bytes,
+                None if steps is None else steps.number,
+                None if steps is None else steps.source,
+                None if steps is None else found.seconds(row),
+            )
+        )
+    return Numbers(_COLUMNS, tuple(rows))
+
+
+def as_json(found: Crossover) -> dict[str, Any]:
+    """A crossover as `alray crossover --json` prints it."""
+    names = [column.name for column in _COLUMNS]
+    return {
+        "name": found.name,
+        "basis": found.basis,
+        "batch_size": found.batch_size,
+        "devices": list(found.axes.devices),
+        "micro_batches": list(found.axes.micro_batches),
+        "links": list(found.axes.links),
+        "memory_bytes": list(found.axes.memory),
+        "factors": [asdict(each) for each in found.factors],
+        "fastest": [
+            {
+                "link": at.link,
+                "devices": at.devices,
+                "method": at.best and at.best.way.method,
+                "schedule": at.best and at.best.way.schedule,
+                "stages": at.best and at.best.way.stages,
+                "replicas": at.best and at.best.way.replicas,
+                "micro_batches": at.best and at.best.way.micro_batches,
+                "step_s": at.best and at.best.step_s,
+                "advantage_of_local_losses": at.advantage,
+                "changes": changes(found, at),
+            }
+            for at in cells(found)
+        ],
+        "ways": [dict(zip(names, row, strict=True)) for row in ways_table(found).rows],
+        "measured": [asdict(each) for each in found.measured],
+        "refused": [
+            {"method": method, "schedule": schedule, "reason": reason}
+            for (method, schedule), reason in found.refused.items()
+        ],
+    }

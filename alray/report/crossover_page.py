@@ -1,0 +1,362 @@
+"""The page of a crossover: maps of which way to train is fastest where, the two factors behind them, and a table.
+
+The docstring of the function that makes an exhibit is what the page says of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from alray import __version__
+from alray.core.counting import counted
+from alray.core.run_folder.records import replace_file
+from alray.core.storage.location import Location
+from alray.planning.prediction.crossover import CLOSE, REFERENCE, Crossover, Factors, Row
+from alray.planning.schedules.table import default_schedule
+from alray.report.crossover import (
+    Cell,
+    cell,
+    cells,
+    factors_table,
+    findings,
+    kind_of,
+    layout_of,
+    measured_table,
+    method_name,
+    refused,
+    ways_table,
+    winners_table,
+)
+from alray.report.drawing import IDEAL, PREDICTED, Curves, Scale, colour_of, colours_of, heat_map, hiding, tell
+from alray.report.figure import ROWS_NAME, TABLES, Exhibit, Figure, Series, Show, exhibits_of, write_exhibits
+from alray.report.html import render_page
+from alray.report.table import Table
+from alray.report.text import seconds, size
+
+_WIDTH, _ROW, _REST = 960, 62, 60  # pixels: of a map, of one of its rows, of its axis
+
+
+@dataclass(frozen=True)
+class CrossoverReport:
+    """The report of a crossover: figures, tables and the page that has them."""
+
+    found: Crossover
+
+    @cached_property
+    def exhibits(self) -> list[Exhibit]:
+        """In the order of the page."""
+        return exhibits_of(self.found, EXHIBITS)
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Sentences about schedules that run nowhere."""
+        return refused(self.found)
+
+    def page(self) -> str:
+        """The HTML page."""
+        return render_page(
+            "crossover.html",
+            self.exhibits,
+            title=f"{self.found.name}: crossover · alray",
+            version=__version__,
+            name=self.found.name,
+            basis=self.found.basis,
+            ways=len(self.found.rows),
+        )
+
+    def write(self, page: Location, files: Location) -> None:
+        """Write the page, its figures and tables, and every way as CSV."""
+        page.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(page, self.page())
+        write_exhibits(self.exhibits, files)
+        replace_file(self.ways_file(files), ways_table(self.found).csv)
+
+    def ways_file(self, files: Location) -> Location:
+        """The file of every way."""
+        return files / TABLES / "ways.csv"
+
+
+def over_links(found: Crossover) -> Exhibit:
+    """Each place shows the fastest way to train on at most so many devices, if any two of them are connected by this
+    link: method and schedule, stages and replicas, M micro-batches, and by how much it is faster than the best of the
+    other family (local losses, or backpropagation). A pale place is closer than a prediction can tell. The second map
+    says how many times as many mini-batches local losses may take before backpropagation is as fast; below 1 they have
+    to take fewer. Each stage of each replica has its own device. Source: simulations of all ways, with the best cut
+    of each."""
+    axes = found.axes
+    places = cells(found)
+    return Exhibit(
+        "Devices and links",
+        (
+            _winners(found, "fastest_over_links", "The fastest way, over devices and links", places, _link, axes.links),
+            _advantage(found, "advantage_over_links", places, _link, axes.links),
+        ),
+        tuple(findings(found)),
+    )
+
+
+def over_micro_batches(found: Crossover) -> Exhibit | None:
+    """As above, over the first link, with this number of micro-batches in all pipelines that have them. Methods with
+    local losses, and a network on one device, have none, so they are the same in every row."""
+    axes = found.axes
+    link = axes.links[0]
+    names = [str(number) for number in reversed(axes.micro_batches)]
+    places = [cell(found, devices, link, axes.memory[0], int(name)) for name in names for devices in axes.devices]
+    title = f"The fastest way, over devices and micro-batches ({link})"
+    return Exhibit(
+        "Devices and micro-batches",
+        (
+            _winners(
+                found,
+                "fastest_over_micro_batches",
+                title,
+                places,
+                lambda at: str(at.micro_batches),
+                names,
+                "micro-batches",
+            ),
+        ),
+    )
+
+
+def over_memory(found: Crossover) -> Exhibit | None:
+    """As above, over the first link, on devices with so much memory. Where a way does not fit with its fastest cut, the
+    cut that fills the fullest device least is taken, and where that does not fit either, a pipeline keeps inputs only
+    and computes forwards again (checkpointing). An empty place: nothing fits."""
+    axes = found.axes
+    if len(axes.memory) < 2:
+        return None
+    link = axes.links[0]
+    limits = sorted(set(axes.memory), key=lambda limit: -(limit or math.inf))
+    places = [cell(found, devices, link, memory) for memory in limits for devices in axes.devices]
+    return Exhibit(
+        "Devices and memory",
+        (
+            _winners(
+                found,
+                "fastest_over_memory",
+                f"The fastest way, over devices and their memory ({link})",
+                places,
+                _memory,
+                [_memory_name(each) for each in limits],
+                "memory of a device",
+            ),
+        ),
+    )
+
+
+def rule(found: Crossover) -> Exhibit | None:
+    """In steady state streaming takes the time of one stage, and 1F1B that of M + S - 1 micro-batches on S stages. So
+    streaming is faster where alpha x rho < 1 + (S - 1) / M. alpha is the step of the method on one device over that of
+    backpropagation, rho its mini-batches to the target over those of backpropagation. Dotted: (1 + (S - 1) / M) /
+    alpha, the rho at which both are as fast. Dashed: the same from the simulation, with messages, uneven stages and
+    what small micro-batches cost: the step of 1F1B over that of streaming, over the first link. Streaming is faster
+    where the line of its rho lies below."""
+    figures = tuple(
+        figure
+        for each in found.factors
+        if each.method != REFERENCE and each.alpha and each.batch_size == found.batch_size
+        if (figure := _rule(found, each)) is not None
+    )
+    if not figures:
+        return None
+    return Exhibit("The rule: alpha x rho < 1 + (S - 1) / M", figures, tables={"factors": factors_table(found)})
+
+
+def winners(found: Crossover) -> Exhibit:
+    """The fastest way at each place of the first map, on so many stages and replicas with M micro-batches, how many times
+    as long the best of the other family takes (~: closer than a prediction can tell), and what would let that one win:
+    other numbers of mini-batches or times of a step, or the nearest place on an axis where it wins."""
+    return Exhibit("What would change it", findings=refused(found), tables={"fastest": winners_table(found)})
+
+
+def measured(found: Crossover) -> Exhibit | None:
+    """Runs of this network, with the median of their step times after warm-up, and what the map says of the same way
+    over its first link. The plan of a run also counts the processors that its stages shared."""
+    return Exhibit("Measured", tables={"measured": measured_table(found)}) if found.measured else None
+
+
+EXHIBITS: tuple[Show[Crossover], ...] = (over_links, measured, over_micro_batches, over_memory, rule, winners)
+"""In the order of the page."""
+
+
+def _link(at: Cell) -> str:
+    return at.link
+
+
+def _memory(at: Cell) -> str:
+    return _memory_name(at.memory)
+
+
+def _memory_name(memory: int | None) -> str:
+    return "no limit" if memory is None else size(memory)
+
+
+def _winners(
+    found: Crossover,
+    name: str,
+    title: str,
+    places: Sequence[Cell],
+    up: Callable[[Cell], str],
+    names: Sequence[str],
+    up_title: str = "link",
+) -> Figure:
+    """A map of the fastest ways.
+
+    Args:
+        up: the position of a place on the vertical axis.
+        names: all of these, from the top.
+    """
+    rows = [_of(found, at, up(at)) for at in places]
+    drawn = {row["series"] for row in rows}
+    series = tuple(each for each in _series(found) if each.label in drawn)
+    x = Scale("devices", "devices", names=[str(number) for number in found.axes.devices])
+    y = Scale("up", up_title, names=list(names))
+    told = ", ".join(f"{row['devices']} devices, {row['up']}: {row['series'] or 'nothing'}" for row in rows)
+    return Figure(
+        name,
+        title,
+        f"{title}. {told}.",
+        rows,
+        _winners_drawing(x, y, series),
+        series,
+        size=(_WIDTH, _ROW * len(names) + _REST),
+    )
+
+
+def _series(found: Crossover) -> tuple[Series, ...]:
+    """A colour for each method and schedule, the same in all maps."""
+    return colours_of(sorted({kind_of(row.way) for row in found.rows}, key=lambda kind: (" streamed" not in kind, kind)))
+
+
+def _of(found: Crossover, at: Cell, up: str) -> dict[str, Any]:
+    """A place as a row of a figure."""
+    place: dict[str, Any] = {"devices": str(at.devices), "up": up, "series": None, "text": "nothing fits"}
+    if at.best is None:
+        return place
+    faster = "" if at.ratio is None else f"\n{at.ratio:.2f}x"
+    other = None if at.other is None else f"{kind_of(at.other.way)}, {layout_of(at.other.way)}"
+    return place | {
+        "series": kind_of(at.best.way),
+        "text": f"{kind_of(at.best.way)}\n{layout_of(at.best.way)}{faster}",
+        "clear": "no" if at.is_close else "yes",
+        "layout": layout_of(at.best.way),
+        "step": seconds(at.best.step_s),
+        "time": seconds(found.seconds(at.best)),
+        "memory": size(at.best.memory_bytes),
+        "sent": size(at.best.sent_bytes),
+        "ratio": at.ratio,
+        "other": other,
+        "step_s": at.best.step_s,
+        "memory_bytes": at.best.memory_bytes,
+        "sent_bytes": at.best.sent_bytes,
+    }
+
+
+def _winners_drawing(x: Scale, y: Scale, series: Sequence[Series]) -> dict[str, Any]:
+    tells = {
+        "series": "fastest",
+        "layout": "layout",
+        "step": "step",
+        "memory": "memory of the fullest device",
+        "sent": "sent in a mini-batch",
+        "other": "best of the other family",
+    }
+    placed = {
+        "x": x.options(),
+        "y": y.options(),
+        "tooltip": [
+            x.tooltip,
+            y.tooltip,
+            *(tell(name, title) for name, title in tells.items()),
+            tell("ratio", "its time over the fastest", ".3f"),
+        ],
+    }
+    clear = {"condition": {"test": "datum.clear === 'yes'", "value": 0.4}, "value": 0.12}
+    text = {"type": "text", "lineBreak": "\n", "fontSize": 11, "lineHeight": 14, "dy": -14}
+    return {
+        "data": {"name": ROWS_NAME},
+        **hiding(),
+        "layer": [
+            {
+                "transform": [{"filter": "isValid(datum.series)"}],
+                "mark": {"type": "rect", "stroke": "--paper", "strokeWidth": 2},
+                "encoding": {**placed, "color": colour_of(series), "opacity": clear},
+            },
+            {"mark": text, "encoding": {**placed, "text": {"field": "text", "type": "nominal"}}},
+        ],
+    }
+
+
+def _advantage(found: Crossover, name: str, places: Sequence[Cell], up: Callable[[Cell], str], names: Sequence[str]) -> Figure:
+    """A map of how many times as many mini-batches local losses may take."""
+    rows = [
+        {
+            "devices": str(at.devices),
+            "up": up(at),
+            "value": at.advantage,
+            "text": "–" if at.advantage is None else f"{at.advantage:.2f}",
+        }
+        for at in places
+    ]
+    known = [row["value"] for row in rows if isinstance(row["value"], float)]
+    title = "How many times the mini-batches of backpropagation local losses may take"
+    x = Scale("devices", "devices", names=[str(number) for number in found.axes.devices])
+    y = Scale("up", "link", names=list(names))
+    middle = (min(known) + max(known)) / 2 if known else 1.0
+    told = ", ".join(f"{row['devices']} devices, {row['up']}: {row['text']}" for row in rows)
+    return Figure(
+        name,
+        title,
+        f"{title}. {told}.",
+        rows,
+        heat_map(x, y, "value", {"text": "times the mini-batches"}, middle),
+        size=(_WIDTH, 40 * len(names) + _REST),
+    )
+
+
+def _rule(found: Crossover, factors: Factors) -> Figure | None:
+    """The rho at which streaming and 1F1B are as fast, over stages, for each number of micro-batches."""
+    assert factors.alpha is not None
+    streamed = default_schedule(local_losses=True, stages=2).name
+    pipeline = default_schedule(local_losses=False, stages=2).name
+    link = found.axes.links[0]
+    alone = {
+        (row.way.method, row.way.schedule, row.way.stages, row.way.micro_batches): row
+        for row in found.at(max(found.axes.devices), link, found.axes.memory[0])
+        if row.way.replicas == 1 and row.way.batch_size == found.batch_size
+    }
+    stages = sorted({key[2] for key in alone if key[:2] == (factors.method, streamed) and key[2] > 1})
+    rows: list[dict[str, Any]] = []
+    for micro_batches in found.axes.micro_batches:
+        for count in stages:
+            own = alone.get((factors.method, streamed, count, 1))
+            other = alone.get((REFERENCE, pipeline, count, micro_batches))
+            if own is None or other is None:
+                continue
+            place = {"series": f"M {micro_batches}", "stages": count}
+            formula = (1.0 + (count - 1) / micro_batches) / factors.alpha
+            rows += [
+                {**place, "kind": IDEAL, "line": f"M {micro_batches} {IDEAL}", "rho": formula},
+                {**place, "kind": PREDICTED, "line": f"M {micro_batches} {PREDICTED}", "rho": other.step_s / own.step_s},
+            ]
+    if not rows:
+        return None
+    name = method_name(factors.method)
+    known = "" if factors.rho_source.startswith("assumed") else " known"
+    label = f"rho of {name}{known or ' (assumed)'}"
+    rows += [
+        {"series": label, "stages": count, "kind": PREDICTED, "line": label, "rho": factors.rho}
+        for count in stages
+    ]
+    series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
+    x = Scale("stages", "stages S", base=2, ticks=stages, form="d")
+    y = Scale("rho", "rho at which both are as fast", form=".3~g")
+    curves = Curves(x, y, series, kinds=(PREDICTED, IDEAL), each="line")
+    title = f"Where streaming of {name} beats 1F1B"
+    told = ", ".join(sorted({f"{row['line']}, {row['stages']} stages: {row['rho']:.2f}" for row in rows}))
+    return curves.figure(f"rule_{factors.method}", title, f"{title}. {told}.", rows)

@@ -1,0 +1,340 @@
+"""The crossover of a spec: the costs of each method on each share of a mini-batch, and the prediction of every way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from alray.config.loading.inputs import load_with_inputs
+from alray.config.loading.load import LoadedSpec, SpecSource
+from alray.config.loading.overrides import override_text
+from alray.config.sections.method import DEFAULT
+from alray.core.errors import PlanError, RequestError
+from alray.planning.prediction.basis import basis_of
+from alray.planning.prediction.costs import Costs, Link
+from alray.planning.prediction.crossover import (
+    REFERENCE,
+    Axes,
+    Contender,
+    Crossover,
+    MeasuredStep,
+    Steps,
+    StepsOf,
+    Way,
+    alone_bytes,
+    map_crossover,
+)
+from alray.planning.prediction.machines import Device, link_of, machines_of
+from alray.planning.prediction.setting import StepSetting
+from alray.runtime.options import Options
+from alray.runtime.planner.fitting import parse_devices
+from alray.runtime.planner.memory import stage_memories, stage_memory_limits
+from alray.runtime.planner.normalisation import require_whole_norms
+from alray.runtime.planner.opening import Teller, open_planner
+
+if TYPE_CHECKING:
+    from alray.config.sections.spec import Spec
+    from alray.runtime.planner.planning import Planner
+
+HOST = "host"
+"""The name of no link: all devices are on one host."""
+LINKS = (HOST, "10 Gbit/s, 50 us", "1 Gbit/s, 200 us", "100 Mbit/s, 20 ms")
+"""The links where neither links nor machines are given: one host, two local networks, and a line between offices."""
+MOST_DEVICES = 4096
+_ALONE = {
+    "pipeline.schedule": "auto",
+    "pipeline.stages": 1,
+    "pipeline.partition": "auto",
+    "pipeline.micro_batches": None,
+    "pipeline.virtual_stages": None,
+    "pipeline.links": [],
+    "replicas.count": 1,
+    "replicas.shares": None,
+}
+"""What a crossover goes over, and its value while components are counted or measured."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a crossover is asked to go over.
+
+    Attributes:
+        links: between any two devices, or with machines the card of each node; (): `LINKS`, or as the machines say.
+        memory: bytes of each device, besides no limit or what is published of the machines; (): without machines a half,
+            a quarter and an eighth of what one device needs.
+        methods: to compare with that of the spec; (): backpropagation, or with that associated_learning.
+        batch_sizes: besides that of the spec; the steps of backpropagation with each must be known.
+        steps: to the target, where they are known.
+    """
+
+    devices: tuple[int, ...]
+    micro_batches: tuple[int, ...]
+    links: tuple[str, ...] = ()
+    memory: tuple[int, ...] = ()
+    methods: tuple[str, ...] = ()
+    batch_sizes: tuple[int, ...] = ()
+    steps: StepsOf = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        methods: str,
+        devices: str,
+        micro_batches: str,
+        links: Sequence[str],
+        memory: str,
+        batch_sizes: str,
+        steps: Sequence[str],
+        known: StepsOf,
+    ) -> Asked:
+        """As the command line takes them, and steps that are known besides. Raises RequestError where one of them cannot be read."""
+        return cls(
+            _numbers(devices, "--devices"),
+            _numbers(micro_batches, "--micro-batches"),
+            tuple(dict.fromkeys(links)),
+            parse_devices(memory, key="--memory") if memory else (),
+            _parts(methods),
+            _numbers(batch_sizes, "--batch-sizes") if batch_sizes else (),
+            {**known, **dict(map(_given_steps, steps))},
+        )
+
+
+def crossover_spec(
+    source: SpecSource,
+    overrides: Sequence[str],
+    asked: Asked,
+    *,
+    runs: Mapping[str, Spec],
+    measured: tuple[MeasuredStep, ...],
+    probe: bool,
+    allow_code: bool,
+    teller: Teller,
+) -> Crossover:
+    """Predict every way to train the network of a spec, here or on its `machines`.
+
+    Args:
+        runs: the specs of the runs that steps are known from, by their folders.
+        measured: as of a `Crossover`.
+        probe: measure the components on this machine instead of estimating their costs.
+    """
+    for text in overrides:
+        if (key := text.partition("=")[0].strip()) in _ALONE:
+            raise RequestError("a crossover goes over this", key=key, hint="leave it out")
+    opener = _Opener(source, tuple(overrides), asked, probe=probe, allow_code=allow_code, teller=teller)
+    spec = opener.loaded({}).spec
+    own, usual = spec.method.kind, spec.data.batch_size
+    if spec.pipeline.costs is not None:
+        raise RequestError(
+            "the spec gives the costs of one method, and a crossover compares several",
+            key="pipeline.costs",
+            hint="add pipeline.costs=null",
+        )
+    for folder, other in runs.items():
+        if other.model != spec.model:
+            raise RequestError("this trained another network", file=folder, hint="give runs of the same model")
+    for size in (usual, *asked.batch_sizes) if asked.batch_sizes else ():
+        if not {(REFERENCE, None, size), (REFERENCE, None, None if size == usual else size)} & set(asked.steps):
+            raise RequestError(
+                f"ways with mini-batches of {size} cannot be compared: the mini-batches that {REFERENCE} takes to the "
+                "target are not known",
+                key="--batch-sizes",
+                hint=f"add --steps {REFERENCE}@{size}=N, and those of other methods",
+            )
+    methods = asked.methods or (REFERENCE if own != REFERENCE else DEFAULT,)
+    opened = [
+        opener.opened({} if method == own else {"method": method}, size)
+        for method in dict.fromkeys((own, *methods))
+        for size in dict.fromkeys((usual, *asked.batch_sizes))
+    ]
+    contenders = [each.contender() for each in opened]
+    links, limit = opener.links(spec), opened[0].memory_limit
+    memory = asked.memory or (_parts_of(alone_bytes(contenders[0], links[0])) if limit is None else ())
+    axes = Axes(opener.devices(spec), asked.micro_batches, links, (limit, *memory))
+    machines = None if spec.machines is None else spec.machines.described()
+    return map_crossover(
+        contenders,
+        axes,
+        name=spec.name,
+        basis=basis_of(contenders[0].alone, machines),
+        steps=asked.steps,
+        batch_size=usual,
+        measured=measured,
+        doing=teller.doing,
+    )
+
+
+@dataclass(frozen=True)
+class _Opener:
+    """Opens the planners of a spec with other methods and mini-batches."""
+
+    source: SpecSource
+    overrides: tuple[str, ...]
+    asked: Asked
+    probe: bool
+    allow_code: bool
+    teller: Teller
+
+    def loaded(self, values: Mapping[str, object]) -> LoadedSpec:
+        """The spec with these values, on one device unless they say more."""
+        texts = [override_text(key, value) for key, value in {**_ALONE, **values}.items()]
+        return load_with_inputs(
+            self.source, [*self.overrides, *texts], allow_elsewhere=self.allow_code, without_data=True
+        )
+
+    def opened(self, values: Mapping[str, object], batch_size: int) -> _Opened:
+        values = {**values, "data.batch_size": batch_size}
+        loaded = self.loaded(values)
+        with loaded.locations.locating():
+            planner = open_planner(loaded, Options(allow_code=self.allow_code), self.teller, without_data=True)
+        return _Opened(self, values, planner)
+
+    def devices(self, spec: Spec) -> tuple[int, ...]:
+        """The numbers of devices, as far as the machines have so many."""
+        if spec.machines is None:
+            return self.asked.devices
+        most = len(spec.machines.described().devices)
+        return tuple(number for number in self.asked.devices if number <= most) or (most,)
+
+    def links(self, spec: Spec) -> tuple[str, ...]:
+        """Their names."""
+        if self.asked.links:
+            return self.asked.links
+        return LINKS if spec.machines is None else (spec.machines.link or "as published",)
+
+
+class _Opened:
+    """A method on mini-batches of one size, with its planner."""
+
+    def __init__(self, opener: _Opener, values: Mapping[str, object], planner: Planner) -> None:
+        self._opener = opener
+        self._values = values
+        self._planner = planner
+        self._spec = planner.workload.spec
+        self._alone = cache(self._costs)
+        self._over = cache(self._planner_over)
+        self._shared = cache(self._averaged)
+        self._require = cache(self._require_spec)
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes that the smallest device of the machines has; None if nothing is known of it."""
+        if self._spec.machines is None:
+            return None
+        limits = stage_memory_limits(self._spec, 1, 1, self._planner.workload.device)
+        return min(limits, default=None)
+
+    def contender(self) -> Contender:
+        spec = self._spec
+        share = spec.replicas.compression.sent_share
+        return Contender(
+            method=spec.method.kind,
+            local_losses=spec.method.local_losses,
+            batch_size=spec.data.batch_size,
+            alone=self._alone(1),
+            setting=self.setting,
+            averaged_share=(1.0 if share is None else share)
+            / spec.replicas.average_interval(spec.optimizer.accumulate),
+        )
+
+    def setting(self, way: Way, link: str) -> StepSetting:
+        """The setting of a way over a link. Raises RequestError where the spec cannot train like this."""
+        spec, stages, replicas = self._spec, way.stages, way.replicas
+        setting = StepSetting(
+            schedule=way.schedule,
+            costs=self._alone(replicas),
+            stages=stages,
+            in_flight=spec.pipeline.in_flight,
+            micro_batches=way.micro_batches,
+            virtual_stages=way.virtual_stages,
+            memories=stage_memories(spec, stages, replicas),
+            replicas=replicas,
+        )
+        self._require(way.schedule, stages, replicas)
+        if spec.machines is not None:
+            return replace(self._over(link).placed(setting), memory_limits=())
+        card = None if link == HOST else _link(link)
+        nodes = (1, stages * replicas) if card is None else (stages * replicas, 1)
+        machines = machines_of([(Device("device", None), *nodes, card, None)])
+        found = machines.stage_devices(stages, replicas, ring=setting.is_ring)
+        return replace(setting, costs=self._shared(replicas, found.replica_link), links=found.links)
+
+    def _costs(self, replicas: int) -> Costs:
+        """Of one replica of so many, without averages."""
+        spec = self._spec
+        count = spec.replicas.model_copy(update={"count": replicas})
+        planner = self._with(spec.model_copy(update={"replicas": count}))
+        if self._opener.probe and spec.machines is None:
+            return replace(planner.costs_for_others(), source="probe")
+        return planner.costs(probe=self._opener.probe)
+
+    def _with(self, spec: Spec) -> Planner:
+        return replace(self._planner, workload=replace(self._planner.workload, spec=spec))
+
+    def _planner_over(self, link: str) -> Planner:
+        """The planner for the machines of the spec with this card."""
+        machines = self._spec.machines
+        assert machines is not None, "links are named for machines"
+        if not self._opener.asked.links:
+            return self._planner
+        _link(link)
+        return self._with(self._spec.model_copy(update={"machines": machines.model_copy(update={"link": link})}))
+
+    def _averaged(self, replicas: int, link: Link | None) -> Costs:
+        costs = self._alone(replicas)
+        # A message over a network goes through the memory of both hosts too.
+        here = Link(costs.edge_latency_s, costs.edge_s_per_byte, costs.edge_s_per_byte)
+        return self._planner.averaged(costs, replicas, here if link is None else _slower(here, link))
+
+    def _require_spec(self, schedule: str, stages: int, replicas: int) -> None:
+        layout = {"pipeline.schedule": schedule, "pipeline.stages": stages, "replicas.count": replicas}
+        spec = self._opener.loaded({**self._values, **layout}).spec
+        require_whole_norms(spec, self._planner.workload.network)
+
+
+def _parts_of(nbytes: int) -> tuple[int, ...]:
+    """A half, a quarter and an eighth, to two digits."""
+    return tuple(int(float(f"{nbytes / part:.2g}")) for part in (2, 4, 8))
+
+
+def _slower(one: Link, other: Link) -> Link:
+    return Link(
+        max(one.latency_s, other.latency_s),
+        max(one.up_s_per_byte, other.up_s_per_byte),
+        max(one.down_s_per_byte, other.down_s_per_byte),
+    )
+
+
+def _link(text: str) -> Link:
+    try:
+        return link_of(text)
+    except PlanError as error:
+        problem = error.problems[0]
+        raise RequestError(problem.message, hint=problem.hint, key="--link") from error
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part for part in map(str.strip, text.split(",")) if part))
+
+
+def _numbers(text: str, key: str) -> tuple[int, ...]:
+    parts = _parts(text)
+    if not parts or not all(part.isdecimal() and 1 <= int(part) <= MOST_DEVICES for part in parts):
+        raise RequestError(
+            f"`{text}` is not a list of whole numbers from 1 to {MOST_DEVICES}", key=key, hint="write, for example, 1,2,4,8"
+        )
+    return tuple(sorted(map(int, parts)))
+
+
+def _given_steps(text: str) -> tuple[tuple[str, str | None, int | None], Steps]:
+    read = re.fullmatch(r"(\w+)(?:/(\w+))?(?:@(\d{1,9}))? *= *(\d{1,12})", text.strip())
+    if read is None or read[4] == "0":
+        raise RequestError(
+            f"`{text}` is not a method and its mini-batches to the target",
+            key="--steps",
+            hint="write, for example, associated_learning=1200, backpropagation/2bw=1500 or backpropagation@256=400",
+        )
+    return (read[1], read[2], None if read[3] is None else int(read[3])), Steps(float(read[4]), "given")
