@@ -72,13 +72,18 @@ class _BackpropagationExercise(Exercise):
         self._component = component
 
     def forward(self) -> None:
-        s = self.incoming["s"].detach()
+        incoming, below = self.incoming, self._component.below
+        if below is not None:
+            incoming = below.up.unpack(incoming, training=True)
+        s = incoming["s"].detach()
         if s.is_floating_point() and self._component.index > 0:
             s.requires_grad_()  # the gradient for the component below is part of the cost
         with self.around_forward():
-            outgoing = in_default_strides(self._component.f.run({**self.incoming, "s": s}, 0))
+            outgoing = in_default_strides(self._component.f.run({**incoming, "s": s}, 0))
             self.output = outgoing["s"]
             self.passed_on = stopped(outgoing)
+            if self._component.above is not None:
+                self.passed_on = self._component.above.up.pack(self.passed_on, (0,))
             if self._component.head is not None:
                 self.output = self._component.loss(read(self._component.head, outgoing), self.incoming["labels"])
 

@@ -19,6 +19,7 @@ from alray.core.compat import BatchNorm
 from alray.core.counting import counted
 from alray.core.errors import Problem, SpecError
 from alray.core.randomness.generators import put_back, seed_all
+from alray.models.boundary import Boundary
 from alray.models.chain import chain_of
 from alray.models.compiled import compile_part
 from alray.models.component import Component, LocalComponent
@@ -144,14 +145,35 @@ class Network:
         """Return the label tensors that component `index` receives in training, by name: shapes of one sample."""
         return self.method.labels_in(index)
 
+    def boundary(self, after: int) -> Boundary | None:
+        """The boundary after component `after`; None where nothing is compressed, and after the last one."""
+        messages = self.spec.pipeline.messages
+        if messages is None or after == len(self) - 1:
+            return None
+        training, inference = (self.method.goes_up(self.encoders[after], training=each) for each in (True, False))
+        return Boundary(messages, training, inference, after=after, seed=self.spec.seed, load=self.load)
+
     def edge(self, after: int) -> dict[str, Shape]:
-        """Everything in the training message after component `after`, `s` first: shapes of one sample."""
-        return self.method.goes_up(self.encoders[after]) | self.method.labels_out(after)
+        """Everything in the training message after component `after` to another stage, `s` first: shapes of one
+        sample."""
+        return self._goes_up(after, training=True) | self.method.labels_out(after)
+
+    def gradient_edge(self, after: int) -> dict[str, Shape]:
+        """Everything in the message of gradients that comes down to component `after`: shapes of one sample."""
+        boundary, shapes = self.boundary(after), self.method.goes_up(self.encoders[after])
+        return shapes if boundary is None else boundary.down.packed(shapes)
 
     def inference_edge(self, after: int) -> dict[str, Shape]:
         """Everything in the message of an evaluation after component `after`, `s` first: shapes of one sample."""
         along = self.method.given_labels if self.measures_where_routes_end else {}
-        return self.method.goes_up(self.encoders[after], training=False) | self.method.infers_along() | along
+        return self._goes_up(after, training=False) | self.method.infers_along() | along
+
+    def _goes_up(self, after: int, *, training: bool) -> dict[str, Shape]:
+        """What goes up to another stage with the samples, as it is packed."""
+        boundary, shapes = self.boundary(after), self.method.goes_up(self.encoders[after], training=training)
+        if boundary is None or not (training or boundary.in_inference):
+            return shapes
+        return boundary.up.packed(shapes)
 
     def ends_route(self, index: int) -> bool:
         """Whether a route of inference ends at component `index`."""
@@ -206,7 +228,8 @@ class Network:
         """Shapes of one sample, by name."""
         if index == 0:
             return {"s": self.encoders[0].input} | self.encoders[0].takes_along
-        return dict(self.method.goes_up(self.encoders[index - 1], training=training))
+        boundary, shapes = self.boundary(index - 1), self.method.goes_up(self.encoders[index - 1], training=training)
+        return boundary.up.packed(shapes) if boundary is not None and boundary.in_inference else dict(shapes)
 
     @cached_property
     def needs_two_samples(self) -> int | None:
@@ -311,6 +334,10 @@ class Network:
         if own_method:
             self._owners.claim(index, component)
         self._prepare(component, torch.device(device))
+        messages = self.spec.pipeline.messages
+        if messages is not None and messages.where == "components":
+            component.above = self.boundary(index)
+            component.below = self.boundary(index - 1) if index > 0 else None
         return component.train()
 
     def _contract(self, index: int) -> Contract:

@@ -1,0 +1,85 @@
+"""Compressed messages: the same bits on every partition and engine, and after a resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from alray.config.loading.load import load_spec
+from alray.core.errors import SpecError
+from alray.core.run_folder.records import StageRecord, read
+from alray.inference.network import TrainedNetwork
+from alray.inference.plain_network import plain_network
+from alray.inference.route_costs import whole_batch
+from alray.orchestrate import Finished
+
+from .conftest import Workshop
+from .process_graph import in_processes
+from .test_same_bits import same
+
+SPEC = """
+name: messages
+seed: 3
+data: {source: synthetic, shape: [2, 6, 6], classes: 4, samples: 80, batch_size: 16, validation_fraction: 0.2}
+model:
+  components:
+    - {block: vgg, channels: [4]}
+    - {block: vgg, channels: [5], pool: true}
+    - {block: vgg, channels: [6]}
+    - {block: mlp, widths: [9]}
+method: {kind: decoupled_greedy}
+pipeline:
+  costs: [&cost {forward_s: 1e-3, backward_s: 1e-3, update_s: 1e-3}, *cost, *cost, *cost]
+  micro_batch_norm: accept
+run: {steps: 6, evaluate_every: 3 steps, checkpoint: {every: 2 steps, keep: 50}}
+"""
+COMPRESSIONS = {
+    "bf16": "{compression: bf16}",
+    "int8": "{compression: {kind: int8, scale: channel}}",
+    "int4": "{compression: {kind: int4, scale: token, rounding: random}, gradients: {kind: int8, rounding: random}}",
+    "top_k": "{compression: {kind: top_k, fraction: 0.2}, error_feedback: true}",
+}
+BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batches=4")
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    made = Workshop(tmp_path)
+    made.spec.write_text(SPEC)
+    return made
+
+
+def require_same_network(run_dir: Path, run: Finished) -> None:
+    """The network of a run compresses as its evaluation did."""
+    trained = TrainedNetwork(run_dir, allow_code=False)
+    scores = trained.evaluate(["train", "validation", "test"])
+    assert [each.test for each in scores] == [each.test for each in run.summary.scores_per_depth]
+    batch = whole_batch(trained.workload.data)
+    with torch.no_grad():
+        for depth, found in zip(trained.depths, trained.scores(batch, 0), strict=True):
+            assert torch.equal(plain_network(trained, depth)(batch.samples), found)
+
+
+@pytest.mark.parametrize("kind", COMPRESSIONS)
+def test_local_losses_end_in_the_same_bits(workshop: Workshop, kind: str) -> None:
+    messages = f"pipeline.messages={COMPRESSIONS[kind]}"
+    alone = workshop.run(messages, name="alone")
+    assert alone.summary.weights_sha256 != workshop.run(name="plain").summary.weights_sha256
+    require_same_network(workshop.folder / "alone", alone)
+    two = workshop.run(messages, "pipeline.partition=[2, 2]", "run.steps=3", name="two")
+    resumed = workshop.resume("run.steps=6", "pipeline.partition=[1, 2, 1]", "pipeline.stages=3", name="two")
+    same(resumed, alone)
+    assert two.summary.weights_sha256 != alone.summary.weights_sha256
+
+
+@pytest.mark.parametrize("kind", COMPRESSIONS)
+def test_pipelines_end_in_the_same_bits(workshop: Workshop, kind: str) -> None:
+    messages = f"pipeline.messages={COMPRESSIONS[kind]}"
+    alone = workshop.run(messages, *BACKPROPAGATION, "pipeline.schedule=1f1b", "pipeline.stages=1", name="alone")
+    two = workshop.run(messages, *BACKPROPAGATION, "pipeline.partition=[2, 2]", name="two")
+    same(two, alone)
+    require_same_network(workshop.folder / "alone", alone)
+    workshop.run(messages, *BACKPROPAGATION, "pipeline.partition=[1, 1, 2]", "run.steps=3", name="three")
+    same(workshop.resume("run.steps=6", name="three"), alone)
