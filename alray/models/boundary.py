@@ -86,7 +86,7 @@ class Passing:
         for name in self._compressed(packed):
             shape = self._shapes[training][name]
             if name == "s" and "mask" in packed:  # a mini-batch of texts is as wide as its longest one
-                shape = Shape((packed["mask"].shape[1], *shape[1:]), shape.dtype)
+                shape = shape.of_length(packed["mask"].shape[1])
             tensors[name] = self._compression.unpack(packed[name], shape)
         return tensors
 

@@ -210,26 +210,38 @@ class Network:
         """An input of component `index` in inference: `s` and what comes with it, full length, values arbitrary."""
         return self._input(index, samples, device, training=False)
 
-    def training_input(self, index: int, samples: int, device: str | torch.device) -> Tensors:
-        """An input of component `index` in training: the same, with labels of zeros."""
+    def training_input(
+        self, index: int, samples: int, device: str | torch.device, positions: int | None = None
+    ) -> Tensors:
+        """An input of component `index` in training: the same, with labels of zeros.
+
+        Args:
+            positions: of sequences that are cut to this length; None: they have their full one.
+        """
         labels = {name: _zeros(shape, samples, device) for name, shape in self.labels(index).items()}
-        return self._input(index, samples, device, training=True) | labels
+        return self._input(index, samples, device, training=True, positions=positions) | labels
 
     def other_in_inference(self, index: int, samples: int, device: str | torch.device) -> Tensors | None:
         """As `incoming`, where that has other tensors or shapes than in training; else None."""
         same = self._comes_in(index, training=True) == self._comes_in(index, training=False)
         return None if same else self.incoming(index, samples, device)
 
-    def _input(self, index: int, samples: int, device: str | torch.device, *, training: bool) -> Tensors:
-        along = self._comes_in(index, training=training)
+    def _input(
+        self, index: int, samples: int, device: str | torch.device, *, training: bool, positions: int | None = None
+    ) -> Tensors:
+        along = self._comes_in(index, training=training, positions=positions)
         return _incoming(along.pop("s"), along, samples, device)
 
-    def _comes_in(self, index: int, *, training: bool) -> dict[str, Shape]:
+    def _comes_in(self, index: int, *, training: bool, positions: int | None = None) -> dict[str, Shape]:
         """Shapes of one sample, by name."""
         if index == 0:
-            return {"s": self.encoders[0].input} | self.encoders[0].takes_along
-        boundary, shapes = self.boundary(index - 1), self.method.goes_up(self.encoders[index - 1], training=training)
-        return boundary.up.packed(shapes) if boundary is not None and boundary.in_inference else dict(shapes)
+            shapes, boundary = {"s": self.encoders[0].input} | self.encoders[0].takes_along, None
+        else:
+            shapes = dict(self.method.goes_up(self.encoders[index - 1], training=training))
+            boundary = self.boundary(index - 1)
+        if positions is not None:
+            shapes |= {name: shapes[name].of_length(positions) for name in ("s", "mask") if name in shapes}
+        return boundary.up.packed(shapes) if boundary is not None and boundary.in_inference else shapes
 
     @cached_property
     def needs_two_samples(self) -> int | None:

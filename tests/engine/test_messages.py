@@ -83,3 +83,16 @@ def test_pipelines_end_in_the_same_bits(workshop: Workshop, kind: str) -> None:
     require_same_network(workshop.folder / "alone", alone)
     workshop.run(messages, *BACKPROPAGATION, "pipeline.partition=[1, 1, 2]", "run.steps=3", name="three")
     same(workshop.resume("run.steps=6", name="three"), alone)
+
+
+def test_edges_carry_the_packed_bytes(workshop: Workshop, server: str) -> None:
+    """Between processes, over shared memory and over gloo."""
+    messages = "pipeline.messages={compression: int4}"
+    alone = workshop.run(messages, name="alone")
+    with in_processes(server):
+        two = workshop.run(messages, "pipeline.partition=[2, 2]", inline=False, name="two")
+    same(two, alone)
+    assert two.summary.bytes_sent["0->1"] > 0
+    print(two.summary.bytes_sent, two.summary.uncompressed_bytes)
+    with in_processes(server, ["one", "other"]):
+        same(workshop.run(messages, "pipeline.partition=[2, 2]", inline=False, name="nodes"), alone)

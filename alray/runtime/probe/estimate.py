@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 
@@ -14,6 +14,7 @@ from alray.core.errors import UserCodeError
 from alray.core.randomness.generators import put_back
 from alray.models.component import trainable
 from alray.models.network import Network
+from alray.models.shape import Shape
 from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.runtime.device import devices
 from alray.runtime.probe.memory import component_memory
@@ -54,6 +55,11 @@ def _copy_bytes(network: Network) -> int:
     if network.method.copy_every is None:
         return 0
     return sum(shape.sample_bytes for shape in network.method.copied(network.encoders).values())
+
+
+def _floats(edge: Mapping[str, Shape]) -> int:
+    """Bytes of one sample in a message of gradients, which a mask has none of."""
+    return sum(shape.sample_bytes for name, shape in edge.items() if name != "mask")
 
 
 def given_costs(estimated: Costs, given: Sequence[Cost]) -> Costs:
@@ -97,7 +103,8 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
     optimizer_bytes = sum(optimizer.state_bytes() for optimizer in component.optimizers().values())
     optimizer_bytes += 0 if component.weight_average is None else component.weight_average.state_bytes()
     s_bytes = batch_size * sum(shape.sample_bytes for shape in network.method.goes_up(facts).values())
-    edge = network.edge(index)
+    label_bytes = batch_size * sum(shape.sample_bytes for shape in network.method.labels_out(index).values())
+    edge, boundary = network.edge(index), network.boundary(index)
     turn, adds_up = trainable(component.turn), component.adds_up
     output_bytes = batch_size * sum(shape.sample_bytes for shape in edge.values())
     route_bytes = batch_size * network.comes_down(index).sample_bytes
@@ -117,7 +124,9 @@ def _count(network: Network, index: int, batch_size: int, device: torch.device, 
         gradient_bytes=gradient_bytes,
         optimizer_bytes=optimizer_bytes,
         output_bytes=output_bytes,
-        label_bytes=output_bytes - s_bytes,
+        label_bytes=label_bytes,
+        compressed_gradient_bytes=None if boundary is None else batch_size * _floats(network.gradient_edge(index)),
+        uncompressed_bytes=None if boundary is None else s_bytes + label_bytes,
         mask_bytes=batch_size * edge["mask"].sample_bytes if "mask" in edge else 0,
         infer_bytes=batch_size * sum(shape.sample_bytes for shape in network.inference_edge(index).values()),
         route_bytes=route_bytes,
