@@ -123,7 +123,12 @@ class _BackpropagationExercise(Exercise):
         return above.down.unpack({"s": packed}, training=True)["s"]
 
     def _infer(self) -> None:
-        self._component.f.run(self.incoming, 0)
+        incoming, below, above = self.incoming, self._component.below, self._component.above
+        if below is not None:
+            incoming = below.up.unpack(incoming, training=False)
+        outgoing = self._component.f.run(incoming, 0)
+        if above is not None:
+            above.up.pack(stopped(outgoing), None)
 
     def route(self) -> None:
         """Nothing: the class scores pass unchanged."""

@@ -58,6 +58,11 @@ class Passing:
         self.saved_bytes = 0
         """How many bytes fewer the packed tensors had so far than the tensors themselves."""
 
+    @property
+    def over_positions(self) -> bool:
+        """As `MessageCompression.over_positions`."""
+        return self._compression.over_positions
+
     def packed(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
         """Shapes of one sample as it is packed, by name."""
         return {
@@ -183,6 +188,11 @@ class Boundary:
         self.up = passing(messages.compression, "compression")
         self.down = passing(messages.of_gradients, "gradients")
         self.in_inference = messages.where == "components"
+
+    @property
+    def over_positions(self) -> bool:
+        """Whether what becomes of a position of a sequence depends on other positions."""
+        return self.up.over_positions or self.down.over_positions
 
 
 def across(tensors: Tensors, up: Passing, down: Passing, purpose: Purpose | None) -> Tensors:

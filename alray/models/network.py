@@ -107,6 +107,7 @@ class Network:
         self.method = make_method(spec.method, task, load, of_task=spec.task)
         self.encoders = list(encoders) or self._inspect_all(sample)
         self.method.require(self.encoders)
+        self.boundary(0)  # raises SpecError where messages cannot be compressed so
 
     def _inspect_all(self, sample: Shape) -> list[EncoderFacts]:
         found: list[EncoderFacts] = []
@@ -151,7 +152,20 @@ class Network:
         if messages is None or after == len(self) - 1:
             return None
         training, inference = (self.method.goes_up(self.encoders[after], training=each) for each in (True, False))
-        return Boundary(messages, training, inference, after=after, seed=self.spec.seed, load=self.load)
+        if messages.error_feedback and "mask" in training:
+            raise SpecError(
+                "texts are of different lengths, and an error is kept by the position of its value",
+                key="pipeline.messages.error_feedback",
+                hint="leave it out",
+            )
+        boundary = Boundary(messages, training, inference, after=after, seed=self.spec.seed, load=self.load)
+        if self._by_position and boundary.over_positions:
+            raise SpecError(
+                "a scale of several positions would tell a token something of those after it, which it is to predict",
+                key="pipeline.messages",
+                hint="set scale to token, or choose another compression",
+            )
+        return boundary
 
     def edge(self, after: int) -> dict[str, Shape]:
         """Everything in the training message after component `after` to another stage, `s` first: shapes of one

@@ -9,13 +9,12 @@ import torch
 
 from alray.config.loading.load import load_spec
 from alray.core.errors import SpecError
-from alray.core.run_folder.records import StageRecord, read
 from alray.inference.network import TrainedNetwork
 from alray.inference.plain_network import plain_network
 from alray.inference.route_costs import whole_batch
 from alray.orchestrate import Finished
 
-from .conftest import Workshop
+from .conftest import Watching, Workshop
 from .process_graph import in_processes
 from .test_same_bits import same
 
@@ -38,7 +37,7 @@ run: {steps: 6, evaluate_every: 3 steps, checkpoint: {every: 2 steps, keep: 50}}
 COMPRESSIONS = {
     "bf16": "{compression: bf16}",
     "int8": "{compression: {kind: int8, scale: channel}}",
-    "int4": "{compression: {kind: int4, scale: token, rounding: random}, gradients: {kind: int8, rounding: random}}",
+    "int4": "{compression: {kind: int4, scale: token, rounding: random}}",
     "top_k": "{compression: {kind: top_k, fraction: 0.2}, error_feedback: true}",
 }
 BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batches=4")
@@ -86,13 +85,54 @@ def test_pipelines_end_in_the_same_bits(workshop: Workshop, kind: str) -> None:
 
 
 def test_edges_carry_the_packed_bytes(workshop: Workshop, server: str) -> None:
-    """Between processes, over shared memory and over gloo."""
+    """Between processes: over shared memory, and over gloo as between nodes. What would be sent without is recorded."""
     messages = "pipeline.messages={compression: int4}"
-    alone = workshop.run(messages, name="alone")
+    alone, cut, watching = workshop.run(messages, name="alone"), "pipeline.partition=[2, 2]", Watching()
     with in_processes(server):
-        two = workshop.run(messages, "pipeline.partition=[2, 2]", inline=False, name="two")
+        two = workshop.run(messages, cut, inline=False, name="two", watching=watching)
+        plain = workshop.run(cut, inline=False, name="plain").summary
     same(two, alone)
-    assert two.summary.bytes_sent["0->1"] > 0
-    print(two.summary.bytes_sent, two.summary.uncompressed_bytes)
+    assert plain.uncompressed_bytes is None and two.summary.uncompressed_bytes == plain.bytes_sent
+    assert two.summary.bytes_sent["0->1"] < plain.bytes_sent["0->1"] / 2  # headers and labels are not compressed
+    (edge,) = watching.plans[0].edges
+    labels, values = 16 * 8, 16 * 5 * 3 * 3
+    assert edge.uncompressed_bytes_per_step == values * 4 + labels
+    assert edge.bytes_per_step == 16 * (4 + 1 + 23) + labels  # 45 values of half a byte, a scale and a zero point
     with in_processes(server, ["one", "other"]):
-        same(workshop.run(messages, "pipeline.partition=[2, 2]", inline=False, name="nodes"), alone)
+        same(workshop.run(messages, cut, inline=False, name="nodes"), alone)
+
+
+def test_between_stages_alone_bits_are_those_of_the_partition(workshop: Workshop) -> None:
+    messages, cut = "pipeline.messages={compression: int4, where: stages}", "pipeline.partition=[2, 2]"
+    same(workshop.run(messages, name="alone"), workshop.run(name="plain"))
+    two = workshop.run(messages, cut, name="two")
+    assert two.summary.weights_sha256 != workshop.run(messages, "pipeline.partition=[1, 3]").summary.weights_sha256
+    workshop.run(messages, cut, "run.steps=3", name="resumed")
+    with pytest.raises(SpecError, match=r"pipeline\.partition"):
+        workshop.resume("pipeline.partition=[1, 3]", name="resumed")
+    same(workshop.resume("run.steps=6", name="resumed"), two)
+    require_same_network(workshop.folder / "two", two)
+
+
+@pytest.mark.parametrize(
+    ("key", "overrides"),
+    [
+        ("pipeline.messages.compression", ["pipeline.messages.compression=qsgd"]),
+        ("replicas.compression", ["replicas={count: 2, compression: int8}"]),
+        ("pipeline.messages.gradients", ["pipeline.messages={compression: int8, gradients: bf16}"]),
+        (
+            "pipeline.messages.error_feedback",
+            [
+                "method={kind: backpropagation}",
+                "pipeline.messages={compression: int8, error_feedback: true}",
+                "pipeline.activation_checkpointing=true",
+                "pipeline.stages=2",
+            ],
+        ),
+        ("replicas.engine", ["pipeline.messages.compression=int8", "method={kind: backpropagation}", "replicas.engine=ray_train"]),
+    ],
+)
+def test_what_cannot_be_compressed_is_refused(workshop: Workshop, key: str, overrides: list[str]) -> None:
+    with pytest.raises(SpecError) as refused:
+        load_spec(workshop.spec, overrides)
+    assert [problem.key for problem in refused.value.problems] == [key]

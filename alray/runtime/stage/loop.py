@@ -200,9 +200,9 @@ class StageLoop:
             return None
         whole = dict(sent)
         for own, run in enumerate(self._stage.work.runs):
-            first, *_, last = self._stage.work.components[run][:1] + self._stage.work.components[run]
-            up = self._ports.up_to[own], last.sends.get("up")
-            down = self._ports.down_to[own], first.sends.get("down")
+            components = self._stage.work.components[run]
+            up = self._ports.up_to[own], components[-1].sends.get("up")
+            down = self._ports.down_to[own], components[0].sends.get("down")
             for outlet, passing in (up, down):
                 if outlet is not None and passing is not None and outlet.edge in whole:
                     whole[outlet.edge] += passing.saved_bytes
