@@ -62,7 +62,9 @@ class LevelMessages(MessageCompression):
         return _ungrouped(_values(levels.view(-1, groups, size), zero, step), shape, self._scale)
 
     def rounded(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-        return _ungrouped(_values(*self._levels(_grouped(values, self._scale), generator)), values.shape[1:], self._scale)
+        return _ungrouped(
+            _values(*self._levels(_grouped(values, self._scale), generator)), values.shape[1:], self._scale
+        )
 
     def _levels(
         self, groups: torch.Tensor, generator: torch.Generator | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
@@ -30,6 +30,7 @@ class MessageCompression(ABC):
     over_positions: bool = False
     """Whether what becomes of a position of a sequence `[T, D]` depends on other positions."""
 
+    @abstractmethod
     def packed(self, shape: Shape) -> Shape:
         """Return the shape of a packed sample. Its elements may be of any type that `alray.runtime.channel.message`
         carries, such as uint8.
@@ -37,8 +38,8 @@ class MessageCompression(ABC):
         Args:
             shape: of the sample.
         """
-        return shape
 
+    @abstractmethod
     def pack(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
         """Return the packed tensor `[N, *packed(shape)]`.
 
@@ -47,12 +48,11 @@ class MessageCompression(ABC):
             generator: draws random numbers, on the device of `values`; None where nothing is drawn: in evaluation, and
                 on the meta device.
         """
-        return values
 
+    @abstractmethod
     def unpack(self, packed: torch.Tensor, shape: Shape) -> torch.Tensor:
         """Return the tensor `[N, *shape]` of `shape.dtype`, row-major, of what `pack` gave. It is new memory unless
         `changes` is False."""
-        return packed
 
     def rounded(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
         """Return what `unpack` gives of what `pack` gives, to the last bit."""

@@ -5,6 +5,7 @@ The docstring of each function is what the page says of them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from alray.core.counting import counted
@@ -64,7 +65,10 @@ def edges(shown: MeasuredRun) -> Exhibit:
     names = dict.fromkeys([*predicted, *figures.bytes_sent])
     if not names:
         return Exhibit("Bytes per edge", findings=("One stage: nothing was sent.",))
-    columns = {"predicted per mini-batch": predicted, "sent in total": figures.bytes_sent}
+    columns: dict[str, Mapping[str, int] | Mapping[str, int | None]] = {
+        "predicted per mini-batch": predicted,
+        "sent in total": figures.bytes_sent,
+    }
     if figures.uncompressed_bytes is not None:
         whole = {edge.edge: edge.uncompressed_bytes_per_step for edge in run.plan.edges}
         columns |= {"uncompressed per mini-batch": whole, "uncompressed in total": figures.uncompressed_bytes}

@@ -227,7 +227,9 @@ def _uncompressed(last: Sequence[StageRecord]) -> dict[str, int] | None:
     """As `bytes_sent` would be without compression; None if no attempt compressed messages."""
     if all(record.uncompressed_bytes is None for record in last):
         return None
-    return _by_edge([record.bytes_sent if record.uncompressed_bytes is None else record.uncompressed_bytes for record in last])
+    return _by_edge(
+        [record.bytes_sent if record.uncompressed_bytes is None else record.uncompressed_bytes for record in last]
+    )
 
 
 def _last_of_stages(attempts: Sequence[Attempt]) -> list[StageRecord]:

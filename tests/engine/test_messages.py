@@ -44,7 +44,7 @@ BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batches=4")
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
+def messages(tmp_path: Path) -> Workshop:
     made = Workshop(tmp_path)
     made.spec.write_text(SPEC)
     return made
@@ -62,35 +62,35 @@ def require_same_network(run_dir: Path, run: Finished) -> None:
 
 
 @pytest.mark.parametrize("kind", COMPRESSIONS)
-def test_local_losses_end_in_the_same_bits(workshop: Workshop, kind: str) -> None:
-    messages = f"pipeline.messages={COMPRESSIONS[kind]}"
-    alone = workshop.run(messages, name="alone")
-    assert alone.summary.weights_sha256 != workshop.run(name="plain").summary.weights_sha256
-    require_same_network(workshop.folder / "alone", alone)
-    two = workshop.run(messages, "pipeline.partition=[2, 2]", "run.steps=3", name="two")
-    resumed = workshop.resume("run.steps=6", "pipeline.partition=[1, 2, 1]", "pipeline.stages=3", name="two")
+def test_local_losses_end_in_the_same_bits(messages: Workshop, kind: str) -> None:
+    compressed = f"pipeline.messages={COMPRESSIONS[kind]}"
+    alone = messages.run(compressed, name="alone")
+    assert alone.summary.weights_sha256 != messages.run(name="plain").summary.weights_sha256
+    require_same_network(messages.folder / "alone", alone)
+    two = messages.run(compressed, "pipeline.partition=[2, 2]", "run.steps=3", name="two")
+    resumed = messages.resume("run.steps=6", "pipeline.partition=[1, 2, 1]", "pipeline.stages=3", name="two")
     same(resumed, alone)
     assert two.summary.weights_sha256 != alone.summary.weights_sha256
 
 
 @pytest.mark.parametrize("kind", COMPRESSIONS)
-def test_pipelines_end_in_the_same_bits(workshop: Workshop, kind: str) -> None:
-    messages = f"pipeline.messages={COMPRESSIONS[kind]}"
-    alone = workshop.run(messages, *BACKPROPAGATION, "pipeline.schedule=1f1b", "pipeline.stages=1", name="alone")
-    two = workshop.run(messages, *BACKPROPAGATION, "pipeline.partition=[2, 2]", name="two")
+def test_pipelines_end_in_the_same_bits(messages: Workshop, kind: str) -> None:
+    compressed = f"pipeline.messages={COMPRESSIONS[kind]}"
+    alone = messages.run(compressed, *BACKPROPAGATION, "pipeline.schedule=1f1b", "pipeline.stages=1", name="alone")
+    two = messages.run(compressed, *BACKPROPAGATION, "pipeline.partition=[2, 2]", name="two")
     same(two, alone)
-    require_same_network(workshop.folder / "alone", alone)
-    workshop.run(messages, *BACKPROPAGATION, "pipeline.partition=[1, 1, 2]", "run.steps=3", name="three")
-    same(workshop.resume("run.steps=6", name="three"), alone)
+    require_same_network(messages.folder / "alone", alone)
+    messages.run(compressed, *BACKPROPAGATION, "pipeline.partition=[1, 1, 2]", "run.steps=3", name="three")
+    same(messages.resume("run.steps=6", name="three"), alone)
 
 
-def test_edges_carry_the_packed_bytes(workshop: Workshop, server: str) -> None:
+def test_edges_carry_the_packed_bytes(messages: Workshop, server: str) -> None:
     """Between processes: over shared memory, and over gloo as between nodes. What would be sent without is recorded."""
-    messages = "pipeline.messages={compression: int4}"
-    alone, cut, watching = workshop.run(messages, name="alone"), "pipeline.partition=[2, 2]", Watching()
+    compressed = "pipeline.messages={compression: int4}"
+    alone, cut, watching = messages.run(compressed, name="alone"), "pipeline.partition=[2, 2]", Watching()
     with in_processes(server):
-        two = workshop.run(messages, cut, inline=False, name="two", watching=watching)
-        plain = workshop.run(cut, inline=False, name="plain").summary
+        two = messages.run(compressed, cut, inline=False, name="two", watching=watching)
+        plain = messages.run(cut, inline=False, name="plain").summary
     same(two, alone)
     assert plain.uncompressed_bytes is None and two.summary.uncompressed_bytes == plain.bytes_sent
     assert two.summary.bytes_sent["0->1"] < plain.bytes_sent["0->1"] / 2  # headers and labels are not compressed
@@ -99,19 +99,19 @@ def test_edges_carry_the_packed_bytes(workshop: Workshop, server: str) -> None:
     assert edge.uncompressed_bytes_per_step == values * 4 + labels
     assert edge.bytes_per_step == 16 * (4 + 1 + 23) + labels  # 45 values of half a byte, a scale and a zero point
     with in_processes(server, ["one", "other"]):
-        same(workshop.run(messages, cut, inline=False, name="nodes"), alone)
+        same(messages.run(compressed, cut, inline=False, name="nodes"), alone)
 
 
-def test_between_stages_alone_bits_are_those_of_the_partition(workshop: Workshop) -> None:
-    messages, cut = "pipeline.messages={compression: int4, where: stages}", "pipeline.partition=[2, 2]"
-    same(workshop.run(messages, name="alone"), workshop.run(name="plain"))
-    two = workshop.run(messages, cut, name="two")
-    assert two.summary.weights_sha256 != workshop.run(messages, "pipeline.partition=[1, 3]").summary.weights_sha256
-    workshop.run(messages, cut, "run.steps=3", name="resumed")
+def test_between_stages_alone_bits_are_those_of_the_partition(messages: Workshop) -> None:
+    compressed, cut = "pipeline.messages={compression: int4, where: stages}", "pipeline.partition=[2, 2]"
+    same(messages.run(compressed, name="alone"), messages.run(name="plain"))
+    two = messages.run(compressed, cut, name="two")
+    assert two.summary.weights_sha256 != messages.run(compressed, "pipeline.partition=[1, 3]").summary.weights_sha256
+    messages.run(compressed, cut, "run.steps=3", name="resumed")
     with pytest.raises(SpecError, match=r"pipeline\.partition"):
-        workshop.resume("pipeline.partition=[1, 3]", name="resumed")
-    same(workshop.resume("run.steps=6", name="resumed"), two)
-    require_same_network(workshop.folder / "two", two)
+        messages.resume("pipeline.partition=[1, 3]", name="resumed")
+    same(messages.resume("run.steps=6", name="resumed"), two)
+    require_same_network(messages.folder / "two", two)
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,13 @@ def test_between_stages_alone_bits_are_those_of_the_partition(workshop: Workshop
                 "pipeline.stages=2",
             ],
         ),
-        ("replicas.engine", ["pipeline.messages.compression=int8", "method={kind: backpropagation}", "replicas.engine=ray_train"]),
+        (
+            "replicas.engine",
+            ["pipeline.messages.compression=int8", "method={kind: backpropagation}", "replicas.engine=ray_train"],
+        ),
     ],
 )
-def test_what_cannot_be_compressed_is_refused(workshop: Workshop, key: str, overrides: list[str]) -> None:
+def test_what_cannot_be_compressed_is_refused(messages: Workshop, key: str, overrides: list[str]) -> None:
     with pytest.raises(SpecError) as refused:
-        load_spec(workshop.spec, overrides)
+        load_spec(messages.spec, overrides)
     assert [problem.key for problem in refused.value.problems] == [key]

@@ -13,7 +13,8 @@ class Messages(Section):
     Labels, masks and other whole numbers are sent unchanged, and so is the label chain."""
 
     compression: Compression
-    """Compression of outputs: a section with `kind`, or the bare name of a kind: none, bf16, fp16, int8, int4, top_k."""
+    """Compression of outputs: a section with `kind`, or the bare name of a kind. Of those that replicas have: none,
+    bf16, fp16 and top_k; besides int8 and int4."""
     gradients: Compression | None = None
     """Compression of the gradients that come down in backpropagation, as a section or a name. With local losses no
     gradient travels. null: as `compression`."""
