@@ -185,7 +185,8 @@ def _described(network: Network) -> list[Any]:
     spec = network.spec
     sections = spec.model_dump(mode="json", include={"model", "method", "optimizer", "replicas", "resources"})
     code = {file.name: file.read_bytes() for file in sorted(network._chain._load.root.glob("*.py"))}
-    return [sections, code, spec.run.precision, spec.run.compile, network.classes, network._trained]
+    messages = spec.pipeline.messages
+    return [sections, code, spec.run.precision, spec.run.compile, messages, network.classes, network._trained]
 
 
 @pytest.fixture(scope="module")

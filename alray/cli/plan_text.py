@@ -9,7 +9,7 @@ from alray.api.console.layout import Page, unbroken
 from alray.core.counting import counted
 from alray.core.run_folder.records import Summary
 from alray.planning.prediction.compare import Alternative
-from alray.planning.prediction.plan import Plan, StagePlan
+from alray.planning.prediction.plan import EdgePlan, Plan, StagePlan
 from alray.planning.schedules.table import SCHEDULES
 from alray.report.definitions import definition
 from alray.report.lanes import View
@@ -158,8 +158,14 @@ def _figures(plan: Plan) -> list[tuple[str, str]]:
     ]
     # The edges of a pipeline have room for every micro-batch.
     room = "" if SCHEDULES[plan.schedule].is_pipeline else f", {plan.in_flight} in flight"
-    rows += [(f"edge {edge.edge}", f"{size(edge.bytes_per_step)} a mini-batch{room}") for edge in plan.edges]
+    rows += [(f"edge {edge.edge}", f"{_bytes_of(edge)}{room}") for edge in plan.edges]
     return rows
+
+
+def _bytes_of(edge: EdgePlan) -> str:
+    whole = edge.uncompressed_bytes_per_step
+    before = "" if whole is None else f", {size(whole)} without compression"
+    return f"{size(edge.bytes_per_step)} a mini-batch{before}"
 
 
 def _components(stage: StagePlan) -> str:

@@ -21,25 +21,32 @@ def no_user_code(reference: str) -> Any:
     raise AssertionError(f"{reference} is loaded where no code of the user can be")
 
 
-def code_of(kind: Kind[Any], section: PartSection, load: Load) -> Any:
-    """The code of a part: what `implementation` names, or the class of the user or of a package. Raises as `load`."""
+def code_of(kind: Kind[Any], section: PartSection, load: Load, *, implementation: str | None = None) -> Any:
+    """The code of a part: what `implementation` names, or the class of the user or of a package. Raises as `load`.
+
+    Args:
+        implementation: None: that of the section.
+    """
     name = getattr(section, kind.key)
     if isinstance(section, OwnCode):
         return load(reference_to(name, kind.group))
-    file, attribute = section.implementation.split(":")
+    file, attribute = (implementation or section.implementation).split(":")
     return getattr(module_of(kind.name, name, file), attribute)
 
 
-def class_of(kind: Kind[Any], section: PartSection, base: type, load: Load, *, key: str) -> Any:
+def class_of(
+    kind: Kind[Any], section: PartSection, base: type, load: Load, *, key: str, implementation: str | None = None
+) -> Any:
     """The class of a part, derived from `base`.
 
     Args:
         key: of the spec, for messages.
+        implementation: as for `code_of`.
 
     Raises:
         SpecError: if a class of the user does not derive from `base`, or as `load`.
     """
-    found = code_of(kind, section, load)
+    found = code_of(kind, section, load, implementation=implementation)
     if not (isinstance(found, type) and issubclass(found, base)):
         raise SpecError(
             f"`{getattr(section, kind.key)}` is not a subclass of {base.__module__}.{base.__qualname__}",

@@ -42,6 +42,7 @@ class PlainNetwork(Route):
             writes_input=route.writes_input,
             below=list(route.below),
             passages=list(route.passages),
+            boundaries=list(route.boundaries),
         )
         self.header = header
 
@@ -78,8 +79,8 @@ class PlainNetwork(Route):
     def activations(self, samples: torch.Tensor, mask: torch.Tensor | None = None) -> list[torch.Tensor]:
         """What each component of the route passes on, in order; the arguments as for `forward`.
 
-        It is the output of the encoder, in the form in which the next one gets it. Where each encoder gets the samples,
-        it is what comes with them.
+        It is the output of the encoder, in the form in which the next one gets it, but for the compression of messages
+        between the two. Where each encoder gets the samples, it is what comes with them.
         """
         tensors = self.tensors(samples, mask)
         found = []

@@ -62,6 +62,9 @@ def header_of(network: TrainedNetwork, depth: int) -> RouteHeader:
     """The header of the route of this depth."""
     spec = network.workload.spec.model_dump(mode="json", include={"name", "seed", "task", "method"})
     spec["model"] = network.workload.network.model_section(depth)
+    messages = network.workload.spec.pipeline.messages
+    if messages is not None:
+        spec["pipeline"] = {"messages": messages.model_dump(mode="json")}
     return RouteHeader(
         alray=__version__,
         name=network.workload.spec.name,

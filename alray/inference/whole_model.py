@@ -99,6 +99,12 @@ def model_alone(network: TrainedNetwork) -> nn.Module:
             key="model",
             hint="take network(), an ordinary module too",
         )
+    if len(network.route(network.depths[-1]).boundaries):
+        raise RequestError(
+            "between the components of this network messages are compressed, and no class computes that",
+            key="pipeline.messages",
+            hint="take network(), which compresses too; or train with `where: stages`",
+        )
     if not found.alone:
         last = _module(found.untrained[-1]) if found.untrained else None
         method = network.workload.spec.method.kind
@@ -128,8 +134,8 @@ def _of_class(network: TrainedNetwork, route: Route) -> _OfClass | None:
     untrained = _not_of(parts, model)
     # It is the first time that the model's forward pass is run, and not what was traced of it.
     with _of_user(network):
-        alone = _gives_scores_of(route, model, given)
-        taken = None if alone else _take_readout(model, untrained, route, given)
+        alone = not len(route.boundaries) and _gives_scores_of(route, model, given)
+        taken = None if alone or len(route.boundaries) else _take_readout(model, untrained, route, given)
     if taken is not None:
         untrained = [name for name in untrained if _module(name) != taken]
     return _OfClass(model, alone or taken is not None, tuple(untrained), given)

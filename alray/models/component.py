@@ -15,6 +15,7 @@ from alray.config.user_code import FAULTS_OF_USER_CODE, named, named_error
 from alray.core.errors import AlrayError
 from alray.core.randomness.generators import seed_all
 from alray.core.randomness.seeds import derive_seed
+from alray.models.boundary import Boundary, Passing
 from alray.models.contract import Contract
 from alray.models.encoder import Encoder, Tensors, row_major, stopped
 from alray.models.optimizers import ComponentOptimizer, Recipe, Role
@@ -63,6 +64,10 @@ class Component(nn.Module, ABC):
         self.index = index
         self.f = f
         self._optimizers: dict[str, ComponentOptimizer] = {}
+        self.below: Boundary | None = None
+        """Where what comes in is unpacked, and gradients that go down are packed; None: nothing is compressed."""
+        self.above: Boundary | None = None
+        """The same for what goes up."""
         self.weight_average: WeightAverage | None = None
         """The moving average of the weights; None: the spec asks for none."""
 
@@ -116,6 +121,16 @@ class Component(nn.Module, ABC):
         self.load_state_dict(
             {(f"f.body.{name[2:]}" if name.startswith("f.") else name): value for name, value in weights.items()}
         )
+
+    @property
+    def sends(self) -> dict[str, Passing]:
+        """What of this component's is compressed before it is sent, by its direction."""
+        found = {}
+        if self.above is not None:
+            found["up"] = self.above.up
+        if self.below is not None:
+            found["down"] = self.below.down
+        return found
 
     def part_parameters(self) -> dict[str, int]:
         """Number of trainable parameters of each part, by its name."""
@@ -357,6 +372,8 @@ class LocalComponent(Component):
             step: from 1; random numbers depend on it.
             span: of the samples that come in; None: they are the whole mini-batch.
         """
+        if self.below is not None:
+            incoming = self.below.up.unpack(incoming, training=True)
         self._step = step
         self._device = incoming["s"].device
         self._samples = len(incoming["s"])
@@ -365,7 +382,7 @@ class LocalComponent(Component):
         outgoing = self.passed_up(incoming, stopped(self._encoded))
         if self.contract is not None:
             outgoing = self.contract.passed_up(outgoing, self.passed_up, self._samples)
-        return outgoing
+        return outgoing if self.above is None else self.above.up.pack(outgoing, self.f.purpose(step))
 
     def label_step(self, incoming: Tensors) -> Tensors:
         """L, after F: computes the local losses; returns what the next component gets with the labels."""
@@ -404,11 +421,13 @@ class LocalComponent(Component):
         return named(f"{key} `{own}`", f"{name} of component {self.index}", key=key)
 
     def infer(self, incoming: Tensors, *purpose: str | int) -> Tensors:
-        """E: f's output as the next component gets it.
+        """E: f's output in the form in which a turn reads it, and in which the next component gets it but for `sent`.
 
         Args:
             purpose: what random numbers are drawn from, if any are.
         """
+        if self.below is not None and self.below.in_inference:
+            incoming = self.below.up.unpack(incoming, training=False)
         passage = self.passage
         outgoing = stopped(self.f.run(incoming if passage is None else passage.before(incoming), *purpose))
         if passage is not None:
@@ -417,6 +436,10 @@ class LocalComponent(Component):
             assert self.turn is not None, "a component that adds up has a turn"
             outgoing["score"] = row_major(added(incoming, read(self.turn, outgoing)))
         return outgoing
+
+    def sent(self, outgoing: Tensors) -> Tensors:
+        """What `infer` gave, as the next component gets it."""
+        return outgoing if self.above is None or not self.above.in_inference else self.above.up.pack(outgoing, None)
 
     def code(self, outgoing: Tensors) -> torch.Tensor:
         """The turn of a route: from what `infer` gave to what the route carries down, `[N, ...]`."""
@@ -558,6 +581,7 @@ class _LocalExercise(Exercise):
         outgoing = self._local.infer(self._inference, 0)
         if self._local.ends_route:
             self._local.code(outgoing)
+        self._local.sent(outgoing)
 
     @torch.no_grad()
     def route(self) -> None:

@@ -19,6 +19,7 @@ from alray.core.compat import BatchNorm
 from alray.core.counting import counted
 from alray.core.errors import Problem, SpecError
 from alray.core.randomness.generators import put_back, seed_all
+from alray.models.boundary import Boundary
 from alray.models.chain import chain_of
 from alray.models.compiled import compile_part
 from alray.models.component import Component, LocalComponent
@@ -106,6 +107,7 @@ class Network:
         self.method = make_method(spec.method, task, load, of_task=spec.task)
         self.encoders = list(encoders) or self._inspect_all(sample)
         self.method.require(self.encoders)
+        self.boundary(0)  # raises SpecError where messages cannot be compressed so
 
     def _inspect_all(self, sample: Shape) -> list[EncoderFacts]:
         found: list[EncoderFacts] = []
@@ -144,14 +146,48 @@ class Network:
         """Return the label tensors that component `index` receives in training, by name: shapes of one sample."""
         return self.method.labels_in(index)
 
+    def boundary(self, after: int) -> Boundary | None:
+        """The boundary after component `after`; None where nothing is compressed, and after the last one."""
+        messages = self.spec.pipeline.messages
+        if messages is None or after == len(self) - 1:
+            return None
+        training, inference = (self.method.goes_up(self.encoders[after], training=each) for each in (True, False))
+        if messages.error_feedback and "mask" in training:
+            raise SpecError(
+                "texts are of different lengths, and an error is kept by the position of its value",
+                key="pipeline.messages.error_feedback",
+                hint="leave it out",
+            )
+        boundary = Boundary(messages, training, inference, after=after, seed=self.spec.seed, load=self.load)
+        if self._by_position and boundary.over_positions:
+            raise SpecError(
+                "a scale of several positions would tell a token something of those after it, which it is to predict",
+                key="pipeline.messages",
+                hint="set scale to token, or choose another compression",
+            )
+        return boundary
+
     def edge(self, after: int) -> dict[str, Shape]:
-        """Everything in the training message after component `after`, `s` first: shapes of one sample."""
-        return self.method.goes_up(self.encoders[after]) | self.method.labels_out(after)
+        """Everything in the training message after component `after` to another stage, `s` first: shapes of one
+        sample."""
+        return self._goes_up(after, training=True) | self.method.labels_out(after)
+
+    def gradient_edge(self, after: int) -> dict[str, Shape]:
+        """Everything in the message of gradients that comes down to component `after`: shapes of one sample."""
+        boundary, shapes = self.boundary(after), self.method.goes_up(self.encoders[after])
+        return shapes if boundary is None else boundary.down.packed(shapes)
 
     def inference_edge(self, after: int) -> dict[str, Shape]:
         """Everything in the message of an evaluation after component `after`, `s` first: shapes of one sample."""
         along = self.method.given_labels if self.measures_where_routes_end else {}
-        return self.method.goes_up(self.encoders[after], training=False) | self.method.infers_along() | along
+        return self._goes_up(after, training=False) | self.method.infers_along() | along
+
+    def _goes_up(self, after: int, *, training: bool) -> dict[str, Shape]:
+        """What goes up to another stage with the samples, as it is packed."""
+        boundary, shapes = self.boundary(after), self.method.goes_up(self.encoders[after], training=training)
+        if boundary is None or not (training or boundary.in_inference):
+            return shapes
+        return boundary.up.packed(shapes)
 
     def ends_route(self, index: int) -> bool:
         """Whether a route of inference ends at component `index`."""
@@ -188,25 +224,38 @@ class Network:
         """An input of component `index` in inference: `s` and what comes with it, full length, values arbitrary."""
         return self._input(index, samples, device, training=False)
 
-    def training_input(self, index: int, samples: int, device: str | torch.device) -> Tensors:
-        """An input of component `index` in training: the same, with labels of zeros."""
+    def training_input(
+        self, index: int, samples: int, device: str | torch.device, positions: int | None = None
+    ) -> Tensors:
+        """An input of component `index` in training: the same, with labels of zeros.
+
+        Args:
+            positions: of sequences that are cut to this length; None: they have their full one.
+        """
         labels = {name: _zeros(shape, samples, device) for name, shape in self.labels(index).items()}
-        return self._input(index, samples, device, training=True) | labels
+        return self._input(index, samples, device, training=True, positions=positions) | labels
 
     def other_in_inference(self, index: int, samples: int, device: str | torch.device) -> Tensors | None:
         """As `incoming`, where that has other tensors or shapes than in training; else None."""
         same = self._comes_in(index, training=True) == self._comes_in(index, training=False)
         return None if same else self.incoming(index, samples, device)
 
-    def _input(self, index: int, samples: int, device: str | torch.device, *, training: bool) -> Tensors:
-        along = self._comes_in(index, training=training)
+    def _input(
+        self, index: int, samples: int, device: str | torch.device, *, training: bool, positions: int | None = None
+    ) -> Tensors:
+        along = self._comes_in(index, training=training, positions=positions)
         return _incoming(along.pop("s"), along, samples, device)
 
-    def _comes_in(self, index: int, *, training: bool) -> dict[str, Shape]:
+    def _comes_in(self, index: int, *, training: bool, positions: int | None = None) -> dict[str, Shape]:
         """Shapes of one sample, by name."""
         if index == 0:
-            return {"s": self.encoders[0].input} | self.encoders[0].takes_along
-        return dict(self.method.goes_up(self.encoders[index - 1], training=training))
+            shapes, boundary = {"s": self.encoders[0].input} | self.encoders[0].takes_along, None
+        else:
+            shapes = dict(self.method.goes_up(self.encoders[index - 1], training=training))
+            boundary = self.boundary(index - 1)
+        if positions is not None:
+            shapes |= {name: shapes[name].of_length(positions) for name in ("s", "mask") if name in shapes}
+        return boundary.up.packed(shapes) if boundary is not None and boundary.in_inference else shapes
 
     @cached_property
     def needs_two_samples(self) -> int | None:
@@ -311,6 +360,10 @@ class Network:
         if own_method:
             self._owners.claim(index, component)
         self._prepare(component, torch.device(device))
+        messages = self.spec.pipeline.messages
+        if messages is not None and messages.where == "components":
+            component.above = self.boundary(index)
+            component.below = self.boundary(index - 1) if index > 0 else None
         return component.train()
 
     def _contract(self, index: int) -> Contract:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import nn
 
+from alray.models.boundary import Rounding
 from alray.models.component import Component, Passage, added, read
 from alray.models.encoder import Tensors, in_default_strides, run_block
 
@@ -27,6 +28,7 @@ class Route(nn.Module):
         writes_input: bool,
         below: Sequence[nn.Module] = (),
         passages: Sequence[nn.Module] = (),
+        boundaries: Sequence[nn.Module] = (),
     ) -> None:
         """
         Args:
@@ -35,6 +37,7 @@ class Route(nn.Module):
             writes_input: whether f_1 changes its input in place.
             below: the turns of the depths below l whose scores are added up: of all or of the last of them.
             passages: those of the components 1..l, or none.
+            boundaries: what compresses between these components, or none.
         """
         super().__init__()
         self.f = nn.ModuleList(blocks)
@@ -42,6 +45,7 @@ class Route(nn.Module):
         self.h = nn.ModuleList(decoders)
         self.below = nn.ModuleList(below)
         self.passages = nn.ModuleList(passages)
+        self.boundaries = nn.ModuleList(boundaries)
         self.writes_input = writes_input
         self.eval()
 
@@ -62,13 +66,14 @@ class Route(nn.Module):
         return tensors
 
     def up(self, tensors: Tensors, done: int = 0) -> Tensors:
-        """From what encoder `done` passes on (0: from the samples) to what the last one passes on."""
+        """From what encoder `done` passes on (0: from the samples) to what the last one passes on, none of it
+        compressed."""
         for passed_on in self.each(tensors, done):
             tensors = passed_on
         return tensors
 
     def each(self, tensors: Tensors, done: int = 0) -> Iterator[Tensors]:
-        """What each encoder passes on, one after the other; the arguments as for `up`."""
+        """What each encoder passes on, before it is compressed, one after the other; the arguments as for `up`."""
         first = len(self.f) - len(self.below)  # the encoder above the first turn that is added up
         for depth in range(done, len(self.f)):
             along = {"score": added(tensors, read(self.below[depth - first], tensors))} if depth >= first else {}
@@ -76,6 +81,8 @@ class Route(nn.Module):
             yield tensors
 
     def _up(self, depth: int, tensors: Tensors) -> Tensors:
+        if depth > 0 and self.boundaries:
+            tensors = self.boundaries[depth - 1](tensors)
         if not self.passages:
             return in_default_strides(run_block(self.f[depth], tensors))
         passage = self.passages[depth]
@@ -107,4 +114,9 @@ def route_of(components: Sequence[Component], depth: int) -> Route:
         writes_input=taken[0].f.writes_input,
         below=[component.turn for component in taken[:-1] if component.adds_up and component.turn is not None],
         passages=[component.passage for component in taken if component.passage is not None],
+        boundaries=[
+            Rounding(component.above.up)
+            for component in taken[:-1]
+            if component.above is not None and component.above.in_inference
+        ],
     )

@@ -44,6 +44,10 @@ class Shape(tuple[int, ...]):
         """Bytes of one sample."""
         return self.elements * self.dtype.itemsize
 
+    def of_length(self, positions: int) -> Shape:
+        """The shape of a sequence `(T, ...)` with another number of positions."""
+        return Shape((positions, *self[1:]), self.dtype, self.words, self.tokens)
+
     def as_json(self) -> list[int | str]:
         """The sizes and the name of the type, without words."""
         return [*self, str(self.dtype).removeprefix("torch.")]

@@ -5,6 +5,7 @@ The docstring of each function is what the page says of them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from alray.core.counting import counted
@@ -57,16 +58,22 @@ def the_plan(shown: MeasuredRun) -> Exhibit:
 
 def edges(shown: MeasuredRun) -> Exhibit:
     """The bytes of one mini-batch by the plan, and what was sent in total: over every attempt and replica, evaluations
-    and lost work included."""
+    and lost work included. Where messages are compressed, also what it would be without."""
     run, figures = shown
     predicted = {edge.edge: edge.bytes_per_step for edge in run.plan.edges}
     # Earlier attempts may have had other stages. Messages of an evaluation also go down.
     names = dict.fromkeys([*predicted, *figures.bytes_sent])
     if not names:
         return Exhibit("Bytes per edge", findings=("One stage: nothing was sent.",))
-    rows = tuple((name, size(predicted.get(name)), size(figures.bytes_sent.get(name))) for name in names)
-    table = Table(("edge", "predicted per mini-batch", "sent in total"), rows)
-    return Exhibit("Bytes per edge", tables={"bytes_per_edge": table})
+    columns: dict[str, Mapping[str, int] | Mapping[str, int | None]] = {
+        "predicted per mini-batch": predicted,
+        "sent in total": figures.bytes_sent,
+    }
+    if figures.uncompressed_bytes is not None:
+        whole = {edge.edge: edge.uncompressed_bytes_per_step for edge in run.plan.edges}
+        columns |= {"uncompressed per mini-batch": whole, "uncompressed in total": figures.uncompressed_bytes}
+    rows = tuple((name, *(size(column.get(name)) for column in columns.values())) for name in names)
+    return Exhibit("Bytes per edge", tables={"bytes_per_edge": Table(("edge", *columns), rows)})
 
 
 def attempts(shown: MeasuredRun) -> Exhibit | None:

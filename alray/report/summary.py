@@ -144,7 +144,8 @@ def figures_of(records: Sequence[Record], plan: Plan, task_metric: Metric = ACCU
         scores_per_depth=list(final.per_depth) if final else [],
         peak_memory_bytes=_peaks(split_attempts(records), plan),
         predicted_memory_bytes=[stage.memory.total_bytes for stage in plan.stage_plans],
-        bytes_sent=_bytes_sent(last),
+        bytes_sent=_by_edge([record.bytes_sent for record in last]),
+        uncompressed_bytes=_uncompressed(last),
         shares=_shares(last, plan),
         all_reduce_bytes=sum(record.all_reduce_bytes for record in last),
         failures=_failures(records),
@@ -213,13 +214,22 @@ def _peaks(attempts: Sequence[Attempt], plan: Plan) -> list[int | None]:
     return peaks
 
 
-def _bytes_sent(last: Sequence[StageRecord]) -> dict[str, int]:
+def _by_edge(counters: Sequence[dict[str, int]]) -> dict[str, int]:
     """Bytes per edge over all attempts and replicas: the sum of the last counters of each attempt."""
     total: dict[str, int] = {}
-    for record in last:
-        for edge, count in record.bytes_sent.items():
+    for counter in counters:
+        for edge, count in counter.items():
             total[edge] = total.get(edge, 0) + count
     return dict(sorted(total.items(), key=lambda item: _edge_order(item[0])))
+
+
+def _uncompressed(last: Sequence[StageRecord]) -> dict[str, int] | None:
+    """As `bytes_sent` would be without compression; None if no attempt compressed messages."""
+    if all(record.uncompressed_bytes is None for record in last):
+        return None
+    return _by_edge(
+        [record.bytes_sent if record.uncompressed_bytes is None else record.uncompressed_bytes for record in last]
+    )
 
 
 def _last_of_stages(attempts: Sequence[Attempt]) -> list[StageRecord]:

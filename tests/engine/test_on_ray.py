@@ -29,6 +29,7 @@ from .conftest import LONG, Watching, Workshop
 from .test_activation_checkpointing import ON, PIPELINE
 from .test_data_parallel import DDP
 from .test_memory import COSTS, components, ended_without_memory, hungry
+from .test_messages import BACKPROPAGATION, COMPRESSIONS, messages
 from .test_pipelines import MORE, pipeline, unbroken
 from .test_placement import on, one_device, placed
 from .test_placement import same as same_as_one_device
@@ -279,3 +280,13 @@ def test_a_grid_of_replicas(replicated, local_ray) -> None:
     inline = replicated.run(*SGD[0], *replicas(2), name="inline")
     run = replicated.run(*SGD[0], *replicas(2), "pipeline.partition=[1,2]", inline=False)
     assert run.summary.weights_sha256 == inline.summary.weights_sha256
+
+
+@pytest.mark.full  # test_messages.py has it between processes without Ray
+@pytest.mark.parametrize("kind", COMPRESSIONS)
+def test_compressed_messages(messages: Workshop, local_ray: None, kind: str) -> None:
+    """By local losses, and by backpropagation, whose gradients are compressed too."""
+    compressed, cut = f"pipeline.messages={COMPRESSIONS[kind]}", "pipeline.partition=[1, 3]"
+    for number, method in enumerate([(), BACKPROPAGATION]):
+        inline = messages.run(compressed, *method, "pipeline.partition=[2, 2]", name=f"inline-{number}")
+        same(messages.run(compressed, *method, cut, inline=False, name=f"ray-{number}"), inline)

@@ -240,6 +240,32 @@ def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
         yield ("data", "label_columns"), "classification has one column of classes", "set label_column instead"
 
 
+def messages_suit_the_rest(spec: Spec) -> Iterator[Finding]:
+    """Gradients travel in backpropagation alone. What a message has lost is known by the places of its samples, and a
+    forward that is computed again must not lose it twice."""
+    messages = spec.pipeline.messages
+    if messages is None:
+        return
+    here = ("pipeline", "messages")
+    if messages.gradients is not None and spec.method.local_losses:
+        yield (*here, "gradients"), f"by {spec.method.kind} no gradient travels between components", "leave it out"
+    if not messages.error_feedback:
+        return
+    feedback = (*here, "error_feedback")
+    if spec.pipeline.activation_checkpointing:
+        yield (
+            feedback,
+            "with activation_checkpointing a forward is computed twice, and its error would be sent twice",
+            "leave out one of them",
+        )
+    if spec.replicas.balance != "fixed":
+        yield (
+            feedback,
+            f"with {spec.replicas.balance} the samples of a replica change their places, by which errors are kept",
+            "leave it out, or set replicas.balance to fixed",
+        )
+
+
 def look_ahead_is_for_late_gradients(spec: Spec) -> Iterator[Finding]:
     """A look-ahead needs a schedule whose gradients are one update late: it corrects them."""
     if spec.optimizer.look_ahead and spec.schedule_suits and not SCHEDULES[spec.schedule].gradient_delay:
@@ -437,6 +463,7 @@ CHECKS: tuple[Check, ...] = (
     losses_weigh_classes,
     method_knows_task,
     source_has_labels_of_task,
+    messages_suit_the_rest,
     look_ahead_is_for_late_gradients,
     scaled_rates_have_a_reference,
     one_cost_per_component,

@@ -1,23 +1,45 @@
-"""`replicas.compression`: how gradients are compressed before they are sent."""
+"""How tensors are compressed before they are sent: gradients of weights between replicas (`replicas.compression`), and
+what passes between components (`pipeline.messages`)."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict
 
-from alray.config.sections.kind import Kind, PartSection
+from alray.config.sections.kind import Finding, Kind, PartSection
 from alray.config.sections.own_code import Name, OfPackage, OwnCode
+from alray.config.sections.paths import Path
+from alray.config.sections.section import listed
+
+if TYPE_CHECKING:
+    from alray.config.sections.spec import Spec
 
 
 class CompressionSection(PartSection):
-    """How gradients are compressed before they are sent. The keys of every compression."""
+    """How tensors are compressed before they are sent. The keys of every compression."""
 
+    of_messages: ClassVar[str] = ""
+    """The code that compresses what passes between components, `file:name` in the folder of the part; "": it cannot.
+    `implementation` is the code that compresses gradients of weights between replicas; "": it cannot."""
     sent_share: ClassVar[float | None] = None
-    """Bytes that are sent for each byte of a float32 gradient; None where that depends on shapes."""
+    """Bytes that replicas send for each byte of a float32 gradient; None where that depends on shapes."""
 
     kind: str
     """Name of the compression."""
+
+    def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
+        between_replicas = at[0] == "replicas"
+        if self.implementation if between_replicas else self.of_messages:
+            return
+        able = [
+            name
+            for name, section in COMPRESSIONS.sections.items()
+            if (section.implementation if between_replicas else section.of_messages)
+        ]
+        what = "gradients of weights between replicas" if between_replicas else "what passes between components"
+        yield at, f"`{self.kind}` does not compress {what}", f"choose {listed(able)}"
 
 
 class OwnCompression(OwnCode, CompressionSection):
@@ -26,8 +48,24 @@ class OwnCompression(OwnCode, CompressionSection):
     model_config = ConfigDict(extra="allow")
 
     kind: Annotated[Name, OfPackage("alray.compressions")]
-    """The class, as `python:package.module.Class`, or the name that an installed package gives it. It derives from
-    `alray.runtime.channel.compression.Compression`."""
+    """The class, as `python:package.module.Class`, or the name that an installed package gives it. Between replicas it
+    derives from `alray.runtime.channel.compression.Compression`, in `pipeline.messages` from
+    `alray.models.message_compression.MessageCompression`."""
+
+    def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
+        return iter(())  # its class says what it is when it is loaded
+
+
+class LevelsSection(CompressionSection):
+    """Values become whole numbers of a few bits."""
+
+    scale: Literal["tensor", "channel", "token"] = "tensor"
+    """Which values of a sample share a scale, which travels with them. `tensor`: all. `channel`: those of a channel, of
+    a map [C, H, W] or a sequence [T, D]. `token`: those of a position of a sequence, or of a pixel of a map. A vector
+    has one scale in any case. Default: tensor."""
+    rounding: Literal["nearest", "random"] = "nearest"
+    """`nearest`: to the nearest level. `random`: up or down, so that nothing is lost on average; drawn from the seed,
+    the component and the mini-batch. An evaluation rounds to the nearest level. Default: nearest."""
 
 
 COMPRESSIONS = Kind("compressions", CompressionSection, OwnCompression, default="none")

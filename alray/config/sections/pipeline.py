@@ -21,6 +21,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from alray.config.sections.choice import ByShape
 from alray.config.sections.link import LinkSection
+from alray.config.sections.messages import Messages
 from alray.config.sections.own_code import OfPackage
 from alray.config.sections.section import (
     Counts,
@@ -217,6 +218,9 @@ class Pipeline(Section):
     next one, and again from the first entry if there are more links. Messages are delayed as over such links, so the
     stages must be on one machine and compute on processors. Plans count them too. `--inline` has no links. Default:
     none."""
+
+    messages: Messages | None = None
+    """Compression of what passes between components. null: messages are sent unchanged."""
 
     def link(self, lower: int) -> LinkSection | None:
         """The link between stage `lower` and the next one; None if messages are not delayed."""

@@ -158,6 +158,7 @@ def ray_train_is_a_plain_baseline(spec: Spec) -> Iterator[Finding]:
         (replicas.all_reduce.kind == "backend", "replicas.all_reduce", "backend"),
         (replicas.compression.kind in _SHARED_BY_DDP, "replicas.compression", listed(_SHARED_BY_DDP).replace("`", "")),
         (replicas.disturbance is None, "replicas.disturbance", "null"),
+        (spec.pipeline.messages is None, "pipeline.messages", "null"),
         (spec.optimizer.accumulate == 1, "optimizer.accumulate", "1"),
         (spec.data.last_batch == "drop", "data.last_batch", "drop"),
     ]

@@ -227,6 +227,8 @@ class StageRecord(_Record):
     no step times. null in records of older versions."""
     bytes_sent: dict[str, int]
     """By edge, since this attempt was started."""
+    uncompressed_bytes: dict[str, int] | None = None
+    """What `bytes_sent` would be without compression of messages; null where there is none."""
     share: int | None = None
     """Samples of a mini-batch that this replica takes from now on; null with one replica."""
     all_reduce_bytes: int = 0
@@ -523,6 +525,8 @@ class Figures(_Documented):
     bytes_sent: dict[str, int]
     """For each edge, such as `0->1`: bytes sent for the work that `steps` counts, over all attempts, evaluations
     included. Work that a failure lost is left out."""
+    uncompressed_bytes: dict[str, int] | None = None
+    """What `bytes_sent` would be without `pipeline.messages`; null where nothing is compressed."""
     shares: list[int] = Field(default_factory=list)
     """Samples of a mini-batch that each replica takes at the end."""
     all_reduce_bytes: int = 0

@@ -77,7 +77,7 @@ def _busy(setting: StepSetting) -> tuple[Vector, Vector]:
     up, down = np.zeros(size), np.zeros(size)
     up[1:-1] = [half * each.output_bytes for each in costs.components[:-1]]
     if setting.scheduled.is_pipeline:
-        down[1:-1] = [half * (each.output_bytes - each.label_bytes - each.mask_bytes) for each in costs.components[:-1]]
+        down[1:-1] = [half * each.gradient_message_bytes for each in costs.components[:-1]]
     return up, down
 
 

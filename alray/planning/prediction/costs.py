@@ -47,6 +47,21 @@ class ComponentCosts:
     label_s: float = 0.0  # of backward_s, the label chain and the losses (L)
     label_bytes: int = 0  # of output_bytes, the part with the labels
     mask_bytes: int = 0  # of output_bytes, the mask of text, which has no gradient
+    compressed_gradient_bytes: int | None = None  # of a message of gradients down; None: they are not compressed
+    uncompressed_bytes: int | None = None  # what output_bytes would be without compression; None: there is none
+
+    @property
+    def gradient_message_bytes(self) -> int:
+        """What a message of gradients holds that comes down to this component, of a mini-batch."""
+        if self.compressed_gradient_bytes is not None:
+            return self.compressed_gradient_bytes
+        return self.uncompressed_gradient_bytes
+
+    @property
+    def uncompressed_gradient_bytes(self) -> int:
+        """The same without compression: as many bytes as the output, without its mask."""
+        whole = self.output_bytes if self.uncompressed_bytes is None else self.uncompressed_bytes
+        return whole - self.label_bytes - self.mask_bytes
 
     @property
     def train_s(self) -> float:

@@ -52,9 +52,9 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
     """The duration of each action: in pipelines, of the computations and messages of one micro-batch.
 
     With several replicas an update includes averaging their gradients. A micro-batch takes the fixed time of its
-    component plus its share of the rest of the mini-batch's time. A gradient has as many bytes as the output it belongs
-    to, without its mask. On the first virtual stage a backward is not split: no stage waits for I there, and G does
-    it all.
+    component plus its share of the rest of the mini-batch's time. A gradient that is not compressed has as many bytes
+    as the output it belongs to, without its mask. On the first virtual stage a backward is not split: no stage waits
+    for I there, and G does it all.
     A pipeline has no L: the loss belongs to F. A forward that is computed again needs no new mini-batch.
     """
     costs = setting.costs
@@ -90,7 +90,7 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
     of_input = [0.0] + [costs.input_gradient_share * seconds for seconds in split[1:]]
     of_weights = [backward[0]] + [(1.0 - costs.input_gradient_share) * seconds for seconds in split[1:]]
     sizes = _sent(setting, [share * end.output_bytes for end in lower])
-    gradients = _sent(setting, [share * (end.output_bytes - end.label_bytes - end.mask_bytes) for end in lower])
+    gradients = _sent(setting, [share * end.gradient_message_bytes for end in lower])
     return replace(
         _over_links(whole, setting, up=sizes, labels=[], down=gradients),
         label_s=(),

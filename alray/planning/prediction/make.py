@@ -127,13 +127,21 @@ def _stage_plan(setting: StepSetting, counts: tuple[int, ...], stage: int) -> St
 def edge_plans(setting: StepSetting, counts: Sequence[int]) -> tuple[EdgePlan, ...]:
     """The messages between neighbouring stages: outputs up, and in pipelines their gradients down."""
     moved: dict[tuple[int, int], int] = {}
+    whole: dict[tuple[int, int], int] = {}  # without compression
     stages = setting.stages
     for index, own in enumerate(stage_ranges(counts)[:-1]):
         lower, upper = setting.place(index, stages), setting.place(index + 1, stages)
         if lower == upper:  # handed over within the stage
             continue
         end = setting.costs.components[own.stop - 1]
+        uncompressed = end.output_bytes if end.uncompressed_bytes is None else end.uncompressed_bytes
         moved[lower, upper] = moved.get((lower, upper), 0) + end.output_bytes
+        whole[lower, upper] = whole.get((lower, upper), 0) + uncompressed
         if SCHEDULES[setting.schedule].is_pipeline:
-            moved[upper, lower] = moved.get((upper, lower), 0) + end.output_bytes - end.label_bytes - end.mask_bytes
-    return tuple(EdgePlan(f"{source}->{goal}", total) for (source, goal), total in moved.items())
+            moved[upper, lower] = moved.get((upper, lower), 0) + end.gradient_message_bytes
+            whole[upper, lower] = whole.get((upper, lower), 0) + end.uncompressed_gradient_bytes
+    compressed = any(component.uncompressed_bytes is not None for component in setting.costs.components)
+    return tuple(
+        EdgePlan(f"{source}->{goal}", total, whole[source, goal] if compressed else None)
+        for (source, goal), total in moved.items()
+    )

@@ -86,6 +86,7 @@ class EdgePlan:
 
     edge: str  # "0->1"
     bytes_per_step: int
+    uncompressed_bytes_per_step: int | None = None  # without compression of messages; None: there is none
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,8 @@ def _key(spec: Spec, surroundings: Surroundings) -> str:
     }
     around = {**asdict(surroundings), "device": surroundings.device.type}
     around |= {"precision": spec.run.precision, "compile": spec.run.compile}
+    if spec.pipeline.messages is not None:
+        around["messages"] = spec.pipeline.messages.model_dump(mode="json")
     return _short_hash([described, around, environment(surroundings.device), packages_of(spec)])
 
 

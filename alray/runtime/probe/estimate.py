@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -15,6 +15,7 @@ from alray.core.errors import PlanError, UserCodeError
 from alray.core.randomness.generators import put_back
 from alray.models.component import trainable
 from alray.models.network import Network
+from alray.models.shape import Shape
 from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.planning.prediction.machines import BEST, USUAL, WORST, Device, Reached
 from alray.runtime.device import devices
@@ -197,6 +198,11 @@ def _copy_bytes(network: Network) -> int:
     return sum(shape.sample_bytes for shape in network.method.copied(network.encoders).values())
 
 
+def _floats(edge: Mapping[str, Shape]) -> int:
+    """Bytes of one sample in a message of gradients, which a mask has none of."""
+    return sum(shape.sample_bytes for name, shape in edge.items() if name != "mask")
+
+
 def given_costs(estimated: Costs, given: Sequence[Cost]) -> Costs:
     """Counted sizes, with the training times of the spec, which gives L and B together: `label_s` is 0."""
     components = tuple(
@@ -239,7 +245,8 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
     if network.spec.replicas.count > 1 and synchronise != "every_step":
         optimizer_bytes += synchronise.copies * gradient_bytes  # of the outer optimizer
     s_bytes = batch_size * sum(shape.sample_bytes for shape in network.method.goes_up(facts).values())
-    edge = network.edge(index)
+    label_bytes = batch_size * sum(shape.sample_bytes for shape in network.method.labels_out(index).values())
+    edge, boundary = network.edge(index), network.boundary(index)
     turn, adds_up = trainable(component.turn), component.adds_up
     output_bytes = batch_size * sum(shape.sample_bytes for shape in edge.values())
     route_bytes = batch_size * network.comes_down(index).sample_bytes
@@ -256,7 +263,9 @@ def _count(network: Network, index: int, batch_size: int) -> _Counted:
         gradient_bytes=gradient_bytes,
         optimizer_bytes=optimizer_bytes,
         output_bytes=output_bytes,
-        label_bytes=output_bytes - s_bytes,
+        label_bytes=label_bytes,
+        compressed_gradient_bytes=None if boundary is None else batch_size * _floats(network.gradient_edge(index)),
+        uncompressed_bytes=None if boundary is None else s_bytes + label_bytes,
         mask_bytes=batch_size * edge["mask"].sample_bytes if "mask" in edge else 0,
         infer_bytes=batch_size * sum(shape.sample_bytes for shape in network.inference_edge(index).values()),
         route_bytes=route_bytes,

@@ -124,10 +124,7 @@ def _count_at(
     for optimizer in component.optimizers().values():
         optimizer.update_as_on(target)
     with _without_memory(component, device):
-        incoming = network.training_input(index, samples, device)
-        for name in ("s", "mask"):
-            if positions is not None and name in incoming:
-                incoming[name] = incoming[name][:, :positions].clone()
+        incoming = network.training_input(index, samples, device, positions)
         route = network.route_shape(index + 1).empty(samples, device)
         outside = [*component.parameters(), *component.buffers(), *incoming.values(), route]
         exercise = component.exercise(incoming, route)

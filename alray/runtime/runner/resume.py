@@ -375,6 +375,13 @@ def _changes_of_pipeline(before: Spec, after: Spec) -> list[str]:
         changes.append(f"{change} (gradients of micro-batches are added up in another order)")
     if own.gradient_delay != others.gradient_delay:
         changes.append(f"{change} (the gradients of one of them are an update late)")
+    messages = after.pipeline.messages
+    if messages != before.pipeline.messages:
+        changes.append("`pipeline.messages` (what components send each other would be rounded otherwise)")
+    elif messages is not None and messages.where == "stages":
+        layouts = [(spec.pipeline.stages, spec.pipeline.partition, spec.virtual_stages) for spec in (before, after)]
+        if layouts[0] != layouts[1]:
+            changes.append("`pipeline.partition` (messages are rounded where a stage ends)")
     return changes
 
 

@@ -250,6 +250,7 @@ class Clock:
         samples: int,
         bytes_sent: dict[str, int],
         peak_memory_bytes: int | None,
+        uncompressed_bytes: dict[str, int] | None = None,
         among_replicas: AmongReplicas | None = None,
     ) -> StageRecord:
         """The record of the mini-batches since the last one."""
@@ -285,6 +286,7 @@ class Clock:
             step_times_s=window.step_times,
             after_cut=sorted(after_cut),
             bytes_sent=bytes_sent,
+            uncompressed_bytes=uncompressed_bytes,
             peak_memory_bytes=peak_memory_bytes,
             share=among_replicas.share if among_replicas else None,
             all_reduce_bytes=among_replicas.bytes_sent if among_replicas else 0,

@@ -194,6 +194,20 @@ class StageLoop:
         """By edge, since this attempt was started."""
         return self._ports.bytes_sent()
 
+    def _uncompressed_bytes(self, sent: dict[str, int]) -> dict[str, int] | None:
+        """What was sent, by edge, as it would be without compression; None where there is none."""
+        if self._assignment.spec.pipeline.messages is None:
+            return None
+        whole = dict(sent)
+        for own, run in enumerate(self._stage.work.runs):
+            components = self._stage.work.components[run]
+            up = self._ports.up_to[own], components[-1].sends.get("up")
+            down = self._ports.down_to[own], components[0].sends.get("down")
+            for outlet, passing in (up, down):
+                if outlet is not None and passing is not None and outlet.edge in whole:
+                    whole[outlet.edge] += passing.saved_bytes
+        return whole
+
     def _close_window(self) -> None:
         """Emit the record of the mini-batches since the last one."""
         self._recorded = sent = self._bytes_sent()
@@ -201,6 +215,7 @@ class StageLoop:
             stage=self._assignment.stage,
             replica=self._assignment.replica,
             bytes_sent=sent,
+            uncompressed_bytes=self._uncompressed_bytes(sent),
             peak_memory_bytes=self._peak_memory_bytes(),
             among_replicas=self._replication.account(),
             **self._assignment.position(self.step),

@@ -141,7 +141,7 @@ class MessageSizes:
             routes = network.num_routes(begin) * samples * network.comes_down(begin).sample_bytes
             sizes.append(packed_bytes([routes]))
             if not network.method.local_losses:
-                gradients = network.method.goes_up(network.encoders[begin - 1]).values()
+                gradients = network.gradient_edge(begin - 1).values()
                 sizes.append(packed_bytes([shape.sample_bytes * samples // plan.micro_batches for shape in gradients]))
         return max(sizes)
 

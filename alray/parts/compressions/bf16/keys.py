@@ -1,4 +1,4 @@
-"""`replicas.compression: bf16`."""
+"""The compression `bf16`, of replicas and of messages."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from alray.config.sections.compression import CompressionSection
 
 
 class Bf16(CompressionSection):
-    """Gradients are sent and summed as bfloat16: half the bytes, the range of float32, 8 bits of precision."""
+    """Values are sent as bfloat16: half the bytes, the range of float32, 8 bits of precision. Replicas also sum
+    gradients in this type."""
 
     implementation = "compression:BFloat16"
+    of_messages = "message:BFloat16Messages"
     sent_share = 0.5
 
     kind: Literal["bf16"]

@@ -1,4 +1,4 @@
-"""`replicas.compression: fp16`."""
+"""The compression `fp16`, of replicas and of messages."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from alray.config.sections.compression import CompressionSection
 
 
 class Fp16(CompressionSection):
-    """Gradients are sent and summed as 16-bit floats: half the bytes, the largest value is 65,504."""
+    """Values are sent as 16-bit floats: half the bytes, the largest value is 65,504. Replicas also sum
+    gradients in this type."""
 
     implementation = "compression:Float16"
+    of_messages = "message:Float16Messages"
     sent_share = 0.5
 
     kind: Literal["fp16"]

@@ -1,4 +1,4 @@
-"""`replicas.compression: none`."""
+"""The compression `none`, of replicas and of messages."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from alray.config.sections.compression import CompressionSection
 
 
 class NoCompression(CompressionSection):
-    """Gradients are sent unchanged."""
+    """Values are sent unchanged."""
 
     implementation = "compression:Uncompressed"
+    of_messages = "message:UncompressedMessages"
     sent_share = 1.0
 
     kind: Literal["none"] = "none"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from alray.core.randomness.seeds import derive_seed
+from alray.models.levels import pack_codes, unpack_codes
 from alray.runtime.channel.all_reduce import AllReduce
 from alray.runtime.channel.compression import Compression, CompressionState
 from alray.runtime.channel.gradient_layout import GradientLayout
@@ -69,12 +70,7 @@ class QsgdCompression(Compression):
         # A scale that is not finite is sent as it is, so that the sum is not finite either.
         divisor = torch.where(scales > 0, scales, torch.ones_like(scales)).repeat_interleave(self._bucket)
         levels = (flat / divisor[: self._elements] * self._levels + draws).floor_().clamp_(max=self._levels)
-        codes = (levels + self._levels).to(torch.uint8)
-        per_byte = 8 // self._bits
-        codes = torch.nn.functional.pad(codes, (0, -self._elements % per_byte)).view(-1, per_byte)
-        packed_codes = codes[:, 0].clone()
-        for place in range(1, per_byte):
-            packed_codes |= codes[:, place] << place * self._bits
+        packed_codes = pack_codes((levels + self._levels).to(torch.uint8).unsqueeze(0), self._bits)[0]
         length = self._scale_bytes + packed_codes.numel()
         packed = torch.zeros(-(-length // _ALIGNMENT) * _ALIGNMENT, dtype=torch.uint8, device=flat.device)
         packed[: self._scale_bytes] = scales.view(torch.uint8)
@@ -85,9 +81,7 @@ class QsgdCompression(Compression):
         scales = packed[: self._scale_bytes].view(self._dtype)
         per_byte = 8 // self._bits
         packed_codes = packed[self._scale_bytes : self._scale_bytes + -(-self._elements // per_byte)]
-        codes = torch.stack(
-            [packed_codes >> place * self._bits & 2**self._bits - 1 for place in range(per_byte)], dim=1
-        ).view(-1)[: self._elements]
+        codes = unpack_codes(packed_codes.unsqueeze(0), self._bits, self._elements)[0]
         step = (scales / self._levels).repeat_interleave(self._bucket)[: self._elements]
         values: torch.Tensor = (codes.to(self._dtype) - self._levels) * step
         return values

@@ -1,4 +1,4 @@
-"""`replicas.compression: top_k`."""
+"""The compression `top_k`, of replicas and of messages."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from alray.config.sections.compression import CompressionSection
 
 
 class TopK(CompressionSection):
-    """Only the entries of largest magnitude are sent. The others are added to the next gradient (error feedback)."""
+    """Only the values of largest magnitude are sent. Replicas add the others to the next gradient (error feedback), and
+    `pipeline.messages` does so where it says `error_feedback`."""
 
     implementation = "compression:TopKCompression"
+    of_messages = "message:TopKMessages"
 
     kind: Literal["top_k"]
     """`top_k`."""
     fraction: Annotated[float, Field(gt=0, le=1)] = 0.01
-    """Share in 0..1 of a component's gradient that is sent. Default: 0.01."""
+    """Share in 0..1 of the values that are sent, at least one: of a component's gradient between replicas; in a message
+    of each sample, and of a sequence of each position. Default: 0.01."""

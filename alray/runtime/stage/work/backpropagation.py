@@ -18,6 +18,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from alray.core.errors import StageError
 from alray.core.randomness.generators import put_back
 from alray.models.backpropagation import BackpropagationComponent
+from alray.models.boundary import across
 from alray.models.component import Component, backward_of, read
 from alray.models.delayed_weights import keeping_versions
 from alray.models.encoder import Tensors, in_default_strides, row_major
@@ -59,7 +60,12 @@ class ChainWork(Work):
     @torch.no_grad()
     def infer_up(self, incoming: Tensors, step: int, batch: int, own: int = 0) -> tuple[Tensors, list[torch.Tensor]]:
         """One route is the whole network; with deep supervision every depth is one."""
-        outgoing, scores = through(self.chains[own], incoming, step, "evaluation", batch)
+        chain = self.chains[own]
+        incoming = received(chain, incoming, training=False)
+        outgoing, scores = through(chain, incoming, step, "evaluation", batch, inference=True)
+        above = chain[-1].above
+        if above is not None and above.in_inference:
+            outgoing = above.up.pack(outgoing, None)
         return outgoing, list(scores.values())
 
     @torch.no_grad()
@@ -160,8 +166,21 @@ class BackpropagationWork(ChainWork):
             yield
 
     def forward(self, batch: MicroBatch) -> None:
-        """F. Every virtual stage but the first asks for its input's gradient, even where nothing below learns."""
-        chain, incoming = self.chains[batch.own], batch.incoming
+        outgoing = self._forward(batch)
+        if outgoing is not None:
+            chain = self.chains[batch.own]
+            if chain[-1].above is not None:
+                purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
+                outgoing = chain[-1].above.up.pack(outgoing, chain[-1].f.purpose(*purpose))
+            batch.outgoing = outgoing | {"labels": batch.incoming["labels"]}
+
+    def _forward(self, batch: MicroBatch) -> Tensors | None:
+        """F. Every virtual stage but the first asks for its input's gradient, even where nothing below learns.
+
+        Returns the output, or None of a chain that ends in the loss.
+        """
+        chain = self.chains[batch.own]
+        incoming = received(chain, batch.incoming, training=True)
         leaves: Tensors = {}
         if chain[0].index > 0:
             leaves = {name: value.detach().requires_grad_() for name, value in _floating(incoming).items()}
@@ -176,12 +195,12 @@ class BackpropagationWork(ChainWork):
                 losses = losses_of(chain, scores, incoming["labels"])
                 graph.loss = total_of(chain, losses)
                 self._losses[batch.number] = {index: loss.detach() for index, loss in losses.items()}
-                return
+                return None
         self._check(chain[-1].index, outgoing["s"])
         graph.edges = {
             name: get_gradient_edge(value) for name, value in _floating(outgoing).items() if value.requires_grad
         }
-        batch.outgoing = {name: value.detach() for name, value in outgoing.items()} | {"labels": incoming["labels"]}
+        return {name: value.detach() for name, value in outgoing.items()}
 
     def forward_alone(self, batch: MicroBatch) -> None:
         """F before C: of its graph nothing is kept but the input, and the values of the buffers that this forward
@@ -199,10 +218,9 @@ class BackpropagationWork(ChainWork):
 
     def recompute(self, batch: MicroBatch) -> None:
         """C: the second forward draws what the first one drew, because random numbers are drawn from the purpose."""
-        before, outgoing = self._buffers.pop((batch.own, batch.number)), batch.outgoing
+        before = self._buffers.pop((batch.own, batch.number))
         with _once_more(before, self.chains[batch.own], batch.incoming["s"].device):
-            self.forward(batch)
-        batch.outgoing = outgoing
+            self._forward(batch)
 
     def _check(self, index: int, s: torch.Tensor) -> None:
         """The edge to the next virtual stage has room for what the block gave on the meta device."""
@@ -251,9 +269,11 @@ class BackpropagationWork(ChainWork):
         Returns the mean losses if this was the last micro-batch of the chain that ends in the loss.
         """
         chain = self.chains[batch.own]
-        names = [name for name in graph.edges if name in batch.from_above]
+        above, below = chain[-1].above, chain[0].below
+        from_above = batch.from_above if above is None else above.down.unpack(batch.from_above, training=True)
+        names = [name for name in graph.edges if name in from_above]
         roots = (graph.loss,) if graph.loss is not None else tuple(graph.edges[name] for name in names)
-        gradients = None if graph.loss is not None else tuple(batch.from_above[name] for name in names)
+        gradients = None if graph.loss is not None else tuple(from_above[name] for name in names)
         graph.loss, graph.edges, batch.from_above = None, {}, {}
         if roots:
             with (
@@ -266,6 +286,9 @@ class BackpropagationWork(ChainWork):
         batch.to_below = {
             name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in graph.leaves.items()
         }
+        if below is not None:
+            purpose = draw_purpose(batch.step, batch.number, self._micro_batches)
+            batch.to_below = below.down.pack(batch.to_below, chain[0].f.purpose(*purpose))
         if gradients is not None:
             return {}
         self._backwards += 1
@@ -350,17 +373,23 @@ def draw_purpose(step: int, micro_batch: int, micro_batches: int) -> tuple[str |
 
 
 def through(
-    components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int
+    components: Sequence[BackpropagationComponent], incoming: Tensors, *purpose: str | int, inference: bool = False
 ) -> tuple[Tensors, dict[int, torch.Tensor]]:
     """Run these components. Returns what the last one gives, in default strides, and the scores of those with a head.
 
-    Gradients pass from one component to the one below in default strides, too, as they do from stage to stage.
+    Gradients pass from one component to the one below in default strides, too, as they do from stage to stage. Between
+    two of these components, what passes is compressed and uncompressed again where the spec says so.
 
     Returns:
         The output by name; scores `[N, classes]` by the index of the component, the first one first.
     """
     scores = {}
+    before: BackpropagationComponent | None = None
     for component in components:
+        if before is not None and before.above is not None and component.below is not None:
+            drawn_from = None if inference else component.f.purpose(*purpose)
+            incoming = across(incoming, before.above.up, component.below.down, drawn_from)
+        before = component
         incoming = in_default_strides(component.f.run(incoming, *purpose))
         for value in incoming.values():
             if value.requires_grad:
@@ -368,6 +397,14 @@ def through(
         if component.head is not None:
             scores[component.index] = read(component.head, incoming)
     return incoming, scores
+
+
+def received(chain: Sequence[BackpropagationComponent], incoming: Tensors, *, training: bool) -> Tensors:
+    """What the first component gets of what came in."""
+    below = chain[0].below
+    if below is None or not (training or below.in_inference):
+        return incoming
+    return below.up.unpack(incoming, training=training)
 
 
 def _floating(tensors: Tensors) -> Tensors:

@@ -75,13 +75,13 @@ class LocalLosses(Work):
         routes: list[torch.Tensor] = []
         run = self._local[own]
         for index, component in enumerate(run):
-            incoming = component.infer(incoming, step, "evaluation", batch)
-            if not component.ends_route:
-                continue
-            t = component.code(incoming)
-            for below in reversed(run[: index + 1]):
-                t = below.decode(t)
-            routes.append(t)
+            outgoing = component.infer(incoming, step, "evaluation", batch)
+            if component.ends_route:
+                t = component.code(outgoing)
+                for below in reversed(run[: index + 1]):
+                    t = below.decode(t)
+                routes.append(t)
+            incoming = component.sent(outgoing)
         return incoming, routes
 
     @torch.no_grad()

@@ -1,0 +1,33 @@
+"""`pipeline.messages`: how what passes between components is compressed."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from alray.config.sections.compression import Compression
+from alray.config.sections.section import Section
+
+
+class Messages(Section):
+    """Compression of what passes between components: outputs, and in pipelines of backpropagation their gradients.
+    Labels, masks and other whole numbers are sent unchanged, and so is the label chain."""
+
+    compression: Compression
+    """Compression of outputs: a section with `kind`, or the bare name of a kind. Of those that replicas have: none,
+    bf16, fp16 and top_k; besides int8 and int4."""
+    gradients: Compression | None = None
+    """Compression of the gradients that come down in backpropagation, as a section or a name. With local losses no
+    gradient travels. null: as `compression`."""
+    where: Literal["components", "stages"] = "components"
+    """`components`: between all components, whether or not a stage ends there, in training and in evaluations: every
+    partition gives the same weights, bit for bit, and the trained network is one with these compressions. `stages`:
+    between stages and in training alone: one partition always gives the same weights, another one gives others, and the
+    trained network is one without compressions. Default: components."""
+    error_feedback: bool = False
+    """Whether what a message loses is added to the next one, sample by sample in the order of the mini-batch.
+    Checkpoints keep it. Default: false."""
+
+    @property
+    def of_gradients(self) -> Compression:
+        """The compression of gradients, with null resolved."""
+        return self.compression if self.gradients is None else self.gradients

@@ -1,0 +1,239 @@
+"""What passes between a component and the next one, compressed as `pipeline.messages` says.
+
+Compression belongs to the boundary between two components, not to the one between two stages: what a component sends is
+packed at its end, and unpacked at the start of the next one, whether or not an edge lies between them. So an edge
+carries the packed bytes, and every partition gives the same bits. With `where: stages` only the boundaries between
+stages are there, and only in training.
+
+What passes up are the outputs of encoders; in a chain of backpropagation their gradients pass down. Labels, masks and
+other whole numbers are never compressed, nor is what a method sends with the labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from alray.config.made import Load
+from alray.config.sections.compression import CompressionSection
+from alray.config.sections.messages import Messages
+from alray.core.randomness.seeds import derive_seed
+from alray.models.encoder import Tensors
+from alray.models.message_compression import MessageCompression, make_message_compression
+from alray.models.shape import Shape
+
+Purpose = tuple[str | int, ...]
+"""A mini-batch, and the micro-batch and the replica where there are several: what random numbers are drawn from."""
+
+
+class Passing:
+    """What passes one boundary in one direction."""
+
+    def __init__(
+        self,
+        compression: MessageCompression,
+        shapes: Mapping[str, Shape],
+        in_inference: Mapping[str, Shape],
+        *,
+        seed: int,
+        keeps_error: bool,
+    ) -> None:
+        """
+        Args:
+            shapes: of one sample of what passes in training, by name.
+            in_inference: the same in inference.
+            seed: of random numbers.
+            keeps_error: whether what is lost is added to the next message.
+        """
+        self._compression = compression
+        floats = [name for name, shape in shapes.items() if shape.dtype.is_floating_point]
+        self._names = floats if compression.changes else []
+        self._shapes = {True: shapes, False: in_inference}
+        self._seed = seed
+        self._keeps_error = keeps_error
+        self._errors: Tensors = {}
+        self.saved_bytes = 0
+        """How many bytes fewer the packed tensors had so far than the tensors themselves."""
+
+    @property
+    def over_positions(self) -> bool:
+        """As `MessageCompression.over_positions`."""
+        return self._compression.over_positions
+
+    def packed(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+        """Shapes of one sample as it is packed, by name."""
+        return {
+            name: self._compression.packed(shape) if name in self._names else shape for name, shape in shapes.items()
+        }
+
+    def pack(self, tensors: Tensors, purpose: Purpose | None) -> Tensors:
+        """The tensors as they are sent.
+
+        Args:
+            purpose: None: in inference, where nothing is drawn and no error kept.
+        """
+        packed = dict(tensors)
+        for name in self._compressed(tensors):
+            values = self._given(name, tensors, purpose)
+            packed[name] = self._compression.pack(values, self._generator(name, values, purpose))
+            self.saved_bytes += values.nbytes - packed[name].nbytes
+            if self._keeps_error and purpose is not None:
+                left = values - self._compression.unpack(packed[name], Shape(values.shape[1:], values.dtype))
+                self._keep(name, left, purpose)
+        return packed
+
+    def unpack(self, packed: Tensors, *, training: bool) -> Tensors:
+        """What `pack` was given, but for what is lost, row-major."""
+        tensors = dict(packed)
+        for name in self._compressed(packed):
+            shape = self._shapes[training][name]
+            if name == "s" and "mask" in packed:  # a mini-batch of texts is as wide as its longest one
+                shape = shape.of_length(packed["mask"].shape[1])
+            tensors[name] = self._compression.unpack(packed[name], shape)
+        return tensors
+
+    def rounded(self, tensors: Tensors, purpose: Purpose | None) -> Tensors:
+        """What `unpack` gives of what `pack` gives, to the last bit."""
+        found = dict(tensors)
+        for name in self._compressed(tensors):
+            values = self._given(name, tensors, purpose)
+            found[name] = self._compression.rounded(values, self._generator(name, values, purpose))
+            if self._keeps_error and purpose is not None:
+                self._keep(name, values - found[name], purpose)
+        return found
+
+    def _compressed(self, tensors: Tensors) -> list[str]:
+        return [name for name in self._names if name in tensors]
+
+    def _given(self, name: str, tensors: Tensors, purpose: Purpose | None) -> torch.Tensor:
+        """What is to be packed: with the error of the message before, and with zeros after the end of a text, which
+        nobody reads and which must not decide a scale."""
+        values, mask = tensors[name], tensors.get("mask")
+        if name == "s" and mask is not None:
+            return values.masked_fill(~mask.view(*mask.shape, *[1] * (values.ndim - 2)), 0)
+        error = None if purpose is None else self._errors.get(_of_error(name, purpose))
+        if error is None:
+            return values
+        values = values.clone()
+        count = min(len(values), len(error))
+        values[:count] += error[:count].to(values.device)
+        return values
+
+    def _keep(self, name: str, error: torch.Tensor, purpose: Purpose) -> None:
+        """Remember what was lost, by the positions of the samples in their mini-batch. Those that a smaller last
+        mini-batch does not have stay as they are."""
+        key = _of_error(name, purpose)
+        before = self._errors.get(key)
+        if before is not None and len(before) > len(error):
+            error = torch.cat([error, before[len(error) :].to(error.device)])
+        self._errors[key] = error
+
+    def _generator(self, name: str, values: torch.Tensor, purpose: Purpose | None) -> torch.Generator | None:
+        if not self._compression.draws or purpose is None or values.is_meta:
+            return None
+        return torch.Generator(values.device).manual_seed(derive_seed(self._seed, name, *purpose))
+
+    def state_dict(self) -> Tensors:
+        """What was lost and not yet sent, by name."""
+        return dict(self._errors)
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Continue from a saved state."""
+        self._errors = dict(state)
+
+
+def _of_error(name: str, purpose: Purpose) -> str:
+    """The name of an error: of a tensor and, where mini-batches are cut, of the micro-batch."""
+    return "/".join([name, *map(str, purpose[1:])])
+
+
+class Boundary:
+    """The boundary after one component. The components on both sides have one each, which may lie in two processes.
+
+    Attributes:
+        up: what the lower component sends.
+        down: gradients, which the upper one sends.
+        in_inference: whether the boundary is there in inference too.
+    """
+
+    def __init__(
+        self,
+        messages: Messages,
+        shapes: Mapping[str, Shape],
+        in_inference: Mapping[str, Shape],
+        *,
+        after: int,
+        seed: int,
+        load: Load,
+    ) -> None:
+        """
+        Args:
+            shapes, in_inference: of one sample of what goes up with the samples, in training and in inference.
+            after: the index of the lower component.
+            seed: of the run.
+        """
+
+        def passing(section: CompressionSection, key: str) -> Passing:
+            return Passing(
+                make_message_compression(section, load, key=f"pipeline.messages.{key}"),
+                shapes,
+                in_inference,
+                seed=derive_seed(seed, "messages", key, after),
+                keeps_error=messages.error_feedback,
+            )
+
+        self.up = passing(messages.compression, "compression")
+        self.down = passing(messages.of_gradients, "gradients")
+        self.in_inference = messages.where == "components"
+
+    @property
+    def over_positions(self) -> bool:
+        """Whether what becomes of a position of a sequence depends on other positions."""
+        return self.up.over_positions or self.down.over_positions
+
+
+def across(tensors: Tensors, up: Passing, down: Passing, purpose: Purpose | None) -> Tensors:
+    """What the next component of a chain of backpropagation gets in the same process: outputs rounded, and rounded too
+    what comes back of their gradients.
+
+    Args:
+        up: of the lower component.
+        down: of the upper one.
+        purpose: as for `Passing.pack`.
+    """
+    mask = {name: tensors[name] for name in ("mask",) if name in tensors}
+    passed = dict(tensors)
+    for name, value in tensors.items():
+        if value.is_floating_point():
+            passed[name] = _Across.apply(value, name, mask, up, down, purpose)
+    return passed
+
+
+class _Across(torch.autograd.Function):
+    """One tensor on its way over a boundary."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, value: torch.Tensor, name: str, mask: Tensors, up: Passing, down: Passing, purpose: Purpose | None
+    ) -> torch.Tensor:
+        ctx.name, ctx.down, ctx.purpose = name, down, purpose
+        return up.rounded({name: value, **mask}, purpose)[name].view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return ctx.down.rounded({ctx.name: gradient}, ctx.purpose)[ctx.name], None, None, None, None, None
+
+
+class Rounding(nn.Module):
+    """A boundary on a route of inference."""
+
+    def __init__(self, up: Passing) -> None:
+        super().__init__()
+        self.up = up
+
+    def forward(self, tensors: Tensors) -> Tensors:
+        """What the upper component gets of what the lower one gave."""
+        return self.up.rounded(tensors, None)

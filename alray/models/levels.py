@@ -1,0 +1,142 @@
+"""Values as whole numbers of a few bits: levels between the least and the largest value of a group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import torch
+
+from alray.models.message_compression import MessageCompression, as_bytes, from_bytes
+from alray.models.shape import Shape
+
+Scale = Literal["tensor", "channel", "token"]
+
+
+class LevelMessages(MessageCompression):
+    """Affine quantisation with a zero point, as Jacob et al., "Quantization and training of neural networks for
+    efficient integer-arithmetic-only inference" (CVPR 2018), section 2.1, have it:
+
+        step  = (max(x, 0) - min(x, 0)) / (2^bits - 1)        over a group of values
+        zero  = round(-min(x, 0) / step)
+        level = round(x / step) + zero, within 0 ... 2^bits - 1
+        x'    = (level - zero) * step
+
+    0 stays 0, and a group without negative values, as behind ReLU, uses all levels. Rounding is to the nearest level
+    or, as in QSGD, at random to one of the two around the value, so that its mean over many draws is the value.
+
+    A packed sample has the steps of its groups, in the type of the values, then their zero points, a byte each, then
+    the levels.
+    """
+
+    bits: ClassVar[int]
+
+    def __init__(self, *, scale: Scale = "tensor", rounding: Literal["nearest", "random"] = "nearest") -> None:
+        """
+        Args:
+            scale: the groups, of each sample: all its values, those of a channel, or those of a position.
+        """
+        self._scale: Scale = scale
+        self._top = 2**self.bits - 1
+        self.draws = rounding == "random"
+        self.over_positions = scale != "token"
+
+    def packed(self, shape: Shape) -> Shape:
+        groups = math.prod(shape) // _group_size(shape, self._scale)
+        levels = -(-math.prod(shape) * self.bits // 8)
+        return Shape((groups * (shape.dtype.itemsize + 1) + levels,), torch.uint8)
+
+    def pack(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+        levels, zero, step = self._levels(_grouped(values, self._scale), generator)
+        codes = pack_codes(levels.to(torch.uint8).flatten(1), self.bits)
+        return torch.cat([as_bytes(step), zero.to(torch.uint8), codes], 1)
+
+    def unpack(self, packed: torch.Tensor, shape: Shape) -> torch.Tensor:
+        size = _group_size(shape, self._scale)
+        groups = math.prod(shape) // size
+        of_steps = groups * shape.dtype.itemsize
+        step = from_bytes(packed[:, :of_steps], shape.dtype)
+        zero = packed[:, of_steps : of_steps + groups].to(shape.dtype)
+        levels = unpack_codes(packed[:, of_steps + groups :], self.bits, groups * size).to(shape.dtype)
+        return _ungrouped(_values(levels.view(-1, groups, size), zero, step), shape, self._scale)
+
+    def rounded(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+        return _ungrouped(
+            _values(*self._levels(_grouped(values, self._scale), generator)), values.shape[1:], self._scale
+        )
+
+    def _levels(
+        self, groups: torch.Tensor, generator: torch.Generator | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Levels `[N, groups, size]`, zero points and steps `[N, groups]`, all in the type of the values.
+
+        Args:
+            groups: the values, `[N, groups, size]`.
+        """
+        least = groups.amin(-1).clamp(max=0)
+        # A step that is not finite is sent as it is, so that what is unpacked is not finite either.
+        step = (groups.amax(-1).clamp(min=0) - least) / self._top
+        divisor = torch.where(step > 0, step, torch.ones_like(step))
+        zero = (-least / divisor).round()
+        levels = groups / divisor.unsqueeze(-1) + zero.unsqueeze(-1)
+        if self.draws and generator is not None:
+            draws = torch.rand(groups.shape, generator=generator, dtype=groups.dtype, device=groups.device)
+            levels = (levels + draws).floor()
+        else:
+            levels = levels.round()
+        return levels.clamp(0, self._top), zero, step
+
+
+def _values(levels: torch.Tensor, zero: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+    return (levels - zero.unsqueeze(-1)) * step.unsqueeze(-1)
+
+
+def _group_size(shape: Sequence[int], scale: Scale) -> int:
+    """How many values of a sample share a step."""
+    if scale == "tensor" or len(shape) == 1:
+        return math.prod(shape)
+    channels = shape[1] if len(shape) == 2 else shape[0]
+    return math.prod(shape) // channels if scale == "channel" else channels
+
+
+def _by_last(shape: Sequence[int], scale: Scale) -> bool:
+    """Whether the values of a group lie along the other dimension than the last ones: of sequences [T, D] those of a
+    channel, and of maps [C, H, W] those of a pixel."""
+    return len(shape) > 1 and scale == ("channel" if len(shape) == 2 else "token")
+
+
+def _grouped(values: torch.Tensor, scale: Scale) -> torch.Tensor:
+    """`[N, groups, size]` of `[N, *shape]`."""
+    shape = values.shape[1:]
+    if _by_last(shape, scale):
+        return values.flatten(2).transpose(1, 2).contiguous()
+    return values.reshape(len(values), -1, _group_size(shape, scale))
+
+
+def _ungrouped(groups: torch.Tensor, shape: Sequence[int], scale: Scale) -> torch.Tensor:
+    """What `_grouped` took."""
+    if _by_last(shape, scale):
+        groups = groups.transpose(1, 2).contiguous()
+    return groups.view(len(groups), *shape)
+
+
+def pack_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:
+    """Pack whole numbers of 2, 4 or 8 bits into bytes, the first one of a byte in its lowest bits.
+
+    Args:
+        codes: `[N, n]` uint8, each below 2^bits; returns `[N, ceil(n * bits / 8)]`.
+    """
+    per_byte = 8 // bits
+    codes = torch.nn.functional.pad(codes, (0, -codes.shape[1] % per_byte)).unflatten(1, (-1, per_byte))
+    packed = codes[..., 0].clone()
+    for place in range(1, per_byte):
+        packed |= codes[..., place] << place * bits
+    return packed
+
+
+def unpack_codes(packed: torch.Tensor, bits: int, count: int) -> torch.Tensor:
+    """The `[N, count]` numbers that `pack_codes` packed."""
+    per_byte = 8 // bits
+    codes = [packed >> place * bits & 2**bits - 1 for place in range(per_byte)]
+    return torch.stack(codes, -1).flatten(1)[:, :count]

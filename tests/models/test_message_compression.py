@@ -1,0 +1,76 @@
+"""Compressions of messages: packed and unpacked, each sample by itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from alray.config.made import no_user_code
+from alray.config.sections.compression import COMPRESSIONS
+from alray.models.boundary import Passing
+from alray.models.message_compression import MessageCompression, make_message_compression
+from alray.models.shape import Shape
+
+LEVELS = [("int8", {"scale": scale}) for scale in ("tensor", "channel", "token")]
+ALL = [*LEVELS, ("int4", {}), ("int4", {"scale": "channel"}), ("bf16", {}), ("top_k", {"fraction": 0.3})]
+SHAPES = [(5,), (3, 5), (3, 5, 7)]
+
+
+def made(kind: str, **keys: object) -> MessageCompression:
+    return make_message_compression(COMPRESSIONS.section(kind, **keys), no_user_code, key="")
+
+
+@pytest.mark.parametrize(("kind", "keys"), ALL)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_sample_is_packed_by_itself(kind: str, keys: dict[str, object], shape: tuple[int, ...]) -> None:
+    compression, values = made(kind, **keys), torch.randn(4, *shape)
+    packed = compression.pack(values, None)
+    of_one = Shape(shape, values.dtype)
+    assert (packed.shape[1:], packed.dtype) == (compression.packed(of_one), compression.packed(of_one).dtype)
+    unpacked = compression.unpack(packed, of_one)
+    assert unpacked.shape == values.shape and unpacked.is_contiguous()
+    assert torch.equal(compression.rounded(values, None), unpacked)
+    assert torch.equal(compression.unpack(compression.pack(values[1:2], None), of_one), unpacked[1:2])
+
+
+@pytest.mark.parametrize(("bits", "kind"), [(8, "int8"), (4, "int4")])
+def test_levels_by_hand(bits: int, kind: str) -> None:
+    """From -1 to 4: 0 is a level, and no value is further than half a step from its own."""
+    values, step = torch.tensor([[-1.0, 0.0, 0.37, 2.4, 4.0]]), 5 / (2**bits - 1)
+    found = made(kind).rounded(values, None)
+    assert found[0, 1] == 0
+    torch.testing.assert_close(found / step, (values / step).round(), rtol=0, atol=1e-4)
+
+
+def test_a_channel_a_position_and_a_sample_have_scales() -> None:
+    """A large value takes the small ones next to it with it, and no others."""
+    values = torch.full((1, 3, 4), 0.01)
+    values[0, 1, 2] = 100.0
+    lost = {scale: made("int4", scale=scale).rounded(values, None) == 0 for scale in ("tensor", "channel", "token")}
+    others = torch.ones(3, 4, dtype=torch.bool)
+    others[1, 2] = False
+    assert torch.equal(lost["tensor"][0], others)
+    assert lost["channel"][0].nonzero().tolist() == [[0, 2], [2, 2]]
+    assert lost["token"][0].nonzero().tolist() == [[1, 0], [1, 1], [1, 3]]
+
+
+def test_rounding_at_random_loses_nothing_on_average() -> None:
+    values, generator = torch.rand(1, 50), torch.Generator().manual_seed(0)
+    rounding = made("int4", rounding="random")
+    mean = torch.stack([rounding.rounded(values, generator) for _ in range(2000)]).mean(0)
+    torch.testing.assert_close(mean[:, 1:], values[:, 1:], rtol=0, atol=0.01)
+    assert not torch.allclose(made("int4").rounded(values, None), values, rtol=0, atol=0.01)
+
+
+def test_what_is_lost_is_sent_later() -> None:
+    """The sum of what arrives and of what is left is the sum of what was sent; inference leaves it alone."""
+    shapes = {"s": Shape((10,))}
+    passing = Passing(made("top_k", fraction=0.2), shapes, shapes, seed=0, keeps_error=True)
+    sent = [torch.randn(3, 10, dtype=torch.float64) for _ in range(5)]
+    arrived = []
+    for step, values in enumerate(sent):
+        arrived.append(passing.rounded({"s": values}, (step,))["s"])
+        passing.rounded({"s": torch.ones(3, 10)}, None)
+    (left,) = passing.state_dict().values()
+    torch.testing.assert_close(sum(arrived) + left, sum(sent))
+    assert all((each != 0).sum() == 3 * 2 for each in arrived)
