@@ -137,6 +137,20 @@ ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
 _TO_TARGET = tuple(name for name in ROW_FIGURES if name.endswith("_to_target"))
 SCORES = ("validation", "test")
 """The metric of the task. The other figures are what it took."""
+TIMES = (
+    "step_time_s",
+    "predicted_step_time_s",
+    "samples_per_s",
+    "bubble",
+    "training_s",
+    "epoch_s",
+    "forward_s",
+    "backward_s",
+    "update_s",
+    "exit_time",
+    "seconds_to_target",
+)
+"""Figures that are times of a machine, or follow from them: they differ from session to session."""
 _PARTS = ("forward_s", "backward_s", "update_s")
 """The parts of a mini-batch: columns of studies that measure times only."""
 _OF_ALL_TRAINING = ("training_s", "epoch_s")
