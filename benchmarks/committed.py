@@ -101,6 +101,7 @@ def _record(trial: Trial, spec: Spec, row: Mapping[str, str]) -> TrialRecord:
         "index": trial.index,
         "values": dict(trial.values),
         "seed": trial.seed,
+        "session": trial.session,
         "overrides": list(trial.overrides),
         "status": row["status"],
         "reason": row["reason"] or None,

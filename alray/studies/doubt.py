@@ -22,6 +22,7 @@ from alray.config.study.points import label_of
 from alray.core.counting import counted
 from alray.report.spread import LEAST_FOR_SPREAD
 from alray.studies.batch_size import at_the_edge
+from alray.studies.busy import is_disturbed
 from alray.studies.confidence import (
     Confidence,
     Interval,
@@ -182,6 +183,8 @@ def _troubles(results: Results, row: PointRow, name: str) -> Iterator[str]:
     """What happened to seeds of a point that makes its figures doubtful."""
     if (lacking := row.tried - len(row.best)) > 0:
         yield f"{counted(lacking, 'seed')} of {row.tried} did not come to an end"
+    if name in TIMES and (disturbed := sum(map(is_disturbed, row.best))):
+        yield f"other programs took processors from {counted(disturbed, 'trial')} of {len(row.best)}"
     if (lost := collapsed(row)) and name in SCORES:
         yield f"{counted(lost, 'seed')} of {row.tried} learned next to nothing"
 

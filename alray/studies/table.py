@@ -347,10 +347,12 @@ def trials_table(records: Sequence[TrialRecord]) -> Table:
     keys = list(dict.fromkeys(key for record in records for key in record.values))
     metric = metric_of(records)
     of_trials = (of_metric(column, metric) if column.name in SCORES else column for column in _OF_TRIALS)
-    columns = (Column("trial", "trial", kind="setting"), *map(_setting_column, [*axes, *keys]), *of_trials)
+    sessions = [Column("session", "session", kind="setting")] if any(each.session for each in records) else []
+    columns = (Column("trial", "trial", kind="setting"), *map(_setting_column, [*axes, *keys]), *sessions, *of_trials)
     cells = [_cells_of(record) for record in records]
     known = [name for name in SCORES if any(ROW_FIGURES[name][1](each) is not None for each in records)]
-    names = ("trial", "point", "settings", "seed", "status", "steps", "steps_to_target", *known, "reason")
+    counted = [column.name for column in sessions]
+    names = ("trial", "point", "settings", *counted, "seed", "status", "steps", "steps_to_target", *known, "reason")
     texts = _numbers((*columns, *_TEXTS_OF_TRIALS), cells).only(names).texts
     return replace(texts, numbers=_numbers(columns, cells))
 
@@ -432,6 +434,7 @@ def _cells_of(record: TrialRecord) -> dict[str, CellValue]:
         "trial": record.number,
         "point": label_of(record.point) or "the base",
         "settings": settings_text(record.values),
+        "session": record.session,
         "seed": record.seed,
         "status": record.status,
         "steps": record.summary.steps if record.summary is not None else None,

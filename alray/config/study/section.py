@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, field_validator, model_validator
@@ -176,6 +177,14 @@ PublishedName = Literal["lin_2023", "wang_2021"]
 """A source of published curves, as `alray.studies.published` has them."""
 
 
+def _is_a_day(text: str) -> str:
+    try:
+        date.fromisoformat(text)
+    except ValueError as error:
+        raise refusal(f"expected a day, got {text}", 'write, for example, "2026-11-22"') from error
+    return text
+
+
 _FIGURES_THAT_WENT = {
     "largest_useful_batch_size": "compare critical_batch_size, which all batch sizes show together",
     "perfect_scaling_up_to": "give critical_batch_size a bound, or compare steps_to_target at two batch sizes",
@@ -196,7 +205,7 @@ class Verdict(Section):
     source: str | None = None
     """The publication that makes the claim, such as `Shallue et al. 2019, 4.3`. null: the study makes it
     itself."""
-    since: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")] | None = None
+    since: Annotated[str, AfterValidator(_is_a_day)] | None = None
     """The day on which the bound of a claim of the study itself was set, such as `2026-11-22`: before or after its
     figure was known. null: not said."""
     figure: Literal[FigureName, "critical_batch_size"]
