@@ -188,7 +188,7 @@ exported: $(INSTALLED)
 huggingface: $(INSTALLED)
 	$(BIN)/python -m benchmarks.huggingface
 
-# docs/findings.md and docs/predictions.md, from the reports in docs/studies.
+# docs/findings.md, docs/own_claims.md and docs/predictions.md, from the reports in docs/studies.
 findings: $(INSTALLED)
 	$(BIN)/python -m benchmarks.findings_page
 	$(BIN)/python -m benchmarks.predictions_page

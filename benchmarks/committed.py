@@ -81,7 +81,13 @@ class Report:
 def reports(specs: Path = SPECS, folders: Path = REPORTS) -> list[Report]:
     """Every report whose study is in `specs`, by name."""
     files = sorted(file for file in specs.glob("*.yaml") if (folders / file.stem / KEPT).is_file())
-    return [Report(folders / file.stem, load_study(file, [])) for file in files]
+    return [Report(folders / file.stem, load_study(file, _as_it_ran(folders / file.stem))) for file in files]
+
+
+def _as_it_ran(folder: Path) -> list[str]:
+    """Overrides for the number of seeds and sessions that a study had when its report was made."""
+    ran = json.loads((folder / KEPT).read_text(encoding="utf-8"))["study"]
+    return [f"repeats={ran['repeats']}", f"sessions={ran.get('sessions', 1)}"]
 
 
 def _record(trial: Trial, spec: Spec, row: Mapping[str, str]) -> TrialRecord:
@@ -95,6 +101,7 @@ def _record(trial: Trial, spec: Spec, row: Mapping[str, str]) -> TrialRecord:
         "index": trial.index,
         "values": dict(trial.values),
         "seed": trial.seed,
+        "session": trial.session,
         "overrides": list(trial.overrides),
         "status": row["status"],
         "reason": row["reason"] or None,

@@ -1,4 +1,5 @@
-"""Write docs/findings.md: what the studies of laptop size say of each claim of the publications that alray reproduces.
+"""Write docs/findings.md and docs/own_claims.md: what the studies of laptop size say of each claim of the publications
+that alray reproduces, and of each claim of this project.
 
     python -m benchmarks.findings_page
 
@@ -9,21 +10,23 @@ which `make studies` keeps. An answer counts for a claim if the same figure deci
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from alray.config.study.load import read_study_file
 from alray.config.study.section import Study, Verdict
-from alray.studies.records import Answer
-from alray.studies.verdicts import compared_text
+from alray.studies.records import UNDECIDED, Answer, Compared
+from alray.studies.verdicts import compared_text, decided, p_text
 
 ROOT = Path(__file__).parents[1]
 SPECS = ROOT / "specs" / "studies" / "laptop"
 REPORTS = ROOT / "docs" / "studies"
 PAGE = ROOT / "docs" / "findings.md"
+OWN_PAGE = ROOT / "docs" / "own_claims.md"
 KEPT = "verdicts.json"
 NOT_RUN = "not run yet"
 AGAIN = "to be measured again"
@@ -35,19 +38,35 @@ BESIDE = "beside other programs: its times and the curves over seconds cannot be
 _QUESTION = ("figure", "of", "over", "minus", "above", "below")
 """Keys of a verdict that decide what is asked. The claim and its source are words."""
 
-INTRODUCTION = """\
+_HOW = """\
+The estimate is a ratio where it ends in *times*; in brackets is its 90 % interval, over the seeds, sessions or runs of
+the next column. Variants that share seeds are compared seed by seed. A claim about several points has one estimate for
+each, and *holds* if it holds at all of them. All claims of this page are decided together, at a false discovery rate by
+which one decided claim in twenty is expected to be decided in the wrong direction; a report of one study decides its
+own claims together, so it may leave one open that is decided here. What *would decide* an open claim shows an effect of
+this size with a probability of 80 %. [Studies](studies.md#claims-and-verdicts) says how this is computed.
+
+*In one session* means that the study ran once. Times of two sessions differ by more than those of one: when studies
+were repeated within three days, a quarter of such verdicts changed. *Not run yet* means that the report of the study
+does not include this claim. *To be measured again* means that the clock of alray 0.2 decided it, which took the seconds
+of streamed training from stage 0 alone; the pages of the studies say which of their figures are left out for this
+reason."""
+INTRODUCTION = f"""\
 # Findings
 
 Written by `make findings` from the verdicts of the studies. It says of each claim of the publications that alray
 reproduces whether it holds here, on two processor cores, with small networks and data sets. Nothing on this page says
-what holds on GPUs or at the size of the publications.
+what holds on GPUs or at the size of the publications. [Claims of this project](own_claims.md) have a page of their own.
 
-A claim *holds*, or *does not hold*, where at least 95 % of the draws from the distributions of its figure agree;
-otherwise the study has *not decided* it. In brackets are the ends of 90 % intervals.
-[Studies](studies.md#claims-and-verdicts) says how they are made. An interval of times holds for one machine, in the
-hour of the study. *Not run yet* means that the report of the study does not include this claim. *To be measured again*
-means that the clock of alray 0.2 decided it, which took the seconds of streamed training from stage 0 alone; the pages
-of the studies say which of their figures are left out for this reason."""
+{_HOW}"""
+OWN_INTRODUCTION = f"""\
+# Claims of this project
+
+Written by `make findings` from the verdicts of the studies. These claims have no publication. A bound that was set
+after its figure was known decides nothing new, so the date of each bound stands beside it. An estimate has no bound.
+Claims of publications are on the page of [findings](findings.md).
+
+{_HOW}"""
 
 
 @dataclass(frozen=True)
@@ -156,7 +175,6 @@ SEEDS = (
         ),
     ),
 )
-OWN = Seed("Claims of this project", "They have no publication.", ())
 
 
 @dataclass(frozen=True)
@@ -174,7 +192,7 @@ class Finding:
     def says(self) -> str:
         if self.answer is None:
             return NOT_RUN
-        return AGAIN if AGAIN in self.answer.doubts else self.answer.answer
+        return AGAIN if AGAIN in self.answer.doubts else self.answer.says
 
     @property
     def doubts(self) -> list[str]:
@@ -188,7 +206,7 @@ def kept(study: Study, summary: dict[str, Any]) -> dict[str, Any]:
 
     summary: its `study.json`.
     """
-    return {"version": summary.get("version"), "study": _asked(study), "verdicts": summary["verdicts"]}
+    return {"version": summary.get("version"), "study": asked(study), "verdicts": summary["verdicts"]}
 
 
 def findings(specs: Path, reports: Path) -> list[Finding]:
@@ -203,13 +221,13 @@ def _of_study(study: Study, reports: Path) -> Iterator[Finding]:
         return
     of = json.loads(file.read_text(encoding="utf-8"))
     answers = [Answer.model_validate(each) for each in of["verdicts"]]
-    asked = [_question(each) for each in of["study"]["verdicts"]]
-    now = _asked(study)
+    questions = [_question(each) for each in of["study"]["verdicts"]]
+    now = asked(study)
     text = file.with_name("README.md")
     broken = text.is_file() and BROKEN in text.read_text(encoding="utf-8")
     earlier = not is_of_today(study, of["study"])
     for verdict, question in zip(study.verdicts, now["verdicts"], strict=True):
-        same = [answer for answer, other in zip(answers, asked, strict=True) if other == _question(question)]
+        same = [answer for answer, other in zip(answers, questions, strict=True) if other == _question(question)]
         yield Finding(verdict, study.study, same[0] if same else None, earlier and bool(same), broken)
 
 
@@ -219,13 +237,13 @@ def is_of_today(study: Study, ran: dict[str, Any]) -> bool:
     Args:
         ran: the study that `kept` kept.
     """
-    return {**ran, "verdicts": None} == {**_asked(study), "verdicts": None}
+    return {"sessions": 1, **ran, "verdicts": None} == {**asked(study), "verdicts": None}
 
 
-def _asked(study: Study) -> dict[str, Any]:
-    """A study as JSON holds it, without what answers nothing: the path of its base, the columns of its table and the
-    published curves beside its own."""
-    values: dict[str, Any] = study.model_dump(mode="json", exclude={"base", "columns", "published"})
+def asked(study: Study) -> dict[str, Any]:
+    """A study as JSON holds it, without what answers nothing: the path of its base, the columns of its table, words
+    about it and the published curves beside its own."""
+    values: dict[str, Any] = study.model_dump(mode="json", exclude={"base", "columns", "doubts", "published"})
     return values
 
 
@@ -233,58 +251,115 @@ def _question(verdict: dict[str, Any]) -> dict[str, Any]:
     return {key: verdict[key] for key in _QUESTION}
 
 
+def pages(found: Sequence[Finding]) -> dict[Path, str]:
+    """The texts of both pages."""
+    published = [each for each in found if each.verdict.source is not None]
+    own = [each for each in found if each.verdict.source is None]
+    return {PAGE: page(published), OWN_PAGE: own_page(own)}
+
+
 def page(found: Sequence[Finding]) -> str:
-    """The page's text."""
+    """The text of the page about claims of publications."""
+    together = decided_together(found)
+    parts = [INTRODUCTION, _counts(together), *_broken(together)]
+    for seed in SEEDS:
+        of_seed = [each for each in together if _seed_of(each.verdict) is seed]
+        rows = [(each.verdict.claim, each.verdict.source or "", *_row(each)) for each in of_seed]
+        rows += [(claim, "", "", "", "no study here", "", why) for claim, why in seed.open]
+        parts += [f"## {seed.title}", seed.about, _table(("claim", "claimed by", *_HEAD), rows), *_doubts(of_seed)]
+    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def own_page(found: Sequence[Finding]) -> str:
+    """The text of the page about claims of this project."""
+    together = decided_together(found)
+    rows = [(each.verdict.claim, each.verdict.since or "", *_row(each)) for each in together]
+    parts = [OWN_INTRODUCTION, _counts(together), *_broken(together)]
+    parts += [_table(("claim", "bound set on", *_HEAD), rows), *_doubts(together)]
+    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def decided_together(found: Sequence[Finding]) -> list[Finding]:
+    """The claims of one page, decided at one false discovery rate."""
+    answers = iter(decided([each.answer for each in found if each.answer is not None]))
+    return [each if each.answer is None else replace(each, answer=next(answers)) for each in found]
+
+
+def _counts(found: Sequence[Finding]) -> str:
     counts = Counter(each.says for each in found)
     told = ", ".join(f"{says}: {count}" for says, count in sorted(counts.items()))
-    parts = [INTRODUCTION, f"{len(found)} claims; {told}."]
-    if broken := sorted({each.study for each in found if each.broken}):
-        links = ", ".join(f"[{study}](studies/{study}/README.md)" for study in broken)
-        parts.append(
-            f"The seconds of training in the tables of these reports {BROKEN}, which takes at least as long as its "
-            "stages compute, and is not faster by more than the number of its devices. No verdict here is made of "
-            f"them: {links}."
-        )
-    for seed in (*SEEDS, OWN):
-        own = [each for each in found if _seed_of(each.verdict) is seed]
-        rows = [_row(each) for each in own] + [(claim, "–", "no study here", why, "–") for claim, why in seed.open]
-        parts += [f"## {seed.title}", seed.about, _table(rows)]
-        doubts = [f"- {each.verdict.claim}: {doubt}" for each in own for doubt in each.doubts]
-        if doubts:
-            parts += ["What makes these verdicts doubtful:", "\n".join(doubts)]
-    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+    return f"{len(found)} claims; {told}."
+
+
+def _broken(found: Sequence[Finding]) -> list[str]:
+    broken = sorted({each.study for each in found if each.broken})
+    if not broken:
+        return []
+    links = ", ".join(f"[{study}](studies/{study}/README.md)" for study in broken)
+    return [
+        f"The seconds of training in the tables of these reports {BROKEN}, which takes at least as long as its "
+        "stages compute, and is not faster by more than the number of its devices. No verdict here is made of "
+        f"them: {links}."
+    ]
+
+
+def _doubts(found: Sequence[Finding]) -> list[str]:
+    claims: dict[str, list[str]] = {}
+    for each in found:
+        for doubt in each.doubts:
+            claims.setdefault(_AXIS.sub("", doubt), []).append(each.verdict.claim)
+    lines = [f"- {doubt}. This is about: {'; '.join(of)}." for doubt, of in claims.items()]
+    return ["What makes these verdicts doubtful:", "\n".join(lines)] if lines else []
 
 
 def _seed_of(verdict: Verdict) -> Seed:
     """The seed that a claim belongs to. Raises ValueError for a source that none has."""
-    if verdict.source is None:
-        return OWN
     for seed in SEEDS:
-        if verdict.source.startswith(seed.sources):
+        if (verdict.source or "").startswith(seed.sources):
             return seed
     raise ValueError(f"no seed has the source `{verdict.source}` of the claim `{verdict.claim}`")
 
 
-def _row(found: Finding) -> tuple[str, ...]:
-    numbers = "–"
-    if found.answer is not None:
-        numbers = "; ".join(map(compared_text, found.answer.compared)) or "–"
-        numbers = f"{found.answer.figure}, {found.answer.bound}: {numbers}"
+_AXIS = re.compile(r"\b[\w.]+=")
+"""The name of an axis before its value, which says enough."""
+_HEAD = ("estimate", "over", "verdict", "would decide it", "study")
+
+
+def _row(found: Finding) -> tuple[str, str, str, str, str]:
+    """The cells of a claim below `_HEAD`."""
     report = f"studies/{found.study}/README.md"
-    where = f"[{found.study}]({report})" if found.answer is not None else f"`{found.study}`"
-    earlier = ", run in an earlier form" if found.earlier else ""
-    return found.verdict.claim, found.verdict.source or "–", found.says, numbers, where + earlier
+    answer = found.answer
+    if answer is None:
+        return "", "", found.says, "", f"`{found.study}`"
+    factor = " times" if found.verdict.over else ""
+    estimate = "; ".join(_estimate(each, factor) for each in answer.compared)
+    says = f"{found.says} (p {_p(answer)})" if p_text(answer) and AGAIN not in answer.doubts else found.says
+    needed = (answer.needed or "") if answer.answer == UNDECIDED else ""
+    where = f"[{found.study}]({report}){', run in an earlier form' if found.earlier else ''}"
+    return estimate, answer.units, says, needed, where
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Links stay links, so the texts are not escaped as those of a user's table are."""
-    head = ("claim", "claimed by", "verdict", "decided by", "study")
-    lines = [head, ("---",) * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+def _estimate(each: Compared, factor: str) -> str:
+    """The estimate at one point, by the values of the axes alone."""
+    words = _AXIS.sub("", each.point)
+    value, _, interval = compared_text(each.model_copy(update={"point": ""})).partition(" ")
+    return f"{words}: {value}{factor} {interval}" if words else f"{value}{factor} {interval}"
+
+
+def _p(answer: Answer) -> str:
+    text = p_text(answer)
+    return text if text.startswith("<") else f"= {text}"
+
+
+def _table(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
+    """Links stay links, so the texts are not escaped as those of a user's table are. Empty cells have a dash."""
+    lines = [tuple(head), ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(cell or '–' for cell in line)} |\n" for line in lines)
 
 
 def main() -> None:
-    PAGE.write_text(page(findings(SPECS, REPORTS)), encoding="utf-8")
+    for path, text in pages(findings(SPECS, REPORTS)).items():
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

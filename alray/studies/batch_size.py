@@ -6,10 +6,8 @@ computed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from alray.config.study.points import label_of
 from alray.config.study.section import Search
@@ -21,9 +19,6 @@ scaling."""
 PLATEAU = 1.1
 """Maximal data parallelism begins at the smallest batch size that takes at most this many times the fewest steps of
 any, if a larger one was tried."""
-USEFUL = 0.2
-"""The largest useful batch size is the last one that takes fewer steps than every smaller one, by this share for each
-doubling."""
 EDGE = 0.05
 """A value within this share of its range from an end lies on the edge, on the scale of its distribution."""
 
@@ -34,19 +29,16 @@ class Regimes:
 
     Attributes:
         plateau: None if no batch size is known to take as many steps as a smaller one.
-        useful: the largest useful one.
         missed: batch size -> mini-batches after which it had not reached the target, of those that never did.
-        perfect_at_least, useful_at_least: whether batch sizes larger than all that reached the target may count, too.
+        perfect_at_least: whether batch sizes larger than all that reached the target may count, too.
     """
 
     smallest: int
     largest: int  # that reached the target
     perfect: int
     plateau: int | None
-    useful: int
     missed: dict[int, int]
     perfect_at_least: bool
-    useful_at_least: bool
 
     def of(self, batch_size: int) -> str:
         """The regime that a batch size is in."""
@@ -70,11 +62,6 @@ def regimes(steps: Mapping[int, float], missed: Mapping[int, int] | None = None)
         return None
     smallest, largest, fewest = sizes[0], sizes[-1], min(steps.values())
     perfect = max(size for size in sizes if steps[size] <= PERFECT * perfect_steps(steps, size))
-    useful = smallest
-    for before, size in pairwise(sizes):
-        least = min(steps[each] for each in sizes if each <= before)
-        if steps[size] <= _useful_steps(least, before, size):
-            useful = size
     plateau = next(size for size in sizes if steps[size] <= PLATEAU * fewest)
     larger = plateau < largest or any(size > plateau and ran >= fewest for size, ran in missed.items())
     beyond = {size: ran for size, ran in missed.items() if size > largest}
@@ -83,18 +70,10 @@ def regimes(steps: Mapping[int, float], missed: Mapping[int, int] | None = None)
         largest,
         perfect,
         plateau if larger else None,
-        useful,
         missed,
         perfect_at_least=perfect == largest
         and not any(ran >= PERFECT * perfect_steps(steps, size) for size, ran in beyond.items()),
-        useful_at_least=useful == largest
-        and not any(ran >= _useful_steps(fewest, largest, size) for size, ran in beyond.items()),
     )
-
-
-def _useful_steps(least: float, before: int, size: int) -> float:
-    """The most steps with which a batch size is useful, if all smaller ones, up to `before`, take `least` or more."""
-    return least * math.pow(1.0 - USEFUL, math.log2(size / before))
 
 
 def perfect_steps(steps: Mapping[int, float], batch_size: int) -> float:
@@ -119,7 +98,7 @@ def at_the_edge(search: Search, rows: Sequence[PointRow]) -> Iterator[tuple[Poin
                     row,
                     key,
                     (
-                        f"{where}the best {key}, {value:.3g}, lies at the {end} end of its range [{low:g}, {high:g}]; "
-                        "widen the range"
+                        f"{where}the best {key}, {value:.3g}, is not bracketed: it lies at the {end} end of its range "
+                        f"[{low:g}, {high:g}]; widen the range"
                     ),
                 )

@@ -1,4 +1,4 @@
-"""The doubt about a figure of a study: where its true value lies, given a few seeds and a few trials of a search.
+"""Where the true value of a figure of a study lies, given a few seeds or sessions, and a few trials of a search.
 
 The best of n trials is not the best that there is. More trials come closer to it, so points that were searched by few
 trials look worse than they are. `of_best` says where the true best lies.
@@ -6,6 +6,8 @@ trials look worse than they are. `of_best` says where the true best lies.
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import gamma, t
+from scipy.stats import gamma, nct, t
 
 from alray.report.spread import LEAST_FOR_SPREAD
 
@@ -25,8 +27,11 @@ TAIL = 0.25
 """The share of the trials of a search that count as close to its best."""
 MOST_IN_TAIL = 12
 """No more trials count: further from the best, settings no longer lie in the same bowl."""
+POWER = 0.8
+"""`seeds_needed` are so many that a study of them decides with this probability."""
+MOST_NEEDED = 1_000
 _LEAST_IN_TAIL = 3
-_QUANTILES = np.linspace(0.0005, 0.9995, 999)
+_QUANTILES = (np.arange(1_000) + 0.5) / 1_000
 _NODES = np.linspace(0.0, 1.0, 801)[1:]
 _DISTANCES = 256
 
@@ -38,46 +43,122 @@ class Interval(NamedTuple):
     high: float
 
 
-@dataclass(frozen=True)
-class Confidence:
-    """A confidence distribution: a true value lies below its quantile of p with probability p, over repeated studies.
+class Confidence(ABC):
+    """A confidence distribution: over repeated studies, a true value lies below its quantile of p with chance p."""
 
-    Attributes:
-        quantiles: of `_QUANTILES`, in ascending order. Without any doubt all are equal.
-    """
+    @abstractmethod
+    def at(self, share: float) -> float:
+        """The quantile of a share in 0..1."""
 
-    quantiles: tuple[float, ...]
+    @abstractmethod
+    def below(self, value: float) -> float:
+        """How sure it is that the true value is less than this one: the p-value of the claim that it is larger. Without
+        any doubt 0 or 1, and one half if it is this value."""
 
     @property
     def middle(self) -> float:
         """The median."""
-        return self._at(0.5)
+        return self.at(0.5)
 
     @property
     def interval(self) -> Interval:
-        return Interval(self._at((1.0 - LEVEL) / 2.0), self._at((1.0 + LEVEL) / 2.0))
+        return Interval(self.at((1.0 - LEVEL) / 2.0), self.at((1.0 + LEVEL) / 2.0))
 
-    def draws(self, generator: np.random.Generator, count: int) -> NDArray[np.float64]:
-        """Values that are distributed as this says, shape [count]."""
-        return np.interp(generator.random(count), _QUANTILES, self._values)
 
-    def _at(self, share: float) -> float:
-        return float(np.interp(share, _QUANTILES, self._values))
+@dataclass(frozen=True)
+class Student(Confidence):
+    """A mean or an estimate whose distance from the truth, divided by its standard error, has Student's t distribution.
+
+    Attributes:
+        freedom: the degrees of freedom of the standard error.
+    """
+
+    mean: float
+    error: float
+    freedom: float
+
+    def at(self, share: float) -> float:
+        return self.mean + self.error * float(t.ppf(share, self.freedom))
+
+    def below(self, value: float) -> float:
+        if self.error == 0.0:
+            return _certain(self.mean, value)
+        return float(t.cdf((value - self.mean) / self.error, self.freedom))
+
+
+@dataclass(frozen=True)
+class Quantiles(Confidence):
+    """A distribution by its quantiles of 0.0005, 0.0015 to 0.9995, in ascending order."""
+
+    values: tuple[float, ...]
+
+    def at(self, share: float) -> float:
+        return float(np.interp(share, _QUANTILES, self._array))
+
+    def below(self, value: float) -> float:
+        if self.values[0] == self.values[-1]:
+            return _certain(self.values[0], value)
+        return float(np.interp(value, self._array, _QUANTILES))
 
     @cached_property
-    def _values(self) -> NDArray[np.float64]:
-        return np.asarray(self.quantiles)
+    def _array(self) -> NDArray[np.float64]:
+        return np.asarray(self.values)
 
 
-def of_mean(values: Sequence[float]) -> Confidence | None:
+def _certain(known: float, value: float) -> float:
+    return 0.5 if known == value else float(known < value)
+
+
+def of_mean(values: Sequence[float]) -> Student | None:
     """Where the mean over all seeds lies, by Student's t; None for fewer than `LEAST_FOR_SPREAD` values."""
     if len(values) < LEAST_FOR_SPREAD:
         return None
-    error = stdev(values) / len(values) ** 0.5
-    return Confidence(tuple((fmean(values) + error * t.ppf(_QUANTILES, len(values) - 1)).tolist()))
+    return Student(fmean(values), stdev(values) / math.sqrt(len(values)), len(values) - 1)
 
 
-def of_best(values: Sequence[float], *, dimensions: int, noise: float = 0.0, trials: int | None = None) -> Confidence:
+def with_sampling_error(found: Student, variance: float) -> Student:
+    """A mean whose values share an error of this known variance, such as that of the samples they are measured on. Its
+    degrees of freedom are those of Satterthwaite."""
+    own = found.error**2
+    freedom = found.freedom * ((own + variance) / own) ** 2 if own > 0.0 else math.inf
+    return Student(found.mean, math.sqrt(own + variance), freedom)
+
+
+def difference(left: Confidence, right: Confidence) -> Quantiles:
+    """Where the difference of two true values lies whose estimates are independent, by its distribution function."""
+    of_left, of_right = (np.asarray([each.at(share) for share in _QUANTILES]) for each in (left, right))
+    return Quantiles(tuple(np.quantile(np.subtract.outer(of_left, of_right), _QUANTILES).tolist()))
+
+
+def seeds_needed(found: Student, bound: float) -> int | None:
+    """How many seeds or sessions would show on which side of a bound a mean lies, with the probability `POWER`, if its
+    distance from the bound and the spread are those that were found. None if `MOST_NEEDED` do not.
+
+    Their t-statistic then has the noncentral t distribution.
+    """
+    spread, distance = found.error * math.sqrt(found.freedom + 1), abs(found.mean - bound)
+    if distance == 0.0:
+        return None
+    if spread == 0.0:
+        return LEAST_FOR_SPREAD
+    counts = np.arange(LEAST_FOR_SPREAD, MOST_NEEDED + 1)
+    power = nct.sf(t.ppf((1.0 + LEVEL) / 2.0, counts - 1), counts - 1, np.sqrt(counts) * distance / spread)
+    enough = counts[power >= POWER]
+    return int(enough[0]) if len(enough) else None
+
+
+def discoveries(p_values: Sequence[float]) -> list[bool]:
+    """Which of several claims are decided, by the procedure of Benjamini & Hochberg (1995) at the rate 1 - `LEVEL`.
+
+    Of claims about the direction from a bound, with two-sided p-values, half of that rate is the expected share that is
+    decided in the wrong direction (Benjamini & Yekutieli 2005, JASA 100(469)): one in twenty.
+    """
+    ranked = sorted(p_values)
+    allowed = [p for rank, p in enumerate(ranked, start=1) if p <= (1.0 - LEVEL) * rank / len(ranked)]
+    return [bool(allowed) and p <= allowed[-1] for p in p_values]
+
+
+def of_best(values: Sequence[float], *, dimensions: int, noise: float = 0.0, trials: int | None = None) -> Quantiles:
     """Where the smallest value lies that any settings of a random search have, given the values of those that were
     tried.
 
@@ -106,14 +187,14 @@ def of_best(values: Sequence[float], *, dimensions: int, noise: float = 0.0, tri
     near = smallest[: tail + 1]
     width = near[-1] - near[0]
     if width <= 0.0:
-        return Confidence((float(near[0]),) * len(_QUANTILES))
+        return Quantiles((float(near[0]),) * len(_QUANTILES))
     # Candidates of y0, from above: without noise it lies below all values.
     highest = near[0] + 8.0 * noise
     candidates = highest - np.concatenate(([0.0], np.geomspace(1e-9 * width, 1e6 * width, _DISTANCES)))
     sums = np.asarray([_sum_of_logs(near - each, dimensions / 2.0, noise) for each in candidates])
     wanted = gamma.ppf(_QUANTILES, tail)
     order = np.argsort(sums)
-    return Confidence(tuple(np.interp(wanted, sums[order], candidates[order]).tolist()))
+    return Quantiles(tuple(np.interp(wanted, sums[order], candidates[order]).tolist()))
 
 
 def spread_out(values: Sequence[float], grain: float) -> list[float]:
@@ -128,18 +209,21 @@ def spread_out(values: Sequence[float], grain: float) -> list[float]:
     return found
 
 
-def noise_of_means(settings: Sequence[Sequence[float]]) -> float | None:
-    """The standard deviation of the mean over seeds, pooled over settings; None if none has two seeds.
+def seed_effects(values: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    """What chance does to the settings of a search: the standard deviation of a setting's mean over the seeds, and how
+    far each seed lies from the mean, for all settings alike.
+
+    Values are the sum of one for the setting, one for the seed, and the rest. A seed's own share moves all settings
+    together, so it says nothing of which of them is the best.
 
     Args:
-        settings: the values of each setting, one for each seed.
+        values: shape [settings, seeds], at least two of each.
     """
-    several = [each for each in settings if len(each) > 1]
-    if not several:
-        return None
-    squares = sum((len(each) - 1) * stdev(each) ** 2 for each in several)
-    variance = squares / sum(len(each) - 1 for each in several)
-    return float((variance / fmean(len(each) for each in settings)) ** 0.5)
+    of_settings, of_seeds = values.mean(axis=1, keepdims=True), values.mean(axis=0, keepdims=True)
+    rest = values - of_settings - of_seeds + values.mean()
+    settings, seeds = values.shape
+    variance = float((rest**2).sum()) / ((settings - 1) * (seeds - 1))
+    return math.sqrt(variance / seeds), of_seeds[0] - values.mean()
 
 
 def _sum_of_logs(distances: NDArray[np.float64], exponent: float, noise: float) -> float:

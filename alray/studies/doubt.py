@@ -1,42 +1,79 @@
-"""How sure a study is of its figures: draws from the confidence distributions of its points and series."""
+"""How sure a study is of its figures: where a figure of a point lies, how far two points differ, and the critical batch
+size of a series.
+
+The points of a study have the same seeds, and what a seed does to one point it does to others too: the seed of a run
+draws its first weights and the order of its samples. So points are compared seed by seed. Times are those of a machine
+in one session, so a study that ran in several sessions compares them session by session.
+"""
 
 from __future__ import annotations
 
 import math
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from statistics import fmean
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from alray.config.study.points import label_of
 from alray.core.counting import counted
-from alray.studies.batch_size import Regimes, at_the_edge, regimes
-from alray.studies.confidence import LEVEL, Confidence, Interval, noise_of_means, of_best, of_mean, spread_out
-from alray.studies.records import TrialRecord
+from alray.report.spread import LEAST_FOR_SPREAD
+from alray.studies.batch_size import at_the_edge
+from alray.studies.busy import is_disturbed
+from alray.studies.confidence import (
+    Confidence,
+    Interval,
+    Quantiles,
+    difference,
+    of_best,
+    of_mean,
+    seed_effects,
+    spread_out,
+)
+from alray.studies.critical_batch_size import Series, critical_batch_size
 from alray.studies.results import BATCH_SIZE, Results
-from alray.studies.table import SCORES, PointRow, collapsed, value_of
+from alray.studies.table import SCORES, TIMES, PointRow, collapsed, value_of
 
-DRAWS = 1_000
 _BY_AMOUNTS = (*SCORES, "bubble", "exit_time")
 """Metrics and shares of a whole: seeds differ by amounts. In all other figures they differ by factors."""
+Way = Literal["itself", "ratio", "difference"]
+"""A figure of a point, divided by that of another one, or less that of another one."""
 
 
 @dataclass(frozen=True)
 class Doubted:
-    """A figure as draws from its confidence distribution, shape [DRAWS]; None where its doubt is not known.
+    """Where a figure lies; None where its doubt is not known.
 
     Attributes:
+        confidence: of its logarithm if `by_factors`.
         reasons: why it is not known, and what else makes the figure doubtful.
-        ends: the least and the most that each draw may stand for, where a study shows only that a figure lies beyond
-            what was tried; None: each draw stands for itself.
+        units: how many seeds, sessions or runs it comes from, in words.
     """
 
-    draws: NDArray[np.float64] | None
+    confidence: Confidence | None
+    by_factors: bool
     reasons: tuple[str, ...] = ()
-    ends: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+    units: str = ""
+
+    @property
+    def interval(self) -> Interval | None:
+        if self.confidence is None:
+            return None
+        low, high = self.confidence.interval
+        return Interval(self.shown(low), self.shown(high))
+
+    def shown(self, value: float) -> float:
+        """A value of the distribution as one of the figure."""
+        return math.exp(value) if self.by_factors else value
+
+    def scaled(self, value: float) -> float:
+        """A value of the figure as one of the distribution."""
+        if not self.by_factors:
+            return value
+        return math.log(value) if value > 0.0 else -math.inf
 
 
 def of_point(results: Results, row: PointRow, name: str) -> Doubted:
@@ -45,34 +82,27 @@ def of_point(results: Results, row: PointRow, name: str) -> Doubted:
     Of a search, the way to the target is that of the best settings there are (`confidence.of_best`). Any other figure
     is the mean over all seeds of the settings that were chosen.
     """
-    confidence, reasons = _confidence(results, row, name)
-    if confidence is None:
-        return Doubted(None, reasons)
-    drawn = confidence.draws(_generator(label_of(row.point), name), DRAWS)
-    return Doubted(drawn if name in _BY_AMOUNTS else np.exp(drawn), reasons)
+    return _compared(results, name, (row,), "itself")
+
+
+def of_two(results: Results, name: str, row: PointRow, other: PointRow, way: Way) -> Doubted:
+    """A figure of a point divided by that of another one, or less that of another one. Without a search it is the mean
+    over the seeds that both have."""
+    return _compared(results, name, (row, other), way)
 
 
 def interval_of_point(results: Results, row: PointRow, name: str) -> Interval | None:
     """The 90 % interval of a figure of a point, as `of_point` understands it; None where its doubt is not known."""
-    confidence, _ = _confidence(results, row, name)
-    if confidence is None:
-        return None
-    low, high = confidence.interval
-    if name not in _BY_AMOUNTS:
-        return Interval(math.exp(low), math.exp(high))
-    if name in SCORES and not results.metric.share:
-        return Interval(low, high)
-    return Interval(max(0.0, low), min(1.0, high))
+    found = of_point(results, row, name).interval
+    if found is None or name not in _BY_AMOUNTS or (name in SCORES and not results.metric.share):
+        return found
+    return Interval(max(0.0, found.low), min(1.0, found.high))
 
 
 def interval_of_ratio(results: Results, name: str, over: PointRow, under: PointRow, factor: float) -> Interval | None:
-    """The 90 % interval of factor * over / under of a figure of two points; None where the doubt of one is not
-    known."""
-    draws = [of_point(results, row, name).draws for row in (over, under)]
-    if draws[0] is None or draws[1] is None:
-        return None
-    ends = np.quantile(factor * draws[0] / draws[1], [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0])
-    return Interval(float(ends[0]), float(ends[1]))
+    """The 90 % interval of factor * over / under of a figure of two points; None where its doubt is not known."""
+    found = of_two(results, name, over, under, "ratio").interval
+    return None if found is None else Interval(factor * found.low, factor * found.high)
 
 
 def is_troubled(row: PointRow) -> bool:
@@ -80,72 +110,139 @@ def is_troubled(row: PointRow) -> bool:
     return len(row.best) < row.tried or collapsed(row) > 0
 
 
-def _confidence(results: Results, row: PointRow, name: str) -> tuple[Confidence | None, tuple[str, ...]]:
-    """Where a figure of a point lies, as logarithms where seeds differ by factors, and the reasons to doubt it."""
-    reasons = []
-    if (lacking := row.tried - len(row.best)) > 0:
-        reasons.append(f"{counted(lacking, 'seed')} of {row.tried} did not come to an end")
-    if (lost := collapsed(row)) and name in SCORES:
-        reasons.append(f"{counted(lost, 'seed')} of {row.tried} learned next to nothing")
-    to_target = name.endswith("_to_target")
-    if to_target and results.study.search is not None:
-        confidence, reason = _of_search(results, row, name)
-    elif to_target and 0 < row.reached < row.tried:
-        confidence, reason = None, f"{row.reached} of {counted(row.tried, 'seed')} reached the target"
-    else:
-        values = _scaled(name, row.best)
-        confidence = of_mean(values)
-        shows = "one seed shows" if len(values) == 1 else f"{counted(len(values), 'seed')} show"
-        reason = f"{shows} no spread" if values else "there is no such figure"
+def of_series(results: Results, of: Sequence[PointRow], over: Sequence[PointRow] = ()) -> Doubted:
+    """The critical batch size of a series of batch sizes; with a second series, divided by that of this one.
+
+    Every seed counts with its best settings at each batch size.
+    """
+    found, reasons = [], []
+    for rows in filter(None, (of, over)):
+        series, of_it = _series(results, rows)
+        found.append(series)
+        reasons += of_it
+    seeds = len(found[0].log_steps)
+    confidence = critical_batch_size(*found)
     if confidence is None:
-        return None, (*reasons, reason)
-    if to_target and results.study.search is not None and results.study.repeats == 1:
-        reasons.append("one seed: what chance does to a single trial is not known")
-    if to_target and results.study.search is not None:
-        reasons += [sentence for _, _, sentence in at_the_edge(results.study.search, [row])]
-    return confidence, tuple(reasons)
+        few = seeds < LEAST_FOR_SPREAD
+        reasons.append(_few(seeds, "seed") if few else "the batch sizes show no bend of the curve")
+    return Doubted(confidence, True, tuple(dict.fromkeys(reasons)), counted(seeds, "seed"))
 
 
-def of_series(results: Results, rows: Sequence[PointRow]) -> tuple[list[Regimes], tuple[str, ...]]:
-    """The regimes of a series of batch sizes, once for each draw of the mini-batches to the target, and what makes them
-    doubtful. Empty if the doubt of a batch size is not known."""
-    missed = {row.point[BATCH_SIZE]: row.steps or 0 for row in rows if row.figures["steps_to_target"] is None}
-    steps = {
-        row.point[BATCH_SIZE]: of_point(results, row, "steps_to_target")
-        for row in rows
-        if row.point[BATCH_SIZE] not in missed
-    }
-    reasons = tuple(
-        dict.fromkeys(f"batch size {size:,}: {reason}" for size, each in steps.items() for reason in each.reasons)
-    )
-    drawn = {size: each.draws for size, each in steps.items() if each.draws is not None}
-    if len(drawn) < len(steps):
-        return [], reasons
-    found = [regimes({size: float(draws[at]) for size, draws in drawn.items()}, missed) for at in range(DRAWS)]
-    return [each for each in found if each is not None], reasons
+def _series(results: Results, rows: Sequence[PointRow]) -> tuple[Series, list[str]]:
+    """The fewest steps of each seed at the batch sizes that every seed brought to the target."""
+    reasons, sizes, columns = [], [], []
+    seeds = sorted({record.seed for row in rows for trials in results.settings_of(row) for record in trials})
+    for row in rows:
+        records = [record for trials in results.settings_of(row) for record in trials]
+        fewest = [
+            min((each.reached.step for each in records if each.seed == seed and each.reached), default=None)
+            for seed in seeds
+        ]
+        known = [steps for steps in fewest if steps is not None]
+        if len(known) < len(seeds):
+            reasons.append(f"{label_of(row.point)}: {len(known)} of {counted(len(seeds), 'seed')} reached the target")
+            continue
+        sizes.append(row.point[BATCH_SIZE])
+        columns.append(np.log(known))
+        if results.study.search is not None:
+            reasons += [sentence for _, _, sentence in at_the_edge(results.study.search, [row])]
+    return Series(tuple(sizes), np.asarray(columns).T.reshape(len(seeds), len(sizes))), reasons
 
 
-def _of_search(results: Results, row: PointRow, name: str) -> tuple[Confidence | None, str]:
-    """The best that any settings have, on a scale of logarithms. Settings count as tried in vain unless every seed
-    reached the target."""
-    search = results.study.search
+def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -> Doubted:
+    """
+    Args:
+        rows: one, or two for a ratio or a difference.
+    """
+    by_factors = way == "ratio" or (way == "itself" and name not in _BY_AMOUNTS)
+    reasons = [reason for row in rows for reason in _troubles(results, row, name)]
+    to_target, search = name.endswith("_to_target"), results.study.search
+    if search is not None and (to_target or name in SCORES):
+        reasons += [sentence for _, _, sentence in at_the_edge(search, rows)]
+    if to_target and search is not None:
+        confidence, reason, seeds = _of_searches(results, name, rows, by_factors=by_factors)
+        return Doubted(confidence, by_factors, (*reasons, *([reason] if reason else [])), counted(seeds, "seed"))
+    for row in rows:
+        if to_target and 0 < row.reached < row.tried:
+            reasons.append(f"{row.reached} of {counted(row.tried, 'seed')} reached the target")
+            return Doubted(None, by_factors, tuple(reasons))
+    of_rows = [_by_unit(results, row, name, by_factors=by_factors) for row in rows]
+    shared = [unit for unit in of_rows[0] if all(unit in each for each in of_rows)]
+    values = [of_rows[0][unit] - sum(each[unit] for each in of_rows[1:]) for unit in shared]
+    confidence = of_mean(values)
+    unit = "seed"
+    if name in TIMES:
+        unit = "session" if results.study.sessions > 1 else "run"
+    if confidence is None:
+        reasons.append(_few(len(values), unit) if values else "there is no such figure")
+    units = counted(len(values), unit)
+    return Doubted(confidence, by_factors, tuple(dict.fromkeys(reasons)), units)
+
+
+def _troubles(results: Results, row: PointRow, name: str) -> Iterator[str]:
+    """What happened to seeds of a point that makes its figures doubtful."""
+    if (lacking := row.tried - len(row.best)) > 0:
+        yield f"{counted(lacking, 'seed')} of {row.tried} did not come to an end"
+    if name in TIMES and (disturbed := sum(map(is_disturbed, row.best))):
+        yield f"other programs took processors from {counted(disturbed, 'trial')} of {len(row.best)}"
+    if (lost := collapsed(row)) and name in SCORES:
+        yield f"{counted(lost, 'seed')} of {row.tried} learned next to nothing"
+
+
+def _few(count: int, unit: str) -> str:
+    return f"one {unit} shows no spread" if count == 1 else f"{counted(count, unit)} show no spread"
+
+
+def _by_unit(results: Results, row: PointRow, name: str, *, by_factors: bool) -> dict[int, float]:
+    """The figure of each seed of a point, and of times in a study of several sessions that of each session: the mean
+    over the trials of the seed or session, as a logarithm if `by_factors`."""
+    of_session = name in TIMES and results.study.sessions > 1
+    found: dict[int, list[float]] = {}
+    for record in row.best:
+        value = value_of(record, name)
+        if value is not None and (value > 0.0 or not by_factors):
+            scaled = math.log(value) if by_factors else value
+            found.setdefault(record.session if of_session else record.seed, []).append(scaled)
+    return {unit: fmean(values) for unit, values in found.items()}
+
+
+def _of_searches(
+    results: Results, name: str, rows: Sequence[PointRow], *, by_factors: bool
+) -> tuple[Confidence | None, str, int]:
+    """The way of the best settings to the target, as a logarithm: where it lies, or else why that is not known, and the
+    number of seeds.
+
+    The searches of two points are independent. Their seeds are not: what a seed does to all settings of a point is
+    compared by seed.
+    """
+    search, seeds = results.study.search, results.study.repeats
     assert search is not None
     if search.kind != "random" or results.study.trial_scheduler.kind != "fifo":
-        return (
-            None,
-            "settings that follow from earlier trials, and trials that end early, do not show the best there is",
-        )
-    dimensions = sum(each.choice is None for each in search.space_at(row.point).values())
-    settings = results.settings_of(row)
-    reached = [each for each in settings if all(record.reached is not None for record in each)]
-    if len(reached) < 2 or dimensions == 0:
-        return None, f"{counted(len(reached), 'setting')} of {len(settings)} reached the target"
-    of_each = [_scaled(name, each) for each in reached]
-    means = [math.fsum(each) / len(each) for each in of_each]
-    if name == "steps_to_target":
-        means = _ungrained([each[0].reached.step for each in reached if each[0].reached is not None], means)
-    noise = noise_of_means(of_each) or 0.0
-    return of_best(means, dimensions=dimensions, noise=noise, trials=len(settings)), ""
+        reason = "settings that follow from earlier trials, and trials that end early, do not show the best there is"
+        return None, reason, seeds
+    if seeds < LEAST_FOR_SPREAD:
+        return None, _few(seeds, "seed"), seeds
+    if not by_factors:
+        return None, "searches are compared by ratios, not by differences", seeds
+    bests: list[Quantiles] = []
+    effects: list[NDArray[np.float64]] = []
+    for row in rows:
+        settings = results.settings_of(row)
+        reached = [each for each in settings if len(each) == seeds and all(value_of(one, name) for one in each)]
+        dimensions = sum(each.choice is None for each in search.space_at(row.point).values())
+        if len(reached) < 2 or dimensions == 0:
+            return None, f"{counted(len(reached), 'setting')} of {len(settings)} reached the target", seeds
+        of_each = np.log([[value_of(record, name) or math.nan for record in each] for each in reached])
+        means = of_each.mean(axis=1).tolist()
+        if name == "steps_to_target":
+            means = _ungrained([each[0].reached.step for each in reached if each[0].reached is not None], means)
+        noise, shared = seed_effects(of_each)
+        bests.append(of_best(means, dimensions=dimensions, noise=noise, trials=len(settings)))
+        effects.append(shared)
+    best = bests[0] if len(bests) == 1 else difference(*bests)
+    of_seeds = of_mean((effects[0] - sum(effects[1:])).tolist())
+    assert of_seeds is not None
+    return difference(best, of_seeds), "", seeds
 
 
 def _ungrained(steps: Sequence[int], logs: Sequence[float]) -> list[float]:
@@ -153,14 +250,3 @@ def _ungrained(steps: Sequence[int], logs: Sequence[float]) -> list[float]:
     grain = reduce(math.gcd, steps)
     typical = math.exp(min(logs))
     return spread_out(logs, math.log1p(grain / max(typical, grain)))
-
-
-def _scaled(name: str, records: Sequence[TrialRecord]) -> list[float]:
-    """The values of a figure that records have, as logarithms where seeds differ by factors."""
-    values = [value for record in records if (value := value_of(record, name)) is not None]
-    return values if name in _BY_AMOUNTS else [math.log(value) for value in values if value > 0.0]
-
-
-def _generator(*purpose: str) -> np.random.Generator:
-    """Draws that are the same whenever the report is written again, and independent for each figure of each point."""
-    return np.random.default_rng(zlib.crc32("\n".join(purpose).encode()))

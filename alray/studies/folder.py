@@ -24,7 +24,7 @@ from alray.core.storage.location import names_a_scheme
 from alray.core.storage.lock import LOCK
 from alray.studies.records import Begun, TrialRecord, read_trial
 
-_MAY_CHANGE = ("search.trials", "repeats", "axes.", "max_concurrent", "verdicts", "published", "impossible")
+_MAY_CHANGE = ("search.trials", "repeats", "sessions", "axes.", "max_concurrent", "verdicts", "published", "impossible")
 """Keys of a study that a resume may change, as long as every trial stays what it is."""
 _MOST_SHOWN = 3  # changes of the base in one message
 STUDY = "study.yaml"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, model_validator
 
@@ -90,6 +90,7 @@ class TrialRecord(BaseModel):
     index: int  # which settings of the search; 0 without a search
     values: dict[str, Any]  # the settings that were drawn
     seed: int
+    session: NonNegativeInt = 0  # which start of the study it belongs to (`sessions`)
     # `alray run BASE` with these is the same run
     overrides: list[Annotated[str, AfterValidator(_is_override)]]
     status: TrialStatus
@@ -124,19 +125,24 @@ class TrialRecord(BaseModel):
 class Compared(BaseModel):
     """The figure that decides a claim, at one point: its median with the ends of its 90 % interval.
 
-    None stands for a plateau that does not begin, and for an upper end that the study does not show.
-
     Attributes:
-        share: the share of the draws from the confidence distribution of the figure for which the claim is surely true.
+        p_holds: the p-value of the claim there: the chance of a figure that speaks at least as much for it, were the
+            truth at the bound.
+        p_fails: that of its opposite.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     point: str  # the values of the axes that the claim does not name
-    value: float | None
-    low: float | None
-    high: float | None
-    share: float
+    value: float
+    low: float
+    high: float
+    p_holds: float
+    p_fails: float
+
+
+UNDECIDED: Final = "not decided by this study"
+ESTIMATED: Final = "estimated"
 
 
 class Answer(BaseModel):
@@ -148,9 +154,26 @@ class Answer(BaseModel):
     source: str | None = None  # the publication that makes the claim
     figure: str
     bound: str
-    answer: Literal["holds", "does not hold", "not decided by this study"]
+    answer: Literal["holds", "does not hold", "not decided by this study", "estimated"]  # the last: without a bound
     compared: list[Compared]
     doubts: list[str]
+    p_holds: float = 1.0  # the p-value of the claim at all points together
+    p_fails: float = 1.0  # that of its opposite
+    units: str = ""  # what its intervals are over, such as `5 seeds`
+    one_session: bool = False  # it is about times, and one session measured them
+    needed: str | None = None  # how many seeds or sessions would decide it, in words; None: that is not known
+
+    @property
+    def p(self) -> float:
+        """The two-sided p-value: twice the smaller one."""
+        return min(1.0, 2.0 * min(self.p_holds, self.p_fails))
+
+    @property
+    def says(self) -> str:
+        """The answer in words. Of times that one session measured, it says so."""
+        if self.answer == UNDECIDED:
+            return UNDECIDED
+        return f"{self.answer} in one session" if self.one_session else self.answer
 
 
 class StudySummary(BaseModel):

@@ -168,32 +168,64 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
             if known and (record := _code_of(loaded, begun)) is not None:
                 record.remember(watcher.note)
         stack.enter_context(sigterm_as_sigint())
-        connection = stack.enter_context(connect(options.address, largest))
-        for warning in connection.warnings:
-            watcher.note(warning)
-        for trial, spec, each in zip(loaded.trials, specs, bundles, strict=True):
-            if not has_room(each, spec.resources.labels):
-                raise PlanError(
-                    f"the cluster can never hold the {len(each)} stages of the trial {trial.label}",
-                    key="resources.per_stage",
-                    hint="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
-                )
-        folder = begun or StudyFolder.make(loaded, options.study_dir)
-        if begun is None and (record := _code_of(loaded, folder)) is not None:
-            record.remember(watcher.note)
-        if begun is None:
-            stack.enter_context(locked(folder.path, watcher.note, "study"))
-        try:
-            _require_shared(folder, loaded.study.base, specs)
-        except PlanError:
-            if begun is None:
-                shutil.rmtree(folder.path)
-            raise
-        with _naming_the_resume(folder), told_of_loss(lambda error: watcher.lost(_with_resume_hint(error, folder))):
-            machine = StudyMachine() if connection.own else None
-            _run_trials(loaded, specs, folder, options, watcher, machine)
+        folder = begun
+        sessions = _sessions_left(loaded, begun)
+        for session in sessions:  # each connects anew, and so starts a Ray and its processes anew
+            with connect(options.address, largest) as connection:
+                if session == sessions[0]:
+                    for warning in connection.warnings:
+                        watcher.note(warning)
+                    _require_room(loaded, specs, bundles)
+                    if begun is not None:
+                        _require_shared(begun, loaded.study.base, specs)
+                if folder is None:
+                    folder = _made(loaded, options, watcher, specs, stack)
+                if loaded.study.sessions > 1:
+                    watcher.note(f"session {session + 1} of {loaded.study.sessions}")
+                lost = partial(_tell_of_loss, watcher, folder)
+                with _naming_the_resume(folder), told_of_loss(lost):
+                    machine = StudyMachine() if connection.own else None
+                    if not _run_trials(loaded, specs, folder, options, watcher, machine, session):
+                        break
+    assert folder is not None, "a study has a session"
     with _naming_the_resume(folder):
         return write_report(folder)
+
+
+def _sessions_left(loaded: LoadedStudy, begun: StudyFolder | None) -> list[int]:
+    """The sessions with trials that have not ended."""
+    return sorted({each.session for each in loaded.trials if begun is None or not begun.has_ended(each.number)})
+
+
+def _require_room(loaded: LoadedStudy, specs: Sequence[Spec], bundles: Sequence[list[Bundle]]) -> None:
+    """Raise PlanError if the cluster can never hold a trial."""
+    for trial, spec, each in zip(loaded.trials, specs, bundles, strict=True):
+        if not has_room(each, spec.resources.labels):
+            raise PlanError(
+                f"the cluster can never hold the {len(each)} stages of the trial {trial.label}",
+                key="resources.per_stage",
+                hint="lower pipeline.stages or resources.per_stage, or attach to a larger cluster",
+            )
+
+
+def _made(
+    loaded: LoadedStudy, options: StudyOptions, watcher: Watcher, specs: Sequence[Spec], stack: ExitStack
+) -> StudyFolder:
+    """The folder of a study that begins, locked until the stack ends."""
+    folder = StudyFolder.make(loaded, options.study_dir)
+    if (record := _code_of(loaded, folder)) is not None:
+        record.remember(watcher.note)
+    stack.enter_context(locked(folder.path, watcher.note, "study"))
+    try:
+        _require_shared(folder, loaded.study.base, specs)
+    except PlanError:
+        shutil.rmtree(folder.path)
+        raise
+    return folder
+
+
+def _tell_of_loss(watcher: Watcher, folder: StudyFolder, error: StageError) -> None:
+    watcher.lost(_with_resume_hint(error, folder))
 
 
 @contextmanager
@@ -262,8 +294,9 @@ def _run_trials(
     options: StudyOptions,
     watcher: Watcher,
     machine: StudyMachine | None,
-) -> None:
-    """Run the trials that have not ended.
+    session: int,
+) -> bool:
+    """Run the trials of a session that have not ended. Returns whether all came to an end: Ctrl-C leaves some.
 
     Args:
         specs: those of all trials.
@@ -272,7 +305,8 @@ def _run_trials(
     from alray.studies.tuning import TrialListener, run_trials, runs_in_one_process
 
     study = loaded.study
-    left = {trial.number: trial for trial in loaded.trials if not folder.has_ended(trial.number)}
+    unended = [trial for trial in loaded.trials if not folder.has_ended(trial.number)]
+    left = {trial.number: trial for trial in unended if trial.session == session}
     orders = []
     for trial in left.values():
         spec = specs[trial.number]
@@ -300,7 +334,7 @@ def _run_trials(
             record = record.model_copy(update={"taken_processors": taken_from(record, others, at_once)})
         folder.write(record)  # by a trial on another node it may be written there, and not be seen here for a minute
         ended_s.append(time.monotonic())
-        total, missing = len(loaded.trials), len(left) - len(ended_s)
+        total, missing = len(loaded.trials), len(unended) - len(ended_s)
         left_s = seconds_left(ended_s, at_once, missing)
         shown = record.without_accuracies if study.measures == "times" else record
         watcher.progress(StudyProgress(shown, trial.label, total - missing, total, left_s))
@@ -313,6 +347,7 @@ def _run_trials(
         propose=_proposing(loaded, folder, left),
         listener=TrialListener(again, ended, watcher.note),
     )
+    return len(ended_s) == len(left)
 
 
 def _proposing(

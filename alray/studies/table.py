@@ -137,6 +137,20 @@ ROW_FIGURES: dict[str, tuple[Column, ReadFigure]] = {
 _TO_TARGET = tuple(name for name in ROW_FIGURES if name.endswith("_to_target"))
 SCORES = ("validation", "test")
 """The metric of the task. The other figures are what it took."""
+TIMES = (
+    "step_time_s",
+    "predicted_step_time_s",
+    "samples_per_s",
+    "bubble",
+    "training_s",
+    "epoch_s",
+    "forward_s",
+    "backward_s",
+    "update_s",
+    "exit_time",
+    "seconds_to_target",
+)
+"""Figures that are times of a machine, or follow from them: they differ from session to session."""
 _PARTS = ("forward_s", "backward_s", "update_s")
 """The parts of a mini-batch: columns of studies that measure times only."""
 _OF_ALL_TRAINING = ("training_s", "epoch_s")
@@ -333,10 +347,12 @@ def trials_table(records: Sequence[TrialRecord]) -> Table:
     keys = list(dict.fromkeys(key for record in records for key in record.values))
     metric = metric_of(records)
     of_trials = (of_metric(column, metric) if column.name in SCORES else column for column in _OF_TRIALS)
-    columns = (Column("trial", "trial", kind="setting"), *map(_setting_column, [*axes, *keys]), *of_trials)
+    sessions = [Column("session", "session", kind="setting")] if any(each.session for each in records) else []
+    columns = (Column("trial", "trial", kind="setting"), *map(_setting_column, [*axes, *keys]), *sessions, *of_trials)
     cells = [_cells_of(record) for record in records]
     known = [name for name in SCORES if any(ROW_FIGURES[name][1](each) is not None for each in records)]
-    names = ("trial", "point", "settings", "seed", "status", "steps", "steps_to_target", *known, "reason")
+    counted = [column.name for column in sessions]
+    names = ("trial", "point", "settings", *counted, "seed", "status", "steps", "steps_to_target", *known, "reason")
     texts = _numbers((*columns, *_TEXTS_OF_TRIALS), cells).only(names).texts
     return replace(texts, numbers=_numbers(columns, cells))
 
@@ -418,6 +434,7 @@ def _cells_of(record: TrialRecord) -> dict[str, CellValue]:
         "trial": record.number,
         "point": label_of(record.point) or "the base",
         "settings": settings_text(record.values),
+        "session": record.session,
         "seed": record.seed,
         "status": record.status,
         "steps": record.summary.steps if record.summary is not None else None,

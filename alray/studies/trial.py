@@ -171,6 +171,7 @@ def record_of(trial: Trial, status: TrialStatus, reason: str | None = None) -> T
         index=trial.index,
         values=dict(trial.values),
         seed=trial.seed,
+        session=trial.session,
         overrides=list(trial.overrides),
         status=status,
         reason=reason,

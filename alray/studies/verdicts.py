@@ -3,60 +3,70 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
 
 from alray.config.study.points import in_words, label_of
 from alray.config.study.section import Verdict
+from alray.core.counting import counted
 from alray.core.metric import Metric
 from alray.report.figure import Exhibit
 from alray.report.table import CellValue, Column, Numbers
-from alray.studies.batch_size import Regimes
-from alray.studies.confidence import LEVEL
-from alray.studies.doubt import Doubted, of_point, of_series
-from alray.studies.records import Answer, Compared
+from alray.studies.confidence import LEVEL, MOST_NEEDED, Student, discoveries, seeds_needed, with_sampling_error
+from alray.studies.doubt import Doubted, Way, of_point, of_series, of_two
+from alray.studies.records import ESTIMATED, UNDECIDED, Answer, Compared
 from alray.studies.results import BATCH_SIZE, Results
-from alray.studies.table import ROW_FIGURES, SCORES, PointRow
-
-_SURE = 0.95
-"""A claim holds, or does not hold, where at least this share of the draws says so."""
-_OF_SERIES = {
-    "largest_useful_batch_size": "useful",
-    "perfect_scaling_up_to": "perfect",
-    "plateau_from": "plateau",
-}
-"""Figures of all batch sizes of a series together: the fields of `Regimes`."""
+from alray.studies.table import ROW_FIGURES, SCORES, TIMES, PointRow
 
 
 def answers_of(results: Results) -> list[Answer]:
     """The answer to each claim of a study, in the order of its spec."""
-    return [_answer(verdict, results) for verdict in results.study.verdicts]
+    return decided([_answer(verdict, results) for verdict in results.study.verdicts])
+
+
+def decided(answers: Sequence[Answer]) -> list[Answer]:
+    """The answers of one page, decided together: as many claims are decided as a false discovery rate allows
+    (`confidence.discoveries`). Estimates, and claims without any figure, are none of them."""
+    asked = [at for at, each in enumerate(answers) if each.compared and each.answer != ESTIMATED]
+    flags = dict(zip(asked, discoveries([answers[at].p for at in asked]), strict=True))
+    return [
+        each
+        if each.answer == ESTIMATED
+        else each.model_copy(update={"answer": _words(each) if flags.get(at) else UNDECIDED})
+        for at, each in enumerate(answers)
+    ]
+
+
+def _words(answer: Answer) -> Literal["holds", "does not hold"]:
+    return "holds" if answer.p_holds < answer.p_fails else "does not hold"
 
 
 def verdicts(answers: Sequence[Answer]) -> Exhibit | None:
     """The claims of the study, and whether they hold. A claim about several points holds if it holds at each of them.
-    In brackets are the ends of 90 % intervals: over seeds by Student's t, from three seeds on; over the trials of a
-    search by its smallest values (docs/studies.md). A claim is decided where at least 95 % of the draws from these
-    distributions agree."""
+    In brackets are the ends of 90 % intervals by Student's t, over what the column "over" names: points are compared
+    seed by seed or session by session, from three on. Those of a search follow from its smallest values, and those of
+    critical batch sizes from the curve through all batch sizes (docs/studies.md). The p-value is two-sided. All claims
+    together have a false discovery rate (Benjamini & Hochberg 1995), by which one decided claim in twenty is expected
+    to be decided in the wrong direction. "In one session" means that the study ran once: another session may measure
+    other times. What would decide an open claim is what shows an effect of this size with a probability of 80 %."""
     if not answers:
         return None
     rows: list[tuple[CellValue, ...]] = [
         (
             each.claim,
-            each.answer,
-            f"{each.figure}, {each.bound}",
+            each.says,
+            f"{each.figure}, {each.bound}" if each.bound else each.figure,
             "; ".join(map(compared_text, each.compared)) or None,
+            each.units or None,
+            p_text(each) or None,
+            each.needed if each.answer == UNDECIDED else None,
             each.source,
         )
         for each in answers
     ]
-    has_source = any(each.source for each in answers)
-    numbers = Numbers(_COLUMNS, tuple(rows)) if has_source else Numbers(_COLUMNS[:-1], tuple(row[:-1] for row in rows))
+    shown = [at for at, column in enumerate(_COLUMNS) if column.name not in _IF_ANY or any(row[at] for row in rows)]
+    numbers = Numbers(tuple(_COLUMNS[at] for at in shown), tuple(tuple(row[at] for at in shown) for row in rows))
     doubts = tuple(f"{each.claim}: {doubt}" for each in answers for doubt in each.doubts)
     return Exhibit("Verdicts", (), doubts, tables={"verdicts": numbers.texts})
 
@@ -66,77 +76,113 @@ _COLUMNS = (
     Column("answer", "verdict"),
     Column("figure", "decided by"),
     Column("numbers", "numbers"),
+    Column("over", "over"),
+    Column("p", "p-value"),
+    Column("needed", "would decide it"),
     Column("source", "claimed by"),
 )
+_IF_ANY = ("needed", "source")
+
+
+def p_text(answer: Answer) -> str:
+    """The two-sided p-value: `0.032`, or `< 0.001`; empty where there is none."""
+    if not answer.compared or answer.answer == ESTIMATED:
+        return ""
+    return "< 0.001" if answer.p < 0.001 else f"{answer.p:.2g}"
 
 
 def compared_text(each: Compared) -> str:
     """The numbers that decide a claim at one point: `pipeline.stages=2: 0.53 (0.51 to 0.55)`."""
     where = f"{each.point}: " if each.point else ""
-    return f"{where}{_three_digits(each.value)} ({_range_text(each.low, each.high)})"
+    return f"{where}{_three_digits(each.value)} ({_three_digits(each.low)} to {_three_digits(each.high)})"
 
 
-def _range_text(low: float | None, high: float | None) -> str:
-    if low is None and high is None:
-        return "not known"
-    if low is None:
-        return f"{_three_digits(high)} or less"
-    if high is None:
-        return f"{_three_digits(low)} or more"
-    return f"{_three_digits(low)} to {_three_digits(high)}"
-
-
-def _three_digits(value: float | None) -> str:
+def _three_digits(value: float) -> str:
     """A number with three digits, from 1,000 on a whole one: 0.0642, 128, 1,024."""
-    if value is None:
-        return "none"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _answer(verdict: Verdict, results: Results) -> Answer:
+    """The answer to a claim, before it is decided."""
     bound = verdict.above if verdict.above is not None else verdict.below
-    assert bound is not None, "a verdict has a bound"
+    places = list(_places(verdict, results))
     compared: list[Compared] = []
-    doubts: list[str] = []
-    places = 0
-    refuted = False
-    for place, left, right in _pairs(verdict, results):
-        places += 1
-        figure = _combined(verdict, left, right, results.metric)
-        doubts += [f"{place}: {reason}" if place else reason for reason in figure.reasons]
-        if figure.draws is not None:
-            least, most = figure.ends or (figure.draws, figure.draws)
-            true, possible = (
-                (least > bound, most > bound) if verdict.above is not None else (most < bound, least < bound)
-            )
-            middle, low, high = (
-                _quantile(draws, share)
-                for draws, share in ((figure.draws, 0.5), (least, (1 - LEVEL) / 2), (most, (1 + LEVEL) / 2))
-            )
-            compared.append(Compared(point=place, value=middle, low=low, high=high, share=float(np.mean(true))))
-            refuted = refuted or float(np.mean(possible)) <= 1.0 - _SURE
-    if not places:
-        doubts.append("the study has no results for it")
-    answer: Literal["holds", "does not hold", "not decided by this study"] = "not decided by this study"
-    if refuted:
-        answer = "does not hold"
-    elif compared and len(compared) == places and all(each.share >= _SURE for each in compared):
-        answer = "holds"
-    return Answer(
+    doubts: list[str] = [] if places else ["the study has no results for it"]
+    for place, figures in places:
+        doubts += [f"{place}: {reason}" if place else reason for figure in figures for reason in figure.reasons]
+        if figures and all(figure.confidence is not None for figure in figures):
+            compared.append(_at_a_place(verdict, place, figures, bound, results.metric))
+    known = [figure for _, figures in places for figure in figures if figure.confidence is not None]
+    complete = bool(compared) and len(compared) == len(places)
+    answer = Answer(
         claim=verdict.claim,
         source=verdict.source,
         figure=_decided_by(verdict),
-        bound=f"{'above' if verdict.above is not None else 'below'} {bound:g}",
-        answer=answer,
+        bound="" if bound is None else f"{'above' if verdict.above is not None else 'below'} {bound:g}",
+        answer=ESTIMATED if bound is None and complete else UNDECIDED,
         compared=compared,
-        doubts=list(dict.fromkeys(doubts)),
+        doubts=list(dict.fromkeys([*doubts, *results.study.doubts])),
+        p_holds=max(each.p_holds for each in compared) if complete else 1.0,
+        p_fails=min(1.0, len(compared) * min(each.p_fails for each in compared)) if compared else 1.0,
+        units=known[0].units if known else "",
+        one_session=verdict.figure in TIMES and results.study.sessions == 1,
+    )
+    if bound is None or not complete:
+        return answer
+    return answer.model_copy(update={"needed": _needed(answer, verdict, known, bound)})
+
+
+def _at_a_place(
+    verdict: Verdict, place: str, figures: Sequence[Doubted], bound: float | None, metric: Metric
+) -> Compared:
+    """The claim at one point.
+
+    Beside the best of several others, the ratio or difference is the largest (or smallest) of those to each of them. So
+    it lies below a bound if all do, which holds by the largest of their p-values, and above it if one does, which holds
+    by the smallest one times their number (Bonferroni). The ends of the interval follow from the same two.
+    """
+    scale, known = figures[0], [figure.confidence for figure in figures if figure.confidence is not None]
+    at, count, tail = scale.scaled(bound) if bound is not None else 0.0, len(known), (1.0 - LEVEL) / 2.0
+    # The p-values of: the figure lies below the bound, and above it.
+    p_below, p_above = [1.0 - each.below(at) for each in known], [each.below(at) for each in known]
+    if _smallest_is_best(verdict, metric):
+        joint, low_tail, high_tail = max, tail / count, tail
+        below, above = max(p_below), min(1.0, count * min(p_above))
+    else:
+        joint, low_tail, high_tail = min, tail, tail / count
+        below, above = min(1.0, count * min(p_below)), max(p_above)
+    return Compared(
+        point=place,
+        value=scale.shown(joint(each.middle for each in known)),
+        low=scale.shown(joint(each.at(low_tail) for each in known)),
+        high=scale.shown(joint(each.at(1.0 - high_tail) for each in known)),
+        p_holds=1.0 if bound is None else below if verdict.below is not None else above,
+        p_fails=1.0 if bound is None else above if verdict.below is not None else below,
     )
 
 
-def _quantile(draws: NDArray[np.float64], share: float) -> float | None:
-    """The value that this share of the draws does not exceed; None if it is infinite. Between infinities is no mean."""
-    found = float(np.quantile(draws, share, method="inverted_cdf"))
-    return found if math.isfinite(found) else None
+def _smallest_is_best(verdict: Verdict, metric: Metric) -> bool:
+    if verdict.figure in SCORES:
+        return metric.lowest
+    return verdict.figure in ROW_FIGURES and ROW_FIGURES[verdict.figure][0].best == "smallest"
+
+
+def _needed(answer: Answer, verdict: Verdict, known: Sequence[Doubted], bound: float) -> str | None:
+    """How many seeds or sessions would decide a claim, in words; None where its intervals come from a search."""
+    if answer.one_session:
+        return "several sessions"
+    if verdict.samples is not None:
+        return "a larger test set"
+    means = [(each.confidence, each.scaled(bound)) for each in known if isinstance(each.confidence, Student)]
+    if len(means) < len(known) or verdict.figure == "critical_batch_size":
+        return None
+    against = [(found, at) for found, at in means if (found.mean < at) is (verdict.above is not None)]
+    counts = [seeds_needed(found, at) for found, at in against or means]
+    unit = answer.units.partition(" ")[2].rstrip("s")
+    enough = [count for count in counts if count is not None]
+    if (not enough) if against else (len(enough) < len(counts)):
+        return f"more than {MOST_NEEDED:,} {unit}s"
+    return counted(min(enough) if against else max(enough), unit)
 
 
 def _decided_by(verdict: Verdict) -> str:
@@ -152,86 +198,56 @@ def _decided_by(verdict: Verdict) -> str:
     return f"{words}, {'divided by' if verdict.over else 'minus'} that of {best}"
 
 
-def _combined(verdict: Verdict, left: Doubted, right: Sequence[Doubted], metric: Metric) -> Doubted:
-    """The figure that decides: the one that is named, its ratio to the best of others, or its difference from it."""
-    reasons = tuple(reason for each in (left, *right) for reason in each.reasons)
-    others = [each.draws for each in right if each.draws is not None]
-    if left.draws is None or len(others) < len(right):
-        return Doubted(None, reasons)
-    if not others:
-        return Doubted(left.draws, reasons, left.ends)
-    smaller = verdict.figure in ROW_FIGURES and ROW_FIGURES[verdict.figure][0].best == "smallest"
-    if verdict.figure in SCORES:
-        smaller = metric.lowest
-    best = (np.minimum if smaller else np.maximum).reduce
-    combine = np.divide if verdict.over else np.subtract
-    least, most = (best([each.ends[end] for each in right if each.ends] or others) for end in (0, 1))
-    with np.errstate(invalid="ignore"):  # of two plateaus that do not begin
-        draws = combine(left.draws, best(others))
-    if left.ends is None:
-        return Doubted(draws, reasons)
-    return Doubted(draws, reasons, (combine(left.ends[0], most), combine(left.ends[1], least)))
-
-
-_Known = list[tuple[Mapping[str, Any], Callable[[], Doubted]]]
-"""Values of axes, and the figure that there is at them."""
-
-
-def _pairs(verdict: Verdict, results: Results) -> Iterator[tuple[str, Doubted, list[Doubted]]]:
-    """Every point that a claim is about, with those that it is compared with: on the axes that the claim does not name,
-    they have the same values."""
-    known = _series(results, verdict.figure) if verdict.figure in _OF_SERIES else _points(results, verdict.figure)
+def _places(verdict: Verdict, results: Results) -> Iterator[tuple[str, list[Doubted]]]:
+    """Every point that a claim is about, with the figure there, or its ratio to or difference from each of those that
+    it is compared with: on the axes that the claim does not name, they have the same values."""
+    of_series_alone = verdict.figure == "critical_batch_size"
+    known = _series(results) if of_series_alone else [(row.point, [row]) for row in results.rows]
     others = verdict.over or verdict.minus
     named = {axis for selector in (verdict.of, *others) for axis in selector}
-    for point, figure in known:
+    for point, rows in known:
         if not _matches(point, verdict.of):
             continue
         rest = {axis: value for axis, value in point.items() if axis not in named}
-        wanted = [{**rest, **selector} for selector in others]
-        compared = [other() for selector in wanted for at, other in known if _matches(at, selector)]
+        compared = [each for selector in others for at, each in known if _matches(at, {**rest, **selector})]
         if others and not compared:
-            yield label_of(rest), Doubted(None, ("the study has nothing to compare it with",)), []
+            nothing = Doubted(None, False, ("the study has nothing to compare it with",))
+            yield label_of(rest), [nothing]
+        elif of_series_alone:
+            yield label_of(rest), [of_series(results, rows, *compared)]
+        elif others:
+            way: Way = "ratio" if verdict.over else "difference"
+            found = [of_two(results, verdict.figure, rows[0], each[0], way) for each in compared]
+            yield (
+                label_of(rest),
+                [_sampled(verdict, one, (rows[0], each[0])) for one, each in zip(found, compared, strict=True)],
+            )
         else:
-            yield label_of(rest), figure(), compared
+            yield label_of(rest), [_sampled(verdict, of_point(results, rows[0], verdict.figure), rows[:1])]
+
+
+def _sampled(verdict: Verdict, found: Doubted, rows: Sequence[PointRow]) -> Doubted:
+    """An accuracy, or a difference of two, with the sampling error of the set that it is measured on.
+
+    The variance of an accuracy p on n samples is p (1 - p) / n. That of a difference is at most the sum of both, where
+    networks that fail on the same samples fail together more often than by chance.
+    """
+    if verdict.samples is None or not isinstance(found.confidence, Student):
+        return found
+    shares = [spread.mean for row in rows if (spread := row.figures[verdict.figure]) is not None]
+    variance = sum(share * (1.0 - share) for share in shares) / verdict.samples
+    return replace(found, confidence=with_sampling_error(found.confidence, variance))
 
 
 def _matches(point: Mapping[str, Any], selector: Mapping[str, Any]) -> bool:
     return all(axis in point and json.dumps(point[axis]) == json.dumps(value) for axis, value in selector.items())
 
 
-def _points(results: Results, figure: str) -> _Known:
-    return [(row.point, partial(of_point, results, row, figure)) for row in results.rows]
-
-
-def _series(results: Results, figure: str) -> _Known:
+def _series(results: Results) -> list[tuple[dict[str, Any], list[PointRow]]]:
     """The series of batch sizes by their other axes; a study without batch sizes has none."""
     if not results.is_of_batch_sizes:
         return []
     return [
-        (
-            {axis: value for axis, value in rows[0].point.items() if axis != BATCH_SIZE},
-            partial(_of_series, results, rows, figure),
-        )
+        ({axis: value for axis, value in rows[0].point.items() if axis != BATCH_SIZE}, rows)
         for rows in results.along(BATCH_SIZE).values()
     ]
-
-
-def _of_series(results: Results, rows: Sequence[PointRow], figure: str) -> Doubted:
-    found, reasons = of_series(results, rows)
-    if not found:
-        return Doubted(None, (*reasons, "fewer than two batch sizes reached the target"))
-    least, most = zip(*(_ends(each, figure) for each in found), strict=True)
-    if any(low != high for low, high in zip(least, most, strict=True)):
-        largest = max(each.largest for each in found)
-        reasons = (*reasons, f"it may lie above {largest:,}, the largest batch size that reached the target")
-    values = [math.inf if (value := getattr(each, _OF_SERIES[figure])) is None else float(value) for each in found]
-    return Doubted(np.asarray(values), reasons, (np.asarray(least), np.asarray(most)))
-
-
-def _ends(found: Regimes, figure: str) -> tuple[float, float]:
-    """The least and the most that a figure of a series can be. Beyond the largest batch size nothing is known."""
-    value: int | None = getattr(found, _OF_SERIES[figure])
-    if value is None:
-        return float(found.largest), math.inf
-    is_least = {"useful": found.useful_at_least, "perfect": found.perfect_at_least}
-    return float(value), math.inf if is_least.get(_OF_SERIES[figure], False) else float(value)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from alray.config.study.load import read_study_file
 from benchmarks import findings_page
-from benchmarks.findings_page import NOT_RUN, Finding, findings, kept, page
+from benchmarks.findings_page import NOT_RUN, OWN_PAGE, PAGE, Finding, findings, kept, page, pages
 
 STUDY = """\
 study: scaling
@@ -18,15 +19,18 @@ axes: {variant: {al: {}, bp: {method: backpropagation}}}
 verdicts:
   - {claim: AL is faster, source: "Lin 2023, 4.4", figure: step_time_s,
      of: {variant: al}, over: [{variant: bp}], below: 1.0}
-  - {claim: AL is quick, figure: step_time_s, of: {variant: al}, below: 0.1}
+  - {claim: AL is quick, since: "2026-11-22", figure: step_time_s, of: {variant: al}, below: 0.1}
 """
 ANSWER = {
     "claim": "AL is faster",
     "figure": "step time of variant=al, divided by that of variant=bp",
     "bound": "below 1",
     "answer": "holds",
-    "compared": [{"point": "", "value": 0.5, "low": 0.4567, "high": 0.6, "share": 1.0}],
-    "doubts": ["one doubt"],
+    "compared": [{"point": "variant=a", "value": 0.5, "low": 0.4567, "high": 0.6, "p_holds": 0.01, "p_fails": 0.99}],
+    "doubts": ["variant=a: one doubt"],
+    "p_holds": 0.01,
+    "p_fails": 0.99,
+    "units": "5 sessions",
 }
 
 
@@ -52,11 +56,23 @@ def found_of(study: Path) -> list[Finding]:
 def test_a_claim_has_the_answer_to_its_own_question(study: Path) -> None:
     first, second = found_of(study)
     assert (first.says, first.earlier, second.says) == ("holds", False, NOT_RUN)
-    text = page([first, second])
-    heading, (row,) = "## Associated Learning", [line for line in text.split("\n") if line.startswith("| AL is faster")]
-    assert text.index(heading) < text.index(row) < text.index("## Claims of this project") < text.index("| AL is quick")
-    assert "holds" in row and "0.5 (0.457 to 0.6)" in row and "](studies/scaling/README.md)" in row
-    assert "- AL is faster: one doubt" in text
+    texts = pages([first, second])
+    (row,) = [line for line in texts[PAGE].split("\n") if line.startswith("| AL is faster")]
+    assert texts[PAGE].index("## Associated Learning") < texts[PAGE].index(row)
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[2:5] == ["a: 0.5 times (0.457 to 0.6)", "5 sessions", "holds (p = 0.02)"]
+    assert cells[6] == "[scaling](studies/scaling/README.md)"
+    assert "- a: one doubt. This is about: AL is faster." in texts[PAGE] and "variant=" not in texts[PAGE]
+    assert "| AL is quick | 2026-11-22 |" in texts[OWN_PAGE] and "AL is quick" not in texts[PAGE]
+
+
+def test_claims_of_a_page_are_decided_at_one_false_discovery_rate(study: Path) -> None:
+    """A p-value of 0.02 is enough for one claim, and not for the smallest of ten."""
+    first, _ = found_of(study)
+    assert first.answer is not None
+    others = [replace(first, answer=first.answer.model_copy(update={"p_holds": 0.4, "p_fails": 0.6}))] * 9
+    assert "| holds (p = 0.02) |" in page([first])
+    assert "| not decided by this study (p = 0.02) |" in page([first, *others])
 
 
 @pytest.mark.parametrize("change", [("below: 1.0", "below: 0.9"), ("of: {variant: al}, over", "of: {}, over")])

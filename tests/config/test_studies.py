@@ -94,6 +94,18 @@ def test_every_combination_is_a_point_and_every_seed_a_trial(load: Callable[...,
     )
 
 
+def test_the_points_of_a_session_run_in_turns_forwards_and_backwards(load: Callable[..., Any]) -> None:
+    loaded = load(STUDY + "sessions: 3\n")
+    assert [(each.session, each.seed, each.point.number) for each in loaded.trials] == [
+        (session, seed, point)
+        for session in range(3)
+        for seed, points in ((0, (0, 1, 2, 3)), (1, (3, 2, 1, 0)))
+        for point in points
+    ]
+    assert [each.number for each in loaded.trials] == list(range(24))
+    assert loaded.trials[0].overrides == loaded.trials[8].overrides
+
+
 def test_a_key_follows_an_axis(load: Callable[..., Any]) -> None:
     loaded = load(STUDY + "follow: {model.components.1.repeat: pipeline.stages}\n")
     assert [spec.model.num_components for spec in loaded.specs] == [2, 2, 3, 3]
@@ -278,11 +290,16 @@ def search(space: str, rest: str = "trials: 2") -> str:
          ["4 verdicts[0].of.seed", "4 verdicts[0].over[0].lr"]),
         (study("{seed: []}", verdicts="[{claim: a, figure: test, of: {seed: 3}, above: 1}]"),
          ["3 axes.seed", "4 verdicts[0].of.seed"]),
-        (study(verdicts="[{claim: a, figure: plateau_from, above: 1}]"), ["3 verdicts[0].figure"]),
-        (study("{seed: [1, 2]}", verdicts="[{claim: a, figure: plateau_from, over: [{seed: 1}], above: 1}]"),
+        (study(verdicts="[{claim: a, figure: critical_batch_size, above: 1}]"), ["3 verdicts[0].figure"]),
+        (study(verdicts="[{claim: a, figure: largest_useful_batch_size, above: 1}]"), ["3 verdicts[0].figure"]),
+        (study("{seed: [1, 2]}", verdicts="[{claim: a, figure: critical_batch_size, minus: [{seed: 1}], above: 1}]"),
          ["4 verdicts[0]"]),
-        (study(verdicts="[{claim: a, figure: test}, {claim: a, figure: best, below: 1}]"),
+        (study(verdicts="[{claim: a, figure: test, above: 1, below: 2}, {claim: a, figure: best, below: 1}]"),
          ["3 verdicts[0]", "3 verdicts[1].figure"]),
+        (study(verdicts="[{claim: a, figure: step_time_s, samples: 10, since: today, below: 1}]"),
+         ["3 verdicts[0].since"]),
+        (study(verdicts="[{claim: a, figure: step_time_s, samples: 10, below: 1}]"), ["3 verdicts[0]"]),
+        (search("optimizer.lr: {choice: [1]}") + "sessions: 3\n", ["4 sessions"]),
         (study(measures="times", early_exit="{}", verdicts="[{claim: a, figure: test, above: 1}]"),
          ["4 early_exit", "5 verdicts[0].figure"]),
         (study(columns="[bubble, test, bubble, bubbles]"), ["3 columns[3]"]),

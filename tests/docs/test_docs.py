@@ -85,7 +85,8 @@ def test_the_page_of_keys_is_current() -> None:
 def test_the_pages_of_studies_are_current() -> None:
     """`make findings`."""
     found = findings_page.findings(findings_page.SPECS, findings_page.REPORTS)
-    assert findings_page.PAGE.read_text(encoding="utf-8") == findings_page.page(found)
+    for path, text in findings_page.pages(found).items():
+        assert path.read_text(encoding="utf-8") == text
     found = predictions_page.settings(findings_page.SPECS, findings_page.REPORTS)
     assert predictions_page.PAGE.read_text(encoding="utf-8") == predictions_page.page(found, published.section())
 

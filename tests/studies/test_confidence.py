@@ -7,7 +7,17 @@ from itertools import product
 import numpy as np
 import pytest
 
-from alray.studies.confidence import Confidence, noise_of_means, of_best, of_mean, spread_out
+from alray.studies.confidence import (
+    Confidence,
+    Student,
+    difference,
+    discoveries,
+    of_best,
+    of_mean,
+    seed_effects,
+    seeds_needed,
+    spread_out,
+)
 
 BEST = 5.0
 STUDIES = 300
@@ -20,8 +30,7 @@ def search(generator: np.random.Generator, *, trials: int, dimensions: int, nois
     away = generator.random((trials, dimensions)) - best
     value = BEST + ((away**2 + 0.8 * away**3) * curvature).sum(axis=1)
     seen = (value[:, None] + noise * generator.standard_normal((trials, seeds)))[away.sum(axis=1) < 0.3]
-    known = noise_of_means(seen.tolist()) if noise else 0.0
-    assert known is not None
+    known = seed_effects(seen)[0] if noise else 0.0
     return of_best(seen.mean(axis=1).tolist(), dimensions=dimensions, noise=known, trials=trials)
 
 
@@ -67,13 +76,34 @@ def test_nine_of_ten_intervals_contain_the_true_mean() -> None:
     assert of_mean([1.0]) is None
 
 
-def test_draws_are_distributed_as_the_interval_says() -> None:
+def test_quantiles_of_a_mean_are_those_of_tables() -> None:
     found = of_mean([1.0, 2.0, 4.0])
-    assert found is not None
-    draws = found.draws(np.random.default_rng(0), 20_000)
-    inside = np.mean((draws >= found.interval.low) & (draws <= found.interval.high))
-    assert inside == pytest.approx(0.9, abs=0.02)
-    assert found.middle == pytest.approx(7 / 3, rel=1e-3)
+    assert found is not None and found.middle == pytest.approx(7 / 3)
+    half = 2.919986 * (7 / 3) ** 0.5 / 3**0.5  # t of 0.95 with two degrees of freedom, in any table
+    assert found.interval == pytest.approx((7 / 3 - half, 7 / 3 + half), abs=1e-5)
+    assert found.below(found.interval.low) == pytest.approx(0.05)
+
+
+def test_a_difference_is_distributed_as_that_of_two_independent_values() -> None:
+    """Of two normal distributions, which Student's t is with many degrees of freedom."""
+    left, right = Student(3.0, 0.3, 1e9), Student(1.0, 0.4, 1e9)
+    found = difference(left, right)
+    assert found.interval == pytest.approx((2.0 - 1.6449 * 0.5, 2.0 + 1.6449 * 0.5), abs=0.002)
+    assert found.below(2.5) == pytest.approx(0.8413, abs=0.001)
+
+
+def test_so_many_seeds_decide_with_a_power_of_four_fifths() -> None:
+    """An effect of one standard deviation takes eight seeds, in any table of the power of a one-sided t-test."""
+    assert seeds_needed(Student(1.0, 1.0 / 3**0.5, 2), 0.0) == 8
+    assert seeds_needed(Student(1.0, 1.0, 2), 1.0) is None
+
+
+def test_discoveries_are_those_of_benjamini_and_hochberg() -> None:
+    """The example of their paper: at a rate of 0.05 four of fifteen; at 0.1 here nine."""
+    p_values = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459]
+    p_values += [0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0]
+    assert discoveries(p_values) == [True] * 9 + [False] * 6
+    assert discoveries([]) == [] and discoveries([0.06, 0.07]) == [True, True]
 
 
 def test_rounded_values_leave_doubt() -> None:
@@ -84,6 +114,6 @@ def test_rounded_values_leave_doubt() -> None:
     assert low < high < 30.0
 
 
-def test_one_seed_shows_no_noise() -> None:
-    assert noise_of_means([[1.0], [2.0]]) is None
-    assert noise_of_means([[1.0, 3.0], [2.0]]) == pytest.approx(2**0.5 / 1.5**0.5)
+def test_what_a_seed_does_to_all_settings_is_no_noise_between_them() -> None:
+    noise, shared = seed_effects(np.asarray([[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]]))
+    assert noise == pytest.approx(0.0) and shared.tolist() == pytest.approx([-1.0, 0.0, 1.0])

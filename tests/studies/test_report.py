@@ -48,14 +48,14 @@ def test_a_report_has_its_files_and_can_be_made_again(tmp_path: Path) -> None:
     assert names >= drawn | tables
     (line, *_) = csv.DictReader((folder.path / "tables/points.csv").open())
     assert (line["data.batch_size"], line["steps_to_target"], line["tried"]) == ("8", "400.0", "1")
-    (useful,) = report.summary.findings
-    assert "the largest useful batch size is at least 32" in useful and "no plateau" in useful
-    assert json.loads((folder.path / "study.json").read_text())["findings"] == [useful]
+    (finding,) = report.summary.findings
+    assert "perfect scaling at least up to 32" in finding and "no plateau" in finding
+    assert json.loads((folder.path / "study.json").read_text())["findings"] == [finding]
 
     markdown = (folder.path / "report.md").read_text(encoding="utf-8")
     shown = set(re.findall(r"!\[[^\]]+\]\((.*?)\)", markdown))
     assert shown == {path.relative_to(folder.path).as_posix() for path in folder.path.glob("figures/*.svg")}
-    assert f"- {useful}" in markdown and (folder.path / "tables/points.md").read_text(encoding="utf-8") in markdown
+    assert f"- {finding}" in markdown and (folder.path / "tables/points.md").read_text(encoding="utf-8") in markdown
 
     def written() -> dict[Path, bytes]:
         """Without the PDFs, whose objects have no fixed order."""

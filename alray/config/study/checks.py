@@ -71,8 +71,13 @@ def it_has_an_end(study: Study) -> Iterator[Finding]:
         yield ("axes", longest), f"the axes make {points:,} points, more than {_MOST_POINTS:,}", "give fewer values"
         return
     settings = study.search.trials if study.search is not None else 1
-    if points * study.repeats * settings > _MOST_TRIALS:
-        longest_key = ("repeats",) if study.repeats >= settings else ("search", "trials")
+    counts: dict[Path, int] = {
+        ("repeats",): study.repeats,
+        ("sessions",): study.sessions,
+        ("search", "trials"): settings,
+    }
+    if points * prod(counts.values()) > _MOST_TRIALS:
+        longest_key = max(counts, key=lambda key: counts[key])
         yield longest_key, f"the study would have more than {_MOST_TRIALS:,} trials", "give a smaller number"
 
 
@@ -148,7 +153,7 @@ def claims_name_values_of_axes(study: Study) -> Iterator[Finding]:
                         f"choose {listed([value_text(each) for each in values])}" if values else "give the axis values"
                     )
                     yield ("verdicts", number, *path, axis), f"`{axis}` has no value {value_text(value)}", hint
-        if study.target is None and verdict.figure.endswith(("_to_target", "batch_size", "_up_to", "plateau_from")):
+        if study.target is None and verdict.figure.endswith(("_to_target", "batch_size")):
             message = f"`{verdict.figure}` is about the way to a target, and there is none"
             yield ("verdicts", number, "figure"), message, "add `target`, or decide by another figure"
 
@@ -188,6 +193,13 @@ def times_tell_no_accuracy(study: Study) -> Iterator[Finding]:
     for number, name in enumerate(study.columns):
         if name in ("validation", "test"):
             yield ("columns", number), "`measures: times` leaves out accuracies", "remove it, or write measures: all"
+
+
+def sessions_measure_times(study: Study) -> Iterator[Finding]:
+    """Another session repeats what a machine does, not what chance or a search does."""
+    if study.sessions > 1 and (study.search is not None or study.target is not None):
+        wanted = "search" if study.search is not None else "target"
+        yield ("sessions",), f"sessions measure times again, and this study has a `{wanted}`", "remove one of the two"
 
 
 def halving_needs_a_search(study: Study) -> Iterator[Finding]:
@@ -239,6 +251,7 @@ CHECKS: tuple[StudyCheck, ...] = (
     columns_differ,
     trials_share_a_metric,
     times_tell_no_accuracy,
+    sessions_measure_times,
     halving_needs_a_search,
     resources_are_known,
 )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, field_validator, model_validator
 
 from alray.config.sections.choice import Choice
 from alray.config.sections.own_code import FreeValue
@@ -176,10 +177,27 @@ PublishedName = Literal["lin_2023", "wang_2021"]
 """A source of published curves, as `alray.studies.published` has them."""
 
 
+def _is_a_day(text: str) -> str:
+    try:
+        date.fromisoformat(text)
+    except ValueError as error:
+        raise refusal(f"expected a day, got {text}", 'write, for example, "2026-11-22"') from error
+    return text
+
+
+_FIGURES_THAT_WENT = {
+    "largest_useful_batch_size": "compare critical_batch_size, which all batch sizes show together",
+    "perfect_scaling_up_to": "give critical_batch_size a bound, or compare steps_to_target at two batch sizes",
+    "plateau_from": "give critical_batch_size a bound, or compare steps_to_target at two batch sizes",
+}
+"""What to write for figures that earlier versions of alray had."""
+
+
 class Verdict(Section):
     """A claim, and the figure of the study that decides whether it holds.
 
     The report says of each claim that it holds, does not hold, or is not decided by the study, with the numbers.
+    Without a bound it gives the figure with its interval, and decides nothing.
     """
 
     claim: str
@@ -187,8 +205,12 @@ class Verdict(Section):
     source: str | None = None
     """The publication that makes the claim, such as `Shallue et al. 2019, 4.3`. null: the study makes it
     itself."""
-    figure: Literal[FigureName, "largest_useful_batch_size", "perfect_scaling_up_to", "plateau_from"]
-    """The figure that decides, as a column of the table of points or of batch sizes."""
+    since: Annotated[str, AfterValidator(_is_a_day)] | None = None
+    """The day on which the bound of a claim of the study itself was set, such as `2026-11-22`: before or after its
+    figure was known. null: not said."""
+    figure: Literal[FigureName, "critical_batch_size"]
+    """The figure that decides: a column of the table of points, or the critical batch size of a series of batch
+    sizes."""
     of: _Selector = Field(default_factory=dict)
     """Values of axes: the points that the claim is about. It holds if it holds at all of them. Default: all points."""
     over: Annotated[tuple[_Selector, ...], Field(strict=False)] = ()
@@ -197,18 +219,30 @@ class Verdict(Section):
     minus: Annotated[tuple[_Selector, ...], Field(strict=False)] = ()
     """As `over`, but their figure is subtracted. For accuracies. Default: none."""
     above: float | None = None
-    """Bound: the claim holds if the figure is larger."""
+    """Bound: the claim holds if the figure is larger. Default: none."""
     below: float | None = None
-    """Bound: the claim holds if the figure is smaller."""
+    """Bound: the claim holds if the figure is smaller. Default: none."""
+    samples: PositiveInt | None = None
+    """Size of the set that an accuracy is measured on. Then the interval also has the sampling error of that set, which
+    matters where a bound is half a point. null: the claim is about this set of samples."""
+
+    @field_validator("figure", mode="before")
+    @classmethod
+    def _is_known(cls, figure: object) -> object:
+        if figure in _FIGURES_THAT_WENT:
+            raise refusal(f"the figure `{figure}` went", _FIGURES_THAT_WENT[str(figure)])
+        return figure
 
     @model_validator(mode="after")
     def _has_one_bound(self) -> Verdict:
-        if (self.above is None) == (self.below is None):
-            raise refusal("a claim needs one of `above` and `below`", "write, for example, below: 1.0")
+        if self.above is not None and self.below is not None:
+            raise refusal("a claim has `above` or `below`, not both", "remove one of them")
         if self.over and self.minus:
             raise refusal("a claim has `over` or `minus`, not both", "remove one of them")
-        if self.figure == "plateau_from" and (self.over or self.minus):
-            raise refusal("`plateau_from` cannot be compared, for there may be no plateau", "give a bound alone")
+        if self.figure == "critical_batch_size" and (self.minus or len(self.over) > 1):
+            raise refusal("critical batch sizes are compared by one ratio", "name one series, in `over`")
+        if self.samples is not None and (self.figure not in ("validation", "test") or self.over):
+            raise refusal("`samples` is about an accuracy or a difference of accuracies", "remove it")
         return self
 
 
@@ -274,6 +308,10 @@ class Study(Section):
     everything."""
     repeats: PositiveInt = 1
     """Number of seeds of every trial: the seed of the spec and those after it. Default: 1."""
+    sessions: PositiveInt = 1
+    """Number of times that the study is started, each with new processes, to measure all its times again. Within a
+    session the points run in turns, a seed a turn, forwards and backwards. Times of one session lie closer together
+    than those of two, so intervals of times are over sessions. Default: 1."""
     search: AnySearch | None = None
     """Values that are searched for. null: none."""
     target: Target | None = None
@@ -282,6 +320,9 @@ class Study(Section):
     """Accuracy and time of predictions that end at a lower depth. null: they are not measured."""
     verdicts: Annotated[tuple[Verdict, ...], Field(strict=False)] = ()
     """Claims that the study examines. Default: none."""
+    doubts: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Sentences about what makes all claims of the study doubtful, such as rates that no search has bracketed. The
+    report lists them with the claims. Default: none."""
     columns: Annotated[tuple[FigureName, ...], Field(strict=False)] = ()
     """Figures that the table of the report shows. Its CSV has all of them in any case. Default: those that suit the
     study."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from alray.config.study.points import Point, Setting, merged
@@ -23,6 +23,7 @@ class Trial:
         number: its index among all trials.
         index: which settings of the search these are; 0 without a search.
         values: these settings; empty as long as Optuna has not proposed them.
+        session: which start of the study it belongs to.
         overrides: as `alray run BASE` takes them.
     """
 
@@ -32,6 +33,7 @@ class Trial:
     seed: int
     values: Mapping[str, Any]
     overrides: tuple[str, ...]
+    session: int = 0
 
     @property
     def label(self) -> str:
@@ -39,15 +41,22 @@ class Trial:
         drawn = [
             f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in self.values.items()
         ]
-        return ", ".join(filter(None, [self.point.label, *drawn, f"seed={self.seed}"]))
+        session = [f"session={self.session}"] if self.session else []
+        return ", ".join(filter(None, [self.point.label, *drawn, f"seed={self.seed}", *session]))
 
 
 def trials_of(study: Study, points: Sequence[Point], seeds: Sequence[int]) -> Iterator[Trial]:
     """Every trial in order: point by point, then by the settings of the search, then by seed.
 
+    A study of several sessions runs its points in turns within each session, a seed a turn, forwards and backwards
+    (A B B A): what changes evenly in a session changes all points alike.
+
     Args:
         seeds: the seed of the spec at each point.
     """
+    if study.sessions > 1:
+        yield from _in_turns(study, list(zip(points, seeds, strict=True)))
+        return
     search, number = study.search, 0
     for point, seed in zip(points, seeds, strict=True):
         settings: list[dict[str, Any]] = [{}] * (search.trials if search is not None else 1)
@@ -56,6 +65,15 @@ def trials_of(study: Study, points: Sequence[Point], seeds: Sequence[int]) -> It
         for index, values in enumerate(settings):
             for repeat in range(study.repeats):
                 yield _trial(number, point, index, seed + repeat, values)
+                number += 1
+
+
+def _in_turns(study: Study, seeded: Sequence[tuple[Point, int]]) -> Iterator[Trial]:
+    number = 0
+    for session in range(study.sessions):
+        for repeat in range(study.repeats):
+            for point, seed in seeded if (session * study.repeats + repeat) % 2 == 0 else reversed(seeded):
+                yield replace(_trial(number, point, 0, seed + repeat, {}), session=session)
                 number += 1
 
 

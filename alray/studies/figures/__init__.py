@@ -11,6 +11,7 @@ from alray.studies.busy import busy_warnings
 from alray.studies.figures.over_axes import heat_maps, over_one_axis
 from alray.studies.figures.over_components import over_components
 from alray.studies.figures.scaling import device_scaling
+from alray.studies.figures.sessions import sessions
 from alray.studies.figures.to_target import best_settings, search_so_far, steps_to_target, trials
 from alray.studies.figures.training import depths, early_exits, losses, race, utilisation
 from alray.studies.impossible import impossible_times
@@ -18,6 +19,7 @@ from alray.studies.published import NOTES
 from alray.studies.results import Results
 
 EXHIBITS: tuple[Show[Results], ...] = (
+    sessions,
     steps_to_target,
     best_settings,
     search_so_far,

@@ -15,8 +15,7 @@ from alray.report.same_weights import merged
 from alray.report.table import CellValue, Column, Numbers, Table
 from alray.report.text import share
 from alray.studies.batch_size import Regimes, at_the_edge, perfect_steps, regimes
-from alray.studies.confidence import LEVEL
-from alray.studies.doubt import interval_of_point, of_series
+from alray.studies.doubt import Doubted, interval_of_point, of_series
 from alray.studies.figures.trouble import doubts_of
 from alray.studies.records import TrialRecord
 from alray.studies.results import BATCH_SIZE, Results
@@ -39,12 +38,9 @@ def steps_to_target(results: Results) -> Exhibit | None:
     validation (Shallue et al. 2019, JMLR 20(112), section 4.1). The dotted line is perfect scaling from the smallest
     batch size. Perfect scaling ends at the largest batch size that takes at most 1.25 times the steps of that line.
     Maximal data parallelism begins where the steps are at most 1.1 times the fewest, if a larger batch size takes no
-    fewer. Between the two, returns diminish. The largest useful batch size is the last one that cut the steps by at
-    least 20 % for each doubling of the batch, compared with the fewest steps of the smaller ones. If that is the
-    largest batch size that reached the target, larger ones may be useful too, and the report says "at least". Its 90 %
-    interval, over the seeds and over the trials of the search (docs/studies.md), is that of the best settings there
-    are. These may need fewer steps than the best ones tried, so the interval can leave out the batch size that was
-    found. An open triangle stands at the budget of a batch size whose trials never reached the target. Where only some
+    fewer. Between the two, returns diminish. The critical batch size B_c, with its 90 % interval (docs/studies.md), is
+    that of the curve S_min (1 + B_c / B) through the fewest steps of every seed: the steps at B_c are twice the fewest.
+    An open triangle stands at the budget of a batch size whose trials never reached the target. Where only some
     seeds reached it, the mean is over these, and its mark says so. A bar is the 90 % interval of what the best settings
     there are need, which may be less than the best ones tried needed; without a search, of the mean over seeds. The
     time counts training only: no start-up and no evaluations."""
@@ -66,11 +62,8 @@ def steps_to_target(results: Results) -> Exhibit | None:
         marks=_marks(rows),
         tells={"mark": "regime", **_TELLS},
     )
-    useful = {label: _useful(results, along[label]) for label in found}
-    searched = results.study.search is not None
-    conclusions = tuple(
-        _conclusion(label, each, along[label], useful[label], searched=searched) for label, each in found.items()
-    )
+    critical = {label: of_series(results, each) for label, each in along.items()}
+    conclusions = tuple(_conclusion(label, each, along[label], critical[label]) for label, each in found.items())
     conclusions += tuple(_rises(label, each) for label, each in along.items() if _rising(each)) + notes
     what = "Mini-batches to the target against batch size, both on scales of powers of two, with the line of perfect "
     what += f"scaling. {' '.join(conclusions)}"
@@ -91,7 +84,7 @@ def steps_to_target(results: Results) -> Exhibit | None:
         seconds = Curves(curves.x, y, colours, marks=_marks(timed), tells=tells)
         what = "Seconds of training to the target against batch size."
         figures.append(seconds.figure("seconds_to_target", "Time to the target", what, timed))
-    tables = {"batch_sizes": _table(along, found, useful)}
+    tables = {"batch_sizes": _table(along, found, critical)}
     return Exhibit("Steps to the target", tuple(figures), conclusions, tables=tables)
 
 
@@ -324,16 +317,6 @@ def _missed(rows: Sequence[PointRow]) -> dict[int, int]:
     return {row.point[BATCH_SIZE]: row.steps or 0 for row in rows if row.figures["steps_to_target"] is None}
 
 
-def _useful(results: Results, rows: Sequence[PointRow]) -> tuple[int, int | None] | None:
-    """The ends of the 90 % interval of the largest useful batch size, the upper one None where larger batch sizes may
-    be useful, too; None where its doubt is not known."""
-    found = sorted(of_series(results, rows)[0], key=lambda each: (each.useful, each.useful_at_least))
-    if not found:
-        return None
-    low, high = (found[round((len(found) - 1) * share)] for share in ((1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0))
-    return low.useful, None if high.useful_at_least else high.useful
-
-
 def _rising(rows: Sequence[PointRow]) -> list[int]:
     """Batch sizes that take more mini-batches to the target than a smaller one."""
     steps = _reached_steps(rows)
@@ -350,15 +333,8 @@ def _rises(label: str, rows: Sequence[PointRow]) -> str:
     )
 
 
-def _conclusion(
-    label: str, found: Regimes | None, rows: Sequence[PointRow], sure: tuple[int, int | None] | None, *, searched: bool
-) -> str:
-    """A sentence about a series of batch sizes.
-
-    Args:
-        sure: of `_useful`.
-        searched: whether the settings of each batch size are the best of a search.
-    """
+def _conclusion(label: str, found: Regimes | None, rows: Sequence[PointRow], critical: Doubted) -> str:
+    """A sentence about a series of batch sizes."""
     missed = _missed(rows)
     never = [f"{_listed(missed)} never reached the target"] if missed else []
     some = [
@@ -374,19 +350,15 @@ def _conclusion(
         plateau = f"no plateau up to {found.largest:,}, the largest batch size that reached the target"
     else:
         plateau = "no plateau up to the largest batch size"
-    useful = f"the largest useful batch size is {_at_least(found.useful, open_above=found.useful_at_least)}"
-    if sure is None:
-        useful += ", and how sure that is, is not known"
+    if critical.confidence is None or critical.interval is None:
+        size = f"the critical batch size is not known, for {critical.reasons[-1]}"
     else:
-        low, high = sure
-        span = f"{low:,} to {high:,}" if high not in (low, None) else _at_least(low, open_above=high is None)
-        useful += f" by the settings tried, and {span} by the best there are" if searched else f" ({span})"
+        middle = critical.shown(critical.confidence.middle)
+        size = (
+            f"the critical batch size is {middle:,.0f} ({critical.interval.low:,.0f} to {critical.interval.high:,.0f})"
+        )
     scaling = f"perfect scaling {'at least ' if found.perfect_at_least else ''}up to {found.perfect:,}, {plateau}"
-    return f"{label}: {'; '.join([useful, scaling, *never, *some])}."
-
-
-def _at_least(size: int, *, open_above: bool) -> str:
-    return f"at least {size:,}" if open_above else f"{size:,}"
+    return f"{label}: {'; '.join([size, scaling, *never, *some])}."
 
 
 def _listed(sizes: Iterable[int]) -> str:
@@ -394,20 +366,21 @@ def _listed(sizes: Iterable[int]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _table(
-    along: dict[str, list[PointRow]], found: dict[str, Regimes | None], useful: dict[str, tuple[int, int | None] | None]
-) -> Table:
+def _table(along: dict[str, list[PointRow]], found: dict[str, Regimes | None], critical: dict[str, Doubted]) -> Table:
     axes = [axis for axis in next(iter(along.values()))[0].point if axis != BATCH_SIZE]
     columns = [Column(axis, in_words(axis), kind="setting") for axis in axes] or [Column("series", "series")]
     rows: list[tuple[CellValue, ...]] = []
     for label, each in along.items():
-        one, steps = found[label], _reached_steps(each)
-        sizes = (one.smallest, one.perfect, one.plateau, one.useful) if one is not None else (None,) * 4
-        at_useful = steps[one.useful] if one is not None else None
+        one = found[label]
+        sizes = (one.smallest, one.perfect, one.plateau) if one is not None else (None,) * 3
+        of_it = critical[label]
+        bend: tuple[int | None, ...] = (None,) * 3
+        if of_it.confidence is not None and of_it.interval is not None:
+            bend = tuple(map(round, (of_it.shown(of_it.confidence.middle), *of_it.interval)))
         named = [value_text(each[0].point[axis]) for axis in axes] or [label]
         missed = " ".join(map(str, _missed(each))) or None
         some = " ".join(str(row.point[BATCH_SIZE]) for row in each if 0 < row.reached < row.tried) or None
-        rows.append((*named, *sizes, *(useful[label] or (None, None)), at_useful, missed, some))
+        rows.append((*named, *sizes, *bend, missed, some))
     return Numbers((*columns, *_OF_SIZES), tuple(rows)).texts
 
 
@@ -415,10 +388,9 @@ _OF_SIZES = (
     Column("smallest", "smallest batch size", kind="setting"),
     Column("perfect", "perfect scaling up to", kind="setting"),
     Column("plateau", "plateau from", kind="setting"),
-    Column("useful", "largest useful batch size", kind="setting"),
-    Column("useful_low", "the largest useful is at least", kind="setting"),
-    Column("useful_high", "and at most", kind="setting"),
-    Column("steps", "mini-batches there"),
+    Column("critical", "critical batch size", kind="setting"),
+    Column("critical_low", "at least", kind="setting"),
+    Column("critical_high", "at most", kind="setting"),
     Column("never_reached", "never reached at"),
     Column("reached_by_some", "not reached by every seed at"),
 )

@@ -1,0 +1,86 @@
+"""Decide the claims of the reports in docs/studies again, from their tables, after a claim, a bound or the statistics
+changed.
+
+    python -m benchmarks.decided_again
+
+It writes verdicts.json, the verdicts on each page, and what a page says of steps to a target and of scaling, with their
+figures. What follows from run folders, which are not committed, stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from pathlib import Path
+
+from alray.report.figure import Exhibit, exhibits_of
+from alray.studies.figures.scaling import device_scaling
+from alray.studies.figures.to_target import steps_to_target
+from alray.studies.markdown import shown
+from alray.studies.records import UNDECIDED, Answer
+from alray.studies.verdicts import answers_of, decided, verdicts
+from benchmarks import findings_page
+from benchmarks.committed import Report, reports
+from benchmarks.earlier_clock import without_the_clock
+from benchmarks.findings_page import AGAIN, KEPT
+from benchmarks.studies import keep_figure, pictured
+
+
+def decide(report: Report) -> None:
+    """Write the answers of a report, and the parts of its page that follow from its tables."""
+    results, _ = without_the_clock(report)
+    answers = _without_what_stage_0_timed(answers_of(results), answers_of(report.results))
+    kept = report.kept
+    kept["study"]["verdicts"] = findings_page.asked(report.loaded.study)["verdicts"]
+    kept["verdicts"] = [answer.model_dump(mode="json") for answer in answers]
+    (report.folder / KEPT).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    page = report.page.read_text(encoding="utf-8")
+    exhibits = [*exhibits_of(answers, (verdicts,)), *exhibits_of(results, (steps_to_target, device_scaling))]
+    for exhibit in exhibits:
+        if f"\n## {exhibit.title}\n" in page:
+            page = _with(page, exhibit, report.folder / "figures")
+    report.page.write_text(_with_what_is_measured_again(page, answers), encoding="utf-8")
+
+
+def _without_what_stage_0_timed(answers: list[Answer], earlier: list[Answer]) -> list[Answer]:
+    """The answers, where those that only the clock of alray before 0.3 gives a figure are to be measured again."""
+    marked = [
+        now.model_copy(update={"doubts": [AGAIN], "units": ""}) if before.compared and not now.compared else now
+        for now, before in zip(answers, earlier, strict=True)
+    ]
+    return decided(marked)
+
+
+def _with(page: str, exhibit: Exhibit, figures: Path) -> str:
+    """A page with this exhibit in place of the one of the same title, and its figures that the page shows."""
+    text = pictured("\n\n".join(shown(exhibit)))
+    before, after = re.split(rf"^## {re.escape(exhibit.title)}$", page, maxsplit=1, flags=re.MULTILINE)
+    _, heading, rest = after.partition("\n## ")
+    with tempfile.TemporaryDirectory() as folder:
+        for figure in exhibit.figures:
+            drawn = Path(folder) / f"{figure.name}.svg"
+            drawn.write_text(figure.svg, encoding="utf-8")
+            keep_figure(drawn, figures)
+    return f"{before}{text}\n{heading}{rest}"
+
+
+def _with_what_is_measured_again(page: str, answers: list[Answer]) -> str:
+    lines = page.split("\n")
+    for answer in answers:
+        if AGAIN in answer.doubts:
+            lines = [
+                line.replace(UNDECIDED, AGAIN) if line.startswith(f"| {answer.claim} |") else line for line in lines
+            ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    for report in reports():
+        decide(report)
+        print(f"{report.name}: {len(report.kept['verdicts'])} claims")  # noqa: T201
+    findings_page.main()
+
+
+if __name__ == "__main__":
+    main()

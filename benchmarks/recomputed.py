@@ -1,0 +1,429 @@
+"""Recompute every verdict of docs/studies from the committed tables alone, by code that shares none of alray's.
+
+    python -m benchmarks.recomputed
+
+It reads tables/trials.csv and the claims in verdicts.json, and exits with 1 where a verdict or an interval differs. The
+formulas are those of docs/studies.md, computed another way where there is one: t by the incomplete beta function, the
+best of a search by numerical integration and root finding, a curve by a general least-squares routine.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.integrate import quad
+from scipy.optimize import brentq, least_squares
+from scipy.special import betainc, gammaincinv
+from scipy.stats import norm
+
+REPORTS = Path(__file__).parents[1] / "docs" / "studies"
+AGAIN = "to be measured again"
+OPEN = "not decided by this study"
+AMOUNTS = ("validation", "test", "bubble", "exit_time")
+SMALLEST_IS_BEST = (
+    "step_time_s",
+    "bubble",
+    "training_s",
+    "epoch_s",
+    "forward_s",
+    "backward_s",
+    "update_s",
+    "parameters",
+)
+SMALLEST_IS_BEST += ("peak_memory_bytes", "bytes_sent", "all_reduce_bytes", "exit_time", "steps_to_target")
+TOLERANCE = 0.01
+"""Of p-values and of the ends of intervals, as a share of their width. Distributions by numbers differ by less."""
+
+Values = dict[int, float]
+Row = dict[str, str]
+Distribution = NDArray[np.float64]
+"""Values at the shares 0.0005, 0.0015 to 0.9995, in ascending order."""
+SHARES = np.linspace(0.0005, 0.9995, 1_000)
+
+
+class Estimate:
+    """A mean with its standard error and degrees of freedom, or a distribution by its quantiles."""
+
+    def __init__(self, mean: float, error: float, freedom: float, quantiles: Distribution | None = None) -> None:
+        self.mean, self.error, self.freedom, self.quantiles = mean, error, freedom, quantiles
+
+    def less_than(self, bound: float) -> float:
+        """How sure it is that the truth lies below."""
+        if self.quantiles is not None:
+            return float(np.clip((self.quantiles < bound).mean(), 0.0005, 0.9995))
+        if self.error == 0.0:
+            return 0.5 if self.mean == bound else float(self.mean < bound)
+        return t_below((bound - self.mean) / self.error, self.freedom)
+
+    def at(self, share: float) -> float:
+        if self.quantiles is not None:
+            return float(np.quantile(self.quantiles, share))
+        if self.error == 0.0:
+            return self.mean
+        return self.mean + self.error * brentq(lambda x: t_below(x, self.freedom) - share, -1e4, 1e4, xtol=1e-12)
+
+
+def t_below(x: float, freedom: float) -> float:
+    tail = 0.5 * float(betainc(freedom / 2, 0.5, freedom / (freedom + x * x)))
+    return 1.0 - tail if x > 0 else tail
+
+
+def of_values(values: Sequence[float]) -> Estimate | None:
+    if len(values) < 3:
+        return None
+    array = np.asarray(values)
+    return Estimate(float(array.mean()), float(array.std(ddof=1) / math.sqrt(len(array))), len(array) - 1)
+
+
+class StudyTables:
+    """One report: the study as it ran, its claims, and the rows of its trials."""
+
+    def __init__(self, folder: Path) -> None:
+        kept = json.loads((folder / "verdicts.json").read_text(encoding="utf-8"))
+        self.name, self.study, self.answers = folder.name, kept["study"], kept["verdicts"]
+        with (folder / "tables" / "trials.csv").open(encoding="utf-8") as file:
+            self.rows = list(csv.DictReader(file))
+        self.axes = list(self.study["axes"])
+        self.search, self.target = self.study["search"], self.study["target"]
+
+    def points(self) -> list[tuple[str, ...]]:
+        return list(dict.fromkeys(tuple(row[axis] for axis in self.axes) for row in self.rows))
+
+    def at(self, point: tuple[str, ...]) -> list[Row]:
+        return [row for row in self.rows if tuple(row[axis] for axis in self.axes) == point]
+
+    def settings(self, point: tuple[str, ...]) -> list[list[Row]]:
+        """The trials of a point by what was searched there: trials of one setting follow each other."""
+        rows, repeats = self.at(point), self.study["repeats"]
+        return [rows[at : at + repeats] for at in range(0, len(rows), repeats)]
+
+    def chosen(self, point: tuple[str, ...]) -> list[Row]:
+        """The best settings: with a target those of most seeds, then fewest steps; else the best validation."""
+
+        def cost(rows: list[Row]) -> tuple[float, ...]:
+            ended = [row for row in rows if row["status"] in ("finished", "reached")]
+            scores = [float(row["validation"]) for row in ended if row["validation"]]
+            by_score = (-len(ended) / len(rows), -float(np.mean(scores)) if scores else 0.0)
+            if self.target is None:
+                return by_score
+            steps = [float(row["steps_to_target"]) for row in rows if row["steps_to_target"]]
+            return (-len(steps) / len(rows), float(np.mean(steps)) if steps else 0.0, *by_score)
+
+        return min(self.settings(point), key=cost)
+
+    def values(self, point: tuple[str, ...], figure: str, *, logs: bool) -> Values:
+        ended = [row for row in self.chosen(point) if row["status"] in ("finished", "reached") and row.get(figure)]
+        return {int(row["seed"]): math.log(float(row[figure])) if logs else float(row[figure]) for row in ended}
+
+
+def text(value: Any) -> str:
+    """A value of a study as the tables write it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(text, value))}]"
+    if isinstance(value, dict):
+        return ""
+    return str(value)
+
+
+def matches(tables: StudyTables, point: tuple[str, ...], selector: dict[str, Any]) -> bool:
+    of = dict(zip(tables.axes, point, strict=True))
+    return all(axis in of and _equal(of[axis], text(value)) for axis, value in selector.items())
+
+
+def _equal(cell: str, wanted: str) -> bool:
+    try:
+        return float(cell) == float(wanted)
+    except ValueError:
+        return cell.replace('"', "") == wanted.replace('"', "")
+
+
+def comparisons(tables: StudyTables, claim: dict[str, Any]) -> Iterator[list[Estimate | None]]:
+    """At each point of a claim: the figure, or its ratio to or difference from each of the others."""
+    others = claim["over"] or claim["minus"]
+    named = {axis for selector in (claim["of"], *others) for axis in selector}
+    series = claim["figure"] == "critical_batch_size"
+    points = tables.points()
+    if series:
+        rest = [axis for axis in tables.axes if axis != "data.batch_size"]
+        groups: dict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
+        for point in points:
+            groups[tuple(point[tables.axes.index(axis)] for axis in rest)].append(point)
+        units = list(groups.values())
+    else:
+        units = [[point] for point in points]
+    for unit in units:
+        if not matches(tables, unit[0], claim["of"]):
+            continue
+        same = {
+            axis: value
+            for axis, value in zip(tables.axes, unit[0], strict=True)
+            if axis not in named and not (series and axis == "data.batch_size")
+        }
+        beside = [
+            other
+            for selector in others
+            for other in units
+            if matches(tables, other[0], selector)
+            and all(dict(zip(tables.axes, other[0], strict=True))[axis] == value for axis, value in same.items())
+        ]
+        if series:
+            yield [curve(tables, unit, *beside)]
+        elif not others:
+            yield [sampled(tables, claim, [unit[0]], figure(tables, claim, [unit[0]]))]
+        else:
+            pairs = [[unit[0], other[0]] for other in beside]
+            yield [sampled(tables, claim, pair, figure(tables, claim, pair)) for pair in pairs] or [None]
+
+
+def figure(tables: StudyTables, claim: dict[str, Any], points: list[tuple[str, ...]]) -> Estimate | None:
+    name = claim["figure"]
+    logs = bool(claim["over"]) or (not claim["minus"] and name not in AMOUNTS)
+    if name.endswith("_to_target"):
+        if tables.search is not None:
+            return of_searches(tables, name, points)
+        if any(0 < sum(bool(row[name]) for row in tables.at(point)) < len(tables.at(point)) for point in points):
+            return None
+    of_points = [tables.values(point, name, logs=logs) for point in points]
+    shared = [seed for seed in of_points[0] if all(seed in each for each in of_points)]
+    return of_values([of_points[0][seed] - sum(each[seed] for each in of_points[1:]) for seed in shared])
+
+
+def sampled(
+    tables: StudyTables, claim: dict[str, Any], points: list[tuple[str, ...]], found: Estimate | None
+) -> Estimate | None:
+    """The estimate with the sampling error of the test set."""
+    if found is None or not claim.get("samples"):
+        return found
+    means = [float(np.mean(list(tables.values(point, claim["figure"], logs=False).values()))) for point in points]
+    variance = sum(mean * (1 - mean) for mean in means) / claim["samples"]
+    total = found.error**2 + variance
+    return Estimate(found.mean, math.sqrt(total), found.freedom * (total / found.error**2) ** 2)
+
+
+def of_searches(tables: StudyTables, name: str, points: list[tuple[str, ...]]) -> Estimate | None:
+    """The best that any settings have, as a logarithm, or the difference of two: a distribution."""
+    seeds = tables.study["repeats"]
+    if seeds < 3 or tables.search["kind"] != "random":
+        return None
+    bests, effects = [], []
+    for point in points:
+        settings = tables.settings(point)
+        reached = [rows for rows in settings if len(rows) == seeds and all(row[name] for row in rows)]
+        variant = dict(zip(tables.axes, point, strict=True)).get("variant", "")
+        space = {**tables.search["space"], **tables.search["variants"].get(variant, {})}
+        dimensions = sum(each["choice"] is None for each in space.values())
+        if len(reached) < 2:
+            return None
+        logs = np.log([[float(row[name]) for row in rows] for rows in reached])
+        of_seeds = logs.mean(axis=0) - logs.mean()
+        rest = logs - logs.mean(axis=1, keepdims=True) - of_seeds
+        noise = math.sqrt((rest**2).sum() / ((len(logs) - 1) * (seeds - 1)) / seeds)
+        means = logs.mean(axis=1)
+        if name == "steps_to_target":
+            firsts = [int(float(rows[0][name])) for rows in reached]
+            grain = math.gcd(*firsts)
+            means = spread(means, math.log1p(grain / max(math.exp(means.min()), grain)))
+        bests.append(best(np.sort(means), dimensions / 2, noise, len(settings)))
+        effects.append(of_seeds)
+    chance = of_values(list(effects[0] - sum(effects[1:])))
+    assert chance is not None
+    of_chance = np.asarray([chance.at(share) for share in SHARES])
+    found = bests[0] if len(bests) == 1 else convolved(bests[0], -bests[1][::-1])
+    return Estimate(0.0, 0.0, 0.0, convolved(found, of_chance))
+
+
+def spread(values: NDArray[np.float64], grain: float) -> NDArray[np.float64]:
+    """Equal values, spread over the interval between two evaluations."""
+    result = []
+    for value in np.unique(values):
+        count = int((values == value).sum())
+        result += [value + grain * ((number + 0.5) / count - 0.5) for number in range(count)]
+    return np.asarray(result)
+
+
+def best(values: NDArray[np.float64], exponent: float, noise: float, tried: int) -> Distribution:
+    """Where the smallest value of any settings lies: the y0 at which the sum of logarithms of shares is a quantile of
+    its gamma distribution (de Haan 1981), where noise is integrated over."""
+    tail = min(max(3, round(0.25 * tried)), 12, len(values) - 1)
+    near = values[: tail + 1]
+    width = float(near[-1] - near[0])
+
+    @cache
+    def log_power(distance: float) -> float:
+        if noise <= 1e-6 * width:
+            return exponent * math.log(max(distance, 1e-300))
+        ratio = distance / noise
+        if ratio > 30.0:
+            return exponent * math.log(ratio)
+        low = max(-ratio, -9.0)
+        # substituted so that the power is smooth at its end
+        area, _ = quad(
+            lambda root: 2 * root * (ratio + low + root * root) ** exponent * norm.pdf(low + root * root),
+            0.0,
+            math.sqrt(max(9.0, ratio) + 9.0 - low),
+            limit=200,
+        )
+        return math.log(max(area, 1e-300))
+
+    def excess(y0: float) -> float:
+        logs = [log_power(float(value - y0)) for value in near]
+        return float(sum(logs[-1] - each for each in logs[:-1]))
+
+    grid = near[0] + 8.0 * noise - np.concatenate(([1e-9 * width], np.geomspace(1e-6 * width, 1e4 * width, 160)))
+    sums = np.asarray([excess(float(each)) for each in grid])
+    order = np.argsort(sums)
+    wanted = gammaincinv(tail, SHARES)
+    return np.sort(np.interp(wanted, sums[order], grid[order]))
+
+
+def convolved(one: Distribution, other: Distribution) -> Distribution:
+    """The quantiles of the sum of two independent values, by sorting all sums."""
+    sums = np.sort((one[:, None] + other[None, :]).ravel())
+    return sums[(SHARES * len(sums)).astype(int)]
+
+
+def curve(tables: StudyTables, *units: list[tuple[str, ...]]) -> Estimate | None:
+    """The logarithm of the critical batch size of a series, or its difference from that of a second one."""
+    seeds = sorted({int(row["seed"]) for row in tables.rows})
+    middles, variances, free, bends, explained = [], [], [], [], 0.0
+    for unit in units:
+        sizes, columns = [], []
+        for point in unit:
+            fewest = defaultdict(lambda: math.inf)
+            for row in tables.at(point):
+                if row["steps_to_target"]:
+                    fewest[int(row["seed"])] = min(fewest[int(row["seed"])], float(row["steps_to_target"]))
+            if all(seed in fewest for seed in seeds):
+                sizes.append(float(dict(zip(tables.axes, point, strict=True))["data.batch_size"]))
+                columns.append([math.log(fewest[seed]) for seed in seeds])
+        if len(sizes) < 3 or len(seeds) < 3:
+            return None
+        steps = np.asarray(columns).T
+        log_critical, residuals, information = bend(np.asarray(sizes), steps.mean(axis=0))
+        each = [bend(np.asarray(sizes), row) for row in steps]
+        rest = np.asarray([residual for _, residual, _ in each])
+        middles.append(log_critical)
+        free.append(len(sizes) - 2)
+        variances.append(float((residuals**2).sum()) / free[-1] / information)
+        bends.append([one for one, _, _ in each])
+        chance = float(((rest - rest.mean(axis=0)) ** 2).sum()) / ((len(seeds) - 1) * free[-1])
+        explained += chance / len(seeds) / information
+    signs = [1.0, -1.0][: len(units)]
+    ratios = sum(sign * np.asarray(each) for sign, each in zip(signs, bends, strict=True))
+    excess = max(0.0, float(np.var(ratios, ddof=1)) / len(seeds) - explained)
+    total = sum(variances) + excess
+    squares = sum(each**2 / count for each, count in zip(variances, free, strict=True)) + excess**2 / (len(seeds) - 1)
+    middle = sum(sign * each for sign, each in zip(signs, middles, strict=True))
+    return Estimate(middle, math.sqrt(total), total**2 / squares)
+
+
+def bend(sizes: NDArray[np.float64], logs: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], float]:
+    """By Levenberg-Marquardt from several beginnings: the logarithm of B_c, the residuals, and what the batch sizes
+    know of it."""
+    fits = [
+        least_squares(
+            lambda x: logs - x[0] - np.log1p(np.exp(x[1]) / sizes),
+            [logs.min(), math.log(start)],
+            xtol=1e-14,
+            ftol=1e-14,
+        )
+        for start in (sizes[0], float(np.median(sizes)), sizes[-1])
+    ]
+    fit = min(fits, key=lambda each: each.cost)
+    slopes = 1.0 / (1.0 + sizes / math.exp(fit.x[1]))
+    return float(fit.x[1]), fit.fun, float(((slopes - slopes.mean()) ** 2).sum())
+
+
+def decided(tables: StudyTables) -> list[tuple[str, list[tuple[float, float, float, float]]]]:
+    """The answer to each claim, and p-values and interval at each of its points."""
+    claims = tables.study["verdicts"]
+    whole: list[tuple[float, float] | None] = []
+    details: list[list[tuple[float, float, float, float]]] = []
+    estimated = []
+    for claim, kept in zip(claims, tables.answers, strict=True):
+        bound = claim["above"] if claim["above"] is not None else claim["below"]
+        estimated.append(bound is None)
+        if AGAIN in kept["doubts"]:
+            whole.append(None)
+            details.append([])
+            continue
+        places = list(comparisons(tables, claim))
+        found = [at_a_place(claim, bound, [each for each in place if each]) for place in places if all(place)]
+        details.append(found)
+        if bound is None or not found:
+            whole.append(None)
+            continue
+        holds = max(each[0] for each in found) if len(found) == len(places) else 1.0
+        whole.append((holds, min(1.0, len(found) * min(each[1] for each in found))))
+    p_values = sorted(min(1.0, 2 * min(pair)) for pair in whole if pair is not None)
+    limit = max((p for rank, p in enumerate(p_values, 1) if p <= 0.1 * rank / len(p_values)), default=-1.0)
+    answers = []
+    for pair, without_bound, found in zip(whole, estimated, details, strict=True):
+        if without_bound and found:
+            answers.append("estimated")
+        elif pair is None or min(1.0, 2 * min(pair)) > limit:
+            answers.append(OPEN)
+        else:
+            answers.append("holds" if pair[0] < pair[1] else "does not hold")
+    return list(zip(answers, details, strict=True))
+
+
+def at_a_place(claim: dict[str, Any], bound: float | None, known: list[Estimate]) -> tuple[float, float, float, float]:
+    """The p-values of the claim and of its opposite, and the interval."""
+    logs = claim["figure"] == "critical_batch_size" or bool(claim["over"])
+    logs = logs or (not claim["minus"] and claim["figure"] not in AMOUNTS)
+    at = 0.0 if bound is None else (math.log(bound) if logs else bound) if bound or not logs else -math.inf
+    below = [1.0 - each.less_than(at) for each in known]
+    above = [each.less_than(at) for each in known]
+    count = len(known)
+    if claim["figure"] in SMALLEST_IS_BEST:
+        p_below, p_above = max(below), min(1.0, count * min(above))
+        low, high = max(each.at(0.05 / count) for each in known), max(each.at(0.95) for each in known)
+    else:
+        p_below, p_above = min(1.0, count * min(below)), max(above)
+        low, high = min(each.at(0.05) for each in known), min(each.at(1 - 0.05 / count) for each in known)
+    holds, fails = (p_below, p_above) if claim["below"] is not None else (p_above, p_below)
+    shown = math.exp if logs else float
+    return holds, fails, shown(low), shown(high)
+
+
+def differences(folder: Path) -> list[str]:
+    """Where the kept answers of a report differ from the recomputed ones."""
+    tables = StudyTables(folder)
+    found = []
+    for kept, (answer, places) in zip(tables.answers, decided(tables), strict=True):
+        if kept["answer"] != answer:
+            found.append(f"{tables.name}: {kept['claim']}: {kept['answer']} there, {answer} here")
+        for one, (holds, fails, low, high) in zip(kept["compared"], places, strict=True):
+            width = max(one["high"] - one["low"], 1e-9 * abs(one["high"]))
+            away = max(abs(one["low"] - low), abs(one["high"] - high)) / width
+            p_away = 0.0 if answer == "estimated" else max(abs(one["p_holds"] - holds), abs(one["p_fails"] - fails))
+            if max(away, p_away) > TOLERANCE:
+                there = f"{one['low']:.4g} to {one['high']:.4g}, p {one['p_holds']:.4g} there"
+                here = f"{low:.4g} to {high:.4g}, p {holds:.4g} here"
+                found.append(f"{tables.name}: {kept['claim']}: {there}, {here}")
+    return found
+
+
+def main() -> None:
+    folders = sorted(path.parent for path in REPORTS.glob("*/verdicts.json"))
+    answers = sum(len(StudyTables(folder).answers) for folder in folders)
+    found = [line for folder in folders for line in differences(folder)]
+    print(*found, f"{answers} verdicts recomputed, {len(found)} differ", sep="\n")  # noqa: T201
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()
