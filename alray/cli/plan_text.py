@@ -142,7 +142,9 @@ def _figures(plan: Plan) -> list[tuple[str, str]]:
     step_s = plan.predicted_step_time_s
     if plan.predicted_step_range_s is not None:
         least_s, most_s = plan.predicted_step_range_s
-        estimated = f", or {seconds(least_s)} to {seconds(most_s)} as far as is known"
+        texts = [seconds(each) for each in (least_s, most_s)]
+        known = f"{texts[0]} to {texts[1]} as far as is known" if texts[0] != texts[1] else "links decide it"
+        estimated = f"; {known}"
     rows = [
         ("step", f"{seconds(step_s)} a mini-batch{estimated}"),
         ("epoch", f"{seconds(step_s * plan.steps_per_epoch)} for {counted(plan.steps_per_epoch, 'mini-batch')}"),
