@@ -3,8 +3,9 @@
     python -m benchmarks.crossover              runs each family three times, then measures its components
     python -m benchmarks.crossover --counted    no run: the costs of components are counted
 
-The three runs of a family stand beside its map: backpropagation alone and on two stages by 1F1B, and local losses streamed
-over two stages. They end at the same validation metric, so they also say how many mini-batches each method takes.
+The three runs of a family stand beside its map: backpropagation alone and on two stages by 1F1B, and local losses
+streamed over two stages. They end at the same validation metric, so they also say how many mini-batches each method
+takes.
 """
 
 from __future__ import annotations
@@ -83,21 +84,24 @@ def report_of(family: str, runs: list[Path], *, probe: bool) -> CrossoverReport:
 
 def section(family: str, report: CrossoverReport) -> str:
     """The part of the page about a family; its figures are written."""
-    found, folder = report.found, FIGURES / family
+    found, folder, spec = report.found, FIGURES / family, spec_of(family).relative_to(ROOT)
+    probe = "" if found.factors[0].source == "estimated" else " --probe"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "fastest.csv").write_text(winners_table(found).csv, encoding="utf-8")
     parts = [
         f"## {FAMILIES[family]}",
-        f"`alray crossover {spec_of(family).relative_to(ROOT)}{'' if found.factors[0].source == 'estimated' else ' --probe'}`; "
-        f"[the spec](../{spec_of(family).relative_to(ROOT)}); {found.basis['times']}.",
+        f"`alray crossover {spec}{probe}`; [the spec](../{spec}); {found.basis['times']}.",
         "\n".join(f"- {each}" for each in findings(found)),
     ]
     for exhibit in report.exhibits:
         parts += drawn(exhibit, folder)
         if exhibit.title == "Measured":
             parts += [f"### Measured: {FAMILIES[family].lower()}", measured_table(found).markdown.rstrip()]
-    parts += [factors_table(found).markdown.rstrip(), f"[What would change it at each place](crossover/{family}/fastest.csv)"]
+    parts += [
+        factors_table(found).markdown.rstrip(),
+        f"[What would change it at each place](crossover/{family}/fastest.csv)",
+    ]
     return "\n\n".join(parts)
 
 
@@ -106,7 +110,7 @@ def drawn(exhibit: Exhibit, folder: Path) -> list[str]:
     lines = []
     for figure in exhibit.figures:
         (folder / f"{figure.name}.svg").write_text(figure.svg, encoding="utf-8")
-        lines.append(f"![{figure.description}](crossover/{folder.name}/{figure.name}.svg)")
+        lines.append(f"![{figure.title}](crossover/{folder.name}/{figure.name}.svg)")
     return lines
 
 
@@ -117,33 +121,35 @@ def page(reports: dict[str, CrossoverReport]) -> str:
 INTRODUCTION = """\
 # The crossover: which way to train is fastest where
 
-`alray crossover SPEC` says, without a run, which method, schedule and number of replicas trains a network fastest on so many
-devices, over which links, with how many micro-batches and how much memory: by how much, and what would change it.
-`python -m benchmarks.crossover` made this page.
+`alray crossover SPEC` says, without a run, which method, schedule and number of replicas trains a network fastest on
+so many devices, over which links, with how many micro-batches and how much memory: by how much, and what would change
+it. `python -m benchmarks.crossover` made this page.
 
-A way to train is a method in a schedule, on S stages in R replicas. Each one is simulated as `alray plan` does it, with a device for
-each stage of each replica, and with the best cut. In a map, each place shows the fastest way on at most so many devices:
-method and schedule, stages and replicas, M micro-batches, and how many times as long the best way of the other family takes
-(local losses, or backpropagation). A pale place is closer than 5 %, which the simulation cannot tell apart.
+A way to train is a method in a schedule, on S stages in R replicas. Each one is simulated as `alray plan` does it,
+with a device for each stage of each replica, and with the best cut. In a map, each place shows the fastest way on at
+most so many devices: method and schedule, stages and replicas, M micro-batches, and how many times as long the best
+way of the other family takes (local losses, or backpropagation). A pale place is closer than 5 %, which the
+simulation cannot tell apart.
 
-**The rule.** In steady state streaming takes the time of one stage, and 1F1B that of M + S - 1 micro-batches on S stages. So streaming
-is faster where
+**The rule.** In steady state streaming takes the time of one stage, and 1F1B that of M + S - 1 micro-batches on S
+stages. So streaming is faster where
 
     alpha x rho < 1 + (S - 1) / M
 
-alpha is the step of the method on one device over that of backpropagation; rho is its mini-batches to the target over those of
-backpropagation. The figure of the rule shows its line for each M (dotted) and what the simulation says (dashed), which also
-counts messages, uneven stages and what small micro-batches cost. Both factors are in a table, with their sources: what was
-measured, counted, given or assumed.
+alpha is the step of the method on one device over that of backpropagation; rho is its mini-batches to the target over
+those of backpropagation. The figure of the rule shows its line for each M (dotted) and what the simulation says
+(dashed), which also counts messages, uneven stages and what small micro-batches cost. Both factors are in a table,
+with their sources: what was measured, counted, given or assumed.
 
-The command takes the mini-batches to a target from `--steps associated_learning=1200 --steps backpropagation=900`, or from runs
-and studies (`--from FOLDER`), whose step times then stand beside the map. `--on 8xA100 --link 25GB/s` goes over devices that
-are not here, `--probe` measures the components on this machine. Without steps every method is taken to need as many as
-backpropagation, and the page says so. It writes `crossover.html` with these maps, and every way as CSV.
+The command takes the mini-batches to a target from `--steps associated_learning=1200 --steps backpropagation=900`, or
+from runs and studies (`--from FOLDER`), whose step times then stand beside the map. `--on 8xA100 --link 25GB/s` goes
+over devices that are not here, `--probe` measures the components on this machine. Without steps every method is taken
+to need as many as backpropagation, and the page says so. It writes `crossover.html` with these maps, and every way as
+CSV.
 
-What it leaves out: data loading, evaluations and checkpoints; replicas change what contrastive losses and batch normalisation see;
-late gradients (`2bw`) train other weights. Averages of compressed gradients count only where it is known what is sent. With
-several virtual stages, no cut is searched that needs less memory."""
+What it leaves out: data loading, evaluations and checkpoints; replicas change what contrastive losses and batch
+normalisation see; late gradients (`2bw`) train other weights. Averages of compressed gradients count only where it is
+known what is sent. With several virtual stages, no cut is searched that needs less memory."""
 
 
 def main(arguments: list[str]) -> None:

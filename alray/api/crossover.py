@@ -36,7 +36,7 @@ def crossover(
     methods: str | Sequence[str] = (),
     devices: Numbers = DEVICES,
     micro_batches: Numbers = MICRO_BATCHES,
-    links: Sequence[str] = (),
+    link: str | Sequence[str] = (),
     memory: str = "",
     batch_sizes: Numbers = (),
     steps: Mapping[str, int] | Sequence[str] = (),
@@ -54,7 +54,8 @@ def crossover(
         spec, overrides, allow_code, progress: as for `alray.run`.
         methods: to compare with that of the spec; (): backpropagation, or with that associated_learning.
         devices, micro_batches: their numbers.
-        links: between any two devices, or with `on` the cards of the nodes, such as "host" or "10 Gbit/s, 50 us".
+        link: between any two devices, or with `on` the card of each node, such as "10 Gbit/s, 50 us", or "host"; or
+            several of them.
         memory: of each device, such as "16GB,80GB".
         batch_sizes: further sizes of the mini-batch, for which steps are known.
         steps: mini-batches to the target: {"associated_learning": 1200, "backpropagation/2bw": 1500}.
@@ -70,7 +71,7 @@ def crossover(
                 methods=_text(methods),
                 devices=_text(devices),
                 micro_batches=_text(micro_batches),
-                links=links,
+                links=[link] if isinstance(link, str) else link,
                 memory=memory,
                 batch_sizes=_text(batch_sizes),
                 steps=[f"{way}={number}" for way, number in steps.items()] if isinstance(steps, Mapping) else steps,

@@ -47,8 +47,8 @@ def crossover(
         str,
         typer.Option(
             metavar="SIZE,SIZE...",
-            help="Memory of each device, such as 16GB,80GB.  [default: with --on what is published; else no limit, and a "
-            "half, a quarter and an eighth of what one device needs]",
+            help="Memory of each device, such as 16GB,80GB.  [default: with --on what is published; else no limit, and "
+            "a half, a quarter and an eighth of what one device needs]",
             show_default=False,
         ),
     ] = "",
@@ -56,8 +56,8 @@ def crossover(
         list[str] | None,
         typer.Option(
             metavar="METHOD=N",
-            help="Mini-batches that a method takes to the target; METHOD/SCHEDULE=N for one schedule, METHOD@SIZE=N for "
-            "mini-batches of another size. May be given again.",
+            help="Mini-batches that a method takes to the target; METHOD/SCHEDULE=N for one schedule, METHOD@SIZE=N "
+            "for mini-batches of another size. May be given again.",
             show_default=False,
         ),
     ] = None,
@@ -66,8 +66,8 @@ def crossover(
         typer.Option(
             "--from",
             metavar="RUN|STUDY",
-            help="A run folder, whose step time stands beside the map, or a study folder; both say how many mini-batches "
-            "a target took. May be given again.",
+            help="A run folder, whose step time stands beside the map, or a study folder; both say how many "
+            "mini-batches a target took. May be given again.",
             show_default=False,
         ),
     ] = None,
@@ -75,7 +75,7 @@ def crossover(
         str,
         typer.Option(
             metavar="N,N...",
-            help="Further sizes of the mini-batch, for which --steps or --from says how many mini-batches the target takes.",
+            help="Further sizes of the mini-batch, for which --steps or --from says how many the target takes.",
             show_default=False,
         ),
     ] = "",

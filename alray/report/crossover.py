@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from alray.config.sections.method import METHODS
 from alray.core.counting import counted
 from alray.planning.prediction.crossover import CLOSE, REFERENCE, Crossover, Factors, Row, Way
+from alray.planning.schedules.table import SCHEDULES
 from alray.report.table import Column, Numbers, Table
 from alray.report.text import number, seconds, size
-from alray.planning.schedules.table import SCHEDULES
 
 SOURCES = {
     "probe": "measured here",
@@ -122,11 +122,15 @@ def _neighbours(found: Crossover, at: Cell) -> Iterator[str]:
     axes = found.axes
     number = axes.links.index(at.link)
     for links in (axes.links[number + 1 :], axes.links[:number][::-1]):
-        if (link := next((each for each in links if turns(cell(found, at.devices, each, at.memory))), None)) is not None:
+        if (
+            link := next((each for each in links if turns(cell(found, at.devices, each, at.memory))), None)
+        ) is not None:
             yield f"over {link}"
     index = axes.devices.index(at.devices)
     for several in (axes.devices[index + 1 :], axes.devices[:index][::-1]):
-        if (devices := next((each for each in several if turns(cell(found, each, at.link, at.memory))), None)) is not None:
+        if (
+            devices := next((each for each in several if turns(cell(found, each, at.link, at.memory))), None)
+        ) is not None:
             yield f"with {counted(devices, 'device')}"
     limits = sorted((each for each in axes.memory if each not in (None, at.memory)), reverse=True)
     if (limit := next((each for each in limits if turns(cell(found, at.devices, at.link, each))), None)) is not None:
@@ -181,7 +185,11 @@ def winners_table(found: Crossover) -> Table:
             (
                 at.link,
                 str(at.devices),
-                *(("–",) * 5 if best is None else (kind_of(best.way), *_layout(best.way), seconds(found.seconds(best)))),
+                *(
+                    ("–",) * 5
+                    if best is None
+                    else (kind_of(best.way), *_layout(best.way), seconds(found.seconds(best)))
+                ),
                 "–" if other is None else kind_of(other.way),
                 "–" if at.ratio is None else f"{at.ratio:.2f}{' ~' if at.is_close else ''}",
                 changes(found, at),
@@ -190,6 +198,10 @@ def winners_table(found: Crossover) -> Table:
     time = "time to target" if timed else "step"
     head = ("link", "devices", "fastest", "stages", "replicas", "M", time, "best of others", "slower by")
     return Table((*head, "the others win if"), tuple(rows))
+
+
+def _time(found: Crossover, row: Row) -> str:
+    return seconds(found.seconds(row))
 
 
 def _layout(way: Way) -> tuple[str, str, str]:

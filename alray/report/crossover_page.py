@@ -12,10 +12,9 @@ from functools import cached_property
 from typing import Any
 
 from alray import __version__
-from alray.core.counting import counted
 from alray.core.run_folder.records import replace_file
 from alray.core.storage.location import Location
-from alray.planning.prediction.crossover import CLOSE, REFERENCE, Crossover, Factors, Row
+from alray.planning.prediction.crossover import REFERENCE, Crossover, Factors
 from alray.planning.schedules.table import default_schedule
 from alray.report.crossover import (
     Cell,
@@ -34,7 +33,6 @@ from alray.report.crossover import (
 from alray.report.drawing import IDEAL, PREDICTED, Curves, Scale, colour_of, colours_of, heat_map, hiding, tell
 from alray.report.figure import ROWS_NAME, TABLES, Exhibit, Figure, Series, Show, exhibits_of, write_exhibits
 from alray.report.html import render_page
-from alray.report.table import Table
 from alray.report.text import seconds, size
 
 _WIDTH, _ROW, _REST = 960, 62, 60  # pixels: of a map, of one of its rows, of its axis
@@ -168,9 +166,9 @@ def rule(found: Crossover) -> Exhibit | None:
 
 
 def winners(found: Crossover) -> Exhibit:
-    """The fastest way at each place of the first map, on so many stages and replicas with M micro-batches, how many times
-    as long the best of the other family takes (~: closer than a prediction can tell), and what would let that one win:
-    other numbers of mini-batches or times of a step, or the nearest place on an axis where it wins."""
+    """The fastest way at each place of the first map, on so many stages and replicas with M micro-batches, how many
+    times as long the best of the other family takes (~: closer than a prediction can tell), and what would let that one
+    win: other numbers of mini-batches or times of a step, or the nearest place on an axis where it wins."""
     return Exhibit("What would change it", findings=refused(found), tables={"fastest": winners_table(found)})
 
 
@@ -216,7 +214,7 @@ def _winners(
     series = tuple(each for each in _series(found) if each.label in drawn)
     x = Scale("devices", "devices", names=[str(number) for number in found.axes.devices])
     y = Scale("up", up_title, names=list(names))
-    told = ", ".join(f"{row['devices']} devices, {row['up']}: {row['series'] or 'nothing'}" for row in rows)
+    told = ", ".join(f"{row['devices']} devices, {row['up']}: {row['series'] or 'nothing fits'}" for row in rows)
     return Figure(
         name,
         title,
@@ -230,7 +228,9 @@ def _winners(
 
 def _series(found: Crossover) -> tuple[Series, ...]:
     """A colour for each method and schedule, the same in all maps."""
-    return colours_of(sorted({kind_of(row.way) for row in found.rows}, key=lambda kind: (" streamed" not in kind, kind)))
+    return colours_of(
+        sorted({kind_of(row.way) for row in found.rows}, key=lambda kind: (" streamed" not in kind, kind))
+    )
 
 
 def _of(found: Crossover, at: Cell, up: str) -> dict[str, Any]:
@@ -292,7 +292,9 @@ def _winners_drawing(x: Scale, y: Scale, series: Sequence[Series]) -> dict[str, 
     }
 
 
-def _advantage(found: Crossover, name: str, places: Sequence[Cell], up: Callable[[Cell], str], names: Sequence[str]) -> Figure:
+def _advantage(
+    found: Crossover, name: str, places: Sequence[Cell], up: Callable[[Cell], str], names: Sequence[str]
+) -> Figure:
     """A map of how many times as many mini-batches local losses may take."""
     rows = [
         {
@@ -342,7 +344,12 @@ def _rule(found: Crossover, factors: Factors) -> Figure | None:
             formula = (1.0 + (count - 1) / micro_batches) / factors.alpha
             rows += [
                 {**place, "kind": IDEAL, "line": f"M {micro_batches} {IDEAL}", "rho": formula},
-                {**place, "kind": PREDICTED, "line": f"M {micro_batches} {PREDICTED}", "rho": other.step_s / own.step_s},
+                {
+                    **place,
+                    "kind": PREDICTED,
+                    "line": f"M {micro_batches} {PREDICTED}",
+                    "rho": other.step_s / own.step_s,
+                },
             ]
     if not rows:
         return None
@@ -350,8 +357,7 @@ def _rule(found: Crossover, factors: Factors) -> Figure | None:
     known = "" if factors.rho_source.startswith("assumed") else " known"
     label = f"rho of {name}{known or ' (assumed)'}"
     rows += [
-        {"series": label, "stages": count, "kind": PREDICTED, "line": label, "rho": factors.rho}
-        for count in stages
+        {"series": label, "stages": count, "kind": PREDICTED, "line": label, "rho": factors.rho} for count in stages
     ]
     series = colours_of(list(dict.fromkeys(row["series"] for row in rows)))
     x = Scale("stages", "stages S", base=2, ticks=stages, form="d")

@@ -98,7 +98,12 @@ class Axes:
     def layouts(self) -> list[tuple[int, int]]:
         """The numbers of stages and replicas that use all devices of one of the numbers."""
         return sorted(
-            {(stages, count // stages) for count in self.devices for stages in range(1, count + 1) if count % stages == 0}
+            {
+                (stages, count // stages)
+                for count in self.devices
+                for stages in range(1, count + 1)
+                if count % stages == 0
+            }
         )
 
 
@@ -463,9 +468,7 @@ def _row(
 
 def _factors(contenders: Sequence[Contender], steps: StepsOf, usual: int) -> Iterator[Factors]:
     reference = steps_of(steps, REFERENCE, None, usual, usual)
-    of_reference = {
-        each.batch_size: each.alone_s for each in contenders if each.method == REFERENCE
-    }
+    of_reference = {each.batch_size: each.alone_s for each in contenders if each.method == REFERENCE}
     for each in contenders:
         alone_s = of_reference.get(each.batch_size)
         late = [

@@ -29,6 +29,7 @@ from alray.planning.prediction.crossover import (
 )
 from alray.planning.prediction.machines import Device, link_of, machines_of
 from alray.planning.prediction.setting import StepSetting
+from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
 from alray.runtime.planner.fitting import parse_devices
 from alray.runtime.planner.memory import stage_memories, stage_memory_limits
@@ -63,8 +64,8 @@ class Asked:
 
     Attributes:
         links: between any two devices, or with machines the card of each node; (): `LINKS`, or as the machines say.
-        memory: bytes of each device, besides no limit or what is published of the machines; (): without machines a half,
-            a quarter and an eighth of what one device needs.
+        memory: bytes of each device, besides no limit or what is published of the machines; (): without machines a
+            half, a quarter and an eighth of what one device needs.
         methods: to compare with that of the spec; (): backpropagation, or with that associated_learning.
         batch_sizes: besides that of the spec; the steps of backpropagation with each must be known.
         steps: to the target, where they are known.
@@ -91,7 +92,10 @@ class Asked:
         steps: Sequence[str],
         known: StepsOf,
     ) -> Asked:
-        """As the command line takes them, and steps that are known besides. Raises RequestError where one of them cannot be read."""
+        """As the command line takes them, and steps that are known besides.
+
+        Raises RequestError where one of them cannot be read.
+        """
         return cls(
             _numbers(devices, "--devices"),
             _numbers(micro_batches, "--micro-batches"),
@@ -144,10 +148,17 @@ def crossover_spec(
                 key="--batch-sizes",
                 hint=f"add --steps {REFERENCE}@{size}=N, and those of other methods",
             )
-    methods = asked.methods or (REFERENCE if own != REFERENCE else DEFAULT,)
+    methods = tuple(dict.fromkeys((own, *(asked.methods or (REFERENCE if own != REFERENCE else DEFAULT,)))))
+    for name, schedule, _ in asked.steps:
+        if name not in methods or (schedule is not None and schedule not in SCHEDULES):
+            raise RequestError(
+                f"steps are given for `{name if schedule is None else f'{name}/{schedule}'}`, which is not compared",
+                key="--steps",
+                hint=f"compared are {', '.join(methods)}, in their schedules",
+            )
     opened = [
         opener.opened({} if method == own else {"method": method}, size)
-        for method in dict.fromkeys((own, *methods))
+        for method in methods
         for size in dict.fromkeys((usual, *asked.batch_sizes))
     ]
     contenders = [each.contender() for each in opened]
@@ -324,7 +335,9 @@ def _numbers(text: str, key: str) -> tuple[int, ...]:
     parts = _parts(text)
     if not parts or not all(part.isdecimal() and 1 <= int(part) <= MOST_DEVICES for part in parts):
         raise RequestError(
-            f"`{text}` is not a list of whole numbers from 1 to {MOST_DEVICES}", key=key, hint="write, for example, 1,2,4,8"
+            f"`{text}` is not a list of whole numbers from 1 to {MOST_DEVICES}",
+            key=key,
+            hint="write, for example, 1,2,4,8",
         )
     return tuple(sorted(map(int, parts)))
 

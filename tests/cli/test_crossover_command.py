@@ -1,0 +1,74 @@
+"""crossover: which way to train is fastest where."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import alray as interface
+
+from .conftest import COUNTED
+
+FEW = ("--devices", "1,2", "--micro-batches", "2", "--link", "host", "pipeline.micro_batch_norm=accept")
+
+
+def test_the_page_the_ways_and_what_the_plan_predicts(
+    alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(64)))  # so that stages share no processors
+    answer = alray("crossover", spec, COUNTED, *FEW, "--steps", "backpropagation=100", "--json")
+    assert answer.code == 0
+    assert {each["method"] for each in answer.json["factors"]} == {"associated_learning", "backpropagation"}
+    assert [(each["link"], each["devices"]) for each in answer.json["fastest"]] == [("host", 1), ("host", 2)]
+    page = Path(answer.json["page"]).read_text(encoding="utf-8")
+    assert "The fastest way, over devices and links" in page and "assumed: as many as backpropagation" in page
+    with Path("crossover_files/tables/ways.csv").open(encoding="utf-8") as rows:
+        ways = list(csv.DictReader(rows))
+    assert len(ways) == len(answer.json["ways"])
+    (own,) = [
+        each
+        for each in ways
+        if each["schedule"] == "streamed" and each["stages"] == "2" and not each["memory_limit_bytes"]
+    ]
+    plan = alray("plan", spec, COUNTED, "--json").json
+    assert float(own["step_s"]) == pytest.approx(plan["predicted_step_time_s"])
+    assert float(own["target_s"]) == pytest.approx(100 * float(own["step_s"]))
+
+
+@pytest.mark.full
+def test_a_run_stands_beside_the_map(alray: Callable[..., Any], spec: Path, ended: Path) -> None:
+    said = alray("crossover", spec, COUNTED, *FEW, "--from", ended, "--json")
+    (measured,) = said.json["measured"]
+    assert measured["way"]["stages"] == 2 and measured["step_s"] > 0
+    other = alray("crossover", spec, COUNTED, *FEW, "model.components.0.channels=[3]", "--from", ended)
+    assert other.code == 2 and "this trained another network" in other.errors
+
+
+@pytest.mark.few
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pipeline.stages=2"], "pipeline.stages: a crossover goes over this; leave it out"),
+        (["--devices", "0,2"], "--devices: `0,2` is not a list of whole numbers"),
+        (["--link", "fast"], "--link: `fast` is not a link; write"),
+        (["--steps", "bp"], "--steps: `bp` is not a method and its mini-batches"),
+        (["--steps", "solo=10"], "--steps: steps are given for `solo`, which is not compared; compared are"),
+        (["--batch-sizes", "20"], "--batch-sizes: ways with mini-batches of 10 cannot be compared"),
+        (["pipeline.in_flight=4"], "pipeline.costs: the spec gives the costs of one"),
+    ],
+)
+def test_wrong_requests(alray: Callable[..., Any], spec: Path, arguments: list[str], message: str) -> None:
+    said = alray("crossover", spec, COUNTED, *arguments)
+    assert said.code == 2 and message in said.errors
+
+
+def test_from_python(spec: Path) -> None:
+    found = interface.crossover(
+        spec, {"pipeline.costs": None}, devices=[2], micro_batches=[2], link="host", progress=False
+    )
+    assert found.values["fastest"][0]["devices"] == 2
+    assert set(found.table()["method"]) == {"associated_learning", "backpropagation"}

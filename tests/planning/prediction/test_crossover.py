@@ -1,0 +1,140 @@
+"""Which way to train is fastest: what a crossover predicts, and what it decides by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from alray.planning.prediction.costs import ComponentCosts, Costs, Link
+from alray.planning.prediction.crossover import Axes, Contender, Crossover, Steps, Way, map_crossover
+from alray.planning.prediction.make import make_plan
+from alray.planning.prediction.setting import StepSetting
+from alray.report.crossover import cell, changes
+
+AXES = Axes((1, 2, 4), (4, 8), ("host", "slow"))
+SMALL = Axes((1, 2), (4,), ("host", "slow"))
+SLOW = Link(0.0, 1e-4, 1e-4, buffer_bytes=2.0**50)
+
+
+COMPONENT = ComponentCosts("equal", 0.01, 0.02, 0.0, 0.01, 0.0, 100, 400, 400, 800, 64_000, 1000, 1000, 0, (4,))
+
+
+def contender(method: str, *, local_losses: bool, scale: float = 1.0) -> Contender:
+    """Eight equal components; a step on one device takes `scale` x 0.24 s, and messages on a host take no time."""
+    equal = replace(COMPONENT, forward_s=scale * COMPONENT.forward_s, backward_s=scale * COMPONENT.backward_s)
+    alone = Costs("given", "cpu", 1, 64, (equal,) * 8, edge_latency_s=0.0, edge_s_per_byte=0.0, action_overhead_s=0.0)
+
+    def setting(way: Way, link: str) -> StepSetting:
+        share = replace(
+            alone,
+            batch_size=64 // way.replicas,
+            components=tuple(
+                replace(
+                    each,
+                    forward_s=each.forward_s / way.replicas,
+                    backward_s=each.backward_s / way.replicas,
+                    reduce_s=1.0 if link == "slow" else 0.0,
+                )
+                for each in alone.components
+            ),
+        )
+        links = (SLOW,) * way.stages if link == "slow" and way.stages > 1 else ()
+        return StepSetting(
+            way.schedule,
+            share,
+            way.stages,
+            4,
+            way.micro_batches,
+            way.virtual_stages,
+            replicas=way.replicas,
+            links=links,
+        )
+
+    return Contender(method, local_losses, 64, alone, setting)
+
+
+@pytest.fixture(scope="module")
+def crossed() -> Callable[..., Crossover]:
+    @cache
+    def of(scale: float = 1.0, axes: Axes = AXES) -> Crossover:
+        both = (
+            contender("associated_learning", local_losses=True, scale=scale),
+            contender("backpropagation", local_losses=False),
+        )
+        return map_crossover(both, axes, name="tiny", basis={}, steps={}, batch_size=64, doing=lambda what: None)
+
+    return of
+
+
+def test_a_way_takes_as_long_as_its_plan(crossed: Callable[..., Crossover]) -> None:
+    found = crossed()
+    ways = {(row.way.schedule, row.way.stages, row.way.replicas) for row in found.rows}
+    assert {("2bw", 4, 1), ("streamed", 2, 2), ("single", 1, 4), ("interleaved_1f1b", 2, 1)} <= ways
+    families = {family: contender("any", local_losses=family) for family in (True, False)}
+    for link in AXES.links:
+        row = found.at(4, link)[0]
+        setting = families[row.way.local_losses].setting(row.way, link)
+        plan = make_plan(setting, "auto", method="x", steps_per_epoch=1, total_steps=None, evaluation_batches=0)
+        assert row.step_s == pytest.approx(plan.predicted_step_time_s)
+        assert row.partition == plan.partition
+        assert row.memory_bytes == max(stage.memory.total_bytes for stage in plan.stage_plans)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.2])
+def test_without_messages_the_rule_holds(crossed: Callable[..., Crossover], scale: float) -> None:
+    found = crossed(scale)
+    steps = {
+        (row.way.schedule, row.way.stages, row.way.micro_batches): row.step_s
+        for row in found.at(4, "host")
+        if row.way.replicas == 1
+    }
+    (alpha,) = [each.alpha for each in found.factors if each.method == "associated_learning"]
+    assert alpha == pytest.approx(scale)
+    for stages in (2, 4):
+        for parts in (4, 8):
+            ratio = steps["1f1b", stages, parts] / steps["streamed", stages, 1]
+            assert ratio == pytest.approx((1 + (stages - 1) / parts) / alpha, rel=1e-6)
+
+
+def test_steps_to_the_target_decide(crossed: Callable[..., Crossover]) -> None:
+    even = cell(crossed(), 4, "host")
+    assert even.best is not None and even.advantage is not None
+    over = int(1000 * even.advantage)
+    known = {("backpropagation", None, None): Steps(1000, "given")}
+    for steps, family in ((over - 20, True), (over + 20, False)):
+        at = cell(
+            replace(crossed(), steps=known | {("associated_learning", None, 64): Steps(steps, "given")}), 4, "host"
+        )
+        assert at.best is not None and at.best.way.local_losses is family
+        assert at.is_close and at.advantage == pytest.approx(1000 * even.advantage / steps)
+
+
+def test_what_nobody_knows_is_said_to_be_assumed(crossed: Callable[..., Crossover]) -> None:
+    found = replace(crossed(), steps={("backpropagation", None, None): Steps(1000, "given")})
+    sources = {row.way.schedule: found.steps_of(row.way) for row in found.rows}
+    assert sources["1f1b"] == Steps(1000, "given")
+    for schedule in ("streamed", "2bw"):
+        own = sources[schedule]
+        assert own is not None and own.number == 1000 and own.assumed
+    assert all(each.rho == 1.0 and each.rho_source.startswith("assumed") for each in crossed().factors)
+
+
+def test_a_slow_link_turns_to_local_losses_and_the_table_says_so(crossed: Callable[..., Crossover]) -> None:
+    found = crossed(1.3, SMALL)
+    fast, slow = cell(found, 2, "host"), cell(found, 2, "slow")
+    assert fast.best is not None and not fast.best.way.local_losses
+    assert slow.best is not None and slow.best.way.local_losses
+    assert "over slow" in changes(found, fast) and "over host" in changes(found, slow)
+
+
+def test_devices_with_little_memory(crossed: Callable[..., Crossover]) -> None:
+    whole = next(row for row in crossed().at(1, "host") if row.way.schedule == "single")
+    limit = whole.memory_bytes // 2
+    found = crossed(axes=replace(SMALL, memory=(None, limit)))
+    assert found.at(1, "host", limit) == []
+    rows = found.at(2, "host", limit)
+    assert rows and all(row.memory_bytes <= limit for row in rows)
+    assert any(row.way.recomputes for row in found.rows)
