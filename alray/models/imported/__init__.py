@@ -1,1 +1,1 @@
-"""Networks that were not written for alray: traced, cut where a single tensor is alive, and used as components."""
+"""Networks that were not written for alray, cut into components: by a trace, or by their list of layers."""
