@@ -189,7 +189,7 @@ def _checked(
         "file": str(path),
         "method": spec.method.kind,
         "schedule": spec.schedule_name,
-        "components": spec.model.num_components,
+        "components": spec.num_components,
         "stages": spec.pipeline.stages,
     }
     if deep:

@@ -34,7 +34,7 @@ class RouteHeader(DataForm):
     def whole_spec(self) -> Spec:
         """`spec` with the sections that a spec must have, and inference does not use. Raises ValueError."""
         spec = Spec.model_validate({**self.spec, "data": {"source": "digits"}, "run": {"steps": 1}})
-        components = spec.model.num_components
+        components = spec.num_components
         # An imported model is cut at the same points as a whole; the route has the first of its parts.
         fits = components == self.depth if spec.model.source is None else (components or self.depth) >= self.depth
         if not fits:

@@ -111,6 +111,11 @@ class Encoder(nn.Module):
         self.in_backward = False
         """Whether the backward pass of a user's block has started and not ended."""
 
+    @property
+    def bodies(self) -> list[nn.Module]:
+        """The block, or all blocks of a group."""
+        return [self.body]
+
     def run(self, incoming: Tensors, *purpose: str | int) -> Tensors:
         """Run the block on `s`, `mask` and the final state in `incoming`. Return `s` and the tensors sent with it.
 

@@ -25,6 +25,7 @@ from alray.models.compiled import compile_part
 from alray.models.component import Component, LocalComponent
 from alray.models.contract import Contract
 from alray.models.encoder import Encoder, EncoderFacts, Tensors, module_draws, run_block, stopped
+from alray.models.encoder_group import EncoderGroup, facts_of_group
 from alray.models.method import Method, Task, make_method
 from alray.models.optimizers import recipe
 from alray.models.own_state import Owners, require_untouched_buffers
@@ -73,7 +74,7 @@ class Network:
             load: takes a reference `python:package.module.Class` to that class.
             trained: whether weights are loaded from a checkpoint: files of initial weights are not read, and a block
                 that has trained is not checked for texts of any length.
-            encoders: what another process has found of them, (): found here.
+            encoders: what another process has found (`blocks`), (): found here.
         """
         self._trained = trained
         self.spec = spec
@@ -90,12 +91,16 @@ class Network:
             pooled=spec.method.takes_model_head,
             lowered=spec.run.precision in LOWERED,
         )
+        together = spec.method.blocks_together
+        starts = range(0, len(self._chain), together)
+        self._groups = [range(first, min(first + together, len(self._chain))) for first in starts]
+        """The blocks of each component."""
         self._owners = Owners()
         self.dtype = DTYPES[spec.run.precision]
         task = Task(
             classes=classes,
             learning=_learning(spec, classes, sample, load),
-            num_components=components or len(self._chain),
+            num_components=components or len(self),
             dtype=self.dtype,
             optimizer=recipe(spec.optimizer, load),
             classifier=self._chain.classifier(),
@@ -105,7 +110,9 @@ class Network:
         self.tokens = sample.tokens
         """How many tokens there are; None where the samples are no windows of tokens."""
         self.method = make_method(spec.method, task, load, of_task=spec.task)
-        self.encoders = list(encoders) or self._inspect_all(sample)
+        self.blocks = list(encoders) or self._inspect_all(sample)
+        """The facts about each block of the model."""
+        self.encoders = [facts_of_group([self.blocks[index] for index in group]) for group in self._groups]
         self.method.require(self.encoders)
         self.boundary(0)  # raises SpecError where messages cannot be compressed so
 
@@ -121,7 +128,7 @@ class Network:
                 key="method.kind",
                 hint="list blocks in `model.components`, or choose another method",
             )
-        for index in range(len(self)):
+        for index in range(len(self._chain)):
             facts = self._inspect(index, shape, along)
             found.append(facts)
             if not self.method.encoders_take_samples:
@@ -129,7 +136,7 @@ class Network:
         return found
 
     def __len__(self) -> int:
-        return len(self._chain)
+        return len(self._groups)
 
     @property
     def notes(self) -> Sequence[str]:
@@ -263,11 +270,14 @@ class Network:
         it cannot train on one; None: every one can."""
         if self.method.normalises_batches:
             return 0
-        normalise = [index for index, encoder in enumerate(self.encoders) if encoder.normalises_batches]
-        return next((index for index in normalise if not self._trains_on_one_sample(index)), None)
+        for component, group in enumerate(self._groups):
+            normalise = [index for index in group if self.blocks[index].normalises_batches]
+            if not all(self._trains_on_one_sample(index) for index in normalise):
+                return component
+        return None
 
     def _trains_on_one_sample(self, index: int) -> bool:
-        facts = self.encoders[index]
+        facts = self.blocks[index]
         with put_back(), torch.device("meta"):
             block = self._seeded(index, "f", lambda: self._build_block(index, facts.input)).to(dtype=self.dtype)
             try:
@@ -278,7 +288,7 @@ class Network:
 
     def model_section(self, depth: int) -> dict[str, Any]:
         """The section `model` of a spec for the routes up to this depth, whose weights are there."""
-        return self._chain.as_spec(depth)
+        return self._chain.as_spec(self._groups[depth - 1][-1] + 1)
 
     def whole_model(self, parts: Sequence[nn.Module]) -> nn.Module | None:
         """The model that `model.from` names, in evaluation mode, on the CPU in float32, with the weights of these parts
@@ -312,7 +322,8 @@ class Network:
         position = "first" if index == 0 else "last" if index == len(self) - 1 else "between"
         if len(self) == 1:
             position = "only"
-        return f"{position} {self._chain.alike(index)} {self.encoders[index]!r} {self.method.alike(index)}"
+        blocks = ", ".join(self._chain.alike(block) for block in self._groups[index])
+        return f"{position} {blocks} {self.encoders[index]!r} {self.method.alike(index)}"
 
     def component(self, index: int, device: str | torch.device) -> Component:
         """Component `index` on a device, in training mode."""
@@ -325,14 +336,12 @@ class Network:
         facts = self.encoders[index]
 
         def make(part: str, build: Callable[[], nn.Module]) -> nn.Module:
-            return self._seeded(index, part, build).to(device, self.dtype)
+            # With groups, as the last block of the group would draw them: one group of all is backpropagation.
+            return self._seeded(self._groups[index][-1], part, build).to(device, self.dtype)
 
-        encoder = Encoder(
-            self._seeded(index, "f", lambda: self._build_block(index, facts.input)),
-            index=index,
-            seed=self.spec.seed,
-            facts=facts,
-        ).to(device, self.dtype)
+        encoders = [self._encoder(block) for block in self._groups[index]]
+        encoder = encoders[0] if len(encoders) == 1 else EncoderGroup(encoders, index=index, facts=facts)
+        encoder = encoder.to(device, self.dtype)
         own_method = isinstance(self.spec.method, OwnCode)
         own_faults = FAULTS_OF_USER_CODE if own_method else ()
         try:
@@ -366,6 +375,12 @@ class Network:
             component.below = self.boundary(index - 1) if index > 0 else None
         return component.train()
 
+    def _encoder(self, index: int) -> Encoder:
+        """Block `index` of the model, with initial weights."""
+        facts = self.blocks[index]
+        body = self._seeded(index, "f", lambda: self._build_block(index, facts.input))
+        return Encoder(body, index=index, seed=self.spec.seed, facts=facts)
+
     def _contract(self, index: int) -> Contract:
         """What component `index` of a method of the user sends to the next one."""
         method, facts = self.method, self.encoders[index]
@@ -379,11 +394,11 @@ class Network:
         """Have the parts compute as `run.precision` and `run.compile` say."""
         run = self.spec.run
         for child in component.children():
-            part = child.body if isinstance(child, Encoder) else child
-            if run.precision in LOWERED:
-                lower(part, LOWERED[run.precision])
-            if run.compile and device.type != "meta":
-                compile_part(part)
+            for part in child.bodies if isinstance(child, Encoder) else [child]:
+                if run.precision in LOWERED:
+                    lower(part, LOWERED[run.precision])
+                if run.compile and device.type != "meta":
+                    compile_part(part)
 
     def _seeded(self, index: int, part: str, make: Callable[[], nn.Module]) -> nn.Module:
         """Build a part with initial weights drawn from (seed, component, part). Global generators stay as they were."""

@@ -28,7 +28,7 @@ def parts_suit_the_spec(spec: Spec) -> Iterator[Finding]:
 
 def partition_adds_up(spec: Spec) -> Iterator[Finding]:
     """A partition that is a list has one number for each stage, and the numbers add up to all components."""
-    pipeline, components = spec.pipeline, spec.model.num_components
+    pipeline, components = spec.pipeline, spec.num_components
     if components is not None and not isinstance(pipeline.partition, str):
         found = partition_faults(pipeline.partition, components, pipeline.stages, spec.virtual_stages)
         for key, message, hint in found:
@@ -37,7 +37,7 @@ def partition_adds_up(spec: Spec) -> Iterator[Finding]:
 
 def stages_have_components(spec: Spec) -> Iterator[Finding]:
     """Every stage, and every virtual stage, has at least one component."""
-    components = spec.model.num_components
+    components = spec.num_components
     if components is not None and isinstance(spec.pipeline.partition, str):
         for key, message, hint in stage_faults(components, spec.pipeline.stages, spec.virtual_stages):
             yield ("pipeline", key), message, hint
@@ -45,7 +45,7 @@ def stages_have_components(spec: Spec) -> Iterator[Finding]:
 
 def components_lie_in_turns(spec: Spec) -> Iterator[Finding]:
     """With cyclic placement all stages have the same number of components, and each component is a virtual stage."""
-    pipeline, components = spec.pipeline, spec.model.num_components
+    pipeline, components = spec.pipeline, spec.num_components
     if pipeline.partition != "cyclic" or pipeline.stages == 1:
         return
     if components is None:
@@ -290,7 +290,7 @@ def scaled_rates_have_a_reference(spec: Spec) -> Iterator[Finding]:
 
 def one_cost_per_component(spec: Spec) -> Iterator[Finding]:
     """If the spec gives costs, there is one for each component, `repeat` counted."""
-    costs, components = spec.pipeline.costs, spec.model.num_components
+    costs, components = spec.pipeline.costs, spec.num_components
     if isinstance(costs, tuple) and components is not None and len(costs) != components:
         yield (
             ("pipeline", "costs"),

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import ConfigDict
 
-from alray.config.sections.kind import Kind, PartSection
+from alray.config.sections.kind import Finding, Kind, PartSection
 from alray.config.sections.own_code import Name, OfPackage, OwnCode
+from alray.config.sections.paths import Path
+from alray.config.sections.section import PositiveInt
 from alray.config.sections.task import DEFAULT as DEFAULT_TASK
 from alray.config.sections.task import TASKS
+
+if TYPE_CHECKING:
+    from alray.config.sections.spec import Spec
 
 DEFAULT = "associated_learning"
 """The method of a spec that names none."""
@@ -47,6 +53,11 @@ class MethodSection(PartSection):
     """Which method."""
 
     @property
+    def blocks_together(self) -> int:
+        """How many entries of `model.components` are one component."""
+        return 1
+
+    @property
     def has_one_loss(self) -> bool:
         """Whether only the last component has a loss, so that others may pass on several tensors."""
         return False
@@ -68,6 +79,30 @@ class ComparingSection(MethodSection):
     gather: bool = False
     """Whether the losses compare the samples of all replicas, which then exchange what is compared in every mini-batch.
     false: each compares the samples of its own share."""
+
+
+class GroupingSection(MethodSection):
+    """The keys of methods that can learn by one loss for several components."""
+
+    chosen_by: ClassVar[tuple[str, ...]] = ("kind", "group")
+
+    group: PositiveInt = 1
+    """Number of components, as `model.components` lists them, that learn together: by backpropagation within the group,
+    from one loss at its end. No gradient travels between groups. A group is then one component: stages, partitions,
+    costs and depths count groups; the last group takes what is left. Blocks only: an imported model is cut into fewer
+    components. Default: 1."""
+
+    @property
+    def blocks_together(self) -> int:
+        return self.group
+
+    def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
+        if self.group > 1 and spec.model.source is not None:
+            yield (
+                (*at, "group"),
+                "an imported model can be cut into larger components itself",
+                "leave it out, and give fewer model.components",
+            )
 
 
 class OwnMethod(OwnCode, MethodSection):

@@ -104,6 +104,12 @@ class Spec(Section):
         return isinstance(self.method, OwnMethod) or self.model.is_own
 
     @property
+    def num_components(self) -> int | None:
+        """The number of components: of `model.components`, or of groups of them; None where only the model tells."""
+        blocks = self.model.num_components
+        return None if blocks is None else -(-blocks // self.method.blocks_together)
+
+    @property
     def virtual_stages(self) -> int:
         """The pipeline's virtual stages per stage, with null resolved."""
-        return self.pipeline.resolved_virtual_stages(SCHEDULES[self.schedule], self.model.num_components)
+        return self.pipeline.resolved_virtual_stages(SCHEDULES[self.schedule], self.num_components)

@@ -501,7 +501,7 @@ def _evaluation_batches(data: Dataset) -> int:
 def _open_trial(spec: Spec, code: UserCode, study: Path) -> Workload:
     """The workload of a trial. The study keeps what is found of its encoders."""
     workload = Workload.open(spec, code, known=partial(cached_encoders, study / "costs", spec))
-    cache_encoders(study / "costs", spec, workload.network.encoders)
+    cache_encoders(study / "costs", spec, workload.network.blocks)
     return workload
 
 

@@ -245,7 +245,7 @@ def assignments(
             code=workload.code if stage == 0 else workload.code.without_data(),
             started_wall_s=started_wall_s,
             start=start,
-            encoders=tuple(workload.network.encoders),
+            encoders=tuple(workload.network.blocks),
             least_share=least_share,
             profile=options.profile,
             stop_after=options.stop_after,

@@ -1,1 +1,1 @@
-"""Gradients are sent and summed as 16-bit floats: half the bytes, the largest value is 65,504."""
+"""Values are sent as 16-bit floats: half the bytes, the largest value is 65,504."""

@@ -1,1 +1,1 @@
-"""Gradients are sent unchanged."""
+"""Values are sent unchanged."""

@@ -1,1 +1,1 @@
-"""Only the entries of largest magnitude are sent. The others are added to the next gradient (error feedback)."""
+"""Only the values of largest magnitude are sent."""

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Literal
 
 from alray.config.sections.head import HeadOrModel, LabelSmoothing
 from alray.config.sections.kind import Finding
-from alray.config.sections.method import MethodSection
+from alray.config.sections.method import GroupingSection
 from alray.config.sections.paths import Path
 
 if TYPE_CHECKING:
     from alray.config.sections.spec import Spec
 
 
-class DecoupledGreedy(MethodSection):
-    """Decoupled greedy learning (DGL): a classifier with the loss of the task after every component.
+class DecoupledGreedy(GroupingSection):
+    """Decoupled greedy learning (DGL): a classifier with the loss of the task after every component, or after every
+    group of them.
 
     Nothing travels backwards, and every depth is a route.
     """
@@ -38,6 +39,7 @@ class DecoupledGreedy(MethodSection):
     """Share of the target spread evenly over all classes."""
 
     def faults(self, spec: Spec, at: Path) -> Iterator[Finding]:
+        yield from super().faults(spec, at)
         if self.head == "model" and spec.model.source is None:
             yield (
                 (*at, "head"),
