@@ -68,14 +68,19 @@ def one_session(generator: np.random.Generator) -> tuple[Interval, float]:
     return _interval(records, "epoch_s", repeats=3, measures="times"), _RATIO
 
 
-def searches(generator: np.random.Generator, trials: int = 16) -> tuple[Interval, float]:
+def searches(generator: np.random.Generator, trials: int = 16, *, evenly: bool = False) -> tuple[Interval, float]:
     """Steps to a target of the best settings of two searches of one key, with three seeds, which do something to all
-    settings of both points alike."""
+    settings of both points alike.
+
+    Args:
+        evenly: the settings cover the space as `config.study.trials` draws them; otherwise they are independent.
+    """
     of_seeds = 0.1 * generator.standard_normal(3)
     records = []
     for at, name in enumerate("ab"):
         best, curvature = generator.uniform(0.3, 0.7), generator.uniform(2.0, 12.0)
-        for index, share in enumerate(qmc.Halton(1, rng=generator).random(trials)[:, 0]):
+        drawn = qmc.Halton(1, rng=generator).random(trials)[:, 0] if evenly else generator.random(trials)
+        for index, share in enumerate(drawn):
             away = share - best
             for seed in range(3):
                 logs = 12.0 + at * _RATIO + curvature * (away**2 + 0.8 * away**3) + of_seeds[seed]
@@ -139,6 +144,7 @@ KINDS: dict[str, tuple[Callable[[np.random.Generator], tuple[Interval, float]], 
     "sessions": (sessions, STUDIES),
     "one_session": (one_session, STUDIES),
     "searches": (searches, 160),
+    "even_searches": (lambda generator: searches(generator, evenly=True), 160),
     "noisy_quadratic": (noisy_quadratic, 60),
     "one_critical_batch_size": (one_critical_batch_size, 100),
 }

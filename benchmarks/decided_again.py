@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from alray.report.figure import Exhibit, exhibits_of
+from alray.studies.doubt import NO_FIGURE
 from alray.studies.figures.scaling import device_scaling
 from alray.studies.figures.to_target import steps_to_target
 from alray.studies.markdown import shown
@@ -46,10 +47,14 @@ def decide(report: Report) -> None:
 def _without_what_stage_0_timed(answers: list[Answer], earlier: list[Answer]) -> list[Answer]:
     """The answers, where those that only the clock of alray before 0.3 gives a figure are to be measured again."""
     marked = [
-        now.model_copy(update={"doubts": [AGAIN], "units": ""}) if before.compared and not now.compared else now
+        now.model_copy(update={"doubts": [AGAIN], "units": ""}) if _lacks_a_figure(now, before) else now
         for now, before in zip(answers, earlier, strict=True)
     ]
     return decided(marked)
+
+
+def _lacks_a_figure(now: Answer, before: Answer) -> bool:
+    return any(NO_FIGURE in doubt for doubt in set(now.doubts).difference(before.doubts))
 
 
 def _with(page: str, exhibit: Exhibit, figures: Path) -> str:

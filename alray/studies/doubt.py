@@ -39,6 +39,8 @@ from alray.studies.table import SCORES, TIMES, PointRow, collapsed, value_of
 
 _BY_AMOUNTS = (*SCORES, "bubble", "exit_time")
 """Metrics and shares of a whole: seeds differ by amounts. In all other figures they differ by factors."""
+NO_FIGURE = "there is no such figure"
+"""The doubt about a figure that no trial has."""
 Way = Literal["itself", "ratio", "difference"]
 """A figure of a point, divided by that of another one, or less that of another one."""
 
@@ -174,7 +176,7 @@ def _compared(results: Results, name: str, rows: Sequence[PointRow], way: Way) -
     if name in TIMES:
         unit = "session" if results.study.sessions > 1 else "run"
     if confidence is None:
-        reasons.append(_few(len(values), unit) if values else "there is no such figure")
+        reasons.append(_few(len(values), unit) if values else NO_FIGURE)
     units = counted(len(values), unit)
     return Doubted(confidence, by_factors, tuple(dict.fromkeys(reasons)), units)
 

@@ -1,0 +1,144 @@
+"""docs/intervals.md: how often intervals contain the truth, and how well the curve of batch sizes fits the reference
+runs of MLPerf."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from alray.studies.confidence import Interval, Student
+from alray.studies.critical_batch_size import fitted
+
+MLPERF = Path(__file__).parents[1] / "docs" / "published_runs" / "mlperf_batch_sizes.csv"
+_SLIPS = {("cosmoflow", 32), ("gpt3", 3072)}
+"""Another setting than at the other batch sizes; one run that is ten times the others. The file says so."""
+_LEAST = 4
+"""Batch sizes of a curve: two are its numbers, and the others show whether it fits."""
+_KINDS = {
+    "paired_seeds": "ratio of steps, three seeds that two variants share",
+    "five_paired_seeds": "the same, five seeds",
+    "sessions": "ratio of times, five sessions of two turns",
+    "one_session": "ratio of times, one session of three turns, as the truth over all sessions",
+    "searches": "ratio of the best settings of two searches, 16 independent settings each, three seeds",
+    "even_searches": "the same, settings that cover the space evenly, as studies draw them",
+    "noisy_quadratic": "ratio of two critical batch sizes, trained, 12 rates at each of seven batch sizes, three seeds",
+    "one_critical_batch_size": "one critical batch size, the same",
+}
+
+
+class Fit(NamedTuple):
+    """The curve of one benchmark of MLPerf.
+
+    Attributes:
+        scatter: the root of the mean square of the residuals of the logarithm of steps.
+        left_out: the median error of a batch size that the curve through the others predicts, as a share.
+        constant: the same, if the samples to the target did not depend on the batch size.
+    """
+
+    sizes: tuple[int, ...]
+    critical: float
+    interval: Interval
+    scatter: float
+    left_out: float
+    constant: float
+
+
+def fits() -> dict[str, Fit | None]:
+    """The curves; None where the batch sizes show no bend."""
+    amounts: dict[str, dict[int, float]] = defaultdict(dict)
+    with MLPERF.open(encoding="utf-8") as file:
+        for row in csv.DictReader(line for line in file if not line.startswith("#")):
+            if (row["benchmark"], int(row["batch_size"])) not in _SLIPS:
+                amounts[row["benchmark"]][int(row["batch_size"])] = float(row["mean"])
+    return {name: _fit(of) for name, of in amounts.items() if len(of) >= _LEAST}
+
+
+def _fit(amounts: dict[int, float]) -> Fit | None:
+    """Samples or epochs, divided by the batch size, are steps up to a factor that no batch size changes."""
+    sizes = sorted(amounts)
+    logs = np.log([amounts[size] / size for size in sizes])
+    curve = fitted(sizes, logs)
+    if curve is None:
+        return None
+    freedom = len(sizes) - 2
+    squares = float((curve.residuals**2).sum())
+    found = Student(curve.log_critical, math.sqrt(squares / freedom / curve.information), freedom).interval
+    errors, constant = [], []
+    for at, size in enumerate(sizes):
+        others = [each for each in sizes if each != size]
+        of = fitted(others, np.delete(logs, at))
+        if of is not None:
+            predicted = of.log_fewest + math.log1p(math.exp(of.log_critical) / size)
+            errors.append(abs(math.expm1(predicted - float(logs[at]))))
+        samples = float(np.mean([math.log(amounts[each]) for each in others]))
+        constant.append(abs(math.expm1(samples - math.log(amounts[size]))))
+    return Fit(
+        tuple(sizes),
+        math.exp(curve.log_critical),
+        Interval(math.exp(found.low), math.exp(found.high)),
+        math.sqrt(squares / len(sizes)),
+        median(errors) if errors else math.nan,
+        median(constant),
+    )
+
+
+def page(coverage: dict[str, Any]) -> str:
+    """The page's text.
+
+    Args:
+        coverage: of `benchmarks.coverage`, by kind.
+    """
+    rows = [
+        f"| {words} | {coverage[kind]['studies']:,} | {coverage[kind]['coverage']:.0%} |"
+        for kind, words in _KINDS.items()
+    ]
+    lines, bent = [], []
+    for name, fit in fits().items():
+        if fit is None:
+            lines.append(f"| {name} | | | | | |")
+            continue
+        bent.append(fit)
+        low, high = (f"{end:,.0f}" for end in fit.interval)
+        sizes = f"{len(fit.sizes)} ({fit.sizes[0]:,} to {fit.sizes[-1]:,})"
+        errors = " | ".join(f"{each:.1%}" for each in (fit.scatter, fit.left_out, fit.constant))
+        lines.append(f"| {name} | {sizes} | {fit.critical:,.0f} ({low} to {high}) | {errors} |")
+    better = sum(fit.left_out < fit.constant for fit in bent)
+    return f"""\
+# How far intervals can be relied on
+
+Written by `make publish` from `benchmarks/coverage.py` and `docs/published_runs/mlperf_batch_sizes.csv`.
+
+## How often they contain the truth
+
+Made-up studies whose truth is known. Seeds do something to all points alike, and so do sessions. An interval of 90 %
+should contain the truth in 90 % of studies.
+
+| what | studies | intervals with the truth |
+|---|---|---|
+{chr(10).join(rows)}
+
+The interval of one session says little of other sessions, so verdicts of a study that ran once say *in one session*.
+Settings that cover the space evenly lie closer to the best than independent ones, so intervals of such a search are
+wider than they need to be. The noisy quadratic is half the square of x; its gradient shows a twentieth of the
+coordinates, with noise, so its critical batch size is known.
+
+## Whether steps by batch size follow the curve
+
+S(B) = S_min (1 + B_c / B), fitted to the reference convergence points of MLPerf: the mean epochs or samples to a fixed
+quality by batch size, where the hyperparameters were chosen anew for each batch size. Left out are the points that
+their source marks as another setting or a slip. The scatter is that of the points about the curve. *Left out* is the
+median error of the steps at a batch size that the curve through the others predicts; *no bend* is that of the same
+samples at every batch size.
+
+| benchmark | batch sizes | critical batch size (90 %) | scatter | left out | no bend |
+|---|---|---|---|---|---|
+{chr(10).join(lines)}
+
+In {better} of {len(lines)} benchmarks the curve predicts better than the same samples at every batch size.
+"""
