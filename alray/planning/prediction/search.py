@@ -21,7 +21,7 @@ from alray.planning.prediction.partition import Cut
 from alray.planning.prediction.predict import program_of
 from alray.planning.prediction.program import Floats
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.prediction.simulate import step_times
+from alray.planning.prediction.simulate import Simulation
 
 MOST_CUTS = 8_000
 """The most cuts that one search simulates; they take about a second."""
@@ -134,8 +134,9 @@ class _SimulatedSteps:
 
     def __init__(self, setting: StepSetting) -> None:
         self._setting = setting
-        self._program = program_of(setting)
-        self._size = sum(len(codes) for codes in self._program.codes)
+        program = program_of(setting)
+        self._simulation = Simulation(program, setting.in_flight, links=any(setting.links))
+        self._size = sum(len(codes) for codes in program.codes)
         self.affordable = self.most(MOST_ACTIONS)
 
     def most(self, actions: int) -> int:
@@ -150,7 +151,7 @@ class _SimulatedSteps:
         found = []
         for first in range(0, len(cuts), at_once):
             every = [action_durations(self._setting, cut) for cut in cuts[first : first + at_once]]
-            found.append(step_times(self._program, every, in_flight=self._setting.in_flight))
+            found.append(self._simulation.step_times(every))
         return np.concatenate(found)
 
     def shortest(self, cuts: Sequence[Cut]) -> tuple[Cut, float] | None:
