@@ -8,7 +8,7 @@ stage's list.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -54,11 +54,14 @@ def with_messages(order: Order) -> Actions:
 
 def numbered(steps: Iterable[Step]) -> list[Computation]:
     """Computations of these kinds and virtual stages, each with the next micro-batch in turn. B counts as I and G."""
-    done: Counter[Step] = Counter()
+    done: defaultdict[Step, int] = defaultdict(int)
     listed: list[Computation] = []
     for kind, own in steps:
-        listed.append((kind, own, done["I" if kind == "B" else kind, own]))
-        done.update([("I", own), ("G", own)] if kind == "B" else [(kind, own)])
+        first = "I" if kind == "B" else kind
+        listed.append((kind, own, done[first, own]))
+        done[first, own] += 1
+        if kind == "B":
+            done["G", own] += 1
     return listed
 
 
