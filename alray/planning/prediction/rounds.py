@@ -102,7 +102,7 @@ def rounds_of(first: Positions, needed: Positions) -> Rounds:
         if ready.any():
             if not ready.all():
                 going, events = going[ready], events[ready]
-        elif len(going) == stages and needed[events[0]] <= FIRST_BARRIER and np.all(needed[events] == needed[events[0]]):
+        elif len(going) == stages and _at_barrier(needed[events]):
             barriers.add(len(order))
         else:
             stuck = dict(zip(going.tolist(), events.tolist(), strict=True))
@@ -122,3 +122,8 @@ def rounds_of(first: Positions, needed: Positions) -> Rounds:
     on = np.where(needed[found] >= 0, slots[needed[found]], of_stage[found])
     ends = np.cumsum([len(events) for events in order], dtype=np.int64).tolist()
     return Rounds(found, ends, frozenset(barriers), slots, before, on, stuck)
+
+
+def _at_barrier(needed: Positions) -> bool:
+    """Whether all of these wait at the same barrier."""
+    return bool(needed[0] <= FIRST_BARRIER and np.all(needed == needed[0]))

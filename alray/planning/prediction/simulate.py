@@ -76,7 +76,7 @@ class Simulation:
         last = [self._last_computations(batch) for batch in range(program.num_batches)]
         # The actions whose ends are needed, in order; where among them those are that events wait for, and the last
         # computations of each mini-batch.
-        self._asked = np.unique(np.concatenate([waited[self._remote], *last]))
+        self._asked = np.flatnonzero(np.isin(np.arange(len(on)), np.concatenate([waited[self._remote], *last])))
         self._awaited = np.searchsorted(self._asked, waited[self._remote])
         self._completing = [np.searchsorted(self._asked, actions) for actions in last]
 
