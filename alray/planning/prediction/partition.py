@@ -121,7 +121,7 @@ def partition_intervals(
 
 
 def run_ends(size: int, longest: int) -> NDArray[np.int64]:
-    """[size, longest]: the component behind each run. Row i has those that begin with component i, the shortest first."""
+    """[size, longest]: the component behind each run. Row i has the runs from component i on, the shortest first."""
     ends: NDArray[np.int64] = np.arange(size)[:, None] + np.arange(1, longest + 1)
     return ends
 

@@ -21,7 +21,7 @@ from alray.planning.prediction.predict import program_of
 from alray.planning.prediction.program import Floats
 from alray.planning.prediction.runs import Runs, least_seconds, longest_run
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.prediction.ways import KINDS, Lists, Ways, longest_ways, own_ways
+from alray.planning.prediction.ways import KINDS, Lists, Ways, circling_ways, longest_ways, own_ways
 
 _DELAYS = (0.8, 1.2)
 """The delays by other stages with which ways are looked for, over those of a cut: with shorter ones ways stay on their
@@ -44,7 +44,9 @@ class PipelineBound:
         self._virtual = np.array([setting.held(stage) for stage in range(setting.stages)])
         lists = Lists.of(program_of(setting, 1), setting.micro_batches)
         found = [own_ways(lists, setting.virtual_stages)]
-        if not setting.scheduled.gradient_delay:  # without a flush no way leads through the beginning of a mini-batch
+        if setting.scheduled.gradient_delay:
+            found.append(circling_ways(lists))
+        else:
             seconds, passing = _durations(setting, cut)
             found += [longest_ways(lists, self._virtual, seconds, factor * passing) for factor in _DELAYS]
         self._ways = _joined(found)
@@ -97,10 +99,10 @@ class PipelineBound:
             for way in np.flatnonzero(ways.stage == stage):
                 counts = ways.own[way, 0] + ways.tail[way, 0] * (stage == 0)
                 length = np.tensordot(counts.astype(float), computing, axes=1)
-                if not ways.leaves[way]:  # the whole list
+                if not ways.leaves[way] and not ways.top[way]:  # the whole list
                     works.append(length.copy())
-                    if stage > 0:
-                        length -= most_lead  # `lead` is added to all
+                if stage > 0 and not ways.leaves[way]:
+                    length -= most_lead  # `lead` is added to all
                 length += (ways.up[way, 0] * up[stage] + ways.leaves[way] * down[stage])[:-1, None]
                 length += ways.top[way] * above[stage][runs.ends]
                 np.maximum(longest, length, out=longest)

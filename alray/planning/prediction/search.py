@@ -59,7 +59,7 @@ class BestCut:
         return self.step_s <= self.least_s * (1.0 + SAME)
 
 
-def search_cut(setting: StepSetting, start: Cut) -> BestCut:
+def search_cut(setting: StepSetting, start: Cut, *, complete: bool = True) -> BestCut:
     """The cut with the shortest simulated step among those within the memory limits.
 
     Ties go to the smallest bound, then to the smallest sum of squared stage times, then to the earliest cut. With more
@@ -67,11 +67,14 @@ def search_cut(setting: StepSetting, start: Cut) -> BestCut:
     best, a boundary is moved to wherever this makes the step shortest, again and again; where no boundary is left to
     move, two neighbours together, then three, until `MOST_MOVED_ACTIONS` were simulated or the step is near the bound.
     `start` must keep within the memory limits.
+
+    Args:
+        complete: whether all cuts are simulated where they are few enough.
     """
     steps = _SimulatedSteps(setting)
     size, parts = len(setting.costs.components), setting.num_parts
     number = comb(size - 1, parts - 1)
-    if number <= steps.affordable:
+    if complete and number <= steps.affordable:
         found = steps.shortest(list(every_cut(size, parts)))
         assert found is not None, "`start` keeps within the memory limits"
         return BestCut(*found, least_s=found[1])

@@ -8,6 +8,7 @@ shorter than the step. It counts computations, not seconds, so it holds for ever
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +19,13 @@ KINDS = "FBIGCU"
 """The computations of a pipeline, in the order of `Ways.own`."""
 _BACK = (KINDS.index("B"), KINDS.index("I"))
 
-Counts = NDArray[np.int64]
+Counts = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Ways:
-    """Ways of a schedule, each from a moment of one mini-batch to the same moment of the next one.
+    """Ways of a schedule, each from a moment of one mini-batch to the same moment of the next one. Counts need not be
+    whole: of a way through several mini-batches they are those of one.
 
     Attributes:
         stage: [ways]; the stage whose list a way follows.
@@ -150,6 +152,22 @@ def longest_ways(lists: Lists, virtual: Counts, seconds: Floats, passing: Floats
     tail = behind[::-1].cumsum(axis=0)[::-1][last + 1]
     tail[:, :, KINDS.index("U")] = 1
     return Ways(every, counts, ups, tops, downs, np.ones(stages, dtype=np.int64), tail)
+
+
+def circling_ways(lists: Lists) -> Ways:
+    """Of a schedule without a flush: each stage computes so many forwards before the first backward, and never has more
+    micro-batches above it. So each of them can come back only once in so many forwards.
+
+    These ways are as long as the micro-batches of one mini-batch take, and leave out the update.
+    """
+    stages, _, micro_batches = lists.forward.shape
+    first = lists.backward[:, 0, :1]
+    ahead = np.sum((lists.kind == KINDS.index("F")) & (np.arange(lists.kind.shape[1]) < first), axis=1)
+    rounds = micro_batches / ahead
+    counts = np.zeros((stages, 1, len(KINDS)))
+    counts[:, 0, KINDS.index("F")] = counts[:, 0, KINDS.index("B")] = rounds
+    nothing, none = np.zeros((stages, 1)), np.zeros(stages)
+    return Ways(np.arange(stages), counts, nothing, rounds, nothing, none, np.zeros_like(counts))
 
 
 def own_ways(lists: Lists, held: int) -> Ways:

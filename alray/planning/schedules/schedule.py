@@ -106,7 +106,7 @@ class Schedule:
     most_virtual_stages: int = MOST_VIRTUAL_STAGES
     """Most virtual stages on each stage."""
     least: Least = own_work
-    """With local losses, the bound for all cuts: how long a step takes at least where a stage holds given components."""
+    """With local losses, the bound for all cuts: how long a step takes at least where a stage holds some components."""
     place: Place = round_robin
     """Which stage holds which virtual stage."""
     only_layout: Layout | None = None
