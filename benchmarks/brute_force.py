@@ -90,9 +90,9 @@ def summary_of(chains: Sequence[Chain]) -> dict[str, float]:
     }
 
 
-def chain(number: int) -> Chain:
-    """Chain `number` of the benchmark."""
-    setting = _setting(number)
+def chain(number: int, most: int = 10) -> Chain:
+    """Chain `number` of the benchmark, with so many components at most."""
+    setting = _setting(number, most)
     cuts = [cut for cut in every_cut(len(setting.costs.components), setting.num_parts) if fits(setting, cut)]
     best_s = min(predict_step(setting, cut).step_time_s for cut in cuts)
     found = best_cut(setting)
@@ -111,7 +111,7 @@ def chain(number: int) -> Chain:
     )
 
 
-def _setting(number: int) -> StepSetting:
+def _setting(number: int, most: int) -> StepSetting:
     drawn = random.Random(number)
     names = [each.name for each in SCHEDULES.values() if each.only_layout is None and not each.one_stage]
     schedule = SCHEDULES[names[number % len(names)]]
@@ -123,7 +123,7 @@ def _setting(number: int) -> StepSetting:
         "cpu",
         1,
         _SAMPLES,
-        tuple(_component(drawn, str(index)) for index in range(drawn.randint(7, 10))),
+        tuple(_component(drawn, str(index)) for index in range(drawn.randint(7, most))),
         data_s=drawn.choice((0.0, 0.02)),
         edge_latency_s=drawn.choice((0.0, 2e-4, 5e-3)),
         edge_s_per_byte=drawn.choice((0.0, 1e-6, 1e-5, 1e-4)),
@@ -144,8 +144,8 @@ def _setting(number: int) -> StepSetting:
         return setting
     # A limit for all stages that one of the cuts keeps.
     cut = drawn.choice(list(every_cut(len(costs.components), setting.num_parts)))
-    most = max(memory_of(setting, cut, stage).total_bytes for stage in range(stages))
-    return replace(setting, memory_limits=(most,) * stages)
+    limit = max(memory_of(setting, cut, stage).total_bytes for stage in range(stages))
+    return replace(setting, memory_limits=(limit,) * stages)
 
 
 def _component(drawn: random.Random, name: str) -> ComponentCosts:
