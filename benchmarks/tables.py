@@ -59,9 +59,9 @@ def searches(result: dict[str, Any]) -> list[str]:
         "## The search of a cut",
         "",
         "`make bench` cut chains of components with random times, a process for each search. Seconds are those of a "
-        "processor. The last column is how far the step that was found may be from that of the best cut. The bound of a "
-        "schedule with virtual stages is that of components that could be divided, and leaves out that micro-batches "
-        "wait for each other on other stages.",
+        "processor. The last column is how far the step that was found may be from that of the best cut. With virtual "
+        "stages the bound is that of components that could be divided, and leaves out that micro-batches wait for each "
+        "other on other stages.",
         "",
         "| components | stages | `schedule` | micro-batches | seconds | MB | at most from the best |",
         "|---|---|---|---|---|---|---|",
@@ -81,8 +81,8 @@ def brute_force(result: dict[str, Any]) -> list[str]:
     return [
         "## Every cut of random chains",
         "",
-        f"`make bench` predicted all {result['cuts']:,} cuts of {result['chains']} random chains, {result['with_limits']} "
-        "of them with memory limits, with messages and links, each schedule in its turn "
+        f"`make bench` predicted all {result['cuts']:,} cuts of {result['chains']} random chains, "
+        f"{result['with_limits']} of them with memory limits, with messages and links, each schedule in its turn "
         "(`benchmarks/brute_force.py`). As for a plan, the search found the best cut of "
         f"**{percent('best')}** of the chains, and the bound that it printed is at most 2 % below in "
         f"**{percent('bound_near')}**: it simulates all of so few cuts.",
