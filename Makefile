@@ -151,6 +151,7 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.activation_memory
 	$(BIN)/python -m benchmarks.searches
+	$(BIN)/python -m benchmarks.brute_force
 
 # Pipelines by alray's executor and by torch.distributed.pipelining, side by side. About a quarter of an hour.
 engines: $(INSTALLED)

@@ -181,7 +181,7 @@ def _renumbered(lane: Lane, later: int) -> Lane:
     for bar in lane.bars:
         action, batch = action_of(bar), batch_of(bar)
         if action is not None:
-            bar = bar._replace(action=str(replace(action, batch=action.batch + later)))
+            bar = bar._replace(action=str(action._replace(batch=action.batch + later)))
         elif batch is not None:
             bar = bar._replace(action=f"{DATA} {batch + later}")
         bars.append(bar)

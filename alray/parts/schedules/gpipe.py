@@ -12,7 +12,7 @@ Huang et al., "GPipe: Efficient Training of Giant Neural Networks using Pipeline
 from __future__ import annotations
 
 from alray.planning.schedules.micro_batches import any_number
-from alray.planning.schedules.pipeline import IDLE, two_phases_bound, two_phases_least, with_messages
+from alray.planning.schedules.pipeline import IDLE, two_phases_bound, with_messages
 from alray.planning.schedules.schedule import Computation, Schedule
 
 
@@ -27,7 +27,6 @@ SCHEDULE = Schedule(
     methods="backpropagation",
     actions=with_messages(order),
     bound=two_phases_bound,
-    least=two_phases_least,
     formula="sum(f+b)+(M-1)*(max(f)+max(b))+U",
     limited_by=IDLE,
     demand=any_number,

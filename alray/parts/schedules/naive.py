@@ -12,7 +12,7 @@ It is gpipe with one micro-batch, and torch runs it as that.
 from __future__ import annotations
 
 from alray.parts.schedules import gpipe
-from alray.planning.schedules.pipeline import two_phases_bound, two_phases_least, with_messages
+from alray.planning.schedules.pipeline import two_phases_bound, with_messages
 from alray.planning.schedules.schedule import Schedule
 
 SCHEDULE = Schedule(
@@ -20,7 +20,6 @@ SCHEDULE = Schedule(
     methods="backpropagation",
     actions=with_messages(gpipe.order),
     bound=two_phases_bound,
-    least=two_phases_least,
     formula="sum(F+B)+U",
     limited_by="one stage works at a time",
 )

@@ -13,7 +13,7 @@ al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019, 
 from __future__ import annotations
 
 from alray.planning.schedules.micro_batches import one_per_stage
-from alray.planning.schedules.pipeline import IDLE, way_bound, way_least, with_messages
+from alray.planning.schedules.pipeline import IDLE, way_bound, with_messages
 from alray.planning.schedules.schedule import Computation, Schedule
 
 
@@ -33,7 +33,6 @@ SCHEDULE = Schedule(
     methods="backpropagation",
     actions=with_messages(order),
     bound=way_bound(),
-    least=way_least,
     formula="max(f_0+b_0+..+f_s-1+b_s-1+F_s+B_s)+U",
     limited_by=IDLE,
     default_on=("several stages",),

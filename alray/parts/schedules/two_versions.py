@@ -14,8 +14,6 @@ the pipeline; the weights do not depend on where cuts are.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from alray.planning.schedules.actions import Action
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.micro_batches import one_per_stage
@@ -43,11 +41,11 @@ def actions(stage: int, stages: int, batch: int, micro_batches: int = 1, virtual
     """
     *computed, update = _listed(stage, stages, batch, micro_batches, virtual_stages)
     found = [
-        replace(action, batch=batch - 1, number=action.number + micro_batches) if action.number < 0 else action
+        action._replace(batch=batch - 1, number=action.number + micro_batches) if action.number < 0 else action
         for action in computed
     ]
     last = max(place for place, action in enumerate(found) if _ends(action, micro_batches))
-    return (*found[: last + 1], replace(update, batch=found[last].batch), *found[last + 1 :])
+    return (*found[: last + 1], update._replace(batch=found[last].batch), *found[last + 1 :])
 
 
 def _ends(action: Action, micro_batches: int) -> bool:

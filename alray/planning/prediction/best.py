@@ -8,7 +8,6 @@ from math import comb
 import numpy as np
 
 from alray.core.errors import PlanError
-from alray.planning.prediction.bound import least_step
 from alray.planning.prediction.memory import memory_matrix, memory_of, stage_ranges
 from alray.planning.prediction.partition import (
     Cut,
@@ -48,8 +47,9 @@ def best_cut(setting: StepSetting) -> BestCut:
         start, slowest_s = _with_fastest_slowest_stage(setting)
         if SCHEDULES[setting.schedule].slowest_stage and step_of(setting, start) <= slowest_s * (1.0 + SAME):
             return BestCut(start, slowest_s, slowest_s)
-    nearest, least_s = least_step(setting)
-    return search_cut(setting, nearest if start is None else start, least_s)
+    if start is None:
+        start = partition_auto([component.train_s for component in setting.costs.components], setting.num_parts)
+    return search_cut(setting, start)
 
 
 def check_parts(setting: StepSetting) -> None:

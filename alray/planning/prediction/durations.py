@@ -147,7 +147,7 @@ def _over_links(
     """
     if not any(setting.links):
         return durations
-    own = [_link_above(setting, virtual) for virtual in range(len(up))]
+    own = [link_above(setting, virtual) for virtual in range(len(up))]
     return replace(
         durations,
         up_link_s=[link.up_s_per_byte * nbytes for link, nbytes in zip(own, up, strict=True)],
@@ -159,12 +159,12 @@ def _over_links(
     )
 
 
-def _link_above(setting: StepSetting, virtual: int) -> Link:
+def link_above(setting: StepSetting, virtual: int) -> Link:
     """The link from a virtual stage to the next one. Neighbours share a link both ways; the last stage and the first
     one have a separate link."""
     lower, upper = setting.place(virtual, setting.stages), setting.place(virtual + 1, setting.stages)
     number = min(lower, upper) if abs(lower - upper) == 1 else setting.stages - 1
-    link = setting.links[number] if lower != upper else None
+    link = setting.links[number] if setting.links and lower != upper else None
     if link is None:
         return Link(0.0, 0.0, 0.0)
     turned = upper == lower - 1

@@ -20,14 +20,11 @@ _NONE = -1
 
 
 def seconds_on_links(every: Sequence[Durations], program: Program) -> Floats | None:
-    """Seconds for which each action takes a link; None if none of these durations has a link.
-
-    Of shape [actions], over all stages, or [actions, n] for several durations.
-    """
+    """[actions, n]: seconds for which each action takes a link, over all stages; None if none of these n durations has
+    a link."""
     if not any(len(durations.up_link_s) for durations in every):
         return None
-    tables = [_table(durations, program) for durations in every]
-    table = tables[0] if len(tables) == 1 else np.stack(tables, axis=-1)
+    table = np.stack([_table(durations, program) for durations in every], axis=-1)
     return np.concatenate([looked_up(table, program, stage) for stage in range(program.stages)])
 
 
@@ -37,7 +34,7 @@ def is_on_link(seconds: Floats) -> NDArray[np.bool_]:
     Args:
         seconds: of `seconds_on_links`.
     """
-    found: NDArray[np.bool_] = np.any(seconds.reshape(len(seconds), -1), axis=1)
+    found: NDArray[np.bool_] = np.any(seconds, axis=1)
     return found
 
 
@@ -62,12 +59,12 @@ class LinkEvents:
         buffer_s: how long the sends before may still take the link.
     """
 
-    over: list[bool]
+    over: NDArray[np.bool_]
     seconds: Floats
     packing: Floats
-    before: list[int]
-    ahead: list[int]
-    buffer_s: list[float]
+    before: Codes
+    ahead: Codes
+    buffer_s: Floats
     latency_s: Floats
     """The latency of the link of each send or receive."""
 
@@ -90,30 +87,30 @@ class LinkEvents:
         ahead = _last(np.where(over, source, _NONE)) if durations.through_card else before
         edge = np.clip(lower, 0, len(durations.link_buffer_s) - 1)
         return cls(
-            over.tolist(),
+            over,
             seconds,
             packing,
-            before.tolist(),
-            ahead.tolist(),
-            np.array(durations.link_buffer_s)[edge].tolist(),
+            before,
+            ahead,
+            np.array(durations.link_buffer_s)[edge],
             np.array(durations.link_latency_s)[edge],
         )
 
-    def after(self, receives: NDArray[np.bool_], packing: Floats) -> Floats:
+    def after(self, receives: Codes, packing: Floats) -> Floats:
         """How much later each of these receives may start than its send, besides the time on the link.
 
         The lag of a receive counts from the start of its send and holds the packing; a message leaves the link later.
         """
-        latency_s: Floats = self.latency_s[receives].reshape(-1, *[1] * (packing.ndim - 1)) - packing
+        latency_s: Floats = self.latency_s[receives, None] - packing
         return latency_s
 
 
 def _last(ways: Codes) -> Codes:
     """For each event, the last one before it that goes the same way, or -1; events that go no way are -1."""
     found = np.full(len(ways), _NONE)
-    for way in np.unique(ways[ways != _NONE]):
-        sends = np.flatnonzero(ways == way)
-        found[sends[1:]] = sends[:-1]
+    order = np.argsort(ways, kind="stable")
+    again = (ways[order[1:]] == ways[order[:-1]]) & (ways[order[1:]] != _NONE)
+    found[order[1:][again]] = order[:-1][again]
     return found
 
 

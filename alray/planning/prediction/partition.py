@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,47 +98,92 @@ def partition_intervals(
         PlanError: where no partition fits.
     """
     costs = [cost] if isinstance(cost, np.ndarray) else cost
-    size = len(costs[0])
-    check_size(size - 1, stages)
-    longest = size - stages if fits is not None else _longest_run(costs, stages)
-    # [n + 1, longest]: row i has the runs that begin with component i, the shortest first.
-    ends = np.arange(size)[:, None] + np.arange(1, longest + 1)
-    beyond = ends >= size
-    ends[beyond] = 0
-    open_costs = [np.where(beyond, np.inf, np.take_along_axis(one, ends, axis=1)) for one in costs]
+    size = len(costs[0]) - 1
+    check_size(size, stages)
+    longest = size + 1 - stages if fits is not None else _longest_run(costs, stages)
+    ends = run_ends(size, longest)
+    beyond = ends > size
+    inside = np.where(beyond, 0, ends)
+    open_costs = [np.where(beyond, np.inf, np.take_along_axis(one[:size], inside, axis=1)) for one in costs]
 
     def of_stage(stage: int) -> Matrix:
         own: Matrix = open_costs[stage % len(costs)]
-        return own if fits is None else np.where(np.take_along_axis(fits[stage], ends, axis=1), own, np.inf)
+        return own if fits is None else np.where(np.take_along_axis(fits[stage][:size], inside, axis=1), own, np.inf)
 
-    # slowest[i]: the lowest possible cost of the most expensive stage, where the stages seen so far hold components i
-    # and later.
-    slowest = np.full(size, np.inf)
-    slowest[-1] = 0.0
-    for stage in reversed(range(stages)):
-        slowest = np.maximum(of_stage(stage), slowest[ends]).min(axis=1)
-    if not math.isfinite(slowest[0]):
+    found = partition_runs(of_stage, size, stages)
+    if found is None:
         raise PlanError(
-            f"no cut of {size - 1} components into {stages} stages fits the memory of the devices",
+            f"no cut of {size} components into {stages} stages fits the memory of the devices",
             hint="use more stages, a smaller mini-batch or larger devices",
             key="pipeline.partition",
         )
-    # Among the cuts that reach it, the smallest sum of squares; after[k][i] is the sum for components i and later.
+    return found[0]
+
+
+def run_ends(size: int, longest: int) -> NDArray[np.int64]:
+    """[size, longest]: the component behind each run. Row i has the runs from component i on, the shortest first."""
+    ends: NDArray[np.int64] = np.arange(size)[:, None] + np.arange(1, longest + 1)
+    return ends
+
+
+def partition_runs(of_stage: Callable[[int], Matrix], size: int, stages: int) -> tuple[Cut, float] | None:
+    """The best partition, and the cost of its most expensive stage; None where there is none.
+
+    Args:
+        of_stage: gives the cost of each run as a stage, in the order of `run_ends`; inf where it cannot be one.
+    """
+    slowest = slowest_behind(of_stage, size, stages)
+    if not math.isfinite(slowest[0]):
+        return None
+    # Among the cuts that reach it, the smallest sum of squares.
     unit = _power_of_two(slowest[0], 0)
-    after = [np.full(size, np.inf) for _ in range(stages + 1)]
-    after[stages][-1] = 0.0
 
     def squares(stage: int) -> Matrix:
         own = of_stage(stage)
-        total: Matrix = np.where(own <= slowest[0], own / unit, np.inf) ** 2 + after[stage + 1][ends]
-        return total
+        found: Matrix = np.where(own <= slowest[0], own / unit, np.inf) ** 2
+        return found
 
+    cut = smallest_sum(squares, size, stages)
+    assert cut is not None, "some cut reaches it"
+    return cut[0], float(slowest[0])
+
+
+def slowest_behind(of_stage: Callable[[int], Matrix], size: int, stages: int, first: int = 0) -> NDArray[np.float64]:
+    """[size + 1]: the lowest possible cost of the most expensive one of stages `first` and later, where these hold each
+    component and those after it.
+
+    Args:
+        of_stage: as for `partition_runs`.
+    """
+    ends = np.minimum(run_ends(size, of_stage(first).shape[1]), size)
+    slowest = np.full(size + 1, np.inf)
+    slowest[-1] = 0.0
+    for stage in reversed(range(first, stages)):
+        slowest = np.append(np.maximum(of_stage(stage), slowest[ends]).min(axis=1), np.inf)
+    return slowest
+
+
+def smallest_sum(of_stage: Callable[[int], Matrix], size: int, stages: int) -> tuple[Cut, float] | None:
+    """The partition with the smallest sum of the costs of its stages, the earliest of several, and this sum. None where
+    there is none.
+
+    Args:
+        of_stage: as for `partition_runs`.
+    """
+    ends = np.minimum(run_ends(size, of_stage(0).shape[1]), size)
+    after = np.full(size + 1, np.inf)
+    after[-1] = 0.0
+    lengths = []
     for stage in reversed(range(stages)):
-        after[stage] = squares(stage).min(axis=1)
-    cuts = [0]
-    for stage in range(stages):
-        cuts.append(cuts[-1] + 1 + int(np.argmin(squares(stage)[cuts[-1]])))  # argmin takes the first: the earliest cut
-    return tuple(end - start for start, end in pairwise(cuts))
+        total = of_stage(stage) + after[ends]
+        lengths.append(1 + np.argmin(total, axis=1))  # argmin takes the first: the earliest cut
+        after = np.append(total.min(axis=1), np.inf)
+    if not math.isfinite(after[0]):
+        return None
+    cut: list[int] = []
+    for length in reversed(lengths):
+        cut.append(int(length[sum(cut)]))
+    return tuple(cut), float(after[0])
 
 
 def _longest_run(costs: Sequence[Matrix], stages: int) -> int:

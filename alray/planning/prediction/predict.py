@@ -67,22 +67,23 @@ def program_of(setting: StepSetting, num_batches: int | None = None) -> Program:
     Args:
         num_batches: mini-batches to simulate; None: enough for the steady state.
     """
-    schedule = setting.scheduled
-    if num_batches is None:
-        drains = schedule.is_pipeline or schedule.has_barrier(setting.stages)
-        num_batches = NUM_DRAINED_BATCHES if drains else NUM_BATCHES
-        large = setting.num_parts * setting.micro_batches > _LARGE
-        if large and schedule.is_pipeline:
-            num_batches = _FEW_BATCHES + schedule.gradient_delay
     return _program(
-        schedule,
+        setting.scheduled,
         setting.schedule,
         setting.stages,
-        num_batches,
+        num_batches or simulated_batches(setting),
         setting.micro_batches,
         setting.virtual_stages,
         setting.recomputes,
     )
+
+
+def simulated_batches(setting: StepSetting) -> int:
+    """How many mini-batches are simulated to predict a step."""
+    schedule = setting.scheduled
+    if schedule.is_pipeline and setting.num_parts * setting.micro_batches > _LARGE:
+        return _FEW_BATCHES + schedule.gradient_delay
+    return NUM_DRAINED_BATCHES if schedule.is_pipeline or schedule.has_barrier(setting.stages) else NUM_BATCHES
 
 
 @lru_cache(maxsize=4)

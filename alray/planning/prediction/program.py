@@ -19,6 +19,7 @@ from alray.planning.schedules.placement import Place, held, round_robin
 from alray.planning.schedules.recomputation import scheduled
 
 _KINDS = tuple(KINDS)
+_NUMBERS: dict[ActionKind, int] = {kind: 2 * index for index, kind in enumerate(_KINDS)}
 _KIND_BITS, _CHUNK_BITS, _NUMBER_BITS = 8, 8, 16  # kind and direction, then chunk, then number, then mini-batch
 _NUMBER = 1 << (_KIND_BITS + _CHUNK_BITS)
 _BATCH = _NUMBER << _NUMBER_BITS
@@ -29,7 +30,7 @@ Floats = NDArray[np.float64]
 
 def kind_number(kind: ActionKind, down: bool = False) -> int:
     """The number in 0..255 that encodes a kind and a direction."""
-    return _KINDS.index(kind) * 2 + down
+    return _NUMBERS[kind] + down
 
 
 NUM_KINDS = 2 * len(_KINDS)
@@ -87,8 +88,7 @@ class Program:
     @classmethod
     def of(cls, lists: Iterable[Sequence[Action]], place: Place = round_robin) -> Program:
         every = list(lists)
-        codes = (np.array([_code(action, len(every)) for action in actions], dtype=np.int64) for actions in every)
-        return cls(tuple(codes), place)
+        return cls(tuple(_codes(actions, len(every)) for actions in every), place)
 
     @classmethod
     def of_schedule(
@@ -112,7 +112,7 @@ class Program:
         found.check(stages, micro_batches, virtual_stages)
         later = np.arange(num_batches + found.gradient_delay, dtype=np.int64)[:, None] * _BATCH
         lists = (found.actions(stage, stages, 0, micro_batches, virtual_stages) for stage in range(stages))
-        every = [(codes[None, :] + later).ravel() for codes in cls.of(lists, found.place).codes]
+        every = [(_codes(actions, stages)[None, :] + later).ravel() for actions in lists]  # one stage after another
         return cls(tuple(codes[(codes >= 0) & (batches(codes) < num_batches)] for codes in every), found.place)
 
     @classmethod
@@ -167,6 +167,15 @@ class Program:
         return tuple(self.action(stage, index) for index in range(len(self.codes[stage])))
 
 
-def _code(action: Action, stages: int) -> int:
-    chunk, kind = action.stage // stages, kind_number(action.kind, action.down)
-    return action.batch * _BATCH + action.number * _NUMBER + (chunk << _KIND_BITS) + kind
+def _codes(actions: Sequence[Action], stages: int) -> Codes:
+    return np.array(
+        [
+            each.batch * _BATCH
+            + each.number * _NUMBER
+            + (each.stage // stages << _KIND_BITS)
+            + _NUMBERS[each.kind]
+            + each.down
+            for each in actions
+        ],
+        dtype=np.int64,
+    )

@@ -15,13 +15,14 @@ from math import comb
 
 import numpy as np
 
+from alray.planning.prediction.bound import least_step
 from alray.planning.prediction.durations import action_durations, computing_s
 from alray.planning.prediction.memory import memory_of
 from alray.planning.prediction.partition import Cut
-from alray.planning.prediction.predict import program_of
+from alray.planning.prediction.predict import program_of, simulated_batches
 from alray.planning.prediction.program import Floats
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.prediction.simulate import step_times
+from alray.planning.prediction.simulate import Simulation
 
 MOST_CUTS = 8_000
 """The most cuts that one search simulates; they take about a second."""
@@ -58,29 +59,33 @@ class BestCut:
         return self.step_s <= self.least_s * (1.0 + SAME)
 
 
-def search_cut(setting: StepSetting, start: Cut, least_s: float) -> BestCut:
+def search_cut(setting: StepSetting, start: Cut, *, complete: bool = True) -> BestCut:
     """The cut with the shortest simulated step among those within the memory limits.
 
     Ties go to the smallest bound, then to the smallest sum of squared stage times, then to the earliest cut. With more
-    than `MOST_CUTS` cuts, a boundary of `start` is moved to wherever this makes the step shortest, again and again;
-    where no boundary is left to move, two neighbours together, then three, until `MOST_MOVED_ACTIONS` were simulated.
+    than `MOST_CUTS` cuts, the search begins with `start` and with those that the bound of all cuts comes from. Of the
+    best, a boundary is moved to wherever this makes the step shortest, again and again; where no boundary is left to
+    move, two neighbours together, then three, until `MOST_MOVED_ACTIONS` were simulated or the step is near the bound.
     `start` must keep within the memory limits.
 
     Args:
-        least_s: no cut has a shorter step. The search ends where it comes near to it.
+        complete: whether all cuts are simulated where they are few enough.
     """
     steps = _SimulatedSteps(setting)
     size, parts = len(setting.costs.components), setting.num_parts
     number = comb(size - 1, parts - 1)
-    if number <= steps.affordable:
+    if complete and number <= steps.affordable:
         found = steps.shortest(list(every_cut(size, parts)))
         assert found is not None, "`start` keeps within the memory limits"
         return BestCut(*found, least_s=found[1])
     steps.affordable = steps.most(MOST_MOVED_ACTIONS)
     best = steps.shortest([start])
     assert best is not None, "`start` keeps within the memory limits"
+    near, least_s = least_step(setting, *best)
+    if near and best[1] > least_s * (1.0 + NEAR):
+        best = min(best, steps.shortest(near) or best, key=lambda found: found[1])
     together = 1
-    while together < parts and steps.affordable and best[1] > least_s * (1.0 + NEAR):
+    while together < parts and steps.affordable > 0 and best[1] > least_s * (1.0 + NEAR):
         moved = steps.shortest(list(islice(_moves(best[0], together), steps.affordable)))
         if moved is not None and moved[1] < best[1] * (1.0 - SAME):
             best, together = moved, 1
@@ -134,8 +139,12 @@ class _SimulatedSteps:
 
     def __init__(self, setting: StepSetting) -> None:
         self._setting = setting
-        self._program = program_of(setting)
-        self._size = sum(len(codes) for codes in self._program.codes)
+        # Of a schedule with a flush one mini-batch is as good as many, again and again.
+        flushes = setting.scheduled.is_pipeline and not setting.scheduled.gradient_delay
+        self._repeats = simulated_batches(setting) if flushes else None
+        program = program_of(setting, 1 if flushes else None)
+        self._simulation = Simulation(program, setting.in_flight, links=any(setting.links))
+        self._size = sum(len(codes) for codes in program.codes) * (self._repeats or 1)
         self.affordable = self.most(MOST_ACTIONS)
 
     def most(self, actions: int) -> int:
@@ -150,7 +159,7 @@ class _SimulatedSteps:
         found = []
         for first in range(0, len(cuts), at_once):
             every = [action_durations(self._setting, cut) for cut in cuts[first : first + at_once]]
-            found.append(step_times(self._program, every, in_flight=self._setting.in_flight))
+            found.append(self._simulation.step_times(every, repeats=self._repeats))
         return np.concatenate(found)
 
     def shortest(self, cuts: Sequence[Cut]) -> tuple[Cut, float] | None:
@@ -166,7 +175,9 @@ class _SimulatedSteps:
             if fits(self._setting, cuts[index]):
                 ties.append(cuts[index])
                 shortest = min(shortest, float(steps[index]))
-        return (min(ties, key=self._rank), shortest) if ties else None
+        if not ties:
+            return None
+        return (ties[0] if len(ties) == 1 else min(ties, key=self._rank)), shortest
 
     def _rank(self, cut: Cut) -> tuple[float, float, Cut]:
         setting = self._setting

@@ -18,8 +18,7 @@ per stage. Without virtual stages the two numbers are the same.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 from alray.core.errors import PlanError
 
@@ -50,8 +49,7 @@ _NUMBER = r"(0|[1-9][0-9]*)"
 _ACTION = re.compile(rf"{_NUMBER}([{''.join(KINDS)}]){_NUMBER}(?:\.([1-9][0-9]*))?(v?)")
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(NamedTuple):
     """One action of one (virtual) stage; stages, batches and numbers count from 0.
 
     `number` tells actions of one kind within a mini-batch apart: the micro-batch in schedules that have micro-batches,

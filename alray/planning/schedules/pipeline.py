@@ -8,14 +8,13 @@ stage's list.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from alray.planning.schedules.actions import Action, ActionKind
 from alray.planning.schedules.durations import Durations
 from alray.planning.schedules.placement import Place, of_stages, round_robin
-from alray.planning.schedules.schedule import Actions, Bound, Computation, Work, own_work
+from alray.planning.schedules.schedule import Actions, Bound, Computation
 
 Step = tuple[ActionKind, int]
 """Kind and virtual stage of a computation."""
@@ -54,11 +53,14 @@ def with_messages(order: Order) -> Actions:
 
 def numbered(steps: Iterable[Step]) -> list[Computation]:
     """Computations of these kinds and virtual stages, each with the next micro-batch in turn. B counts as I and G."""
-    done: Counter[Step] = Counter()
+    done: defaultdict[Step, int] = defaultdict(int)
     listed: list[Computation] = []
     for kind, own in steps:
-        listed.append((kind, own, done["I" if kind == "B" else kind, own]))
-        done.update([("I", own), ("G", own)] if kind == "B" else [(kind, own)])
+        first = "I" if kind == "B" else kind
+        listed.append((kind, own, done[first, own]))
+        done[first, own] += 1
+        if kind == "B":
+            done["G", own] += 1
     return listed
 
 
@@ -87,20 +89,6 @@ def two_phases_bound(durations: Durations, stages: int, micro_batches: int) -> f
         + update[first]
         for first in range(stages)
     )
-
-
-def two_phases_least(below: Work, own: Work, whole: Work, micro_batches: int) -> Any:
-    """`two_phases_bound`: one micro-batch passes all stages, the others follow at the pace of this one."""
-    return whole.forward + whole.backward + (micro_batches - 1) * (own.forward + own.backward)
-
-
-def way_least(below: Work, own: Work, whole: Work, micro_batches: int) -> Any:
-    """`way_bound` without a split backward: a micro-batch comes up to this stage, which does all its work, and goes
-    back down."""
-    import numpy as np  # a spec is checked without numpy
-
-    way = below.forward + below.backward + micro_batches * (own.forward + own.backward)
-    return np.maximum(own_work(below, own, whole, micro_batches), way)
 
 
 def way_bound(*, split_backward: bool = False, place: Place = round_robin) -> Bound:

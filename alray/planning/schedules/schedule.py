@@ -106,7 +106,7 @@ class Schedule:
     most_virtual_stages: int = MOST_VIRTUAL_STAGES
     """Most virtual stages on each stage."""
     least: Least = own_work
-    """The bound for all cuts: how long a step takes at least where a stage holds given components."""
+    """With local losses, the bound for all cuts: how long a step takes at least where a stage holds some components."""
     place: Place = round_robin
     """Which stage holds which virtual stage."""
     only_layout: Layout | None = None
@@ -183,6 +183,10 @@ class Schedule:
     def has_barrier(self, stages: int) -> bool:
         """Whether stages wait for each other at a barrier."""
         return "W" in self.kinds(stages)
+
+    def splits(self, stages: int) -> bool:
+        """Whether some backwards are split into I and G."""
+        return "I" in self.kinds(stages)
 
     def run_of(
         self, stage: int, stages: int, mini_batches: int, micro_batches: int = 1, virtual_stages: int = 1

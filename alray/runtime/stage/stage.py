@@ -8,7 +8,7 @@ order on an edge does not matter.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from alray.models.component import Component
@@ -232,7 +232,7 @@ def _listed(actions: Sequence[Action], *, cut: bool) -> list[_Listed]:
     again = {key for key, action in zip(keys, actions, strict=True) if action.kind == "C"}
     listed = []
     for place, action in enumerate(actions):
-        before, behind = str(replace(action, batch=0)).split(f"{action.kind}0", 1)
+        before, behind = str(action._replace(batch=0)).split(f"{action.kind}0", 1)
         listed.append(
             _Listed(
                 action,

@@ -15,7 +15,14 @@ from alray.planning.schedules.table import SCHEDULES
 
 numbers = st.integers(0, 10**6)
 messages = st.builds(Action, numbers, st.sampled_from("SR"), numbers, st.integers(0, 99), st.booleans())
-others = st.builds(Action, numbers, st.sampled_from([k for k in KINDS if k not in "SR"]), numbers, st.integers(0, 99))
+others = st.builds(
+    Action,
+    numbers,
+    st.sampled_from([k for k in KINDS if k not in "SR"]),
+    numbers,
+    st.integers(0, 99),
+    down=st.just(False),
+)
 
 
 @given(messages | others)
