@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from alray.core.errors import RequestError
 from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, nearest_to_fitting
@@ -18,8 +18,9 @@ from alray.planning.prediction.compare import schedules_on
 from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.make import edge_plans
 from alray.planning.prediction.memory import memory_of
-from alray.planning.prediction.partition import Cut
+from alray.planning.prediction.partition import Cut, partition_auto
 from alray.planning.prediction.predict import predict_step
+from alray.planning.prediction.search import step_of
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.schedules.table import SCHEDULES, default_schedule, schedules_for
 
@@ -411,9 +412,12 @@ class _Search:
         cut: Cut | None = None,
     ) -> Row:
         if setting.num_parts == 1:
-            nearest, least_s = (len(setting.costs.components),), 0.0
+            nearest: Cut = (len(setting.costs.components),)
+            least_s = 0.0
         else:
-            nearest, least_s = least_step(setting)
+            even = partition_auto([component.train_s for component in setting.costs.components], setting.num_parts)
+            cuts, least_s = least_step(setting, even, step_of(setting, even))
+            nearest = min([even, *cuts], key=partial(step_of, setting))
         row = _row(contender, way, link, setting, limit, nearest if cut is None else cut, least_s)
         self.rows.append(row)
         self._settings.append(setting)

@@ -44,9 +44,7 @@ class Runs:
         self._update, self._reduce = total(lambda each: each.update_s), total(lambda each: each.reduce_s)
         share = 1.0 / setting.micro_batches
         self._up = np.array([0.0, *(share * each.output_bytes for each in components)])
-        self._down = np.array(
-            [0.0, *(share * each.gradient_message_bytes for each in components)]
-        )
+        self._down = np.array([0.0, *(share * each.gradient_message_bytes for each in components)])
 
     def seconds(self, virtual: int) -> tuple[Floats, Floats]:
         """As a virtual stage: [KINDS, components, longest], of the computations of a micro-batch, each with the
