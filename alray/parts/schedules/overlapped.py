@@ -23,7 +23,7 @@ def bound(durations: Durations, stages: int, micro_batches: int) -> float:
     return latest_s(durations, durations.after_forward_s, stages)
 
 
-def least(below: Work, own: Work, whole: Work, micro_batches: int) -> Any:
+def least(below: Work, own: Work, whole: Work) -> Any:
     """The forwards up to this stage, and the rest of it."""
     return below.forward + own.forward + own.label + own.backward + own.update
 

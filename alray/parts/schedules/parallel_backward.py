@@ -25,7 +25,7 @@ def bound(durations: Durations, stages: int, micro_batches: int) -> float:
     return first_barrier + max(of_stages(durations.after_labels_s, stages))
 
 
-def least(below: Work, own: Work, whole: Work, micro_batches: int) -> Any:
+def least(below: Work, own: Work, whole: Work) -> Any:
     """All forwards, then the backward of this stage."""
     return whole.forward + own.backward + own.update
 

@@ -38,8 +38,8 @@ def least_step(setting: StepSetting, cut: Cut, step_s: float) -> tuple[list[Cut]
     nothing = Work(0.0, 0.0, 0.0, 0.0)
     least_of = setting.scheduled.least
     if setting.virtual_stages > 1:
-        seconds = own_work(nothing, whole, whole, 1)
-        return [], max(seconds / setting.stages, float(least_of(nothing, nothing, whole, 1)))
+        seconds = own_work(nothing, whole, whole)
+        return [], max(seconds / setting.stages, float(least_of(nothing, nothing, whole)))
     busy = _busy(setting)
     up = _messages(setting)
     hops = setting.stages - 1
@@ -48,7 +48,7 @@ def least_step(setting: StepSetting, cut: Cut, step_s: float) -> tuple[list[Cut]
     under = Work(*(each[:1].T for each in fastest))
     below = under._replace(forward=under.forward + np.maximum(up - busy, 0.0)[:, None])
     least = [
-        least_of(below, work._replace(forward=work.forward + busy[:, None] + busy[None, :]), whole, 1) for work in works
+        least_of(below, work._replace(forward=work.forward + busy[:, None] + busy[None, :]), whole) for work in works
     ]
     found = partition_intervals(least, setting.stages)
     runs = enumerate(stage_ranges(found))
@@ -56,7 +56,7 @@ def least_step(setting: StepSetting, cut: Cut, step_s: float) -> tuple[list[Cut]
     # Many cuts may have this bound: all of them where one stage works at a time. Of these, the one whose slowest stage
     # has the least work.
     alone = [
-        np.where(bound <= least_s * (1.0 + _SAME), own_work(below, work, whole, 1), np.inf)
+        np.where(bound <= least_s * (1.0 + _SAME), own_work(below, work, whole), np.inf)
         for bound, work in zip(least, works, strict=True)
     ]
     return [partition_intervals(alone, setting.stages)], least_s

@@ -146,7 +146,7 @@ class PipelineBound:
         ways, setting, kinds = self._ways, self._setting, len(KINDS)
         every, mine = np.arange(len(ways.stage)), self._virtual[ways.stage]
         virtual = np.arange(setting.num_parts)
-        counts = np.zeros((len(every), len(virtual), kinds + 2), dtype=np.float32)
+        counts = np.zeros((len(every), len(virtual), kinds + 2))
         up, down = counts[:, :, kinds], counts[:, :, kinds + 1]
         for own in range(setting.virtual_stages):
             counts[every, mine[:, own], :kinds] += ways.own[:, own]
@@ -180,8 +180,9 @@ def _best_weights(lengths: Floats) -> Floats:
         bounds=[*[(0.0, None)] * ways, (None, None)],
         method="highs-ipm",
     )
-    weights: Floats = np.maximum(found.x[:-1], 0.0)
-    return weights / weights.sum()
+    weights = np.maximum(found.x[:-1], 0.0)
+    shares: Floats = weights / weights.sum()
+    return shares
 
 
 def _durations(setting: StepSetting, cut: Cut) -> tuple[Floats, Floats]:

@@ -15,6 +15,10 @@ from alray.planning.prediction.partition import run_ends
 from alray.planning.prediction.program import Floats
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.ways import KINDS
+from alray.planning.schedules.actions import ActionKind
+
+_UP: tuple[ActionKind, ...] = ("F",)
+_DOWN: tuple[ActionKind, ...] = ("B", "I")
 
 
 class Runs:
@@ -70,7 +74,7 @@ class Runs:
         back = np.minimum(seconds[1], seconds[2]) if setting.scheduled.splits(setting.stages) else backward
         passing = np.stack([forward, back])
         half, below, above = costs.edge_s_per_byte / 2, self._leaves(virtual - 1), self._leaves(virtual)
-        for way, nbytes, kinds in ((0, self._up, "F"), (1, self._down, "BI")):
+        for way, nbytes, kinds in ((0, self._up, _UP), (1, self._down, _DOWN)):
             busy = half * (below * nbytes[:-1, None] + above * nbytes[self.ends])
             passing[way] += busy
             for kind in kinds:

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alray.planning.prediction.program import Floats, Program, chunks, kind_number, kinds, parts
+from alray.planning.schedules.actions import ActionKind
 
-KINDS = "FBIGCU"
+KINDS: tuple[ActionKind, ...] = ("F", "B", "I", "G", "C", "U")
 """The computations of a pipeline, in the order of `Ways.own`."""
 _BACK = (KINDS.index("B"), KINDS.index("I"))
 
@@ -79,9 +80,9 @@ class Lists:
         every = [codes[table[kinds(codes)] >= 0] for codes in program.codes]
         shape = len(every), max(map(len, every))
         kind, held, part = np.full(shape, -1), np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-        for stage, codes in enumerate(every):
-            kind[stage, : len(codes)] = table[kinds(codes)]
-            held[stage, : len(codes)], part[stage, : len(codes)] = chunks(codes), parts(codes)
+        for number, codes in enumerate(every):
+            kind[number, : len(codes)] = table[kinds(codes)]
+            held[number, : len(codes)], part[number, : len(codes)] = chunks(codes), parts(codes)
         places = np.zeros((2, shape[0], program.virtual_stages, micro_batches), dtype=np.int64)
         for found, of_kind in zip(places, (kind == KINDS.index("F"), np.isin(kind, _BACK)), strict=True):
             stage, place = np.nonzero(of_kind)
@@ -89,7 +90,7 @@ class Lists:
         top, highest = program.stage_of(shape[0] * program.virtual_stages - 1), program.virtual_stages - 1
         forwards = np.flatnonzero((kind[top] == KINDS.index("F")) & (held[top] == highest))
         before = np.searchsorted(forwards, places[1, top, highest]) - 1
-        return cls(kind, held, part, *places, turns=part[top, forwards[before]])
+        return cls(kind, held, part, places[0], places[1], turns=part[top, forwards[before]])
 
 
 def longest_ways(lists: Lists, virtual: Counts, seconds: Floats, passing: Floats) -> Ways:

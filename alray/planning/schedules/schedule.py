@@ -45,27 +45,27 @@ class Actions(Protocol):
 
 
 class Work(NamedTuple):
-    """Seconds of computing of a run of components: of one micro-batch, but for the update. Numbers or arrays."""
+    """Seconds of computing of a run of components with local losses. Numbers or arrays."""
 
     forward: Any
-    label: Any  # the label chain and the local losses; 0 in pipelines, where they belong to `backward`
+    label: Any
     backward: Any
     update: Any
 
 
-Least = Callable[[Work, Work, Work, int], Any]
-"""Takes the work of all components below a stage, of the stage, and of all components, and the number of micro-batches.
-Returns seconds that no step is below where a stage has this work, or an array of them."""
+Least = Callable[[Work, Work, Work], Any]
+"""Takes the work of all components below a stage, of the stage, and of all components. Returns seconds that no step is
+below where a stage has this work, or an array of them."""
 
 
-def own_work(below: Work, own: Work, whole: Work, micro_batches: int) -> Any:
+def own_work(below: Work, own: Work, whole: Work) -> Any:
     """A stage has to do all its work."""
-    return micro_batches * (own.forward + own.label + own.backward) + own.update
+    return own.forward + own.label + own.backward + own.update
 
 
-def whole_work(below: Work, own: Work, whole: Work, micro_batches: int) -> Any:
+def whole_work(below: Work, own: Work, whole: Work) -> Any:
     """One stage works at a time."""
-    return own_work(below, whole, whole, micro_batches) + 0.0 * own.forward
+    return own_work(below, whole, whole) + 0.0 * own.forward
 
 
 class Layout(NamedTuple):
