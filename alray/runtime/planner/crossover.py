@@ -269,7 +269,7 @@ class _Opened:
             return replace(self._over(link).placed(setting), memory_limits=())
         card = None if link == HOST else _link(link)
         nodes = (1, stages * replicas) if card is None else (stages * replicas, 1)
-        machines = machines_of([(Device("device", None), *nodes, card, None)])
+        machines = machines_of([(Device("device", None, accelerator=False), *nodes, card, None)])
         found = machines.stage_devices(stages, replicas, ring=setting.is_ring)
         return replace(setting, costs=self._shared(replicas, found.replica_link), links=found.links)
 
