@@ -1,5 +1,4 @@
-"""Intervals of whole studies contain the truth as often as they say, where seeds and sessions do something to all points
-alike."""
+"""Intervals of whole studies contain the truth as often as they say, where seeds and sessions shift all points."""
 
 from __future__ import annotations
 
