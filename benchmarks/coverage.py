@@ -47,7 +47,7 @@ def paired_seeds(generator: np.random.Generator, seeds: int = 3) -> tuple[Interv
 def sessions(generator: np.random.Generator, count: int = 5) -> tuple[Interval, float]:
     """Times of two variants in several sessions, with two seeds in each. A session does something to both, and a
     smaller thing to each of them."""
-    records = []
+    records: list[TrialRecord] = []
     for session in range(count):
         of_both, of_each = 0.1 * generator.standard_normal(), 0.03 * generator.standard_normal(2)
         for seed in range(2):
@@ -76,7 +76,7 @@ def searches(generator: np.random.Generator, trials: int = 16, *, evenly: bool =
         evenly: the settings cover the space as `config.study.trials` draws them; otherwise they are independent.
     """
     of_seeds = 0.1 * generator.standard_normal(3)
-    records = []
+    records: list[TrialRecord] = []
     for at, name in enumerate("ab"):
         best, curvature = generator.uniform(0.3, 0.7), generator.uniform(2.0, 12.0)
         drawn = qmc.Halton(1, rng=generator).random(trials)[:, 0] if evenly else generator.random(trials)
@@ -190,7 +190,14 @@ def _timed(number: int, variant: str, seed: int, session: int, epoch_s: float) -
 
 
 def _record(number: int, variant: str, seed: int, **fields: Any) -> TrialRecord:
-    whole = {"number": number, "point": {"variant": variant}, "index": 0, "values": {}, "seed": seed, "overrides": []}
+    whole: dict[str, Any] = {
+        "number": number,
+        "point": {"variant": variant},
+        "index": 0,
+        "values": {},
+        "seed": seed,
+        "overrides": [],
+    }
     return TrialRecord(**whole, **fields)
 
 

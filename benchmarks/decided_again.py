@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from alray.report.figure import Exhibit, exhibits_of
@@ -59,14 +60,15 @@ def _lacks_a_figure(now: Answer, before: Answer) -> bool:
 
 def _with(page: str, exhibit: Exhibit, figures: Path) -> str:
     """A page with this exhibit in place of the one of the same title, and its figures that the page shows."""
-    text = pictured("\n\n".join(shown(exhibit)))
+    drawn = tuple(figure for figure in exhibit.figures if (figures / f"{figure.name}.png").is_file())
+    text = pictured("\n\n".join(shown(replace(exhibit, figures=drawn))))
     before, after = re.split(rf"^## {re.escape(exhibit.title)}$", page, maxsplit=1, flags=re.MULTILINE)
     _, heading, rest = after.partition("\n## ")
     with tempfile.TemporaryDirectory() as folder:
-        for figure in exhibit.figures:
-            drawn = Path(folder) / f"{figure.name}.svg"
-            drawn.write_text(figure.svg, encoding="utf-8")
-            keep_figure(drawn, figures)
+        for figure in drawn:
+            file = Path(folder) / f"{figure.name}.svg"
+            file.write_text(figure.svg, encoding="utf-8")
+            keep_figure(file, figures)
     return f"{before}{text}\n{heading}{rest}"
 
 

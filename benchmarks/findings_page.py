@@ -231,13 +231,15 @@ def _of_study(study: Study, reports: Path) -> Iterator[Finding]:
         yield Finding(verdict, study.study, same[0] if same else None, earlier and bool(same), broken)
 
 
-def is_of_today(study: Study, ran: dict[str, Any]) -> bool:
+def is_of_today(study: Study, ran: dict[str, Any], *, as_often: bool = True) -> bool:
     """Whether a study has the same trials as when its report was made.
 
     Args:
         ran: the study that `kept` kept.
+        as_often: whether they must be as many: otherwise the numbers of seeds and sessions may differ.
     """
-    return {"sessions": 1, **ran, "verdicts": None} == {**asked(study), "verdicts": None}
+    left = {"verdicts": None} if as_often else {"verdicts": None, "repeats": None, "sessions": None}
+    return {"sessions": 1, **ran, **left} == {**asked(study), **left}
 
 
 def asked(study: Study) -> dict[str, Any]:

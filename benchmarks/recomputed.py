@@ -31,16 +31,9 @@ AGAIN = "to be measured again"
 OPEN = "not decided by this study"
 AMOUNTS = ("validation", "test", "bubble", "exit_time")
 SMALLEST_IS_BEST = (
-    "step_time_s",
-    "bubble",
-    "training_s",
-    "epoch_s",
-    "forward_s",
-    "backward_s",
-    "update_s",
-    "parameters",
+    *("step_time_s", "training_s", "epoch_s", "forward_s", "backward_s", "update_s", "bubble", "exit_time"),
+    *("parameters", "peak_memory_bytes", "bytes_sent", "all_reduce_bytes", "steps_to_target"),
 )
-SMALLEST_IS_BEST += ("peak_memory_bytes", "bytes_sent", "all_reduce_bytes", "exit_time", "steps_to_target")
 TOLERANCE = 0.01
 """Of p-values and of the ends of intervals, as a share of their width. Distributions by numbers differ by less."""
 
@@ -70,7 +63,7 @@ class Estimate:
             return float(np.quantile(self.quantiles, share))
         if self.error == 0.0:
             return self.mean
-        return self.mean + self.error * brentq(lambda x: t_below(x, self.freedom) - share, -1e4, 1e4, xtol=1e-12)
+        return self.mean + self.error * float(brentq(lambda x: t_below(x, self.freedom) - share, -1e4, 1e4, xtol=1e-12))
 
 
 def t_below(x: float, freedom: float) -> float:
@@ -291,7 +284,7 @@ def best(values: NDArray[np.float64], exponent: float, noise: float, tried: int)
 def convolved(one: Distribution, other: Distribution) -> Distribution:
     """The quantiles of the sum of two independent values, by sorting all sums."""
     sums = np.sort((one[:, None] + other[None, :]).ravel())
-    return sums[(SHARES * len(sums)).astype(int)]
+    return np.asarray(sums[(SHARES * len(sums)).astype(int)])
 
 
 def curve(tables: StudyTables, *units: list[tuple[str, ...]]) -> Estimate | None:
@@ -301,7 +294,7 @@ def curve(tables: StudyTables, *units: list[tuple[str, ...]]) -> Estimate | None
     for unit in units:
         sizes, columns = [], []
         for point in unit:
-            fewest = defaultdict(lambda: math.inf)
+            fewest: dict[int, float] = defaultdict(lambda: math.inf)
             for row in tables.at(point):
                 if row["steps_to_target"]:
                     fewest[int(row["seed"])] = min(fewest[int(row["seed"])], float(row["steps_to_target"]))

@@ -1,4 +1,4 @@
-"""Intervals of whole studies contain the truth as often as they say, where seeds and sessions shift all points."""
+"""Intervals of studies contain the truth as often as they say, where seeds and sessions move all points alike."""
 
 from __future__ import annotations
 
