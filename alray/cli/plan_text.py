@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from alray.api.console.layout import Page, unbroken
 from alray.core.counting import counted
 from alray.core.run_folder.records import Summary
+from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.compare import Alternative
 from alray.planning.prediction.plan import EdgePlan, Plan, StagePlan
 from alray.planning.schedules.table import SCHEDULES
@@ -112,7 +113,7 @@ def _where(plan: Plan) -> str:
 
 def _basis(plan: Plan, page: Page) -> str:
     """What the plan is made from: its costs, and the sizes of data that are not there."""
-    said = list(plan.basis.values()) if plan.machines is not None else [plan.basis["times"]]
+    said = list(plan.basis.values()) if plan.machines is not None else [basis_of(plan.costs)["times"]]
     return "\n".join(page.sentence(note) for note in (*said, plan.assumed) if note is not None)
 
 
