@@ -410,6 +410,7 @@ class _Search:
         limit: int | None = None,
         cut: Cut | None = None,
     ) -> Row:
+        nearest: Cut
         if setting.num_parts == 1:
             nearest, least_s = (len(setting.costs.components),), 0.0
         else:
