@@ -411,6 +411,7 @@ class _Search:
         limit: int | None = None,
         cut: Cut | None = None,
     ) -> Row:
+        nearest: Cut
         if setting.num_parts == 1:
             nearest: Cut = (len(setting.costs.components),)
             least_s = 0.0

@@ -29,6 +29,7 @@ from alray.planning.prediction.crossover import (
 )
 from alray.planning.prediction.machines import Device, link_of, machines_of
 from alray.planning.prediction.setting import StepSetting
+from alray.planning.prediction.stage_devices import StageDevices
 from alray.planning.schedules.table import SCHEDULES
 from alray.runtime.options import Options
 from alray.runtime.planner.fitting import parse_devices
@@ -267,10 +268,10 @@ class _Opened:
         self._require(way.schedule, stages, replicas)
         if spec.machines is not None:
             return replace(self._over(link).placed(setting), memory_limits=())
-        card = None if link == HOST else _link(link)
-        nodes = (1, stages * replicas) if card is None else (stages * replicas, 1)
-        machines = machines_of([(Device("device", None, accelerator=False), *nodes, card, None)])
-        found = machines.stage_devices(stages, replicas, ring=setting.is_ring)
+        found = StageDevices()
+        if link != HOST:  # each device is a node by itself, with this card
+            machines = machines_of([(Device("device", None), stages * replicas, 1, _link(link), None)])
+            found = machines.stage_devices(stages, replicas, ring=setting.is_ring)
         return replace(setting, costs=self._shared(replicas, found.replica_link), links=found.links)
 
     def _costs(self, replicas: int) -> Costs:

@@ -83,7 +83,7 @@ def test_a_way_takes_as_long_as_its_plan(crossed: Callable[..., Crossover]) -> N
         assert row.memory_bytes == max(stage.memory.total_bytes for stage in plan.stage_plans)
 
 
-@pytest.mark.parametrize("scale", [1.0, 1.2])
+@pytest.mark.parametrize("scale", [1.2])
 def test_without_messages_the_rule_holds(crossed: Callable[..., Crossover], scale: float) -> None:
     found = crossed(scale)
     steps = {
@@ -92,7 +92,7 @@ def test_without_messages_the_rule_holds(crossed: Callable[..., Crossover], scal
         if row.way.replicas == 1
     }
     (alpha,) = [each.alpha for each in found.factors if each.method == "associated_learning"]
-    assert alpha == pytest.approx(scale)
+    assert alpha is not None and alpha == pytest.approx(scale)
     for stages in (2, 4):
         for parts in (4, 8):
             ratio = steps["1f1b", stages, parts] / steps["streamed", stages, 1]
