@@ -413,7 +413,7 @@ class _Search:
     ) -> Row:
         nearest: Cut
         if setting.num_parts == 1:
-            nearest: Cut = (len(setting.costs.components),)
+            nearest = (len(setting.costs.components),)
             least_s = 0.0
         else:
             even = partition_auto([component.train_s for component in setting.costs.components], setting.num_parts)
