@@ -13,7 +13,17 @@ import alray as interface
 
 from .conftest import COUNTED
 
-FEW = ("--devices", "1,2", "--micro-batches", "2", "--link", "host", "pipeline.micro_batch_norm=accept")
+FEW = (
+    "--devices",
+    "1,2",
+    "--micro-batches",
+    "2",
+    "--link",
+    "host",
+    "--memory",
+    "1GB",
+    "pipeline.micro_batch_norm=accept",
+)
 
 
 def test_the_page_the_ways_and_what_the_plan_predicts(
@@ -66,6 +76,7 @@ def test_wrong_requests(alray: Callable[..., Any], spec: Path, arguments: list[s
     assert said.code == 2 and message in said.errors
 
 
+@pytest.mark.full
 def test_from_python(spec: Path) -> None:
     found = interface.crossover(
         spec, {"pipeline.costs": None}, devices=[2], micro_batches=[2], link="host", progress=False
