@@ -5,6 +5,7 @@ from alray.api.comparison import Comparison as Comparison
 from alray.api.comparison import compare as compare
 from alray.api.crossover import crossover as crossover
 from alray.api.plans import plan as plan
+from alray.api.plans import probe as probe
 from alray.api.plans import search_layouts as search_layouts
 from alray.api.runs import Run as Run
 from alray.api.runs import load_run as load_run

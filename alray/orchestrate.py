@@ -63,7 +63,7 @@ def probe_spec(
     with loaded.locations.locating():
         planner = open_planner(loaded, options, observer)
         observer.doing("measuring the components")
-        return planner.workload, planner.costs_for_others()
+        return planner.workload, planner.costs_for_others(observer.note)
 
 
 def compare_spec(

@@ -14,6 +14,7 @@ from alray.api.objects import taken
 from alray.config.loading.load import SpecSource
 from alray.config.loading.overrides import override_text
 from alray.core.errors import PlanError, RequestError
+from alray.planning.prediction.costs import Costs
 from alray.planning.prediction.machines import link_of, parse_nodes
 from alray.planning.prediction.plan import Plan
 
@@ -91,6 +92,36 @@ def plan(
     with watched(progress) as (display, _):
         _, planned = plan_spec(found.spec, found.overrides, probe=probe, options=options, observer=display)
         return planned
+
+
+@checked
+def probe(
+    spec: SpecSource,
+    overrides: Overrides = None,
+    *,
+    model: Any = None,
+    data: Any = None,
+    output: str | PathLike[str] | None = None,
+    allow_code: bool = False,
+    progress: bool = True,
+) -> Costs:
+    """The costs of a spec's components, measured on this machine as `alray probe` does, for plans elsewhere.
+
+    Args:
+        output: the file that they are also written to, which `costs` of `alray.plan` reads.
+        spec, overrides, model, data, allow_code, progress: as for `alray.run`.
+    """
+    from alray.core.run_folder.records import write_json
+    from alray.orchestrate import probe_spec
+    from alray.runtime.options import Options
+
+    found = taken(spec, overrides, model=model, data=data)
+    options = Options(allow_code=allow_code, objects=found.objects)
+    with watched(progress) as (display, _):
+        _, costs = probe_spec(found.spec, found.overrides, options=options, observer=display)
+    if output is not None:
+        write_json(Path(output), costs.as_json())
+    return costs
 
 
 @checked

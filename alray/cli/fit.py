@@ -11,6 +11,7 @@ from alray.api.console.layout import Page, unbroken
 from alray.cli.options import AllowCode, CostsFile, Json, Link, On, Overrides, Probe, SpecFile, Within
 from alray.cli.terminal import terminal
 from alray.core.counting import counted
+from alray.planning.prediction.basis import basis_of
 from alray.report.table import Table
 from alray.report.text import seconds, share, size
 
@@ -70,7 +71,7 @@ def fitting_text(found: Fitting, *, spec: str, page: Page) -> str:
     replicas = f", {counted(found.replicas, 'replica')}" if found.replicas > 1 else ""
     sizes = [f"{found.devices.count(each)} x {size(each)}" for each in dict.fromkeys(found.devices)]
     where = ", ".join(sizes) if found.machines is None else f"{found.machines} ({', '.join(sizes)})"
-    said = [found.basis["times"]] if found.machines is None else list(found.basis.values())
+    said = [basis_of(found.costs)["times"]] if found.machines is None else list(found.basis.values())
     head = [
         page.heading(f"{found.name}: {found.method}, on {where}{replicas}"),
         *map(page.sentence, [*said, *([found.assumed] if found.assumed else [])]),

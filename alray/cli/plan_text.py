@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from alray.api.console.layout import Page, unbroken
 from alray.core.counting import counted
 from alray.core.run_folder.records import Summary
+from alray.planning.prediction.basis import basis_of
 from alray.planning.prediction.compare import Alternative
 from alray.planning.prediction.plan import Plan, StagePlan
 from alray.planning.schedules.table import SCHEDULES
@@ -112,7 +113,7 @@ def _where(plan: Plan) -> str:
 
 def _basis(plan: Plan, page: Page) -> str:
     """What the plan is made from: its costs, and the sizes of data that are not there."""
-    said = list(plan.basis.values()) if plan.machines is not None else [plan.basis["times"]]
+    said = list(plan.basis.values()) if plan.machines is not None else [basis_of(plan.costs)["times"]]
     return "\n".join(page.sentence(note) for note in (*said, plan.assumed) if note is not None)
 
 
@@ -142,7 +143,9 @@ def _figures(plan: Plan) -> list[tuple[str, str]]:
     step_s = plan.predicted_step_time_s
     if plan.predicted_step_range_s is not None:
         least_s, most_s = plan.predicted_step_range_s
-        estimated = f", or {seconds(least_s)} to {seconds(most_s)} as far as is known"
+        texts = [seconds(each) for each in (least_s, most_s)]
+        known = f"{texts[0]} to {texts[1]} as far as is known" if texts[0] != texts[1] else "links decide it"
+        estimated = f"; {known}"
     rows = [
         ("step", f"{seconds(step_s)} a mini-batch{estimated}"),
         ("epoch", f"{seconds(step_s * plan.steps_per_epoch)} for {counted(plan.steps_per_epoch, 'mini-batch')}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -167,3 +168,27 @@ def test_notes_on_overrides_stand_beside_the_plan(alray: Callable[..., Any], spe
     said = alray("plan", spec, "method=backpropagation", "--json")
     assert said.json["method"] == "backpropagation"
     assert "pipeline.stages of the file is set aside: backpropagation runs on one stage\n" in said.err
+
+
+def test_machines_elsewhere_with_costs_that_were_measured_here(
+    alray: Callable[..., Any], spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("alray.runtime.probe.timing.PROBE_S", 0.0)
+    measured = alray("probe", spec, "--output", "costs.json", "--json")
+    assert measured.code == 0 and measured.json == json.loads(Path("costs.json").read_text(encoding="utf-8"))
+    elsewhere = ("--on", "2x2xV100", "--link", "1Gbit/s, 1ms")
+    planned = alray("plan", spec, *elsewhere, "--costs", "costs.json", "--json").json
+    assert planned["machines"] == "2 nodes of 2 V100" and planned["cores"] is None
+    assert "alray probe" in planned["basis"]["times"]
+    low, high = planned["predicted_step_range_s"]
+    assert low < planned["predicted_step_time_s"] < high
+    said = alray("plan", spec, COUNTED, *elsewhere, "--compare").out
+    assert "NVIDIA V100 datasheet" in said and "the card of a node of V100" in said
+    searched = alray("fit", spec, COUNTED, *elsewhere, "--json").json
+    assert {row["stages"] for row in searched["rows"]} == {1, 2, 3} and searched["machines"] == "2 nodes of 2 V100"
+    assert not any("machines" in each for row in searched["rows"] for each in row["overrides"])
+    for option, wrong in {"--on": "8xA10O", "--link": "25GBs", "--within": "fast"}.items():
+        given = {"--on": "8xA100", option: wrong}
+        failed = alray("plan", spec, *[word for pair in given.items() for word in pair])
+        assert failed.code == 2 and failed.errors.startswith(f"{option}: ")
+    assert "--probe measures this machine" in alray("plan", spec, COUNTED, *elsewhere, "--probe").errors

@@ -175,7 +175,7 @@ class Planner:
             return cached_costs(study / "costs", self.workload.spec, surroundings, measure)
         return self._measure(surroundings, wait_until_quiet)
 
-    def costs_for_others(self) -> Costs:
+    def costs_for_others(self, note: Note = lambda line: None) -> Costs:
         """Costs measured here, as a file has them: with times of micro-batches where the method has any, although the
         spec may have one stage."""
         spec = self.workload.spec
@@ -186,7 +186,10 @@ class Planner:
             if parts == 1:
                 parts = next((number for number in _MICRO_BATCHES if samples % number == 0), 1)
             around = replace(around, pipeline=True, micro_batches=parts)
-        return probed(self._measure(around, lambda: None))
+        costs = self._measure(around, lambda: None)
+        for line in _busy_notes(spec, costs, one_process=False):
+            note(line)
+        return probed(costs)
 
     def _measure(self, surroundings: Surroundings, wait_until_quiet: Callable[[], None]) -> Costs:
         _require_memory(self.workload)
@@ -465,8 +468,8 @@ def _first_time_s(spec: Spec) -> float:
     return on_gpu_s + (_COMPILING_S if spec.run.compile else 0.0)
 
 
-def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]:
-    """Yield the notes that the user should read before the plan of a spec."""
+def _busy_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]:
+    """Yield a note if other programs were busy while the components were measured on this machine."""
     processors, threads = len(os.sched_getaffinity(0)), spec.resources.threads
     spare = processors - threads * (1 if one_process else spec.pipeline.stages * spec.replicas.count)
     if spec.resources.resolved_device == "cpu" and costs.other_processors > max(0, spare) + BUSY:
@@ -474,6 +477,13 @@ def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]
             f"other programs kept {costs.other_processors:.1f} of {processors} processors busy while the components "
             "were measured, so the predicted times may be wrong"
         )
+
+
+def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]:
+    """Yield the notes that the user should read before the plan of a spec."""
+    if spec.machines is not None:
+        return
+    yield from _busy_notes(spec, costs, one_process=one_process)
     if spec.pipeline.links and spec.pipeline.stages > 1:
         links = ", then ".join(f"{link.bandwidth} and {link.latency}" for link in spec.pipeline.links)
         yield (

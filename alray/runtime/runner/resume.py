@@ -40,6 +40,7 @@ _FREE = (
     "resources.per_stage",
     "resources.labels",
     "resources.stage_speed",
+    "machines",
     "data.workers",
     "data.assume",
     "run.checkpoint",
