@@ -22,7 +22,7 @@ from alray.planning.prediction.partition import Cut
 from alray.planning.prediction.predict import program_of, simulated_batches
 from alray.planning.prediction.program import Floats
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.prediction.simulate import Simulation
+from alray.planning.prediction.simulate import simulation_of
 
 MOST_CUTS = 8_000
 """The most cuts that one search simulates; they take about a second."""
@@ -143,7 +143,7 @@ class _SimulatedSteps:
         flushes = setting.scheduled.is_pipeline and not setting.scheduled.gradient_delay
         self._repeats = simulated_batches(setting) if flushes else None
         program = program_of(setting, 1 if flushes else None)
-        self._simulation = Simulation(program, setting.in_flight, links=any(setting.links))
+        self._simulation = simulation_of(program, setting.in_flight, links=any(setting.links))
         self._size = sum(len(codes) for codes in program.codes) * (self._repeats or 1)
         self.affordable = self.most(MOST_ACTIONS)
 

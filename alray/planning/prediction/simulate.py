@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -36,7 +37,13 @@ def simulate(program: Program | Sequence[Sequence[Action]], durations: Durations
     """
     if not isinstance(program, Program):
         program = Program.of(program)
-    return Simulation(program, in_flight, links=len(durations.up_link_s) > 0).timeline(durations)
+    return simulation_of(program, in_flight, links=len(durations.up_link_s) > 0).timeline(durations)
+
+
+@lru_cache(maxsize=2)
+def simulation_of(program: Program, in_flight: int, *, links: bool) -> Simulation:
+    """As `Simulation`, made once for the cuts of a setting that are predicted one after another."""
+    return Simulation(program, in_flight, links=links)
 
 
 class Simulation:
