@@ -31,7 +31,7 @@ def test_a_starter_shows_its_command_and_the_schema() -> None:
         for file, text in starter(name, Path("a b/x.yaml")).items():
             first, second, *_ = text.split("\n")
             assert first.startswith("# ") and f"specs/{name}" not in first
-            assert first.endswith((f"alray run '{file}'", f"alray study '{file}'"))
+            assert first.endswith(tuple(f"alray {command} '{file}'" for command in ("run", "study", "plan")))
             assert second == f"# yaml-language-server: $schema={SCHEMA_FILE}"
 
 

@@ -21,6 +21,7 @@ from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.planning.prediction.durations import action_durations
 from alray.planning.prediction.setting import StepSetting
 from alray.runtime.channel.gradient_reducer import GradientReducer
+from alray.runtime.probe import estimate
 from alray.runtime.probe.all_reduce import time_reduction
 from alray.runtime.probe.contention import Companions, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
@@ -91,9 +92,13 @@ def test_times_are_measured_when_no_other_process_starts_any_more(make_planner, 
 def test_what_is_counted_is_counted_once(make_planner, monkeypatch):
     """`pipeline.micro_batches: auto` counts before the plan does."""
     counted: list[int] = []
-    monkeypatch.setattr(
-        "alray.runtime.probe.estimate._count", lambda network, index, *of: counted.append(index) or COUNTED
-    )
+    count = estimate._count
+
+    def counting(network, index, *of):
+        counted.append(index)
+        return count(network, index, *of)
+
+    monkeypatch.setattr(estimate, "_count", counting)
     planner = make_planner(
         "method=backpropagation", "pipeline={schedule: gpipe, stages: 2, micro_batches: auto, micro_batch_norm: accept}"
     )
