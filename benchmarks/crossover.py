@@ -26,14 +26,14 @@ PAGE = ROOT / "docs" / "crossover.md"
 FIGURES = ROOT / "docs" / "crossover"
 FAMILIES = {"mlp": "An MLP", "resnet": "A ResNet", "gpt": "A GPT"}
 RUNS = {
-    "backpropagation alone": ("method=backpropagation",),
-    "backpropagation by 1f1b": (
+    "backpropagation-alone": ("method=backpropagation",),
+    "backpropagation-by-1f1b": (
         "method=backpropagation",
         "pipeline.schedule=1f1b",
         "pipeline.stages=2",
         "pipeline.micro_batches=4",
     ),
-    "local losses streamed": ("pipeline.stages=2",),
+    "local-losses-streamed": ("pipeline.stages=2",),
 }
 
 

@@ -69,9 +69,7 @@ def test_the_summary_is_complete(summary: dict[str, Any], run_dir: Path) -> None
     assert set(summary) == {key.replace("scores", "accuracy") for key in Summary.model_fields}
     assert Summary.model_validate(summary).model_dump(mode="json") == summary
     empty = {key for key, value in summary.items() if value is None}
-    assert empty == {"bubble", "predicted_bubble", "uncompressed_bytes"}, (
-        "stages take turns and send all"
-    )
+    assert empty == {"bubble", "predicted_bubble", "uncompressed_bytes"}, "stages take turns and send all"
     assert summary["peak_memory_bytes"] == [None, None]
     told = {key: summary[key] for key in ("version", "name", "method", "schedule", "engine", "stages", "replicas")}
     assert told == {

@@ -15,7 +15,7 @@ from alray.inference.network import TrainedNetwork
 from .conftest import Workshop
 from .test_same_bits import of_family, same
 
-FAMILIES = ["lstm", "transformer", "vgg"]
+FAMILIES = ["vgg", "lstm", "transformer"]
 PAIRS = ("method={kind: decoupled_greedy, group: 2}", "pipeline.costs=null", "run.checkpoint={every: 5 steps}")
 
 
@@ -28,6 +28,7 @@ def weights(run_dir: Path) -> dict[str, torch.Tensor]:
     return found
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_group_is_backpropagation(tmp_path: Path, family: str) -> None:
     workshop = of_family(Workshop(tmp_path), family)
@@ -40,6 +41,7 @@ def test_one_group_is_backpropagation(tmp_path: Path, family: str) -> None:
     assert all(torch.equal(found[name], wanted[name]) for name in found)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("family", FAMILIES)
 def test_groups_end_in_the_same_bits(tmp_path: Path, family: str) -> None:
     workshop = of_family(Workshop(tmp_path), family)
