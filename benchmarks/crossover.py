@@ -97,7 +97,7 @@ def section(family: str, report: CrossoverReport) -> str:
     for exhibit in report.exhibits:
         parts += drawn(exhibit, folder)
         if exhibit.title == "Measured":
-            parts += [f"### Measured: {FAMILIES[family].lower()}", measured_table(found).markdown.rstrip()]
+            parts += [f"### Measured: {FAMILIES[family]}", measured_table(found).markdown.rstrip()]
     parts += [
         factors_table(found).markdown.rstrip(),
         f"[What would change it at each place](crossover/{family}/fastest.csv)",
@@ -149,7 +149,11 @@ CSV.
 
 What it leaves out: data loading, evaluations and checkpoints; replicas change what contrastive losses and batch
 normalisation see; late gradients (`2bw`) train other weights. Averages of compressed gradients count only where it is
-known what is sent. With several virtual stages, no cut is searched that needs less memory."""
+known what is sent. With several virtual stages, no cut is searched that needs less memory.
+
+The maps below take rho from one run of each way, with one seed and the same learning rate for all: they show what the
+command says, and are no evidence about the methods, whose rates were not searched. Where two runs of backpropagation
+reached the target, the shorter one counts."""
 
 
 def main(arguments: list[str]) -> None:
