@@ -52,18 +52,20 @@ def _memory(costs: Costs, machines: Machines | None) -> str:
 
 
 def _links(machines: Machines) -> str:
-    said = []
+    links = []
     for group in machines.groups:
         name = group.device.name
         if group.devices > 1 and group.within is not None:
-            said.append(
+            links.append(
                 f"between two {name} of a node {_said(group.within)}" + (", as published" if group.published else "")
             )
         if group.card is not None and len(machines.devices) > group.devices:
-            said.append(f"the card of a node of {name} {_said(group.card)}")
+            links.append(f"the card of a node of {name} {_said(group.card)}")
     if machines.line is not None:
-        said.append(f"between groups {_said(machines.line)}")
-    return f"links: {'; '.join(said) or 'none'}; taken as they are said, without what else goes over them"
+        links.append(f"between groups {_said(machines.line)}")
+    if not links:
+        return "links: none are given"
+    return f"links: {'; '.join(links)}; other traffic on them is not counted"
 
 
 def _said(link: Link) -> str:

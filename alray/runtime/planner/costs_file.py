@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,14 @@ def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
             key="pipeline.costs",
             hint=what,
         )
+    for index, component in enumerate(costs.components):
+        wrong = [name for name, time_s in _times(component, 1.0).items() if not (isfinite(time_s) and time_s >= 0)]
+        if wrong:
+            raise PlanError(
+                f"`{wrong[0]}` of component {index} is not a time: it is {getattr(component, wrong[0])}",
+                file=str(file),
+                hint=_HINT,
+            )
     costs = replace(costs, origin=costs.origin + _stands_for(costs, machines))
     if costs.chain:
         return costs

@@ -137,6 +137,11 @@ def test_costs_of_a_file_are_those_that_were_measured(
         planned(f"pipeline.costs={file}", "model.components.0.width=4")
     with pytest.raises(PlanError, match="has 8 components, the model has 9"):
         planned(f"pipeline.costs={file}", "model.components.0.repeat=9")
+    damaged = measured.as_json()
+    damaged["components"][1]["backward_s"] = -0.5
+    write_json(file, damaged)
+    with pytest.raises(PlanError, match="`backward_s` of component 1 is not a time"):
+        planned(f"pipeline.costs={file}")
 
 
 def test_a_public_chain_stands_for_a_network(planned: Callable[..., Plan]) -> None:
