@@ -41,8 +41,8 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
 
 
 def filled_in(outcomes: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Each row with what the tests came to: `shown`, `in part` where some were skipped, `failed`, `missing` where no test
-    has run.
+    """Each row with what the tests came to: `shown`, `in part` where some were skipped, `failed`, or `missing` where
+    nothing has run.
 
     Args:
         outcomes: of the tests, by their names: passed, failed or skipped.
