@@ -19,16 +19,16 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 def pages(results: Path) -> dict[str, str]:
     """The pages of these figures, by the names of their files."""
-    accuracy, all_reduce, coverage, models, exported, huggingface = (
+    accuracy, all_reduce, coverage, noise, models, exported, huggingface = (
         json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("accuracy", "all_reduce", "coverage", "models", "exported", "huggingface")
+        for name in ("accuracy", "all_reduce", "coverage", "noise_scale", "models", "exported", "huggingface")
     )
     return {
         "benchmarks.md": tables.page(results),
         "schedules.md": schedules_page.page(results),
         "accuracy.md": accuracy_page.page(accuracy),
         "all_reduce.md": all_reduce_page.page(all_reduce),
-        "intervals.md": intervals_page.page(coverage),
+        "intervals.md": intervals_page.page(coverage, noise),
         "models.md": models_page.page(models, exported, list(huggingface.values())),
     }
 
