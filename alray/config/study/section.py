@@ -206,7 +206,8 @@ class Verdict(Section):
     """The publication that makes the claim, such as `Shallue et al. 2019, 4.3`. null: the study makes it
     itself."""
     quote: str | None = None
-    """The sentence of the publication that the claim comes from, word for word. null: not given."""
+    """The sentence of the publication that the claim comes from, or the part that makes it, word for word. null: not
+    given."""
     paraphrase: str | None = None
     """What the publication says, in words of the study, where its own are not at hand. null: not given."""
     since: Annotated[str, AfterValidator(_is_a_day)] | None = None
