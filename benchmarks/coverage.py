@@ -18,10 +18,10 @@ from scipy.stats import qmc
 
 from alray.config.study.section import Study
 from alray.studies.confidence import Interval
-from alray.studies.critical_batch_size import Series, critical_batch_size
 from alray.studies.doubt import of_two
 from alray.studies.records import Reached, Times, TrialRecord
 from alray.studies.results import Results
+from alray.studies.series import Series, critical_batch_size
 from benchmarks.runs import write_results
 
 STUDIES = 1_000

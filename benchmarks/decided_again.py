@@ -1,7 +1,7 @@
 """Decide the claims of the reports in docs/studies again, from their tables, after a claim, a bound or the statistics
 changed.
 
-    python -m benchmarks.decided_again
+    python -m benchmarks.decided_again [NAME ...]     without names: all reports
 
 It writes verdicts.json, the verdicts on each page, and what a page says of steps to a target and of scaling, with their
 figures. What follows from run folders, which are not committed, stays as it is.
@@ -9,6 +9,7 @@ figures. What follows from run folders, which are not committed, stays as it is.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import tempfile
@@ -83,7 +84,12 @@ def _with_what_is_measured_again(page: str, answers: list[Answer]) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.decided_again")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of a study; none: all that have a report")
+    names = parser.parse_args().names
     for report in reports():
+        if names and report.name not in names:
+            continue
         decide(report)
         print(f"{report.name}: {len(report.kept['verdicts'])} claims")  # noqa: T201
     findings_page.main()

@@ -58,6 +58,10 @@ Written by `make findings` from the verdicts of the studies. It says of each cla
 reproduces whether it holds here, on two processor cores, with small networks and data sets. Nothing on this page says
 what holds on GPUs or at the size of the publications. [Claims of this project](own_claims.md) have a page of their own.
 
+Each claim has the sentence of its publication, in quotation marks. *In other words* means that the sentence itself
+could not be read here: then it says what the figures of the publication, or notes of others about it, say. A claim is
+*estimated*, without a bound, where the publication names none, or where one of ours would lie on the effect.
+
 {_HOW}"""
 OWN_INTRODUCTION = f"""\
 # Claims of this project
@@ -108,11 +112,6 @@ SEEDS = (
                 "Three regimes, and a largest useful batch size that differs, on the workloads of the paper",
                 "needs GPUs and CIFAR-10: `specs/studies/batch_size.yaml`",
             ),
-            (
-                "The best rate and momentum follow no simple rule of the batch size (Shallue et al. 2019, 4.7)",
-                "the report of `batch_size` draws the best settings beside the linear and the square-root rule; how "
-                "sure a best setting is, it does not say",
-            ),
         ),
     ),
     Seed(
@@ -158,9 +157,9 @@ SEEDS = (
     ),
     Seed(
         "Published accuracies of local losses",
-        "Nøkland and Eidnes 2019 (arXiv 1901.06656), Mono-Forward 2025 (arXiv 2501.09238), a comparison with "
-        "Forward-Forward (arXiv 2606.06539).",
-        ("Nøkland and Eidnes 2019", "Mono-Forward 2025", "arXiv 2606.06539"),
+        "Nøkland and Eidnes 2019 (arXiv 1901.06656), Mono-Forward 2025 (arXiv 2501.09238), FAUST 2025 (Forward-Forward "
+        "unified with a similarity-based tuplet loss, arXiv 2509.08697).",
+        ("Nøkland and Eidnes 2019", "Mono-Forward 2025", "FAUST 2025"),
         (("The same for VGG8b on Fashion-MNIST and CIFAR-10 (predsim 4.65 and 5.58 % errors)", "needs GPUs"),),
     ),
     Seed(
@@ -266,7 +265,7 @@ def page(found: Sequence[Finding]) -> str:
     parts = [INTRODUCTION, _counts(together), *_broken(together)]
     for seed in SEEDS:
         of_seed = [each for each in together if _seed_of(each.verdict) is seed]
-        rows = [(each.verdict.claim, each.verdict.source or "", *_row(each)) for each in of_seed]
+        rows = [(each.verdict.claim, each.verdict.claimed_by or "", *_row(each)) for each in of_seed]
         rows += [(claim, "", "", "", "no study here", "", why) for claim, why in seed.open]
         parts += [f"## {seed.title}", seed.about, _table(("claim", "claimed by", *_HEAD), rows), *_doubts(of_seed)]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"

@@ -1,21 +1,26 @@
-"""docs/intervals.md: how often intervals contain the truth, and how well the curve of batch sizes fits the reference
-runs of MLPerf."""
+"""docs/intervals.md: how often intervals contain the truth, how well the curve of batch sizes fits the reference runs
+of MLPerf, and how far one run shows the critical batch size."""
 
 from __future__ import annotations
 
 import csv
+import json
 import math
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from alray.studies.confidence import Interval, Student
-from alray.studies.critical_batch_size import fitted
+from alray.studies.series import fitted
+from benchmarks.noise_scale import EVERY, OF_RUN, over_run
 
-MLPERF = Path(__file__).parents[1] / "docs" / "published_runs" / "mlperf_batch_sizes.csv"
+DOCS = Path(__file__).parents[1] / "docs"
+MLPERF = DOCS / "published_runs" / "mlperf_batch_sizes.csv"
+STUDY = DOCS / "studies" / "batch_size" / "verdicts.json"
 _SLIPS = {("cosmoflow", 32), ("gpt3", 3072)}
 """Another setting than at the other batch sizes; one run that is ten times the others. The file says so."""
 _LEAST = 4
@@ -68,19 +73,19 @@ def _fit(amounts: dict[int, float]) -> Fit | None:
         return None
     freedom = len(sizes) - 2
     squares = float((curve.residuals**2).sum())
-    found = Student(curve.log_critical, math.sqrt(squares / freedom / curve.information), freedom).interval
+    found = Student(curve.shape, math.sqrt(squares / freedom / curve.information), freedom).interval
     errors, constant = [], []
     for at, size in enumerate(sizes):
         others = [each for each in sizes if each != size]
         of = fitted(others, np.delete(logs, at))
         if of is not None:
-            predicted = of.log_fewest + math.log1p(math.exp(of.log_critical) / size)
+            predicted = of.height + math.log1p(math.exp(of.shape) / size)
             errors.append(abs(math.expm1(predicted - float(logs[at]))))
         samples = float(np.mean([math.log(amounts[each]) for each in others]))
         constant.append(abs(math.expm1(samples - math.log(amounts[size]))))
     return Fit(
         tuple(sizes),
-        math.exp(curve.log_critical),
+        math.exp(curve.shape),
         Interval(math.exp(found.low), math.exp(found.high)),
         math.sqrt(squares / len(sizes)),
         median(errors) if errors else math.nan,
@@ -88,11 +93,27 @@ def _fit(amounts: dict[int, float]) -> Fit | None:
     )
 
 
-def page(coverage: dict[str, Any]) -> str:
+def _noise_scales(noise: dict[str, Any]) -> Iterator[str]:
+    """The rows of the table of noise scales, beside the critical batch sizes of the study."""
+    answers = json.loads(STUDY.read_text(encoding="utf-8"))["verdicts"]
+    (critical,) = [each["compared"] for each in answers if each["claim"].startswith("Critical batch size")]
+    of_study = {each["point"].removeprefix("variant="): each for each in critical}
+    for name, found in noise.items():
+        curve = of_study[name]
+        runs = [list(steps.values()) for steps in found]
+        first, last = ([scales[at] for scales in runs] for at in (0, -1))
+        scales = [over_run(each, OF_RUN) for each in runs]
+        texts = [f"{fmean(each):,.0f} ({min(each):,.0f} to {max(each):,.0f})" for each in (first, last, scales)]
+        texts.append(f"{curve['value']:,.0f} ({curve['low']:,.0f} to {curve['high']:,.0f})")
+        yield f"| {name} | {' | '.join(texts)} | {fmean(scales) / curve['value']:.2f} |"
+
+
+def page(coverage: dict[str, Any], noise: dict[str, Any]) -> str:
     """The page's text.
 
     Args:
         coverage: of `benchmarks.coverage`, by kind.
+        noise: of `benchmarks.noise_scale`.
     """
     rows = [
         f"| {words} | {coverage[kind]['studies']:,} | {coverage[kind]['coverage']:.0%} |"
@@ -141,4 +162,22 @@ samples at every batch size.
 {chr(10).join(lines)}
 
 In {better} of {len(lines)} benchmarks the curve predicts better than the same samples at every batch size.
+
+## Whether one run shows the critical batch size
+
+The noise scale of a network in training is the variance of the gradient of one sample over the square of the gradient
+of all. Where all directions curve alike, it is the critical batch size (McCandlish et al. 2018, section 2.2): of the
+noisy quadratic above it is, within 5 % (`tests/benchmarks/test_coverage.py`). Here it is measured every {EVERY}
+mini-batches, with 8,192 samples each time, of the runs whose settings were the best of
+[batch_size](studies/batch_size/README.md) for {OF_RUN} samples: the mean over three seeds, and in brackets the lowest
+and the highest of them. Over a run it is a mean in which each step counts as far as it comes: by steps of the full
+gradient, 1 / (1 + b / B), where b is the noise scale and B the mini-batch (section 2.2).
+
+The critical batch size is that of the study, with its 90 % interval; the last column is the third divided by it.
+The noise scale is of the network and its data alone, so it hardly tells optimizers apart: their critical batch sizes
+differ.
+
+| run | after 32 mini-batches | at the target | over the run | critical batch size | ratio |
+|---|---|---|---|---|---|
+{chr(10).join(_noise_scales(noise))}
 """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from benchmarks import accuracy_page, all_reduce_page, gpu_page, intervals_page, models_page, schedules_page, tables
 from benchmarks.runs import MEASURED, RESULTS
@@ -19,18 +20,18 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 def pages(results: Path) -> dict[str, str]:
     """The pages of these figures, by the names of their files."""
-    accuracy, all_reduce, coverage, models, exported, huggingface, gpu = (
-        json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("accuracy", "all_reduce", "coverage", "models", "exported", "huggingface", "gpu")
-    )
+
+    def measured(name: str) -> Any:
+        return json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
+
     return {
         "benchmarks.md": tables.page(results),
         "schedules.md": schedules_page.page(results),
-        "accuracy.md": accuracy_page.page(accuracy),
-        "all_reduce.md": all_reduce_page.page(all_reduce),
-        "gpu_measured.md": gpu_page.page(gpu),
-        "intervals.md": intervals_page.page(coverage),
-        "models.md": models_page.page(models, exported, list(huggingface.values())),
+        "accuracy.md": accuracy_page.page(measured("accuracy")),
+        "all_reduce.md": all_reduce_page.page(measured("all_reduce")),
+        "gpu_measured.md": gpu_page.page(measured("gpu")),
+        "intervals.md": intervals_page.page(measured("coverage"), measured("noise_scale")),
+        "models.md": models_page.page(measured("models"), measured("exported"), list(measured("huggingface").values())),
     }
 
 

@@ -14,7 +14,7 @@ import json
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,8 @@ from scipy.stats import norm
 REPORTS = Path(__file__).parents[1] / "docs" / "studies"
 AGAIN = "to be measured again"
 OPEN = "not decided by this study"
-AMOUNTS = ("validation", "test", "bubble", "exit_time")
+AMOUNTS = ("validation", "test", "bubble", "exit_time", "growth_of_best_rate")
+OF_SERIES = ("critical_batch_size", "growth_of_best_rate")
 SMALLEST_IS_BEST = (
     *("step_time_s", "training_s", "epoch_s", "forward_s", "backward_s", "update_s", "bubble", "exit_time"),
     *("parameters", "peak_memory_bytes", "bytes_sent", "all_reduce_bytes", "steps_to_target"),
@@ -146,7 +147,7 @@ def comparisons(tables: StudyTables, claim: dict[str, Any]) -> Iterator[list[Est
     """At each point of a claim: the figure, or its ratio to or difference from each of the others."""
     others = claim["over"] or claim["minus"]
     named = {axis for selector in (claim["of"], *others) for axis in selector}
-    series = claim["figure"] == "critical_batch_size"
+    series = claim["figure"] in OF_SERIES
     points = tables.points()
     if series:
         rest = [axis for axis in tables.axes if axis != "data.batch_size"]
@@ -172,7 +173,8 @@ def comparisons(tables: StudyTables, claim: dict[str, Any]) -> Iterator[list[Est
             and all(dict(zip(tables.axes, other[0], strict=True))[axis] == value for axis, value in same.items())
         ]
         if series:
-            yield [curve(tables, unit, *beside)]
+            fit = bend if claim["figure"] == "critical_batch_size" else power
+            yield [curve(tables, fit, unit, *beside)]
         elif not others:
             yield [sampled(tables, claim, [unit[0]], figure(tables, claim, [unit[0]]))]
         else:
@@ -287,27 +289,33 @@ def convolved(one: Distribution, other: Distribution) -> Distribution:
     return np.asarray(sums[(SHARES * len(sums)).astype(int)])
 
 
-def curve(tables: StudyTables, *units: list[tuple[str, ...]]) -> Estimate | None:
-    """The logarithm of the critical batch size of a series, or its difference from that of a second one."""
+Fit = Callable[[NDArray[np.float64], NDArray[np.float64]], tuple[float, NDArray[np.float64], float]]
+
+
+def curve(tables: StudyTables, fit: Fit, *units: list[tuple[str, ...]]) -> Estimate | None:
+    """The logarithm of the critical batch size of a series, or its difference from that of a second one; or the power
+    by which its best rate grows."""
     seeds = sorted({int(row["seed"]) for row in tables.rows})
     middles, variances, free, bends, explained = [], [], [], [], 0.0
     for unit in units:
         sizes, columns = [], []
         for point in unit:
-            fewest: dict[int, float] = defaultdict(lambda: math.inf)
+            fewest: dict[int, Row] = {}
             for row in tables.at(point):
                 if row["steps_to_target"]:
-                    fewest[int(row["seed"])] = min(fewest[int(row["seed"])], float(row["steps_to_target"]))
+                    before = fewest.setdefault(int(row["seed"]), row)
+                    if float(row["steps_to_target"]) < float(before["steps_to_target"]):
+                        fewest[int(row["seed"])] = row
             if all(seed in fewest for seed in seeds):
                 sizes.append(float(dict(zip(tables.axes, point, strict=True))["data.batch_size"]))
-                columns.append([math.log(fewest[seed]) for seed in seeds])
+                columns.append([math.log(figure_of(fewest[seed], fit)) for seed in seeds])
         if len(sizes) < 3 or len(seeds) < 3:
             return None
         steps = np.asarray(columns).T
-        log_critical, residuals, information = bend(np.asarray(sizes), steps.mean(axis=0))
-        each = [bend(np.asarray(sizes), row) for row in steps]
+        shape, residuals, information = fit(np.asarray(sizes), steps.mean(axis=0))
+        each = [fit(np.asarray(sizes), row) for row in steps]
         rest = np.asarray([residual for _, residual, _ in each])
-        middles.append(log_critical)
+        middles.append(shape)
         free.append(len(sizes) - 2)
         variances.append(float((residuals**2).sum()) / free[-1] / information)
         bends.append([one for one, _, _ in each])
@@ -320,6 +328,20 @@ def curve(tables: StudyTables, *units: list[tuple[str, ...]]) -> Estimate | None
     squares = sum(each**2 / count for each, count in zip(variances, free, strict=True)) + excess**2 / (len(seeds) - 1)
     middle = sum(sign * each for sign, each in zip(signs, middles, strict=True))
     return Estimate(middle, math.sqrt(total), total**2 / squares)
+
+
+def figure_of(row: Row, fit: Fit) -> float:
+    """The steps of a trial, or its effective rate."""
+    if fit is bend:
+        return float(row["steps_to_target"])
+    return float(row["optimizer.lr"]) / (1 - float(row.get("optimizer.momentum") or 0))
+
+
+def power(sizes: NDArray[np.float64], logs: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], float]:
+    """As `bend`, of a straight line through logarithms, by a polynomial fit."""
+    at = np.log(sizes)
+    slope, height = np.polyfit(at, logs, 1)
+    return float(slope), logs - slope * at - height, float(len(at) * at.var())
 
 
 def bend(sizes: NDArray[np.float64], logs: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], float]:
@@ -375,8 +397,7 @@ def decided(tables: StudyTables) -> list[tuple[str, list[tuple[float, float, flo
 
 def at_a_place(claim: dict[str, Any], bound: float | None, known: list[Estimate]) -> tuple[float, float, float, float]:
     """The p-values of the claim and of its opposite, and the interval."""
-    logs = claim["figure"] == "critical_batch_size" or bool(claim["over"])
-    logs = logs or (not claim["minus"] and claim["figure"] not in AMOUNTS)
+    logs = bool(claim["over"]) or (not claim["minus"] and claim["figure"] not in AMOUNTS)
     at = 0.0 if bound is None else (math.log(bound) if logs else bound) if bound or not logs else -math.inf
     below = [1.0 - each.less_than(at) for each in known]
     above = [each.less_than(at) for each in known]

@@ -9,9 +9,9 @@ in one session, so a study that ran in several sessions compares them session by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from statistics import fmean
 from typing import Literal
 
@@ -33,8 +33,9 @@ from alray.studies.confidence import (
     seed_effects,
     spread_out,
 )
-from alray.studies.critical_batch_size import Series, critical_batch_size
+from alray.studies.records import TrialRecord
 from alray.studies.results import BATCH_SIZE, Results
+from alray.studies.series import Series, critical_batch_size, growth
 from alray.studies.table import SCORES, TIMES, PointRow, collapsed, value_of
 
 _BY_AMOUNTS = (*SCORES, "bubble", "exit_time")
@@ -119,10 +120,10 @@ def of_series(results: Results, of: Sequence[PointRow], over: Sequence[PointRow]
     """
     found, reasons = [], []
     for rows in filter(None, (of, over)):
-        series, of_it = _series(results, rows)
+        series, of_it = _series(results, rows, _steps)
         found.append(series)
         reasons += of_it
-    seeds = len(found[0].log_steps)
+    seeds = len(found[0].logs)
     confidence = critical_batch_size(*found)
     if confidence is None:
         few = seeds < LEAST_FOR_SPREAD
@@ -130,17 +131,40 @@ def of_series(results: Results, of: Sequence[PointRow], over: Sequence[PointRow]
     return Doubted(confidence, True, tuple(dict.fromkeys(reasons)), counted(seeds, "seed"))
 
 
-def _series(results: Results, rows: Sequence[PointRow]) -> tuple[Series, list[str]]:
-    """The fewest steps of each seed at the batch sizes that every seed brought to the target."""
+def of_growth(results: Results, rows: Sequence[PointRow]) -> Doubted:
+    """The power of the batch size by which the best effective rate of a series grows.
+
+    Every seed counts with its best settings at each batch size.
+    """
+    series, reasons = _series(results, rows, partial(_rate, results))
+    seeds = len(series.logs)
+    confidence = growth(series)
+    if confidence is None:
+        few = seeds < LEAST_FOR_SPREAD
+        reasons.append(_few(seeds, "seed") if few else f"{counted(len(series.sizes), 'batch size')} show no growth")
+    return Doubted(confidence, False, tuple(dict.fromkeys(reasons)), counted(seeds, "seed"))
+
+
+def _steps(record: TrialRecord) -> float:
+    assert record.reached is not None, "the best trial of a seed reached the target"
+    return record.reached.step
+
+
+def _rate(results: Results, record: TrialRecord) -> float:
+    """The effective rate of a trial; one less by a factor where the momentum is that of all trials."""
+    return float(results.setting(record, "optimizer.lr")) / (1.0 - (results.momentum(record) or 0.0))
+
+
+def _series(
+    results: Results, rows: Sequence[PointRow], figure: Callable[[TrialRecord], float]
+) -> tuple[Series, list[str]]:
+    """A figure of the best settings of each seed at the batch sizes that every seed brought to the target."""
     reasons, sizes, columns = [], [], []
     seeds = sorted({record.seed for row in rows for trials in results.settings_of(row) for record in trials})
     for row in rows:
         records = [record for trials in results.settings_of(row) for record in trials]
-        fewest = [
-            min((each.reached.step for each in records if each.seed == seed and each.reached), default=None)
-            for seed in seeds
-        ]
-        known = [steps for steps in fewest if steps is not None]
+        reached = [[each for each in records if each.seed == seed and each.reached] for seed in seeds]
+        known = [figure(min(of_seed, key=_steps)) for of_seed in reached if of_seed]
         if len(known) < len(seeds):
             reasons.append(f"{label_of(row.point)}: {len(known)} of {counted(len(seeds), 'seed')} reached the target")
             continue

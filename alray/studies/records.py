@@ -151,7 +151,7 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     claim: str
-    source: str | None = None  # the publication that makes the claim
+    source: str | None = None  # the publication that makes the claim, with what it says
     figure: str
     bound: str
     answer: Literal["holds", "does not hold", "not decided by this study", "estimated"]  # the last: without a bound

@@ -14,7 +14,7 @@ from alray.core.metric import Metric
 from alray.report.figure import Exhibit
 from alray.report.table import CellValue, Column, Numbers
 from alray.studies.confidence import LEVEL, MOST_NEEDED, Student, discoveries, seeds_needed, with_sampling_error
-from alray.studies.doubt import Doubted, Way, of_point, of_series, of_two
+from alray.studies.doubt import Doubted, Way, of_growth, of_point, of_series, of_two
 from alray.studies.records import ESTIMATED, UNDECIDED, Answer, Compared
 from alray.studies.results import BATCH_SIZE, Results
 from alray.studies.table import ROW_FIGURES, SCORES, TIMES, PointRow
@@ -116,7 +116,7 @@ def _answer(verdict: Verdict, results: Results) -> Answer:
     complete = bool(compared) and len(compared) == len(places)
     answer = Answer(
         claim=verdict.claim,
-        source=verdict.source,
+        source=verdict.claimed_by,
         figure=_decided_by(verdict),
         bound="" if bound is None else f"{'above' if verdict.above is not None else 'below'} {bound:g}",
         answer=ESTIMATED if bound is None and complete else UNDECIDED,
@@ -174,7 +174,7 @@ def _needed(answer: Answer, verdict: Verdict, known: Sequence[Doubted], bound: f
     if verdict.samples is not None:
         return "a larger test set"
     means = [(each.confidence, each.scaled(bound)) for each in known if isinstance(each.confidence, Student)]
-    if len(means) < len(known) or verdict.figure == "critical_batch_size":
+    if len(means) < len(known) or verdict.is_of_series:
         return None
     against = [(found, at) for found, at in means if (found.mean < at) is (verdict.above is not None)]
     counts = [seeds_needed(found, at) for found, at in against or means]
@@ -201,8 +201,7 @@ def _decided_by(verdict: Verdict) -> str:
 def _places(verdict: Verdict, results: Results) -> Iterator[tuple[str, list[Doubted]]]:
     """Every point that a claim is about, with the figure there, or its ratio to or difference from each of those that
     it is compared with: on the axes that the claim does not name, they have the same values."""
-    of_series_alone = verdict.figure == "critical_batch_size"
-    known = _series(results) if of_series_alone else [(row.point, [row]) for row in results.rows]
+    known = _series(results) if verdict.is_of_series else [(row.point, [row]) for row in results.rows]
     others = verdict.over or verdict.minus
     named = {axis for selector in (verdict.of, *others) for axis in selector}
     for point, rows in known:
@@ -213,7 +212,9 @@ def _places(verdict: Verdict, results: Results) -> Iterator[tuple[str, list[Doub
         if others and not compared:
             nothing = Doubted(None, False, ("the study has nothing to compare it with",))
             yield label_of(rest), [nothing]
-        elif of_series_alone:
+        elif verdict.figure == "growth_of_best_rate":
+            yield label_of(rest), [of_growth(results, rows)]
+        elif verdict.is_of_series:
             yield label_of(rest), [of_series(results, rows, *compared)]
         elif others:
             way: Way = "ratio" if verdict.over else "difference"

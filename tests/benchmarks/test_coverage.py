@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-from alray.studies.critical_batch_size import Series, critical_batch_size
+from alray.studies.series import Series, critical_batch_size
 from benchmarks.coverage import coverage
 from benchmarks.intervals_page import fits
+from benchmarks.noise_scale import noise_scale, over_run
 
 
 @pytest.mark.parametrize("kind", ["paired_seeds", "sessions"])
@@ -39,3 +41,13 @@ def test_the_curve_fits_the_reference_runs_of_mlperf() -> None:
     found = fits()
     assert len(found) == 9
     assert all(fit is not None and fit.scatter < 0.1 and fit.left_out < fit.constant for fit in found.values())
+
+
+def test_the_noise_scale_of_a_noisy_quadratic_is_its_critical_batch_size() -> None:
+    """Half the square of x, where the gradient of one sample has the variance 200 |x|^2 over all coordinates."""
+    generator = np.random.default_rng(1)
+    at = generator.standard_normal(400)
+    spread = np.sqrt(200.0 * (at**2).sum() / 400 / 64)
+    gradients = at + spread * generator.standard_normal((128, 400))
+    scale = noise_scale(torch.from_numpy(gradients), 64)
+    assert scale == pytest.approx(200.0, rel=0.05) and over_run([scale] * 5, 128) == pytest.approx(scale)

@@ -17,7 +17,7 @@ study: scaling
 base: ../base.yaml
 axes: {variant: {al: {}, bp: {method: backpropagation}}}
 verdicts:
-  - {claim: AL is faster, source: "Lin 2023, 4.4", figure: step_time_s,
+  - {claim: AL is faster, source: "Lin 2023, 4.4", quote: "It is, by far.", figure: step_time_s,
      of: {variant: al}, over: [{variant: bp}], below: 1.0}
   - {claim: AL is quick, since: "2026-11-22", figure: step_time_s, of: {variant: al}, below: 0.1}
 """
@@ -60,6 +60,7 @@ def test_a_claim_has_the_answer_to_its_own_question(study: Path) -> None:
     (row,) = [line for line in texts[PAGE].split("\n") if line.startswith("| AL is faster")]
     assert texts[PAGE].index("## Associated Learning") < texts[PAGE].index(row)
     cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1] == "Lin 2023, 4.4: “It is, by far.”"
     assert cells[2:5] == ["a: 0.5 times (0.457 to 0.6)", "5 sessions", "holds (p = 0.02)"]
     assert cells[6] == "[scaling](studies/scaling/README.md)"
     assert "- a: one doubt. This is about: AL is faster." in texts[PAGE] and "variant=" not in texts[PAGE]

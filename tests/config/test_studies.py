@@ -292,6 +292,8 @@ def search(space: str, rest: str = "trials: 2") -> str:
          ["3 axes.seed", "4 verdicts[0].of.seed"]),
         (study(verdicts="[{claim: a, figure: critical_batch_size, above: 1}]"), ["3 verdicts[0].figure"]),
         (study(verdicts="[{claim: a, figure: largest_useful_batch_size, above: 1}]"), ["3 verdicts[0].figure"]),
+        (study(target="{metric: validation_error, below: 0.5}", verdicts="[{claim: a, figure: growth_of_best_rate}]"),
+         ["4 verdicts[0].figure"]),
         (study("{seed: [1, 2]}", verdicts="[{claim: a, figure: critical_batch_size, minus: [{seed: 1}], above: 1}]"),
          ["4 verdicts[0]"]),
         (study(verdicts="[{claim: a, figure: test, above: 1, below: 2}, {claim: a, figure: best, below: 1}]"),
@@ -299,6 +301,9 @@ def search(space: str, rest: str = "trials: 2") -> str:
         (study(verdicts="[{claim: a, figure: step_time_s, samples: 10, since: today, below: 1}]"),
          ["3 verdicts[0].since"]),
         (study(verdicts="[{claim: a, figure: step_time_s, samples: 10, below: 1}]"), ["3 verdicts[0]"]),
+        (study(verdicts="[{claim: a, figure: test, quote: b}, "
+               "{claim: a, source: c, quote: b, paraphrase: d, figure: test}]"),
+         ["3 verdicts[0]", "3 verdicts[1]"]),
         (search("optimizer.lr: {choice: [1]}") + "sessions: 3\n", ["4 sessions"]),
         (study(measures="times", early_exit="{}", verdicts="[{claim: a, figure: test, above: 1}]"),
          ["4 early_exit", "5 verdicts[0].figure"]),

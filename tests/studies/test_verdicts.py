@@ -64,9 +64,12 @@ def test_a_seed_that_is_missing_is_a_doubt() -> None:
 
 def test_a_seed_that_learned_nothing_is_a_doubt_about_accuracies() -> None:
     trials = [trial(n, {"variant": "al"}, seed=n, validation=v) for n, v in enumerate((0.9, 0.91, 0.1))]
-    claim = {"claim": "good", "figure": "validation", "above": 0.5, "source": "Ours, 1"}
+    claim = {"claim": "good", "figure": "validation", "above": 0.5, "source": "Ours, 1", "paraphrase": "it is"}
     (found,) = answers_of(results(trials, verdicts=[claim]))
-    assert (found.source, found.doubts) == ("Ours, 1", ["variant=al: 1 seed of 3 learned next to nothing"])
+    assert (found.source, found.doubts) == (
+        "Ours, 1, in other words: it is",
+        ["variant=al: 1 seed of 3 learned next to nothing"],
+    )
 
 
 def test_a_claim_without_results_is_not_decided() -> None:
@@ -121,6 +124,21 @@ def test_the_critical_batch_sizes_of_two_series_are_compared() -> None:
     assert (longer.answer, beyond.answer) == ("holds", "does not hold")
     assert longer.compared[0].low < 4.0 < longer.compared[0].high < 6.0
     assert beyond.compared[0].low < 64 < beyond.compared[0].high
+
+
+def test_the_best_rate_grows_as_a_power_of_the_batch_size() -> None:
+    """With the square root of the batch size, and not by the linear rule."""
+    trials = [
+        each.model_copy(
+            update={"overrides": [f"optimizer.lr={each.values['optimizer.lr'] * each.point['data.batch_size'] ** 0.5}"]}
+        )
+        for each in searched("sgd", 16, np.random.default_rng(0))
+    ]
+    (found,) = answers_of(
+        search_study(*trials, verdicts=[{"claim": "slower", "figure": "growth_of_best_rate", "below": 1.0}])
+    )
+    assert (found.answer, found.figure) == ("holds", "growth of best rate")
+    assert found.compared[0].low < 0.5 < found.compared[0].high < 0.8
 
 
 def test_steps_that_fall_to_the_end_show_no_critical_batch_size() -> None:

@@ -17,6 +17,7 @@ from alray.config.study.section import VARIANT, Search, Study
 
 StudyCheck = Callable[[Study], Iterator[Finding]]
 
+_RATE = "optimizer.lr"
 _MOST_POINTS = 10_000
 MOST_VALUES = 1_000_000
 """Values of all specs that are checked before a study runs, of every point and every end of its search: a minute."""
@@ -153,9 +154,13 @@ def claims_name_values_of_axes(study: Study) -> Iterator[Finding]:
                         f"choose {listed([value_text(each) for each in values])}" if values else "give the axis values"
                     )
                     yield ("verdicts", number, *path, axis), f"`{axis}` has no value {value_text(value)}", hint
-        if study.target is None and verdict.figure.endswith(("_to_target", "batch_size")):
+        if study.target is None and (verdict.is_of_series or verdict.figure.endswith("_to_target")):
             message = f"`{verdict.figure}` is about the way to a target, and there is none"
             yield ("verdicts", number, "figure"), message, "add `target`, or decide by another figure"
+        searched = study.search.space if study.search is not None else {}
+        if verdict.figure == "growth_of_best_rate" and _RATE not in searched:
+            message = "`growth_of_best_rate` is about the best rate of a search, and none is searched"
+            yield ("verdicts", number, "figure"), message, f"search `{_RATE}`, or decide by another figure"
 
 
 def columns_differ(study: Study) -> Iterator[Finding]:

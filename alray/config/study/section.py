@@ -205,12 +205,18 @@ class Verdict(Section):
     source: str | None = None
     """The publication that makes the claim, such as `Shallue et al. 2019, 4.3`. null: the study makes it
     itself."""
+    quote: str | None = None
+    """The sentence of the publication that the claim comes from, or the part that makes it, word for word. null: not
+    given."""
+    paraphrase: str | None = None
+    """What the publication says, in words of the study, where its own are not at hand. null: not given."""
     since: Annotated[str, AfterValidator(_is_a_day)] | None = None
     """The day on which the bound of a claim of the study itself was set, such as `2026-11-22`: before or after its
     figure was known. null: not said."""
-    figure: Literal[FigureName, "critical_batch_size"]
-    """The figure that decides: a column of the table of points, or the critical batch size of a series of batch
-    sizes."""
+    figure: Literal[FigureName, "critical_batch_size", "growth_of_best_rate"]
+    """The figure that decides: a column of the table of points, or one of a series of batch sizes.
+    `critical_batch_size`: that of the curve of steps. `growth_of_best_rate`: the power of the batch size by which the
+    best effective rate, lr / (1 - momentum), grows: 1 by the linear rule, 0.5 by that of the square root."""
     of: _Selector = Field(default_factory=dict)
     """Values of axes: the points that the claim is about. It holds if it holds at all of them. Default: all points."""
     over: Annotated[tuple[_Selector, ...], Field(strict=False)] = ()
@@ -226,6 +232,18 @@ class Verdict(Section):
     """Size of the set that an accuracy is measured on. Then the interval also has the sampling error of that set, which
     matters where a bound is half a point. null: the claim is about this set of samples."""
 
+    @property
+    def is_of_series(self) -> bool:
+        """Whether its figure is that of a series of batch sizes."""
+        return self.figure in ("critical_batch_size", "growth_of_best_rate")
+
+    @property
+    def claimed_by(self) -> str | None:
+        """The publication with what it says; None if the study makes the claim itself."""
+        if self.quote is not None:
+            return f"{self.source}: “{self.quote}”"
+        return self.source if self.paraphrase is None else f"{self.source}, in other words: {self.paraphrase}"
+
     @field_validator("figure", mode="before")
     @classmethod
     def _is_known(cls, figure: object) -> object:
@@ -239,8 +257,14 @@ class Verdict(Section):
             raise refusal("a claim has `above` or `below`, not both", "remove one of them")
         if self.over and self.minus:
             raise refusal("a claim has `over` or `minus`, not both", "remove one of them")
+        if self.quote is not None and self.paraphrase is not None:
+            raise refusal("a claim has `quote` or `paraphrase`, not both", "keep `quote`, the publication's own words")
+        if self.source is None and (self.quote is not None or self.paraphrase is not None):
+            raise refusal("a claim with the words of a publication needs its name", "write `source`")
         if self.figure == "critical_batch_size" and (self.minus or len(self.over) > 1):
             raise refusal("critical batch sizes are compared by one ratio", "name one series, in `over`")
+        if self.figure == "growth_of_best_rate" and (self.minus or self.over):
+            raise refusal("the growth of the best rate is compared with a bound alone", "remove `over` and `minus`")
         if self.samples is not None and (self.figure not in ("validation", "test") or self.over):
             raise refusal("`samples` is about an accuracy or a difference of accuracies", "remove it")
         return self
