@@ -396,8 +396,8 @@ def _timeline(name: str, found: Mapping[str, Any]) -> TimelineAccuracy:
     program = Program.of(_listed(stage, len(stages), each["order"]) for stage, each in enumerate(stages))
     passed_s = sum(each["forward_s"] for each in stages[:-1])
     message_s = (stages[-1]["first_forward_s"] - stages[0]["first_forward_s"] - passed_s) / (len(stages) - 1)
-    # The log has times of the host. A forward that is computed again takes no less than the first time: what it seems to
-    # take less is in the backward, which waits for the GPU.
+    # The log has times of the host. A forward that is computed again takes no less than the first time: what it seems
+    # to take less is in the backward, which waits for the GPU.
     again = [max(each["forward_s"], each["recompute_s"]) if each["recompute_s"] else 0.0 for each in stages]
     backward = [each["backward_s"] + each["recompute_s"] - own for each, own in zip(stages, again, strict=True)]
     library = str(found.get("source", "")).split(" ", 1)[0]
@@ -505,8 +505,8 @@ row comes out right, or the number of another table that it names. Two more numb
 of an update in mixed precision on the rows of `ds3lab.xl8.fp16.batch` at 10 Gbit/s, and how long a message of NCCL's
 all-reduce waits on `ds3lab.small.gpipe.fp16.all_reduce`. What sets a number is not counted; the last line counts both
 tables too. An error is |predicted / measured - 1|. The mechanisms were chosen with these tables in sight: before them
-the median was 7.3 %, nine in ten were within 20.3 %, and the worst was 89 % off. So what tables that nobody has seen say
-weighs more."""
+the median was 7.3 %, nine in ten were within 20.3 %, and the worst was 89 % off. So what tables that nobody has seen
+say weighs more."""
 
 _STILL_WRONG = """\
 What the libraries' code says and the predictions know: with GPipe the own code over NCCL waits for all its processes

@@ -20,8 +20,8 @@ tables:
 """
 MEETING = f"""
 tables:
-- {{id: old, source: results/gpt3_small.md, given: {{{GIVEN}}}, columns: [ms, measured_s], rows: [[0, 1.0], [100, 1.0]]}}
-- {{id: new, source: results/gpt3_xl.md, given: {{{GIVEN}}}, columns: [ms, measured_s], rows: [[0, 1.0], [100, 1.0]]}}
+- {{id: a, source: results/gpt3_small.md, given: {{{GIVEN}}}, columns: [ms, measured_s], rows: [[0, 1.0], [100, 1.0]]}}
+- {{id: b, source: results/gpt3_xl.md, given: {{{GIVEN}}}, columns: [ms, measured_s], rows: [[0, 1.0], [100, 1.0]]}}
 """.replace("Megatron-LM", "own code over NCCL").replace("ms: 0", "layers_total: 2")
 TIMELINE = """
 columns: [stage, forward_s, recompute_s, backward_s, first_forward_s, first_backward_s, last_backward_end_s, s, order]
