@@ -17,6 +17,6 @@ def test_a_step_is_computing_and_waiting() -> None:
 
 
 def test_every_network_runs_in_every_way() -> None:
-    specs = [load_spec(spec, given(way)) for spec in NETWORKS.values() for way in WAYS]
+    specs = [load_spec(spec, given(way)).spec for spec in NETWORKS.values() for way in WAYS]
     assert {(each.pipeline.stages, each.replicas.count) for each in specs} == {(1, 1), (2, 1), (1, 2)}
     assert {each.resources.threads for each in specs} == {1}
