@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from pathlib import Path
 
 import pytest
 
 from alray.config.study.load import read_study_file
+from alray.planning.prediction.basis import PREDICTED, PREDICTED_MEMORY
 from benchmarks.findings_page import BESIDE, KEPT, kept
-from benchmarks.predictions_page import Setting, settings
+from benchmarks.predictions_page import PAGE, Setting, settings
+from benchmarks.runs import RESULTS
 
 STUDY = "study: scaling\nbase: ../base.yaml\naxes: {pipeline.stages: [1, 2]}\nmax_concurrent: 1\n"
 POINTS = "pipeline.stages,step_time_s,predicted_step_time_s\n1,0.02,0.01\n2,,0.01\n"
@@ -47,3 +51,16 @@ def test_the_report_of_another_study_is_left_out(report: Path, old: str, new: st
 def test_a_report_that_was_made_beside_other_programs_is_left_out(report: Path) -> None:
     (report / "README.md").write_text(f"ran, {BESIDE}.\n", encoding="utf-8")
     assert settings_of(report) == []
+
+
+def test_plans_say_how_sure_the_published_figures_make_them() -> None:
+    """The words of a plan (basis.py), and those of docs/elsewhere.md, which a new page of predictions may change."""
+    page, elsewhere = PAGE.read_text(encoding="utf-8"), (PAGE.parent / "elsewhere.md").read_text(encoding="utf-8")
+    low, high = PREDICTED
+    assert f"Nine in ten lie between **{low:.2f}** and **{high:.2f}**" in " ".join(page.split())
+    assert f"nine times in ten {low:.2f} to {high:.2f} of the measured step" in elsewhere
+    stages = json.loads((RESULTS / "memory.json").read_text(encoding="utf-8"))["stages"]
+    furthest = max(abs(each["predicted_bytes"] / each["measured_bytes"] - 1) for each in stages)
+    assert math.ceil(100 * furthest) / 100 == PREDICTED_MEMORY
+    (within,) = re.findall(r"\*\*all\*\* .* \| ([0-9.]+)% \| [0-9.]+% \|$", page, re.MULTILINE)
+    assert f"nine in ten published pipelines are predicted within {math.ceil(float(within))} %" in elsewhere

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.published import Accuracy, predictions, ranks, timelines
+from benchmarks.published import AFTER_GRADIENTS, Accuracy, predictions, ranks, timelines
 
 GIVEN = (
     "device: A, library: Megatron-LM, schedule: gpipe, stages: 2, width: 4, sequence: 4, precision: fp32, "
@@ -18,6 +18,11 @@ tables:
 - {{id: two, calibrate_from: one, given: {{{GIVEN}}}, columns: [layers_total, measured_s], rows: [[2, 10.0]]}}
 - {{id: three, given: {{{GIVEN}, lacks: much}}, columns: [layers_total, measured_s], rows: [[2, 10.0]]}}
 """
+MEETING = f"""
+tables:
+- {{id: a, source: results/gpt3_small.md, given: {{{GIVEN}}}, columns: [ms, measured_s], rows: [[0, 1.0], [100, 1.0]]}}
+- {{id: b, source: results/gpt3_xl.md, given: {{{GIVEN}}}, columns: [ms, measured_s], rows: [[0, 1.0], [100, 1.0]]}}
+""".replace("Megatron-LM", "own code over NCCL").replace("ms: 0", "layers_total: 2")
 TIMELINE = """
 columns: [stage, forward_s, recompute_s, backward_s, first_forward_s, first_backward_s, last_backward_end_s, s, order]
 timeline:
@@ -37,6 +42,13 @@ def test_the_first_row_sets_the_number_of_its_table(tmp_path: Path) -> None:
     assert (accuracy.rows, accuracy.worst) == (2, pytest.approx(0.5, rel=1e-4))
 
 
+def test_processes_that_meet_wait_for_the_latency(tmp_path: Path) -> None:
+    """Messages are empty here. A barrier of two is one message of 0.1 s; later code has a second one in the end."""
+    (tmp_path / "runs.yaml").write_text(MEETING, encoding="utf-8")
+    old, new = (each.predicted_s for each in predictions(tmp_path) if not each.sets_the_number)
+    assert (old, new) == pytest.approx((1.1, 1.2), rel=1e-4)
+
+
 def test_a_timeline_has_one_number(tmp_path: Path) -> None:
     """A message takes 0.5 s, by the first forward of stage 1. Its gradient comes down at 5.0 in place of 6.5."""
     (tmp_path / "runs.yaml").write_text(TIMELINE, encoding="utf-8")
@@ -44,3 +56,11 @@ def test_a_timeline_has_one_number(tmp_path: Path) -> None:
     assert timeline.message_s == pytest.approx(0.5)
     assert timeline.first_backward == pytest.approx([5.0 / 6.5, 1.0])
     assert timeline.last_end == pytest.approx([10.0 / 11.5, 1.0])
+
+
+def test_gradients_leave_before_the_backward_ends(tmp_path: Path) -> None:
+    (tmp_path / "runs.yaml").write_text(f"source: microsoft/varuna 1 logs\n{TIMELINE}", encoding="utf-8")
+    (timeline,) = timelines(tmp_path)
+    earlier_s = AFTER_GRADIENTS["microsoft/varuna"] / 2
+    assert timeline.first_backward == pytest.approx([(5.0 - earlier_s) / 6.5, 1.0])
+    assert timeline.last_end[1] == pytest.approx(1.0), "its own backward takes as long"

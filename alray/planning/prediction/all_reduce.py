@@ -33,6 +33,10 @@ class LinkCost:
 _PIECE_BYTES = 4 * 2**20
 """That a rank of NCCL passes on at a time: it has two channels over a network, and passes on half of the 4 MiB of each
 (ALLREDUCE_CHUNKSTEPS in nccl/src/include/collectives.h, NCCL_BUFFSIZE)."""
+_WAITING_BYTES = 350_000
+"""Each message of NCCL's all-reduce takes its card for so many bytes longer, whatever its size. Set on a table of
+measured all-reduces of 4 and of 16 ranks on links of 1 to 10 Gbit/s (SETS_WAIT in benchmarks/published.py); no cause is
+known. On a link of 25 GB/s it is 14 us, and so NCCL itself counts (nccl/src/graph/tuning.cc, hwLat)."""
 _TREE_BYTES = 10 * 2**10
 """NCCL takes a tree for fewer bytes, if there are more than four ranks. Its estimates (nccl/src/graph/tuning.cc, 2.10):
 4.4 us and 5.0 us for each of 2 log2(n) messages of a tree, 3.6 us and 2.7 us for each of 2(n-1) of a ring. A tree has
@@ -46,12 +50,13 @@ def backend_seconds(n: int, m: float, link: LinkCost) -> float:
     a longer tensor is several pieces, and each of them pays the latencies. gloo has the next bytes on their way
     meanwhile.
     """
-    pieces = 1
+    pieces, latency_s = 1, link.latency_s
     if link.backend == "nccl":
+        latency_s += _WAITING_BYTES * link.s_per_byte
         if n > 4 and m < _TREE_BYTES:
-            return 2 * math.ceil(math.log2(n)) * (link.latency_s + m * link.s_per_byte)
+            return 2 * math.ceil(math.log2(n)) * (latency_s + m * link.s_per_byte)
         pieces = max(1, math.ceil(m / (n * _PIECE_BYTES)))
-    return 2 * (n - 1) * (pieces * link.latency_s + m * link.s_per_byte / n)
+    return 2 * (n - 1) * (pieces * latency_s + m * link.s_per_byte / n)
 
 
 def averaged_over(

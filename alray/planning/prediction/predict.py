@@ -162,7 +162,7 @@ def _slower(setting: StepSetting, timeline: Timeline) -> list[float]:
     assert setting.cores is not None, "there is no contention where each stage has its own device"
     others = min(setting.stages * setting.replicas, setting.cores) - 1
     more = (setting.costs.contention - 1.0) * setting.costs.processor_share
-    crowding = timeline.crowding(others)
+    crowding = timeline.crowding(others, setting.replicas)
     stages = (setting.place(virtual, setting.stages) for virtual in range(setting.num_parts))
     return [1.0 + more * crowding[stage] for stage in stages]
 

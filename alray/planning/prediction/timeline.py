@@ -65,7 +65,7 @@ class Timeline:
         stage_time = self.step_time_s * len(self.completed_s) * self.program.stages
         return max(0.0, 1.0 - computing / stage_time) if stage_time > 0 else 0.0
 
-    def crowding(self, others: int) -> list[float]:
+    def crowding(self, others: int, replicas: int = 1) -> list[float]:
         """How many other stages compute while a stage computes, as a share of `others`: one value in 0..1 per stage.
 
         A value is the mean, over the time in which the stage computes, of the number of other stages that compute at
@@ -74,6 +74,7 @@ class Timeline:
 
         Args:
             others: the number of other stages with which a value is 1.
+            replicas: that do the same at the same time, since they wait for each other in every step.
         """
         if others == 0:
             return [0.0] * self.program.stages
@@ -91,7 +92,7 @@ class Timeline:
         times = np.concatenate([*begins, *finishes])
         order = np.argsort(times)
         computing = np.cumsum(np.repeat([1, -1], len(times) // 2)[order])[:-1]
-        overlap = np.minimum(np.maximum(computing - 1, 0), others) / others
+        overlap = np.minimum(np.maximum(replicas * computing - 1, 0), others) / others
         times = times[order]
         until = np.concatenate([[0.0], np.cumsum(overlap * np.diff(times))])  # integral of `overlap` up to each time
         # The integral over one computation is the difference between the integrals up to its end and its beginning.

@@ -36,6 +36,8 @@ def test_nccl_pays_latency_for_each_piece() -> None:
     seconds = SECONDS["backend"]
     assert [seconds(2, 2**24, LinkCost(1.0, 0.0, backend)) for backend in ("gloo", "nccl")] == [2, 4]
     assert [seconds(n, 1_000, LinkCost(1.0, 0.0, "nccl")) for n in (4, 16)] == [6, 8], "few bytes go over a tree"
+    one, two = (seconds(4, nbytes, LinkCost(0.0, 1.0, "nccl")) for nbytes in (2**20, 2**21))
+    assert two < 1.5 * one, "what a message waits does not grow with its bytes"
 
 
 def test_a_slow_network_decides_how_long_an_average_takes(make_costs) -> None:

@@ -58,6 +58,17 @@ def test_what_computes_at_once_is_slower(make_costs: Make) -> None:
     assert waits.step_time_s == pytest.approx(0.110 * (1 + 0.025 * 35 / 110))
 
 
+def test_replicas_compute_at_once(make_costs: Make) -> None:
+    """Two replicas of a stage are in each other's way all the time; of two stages in turns, each one and its copy."""
+    costs = replace(make_costs(), contention=1.1)
+    for stages, partition in ((1, [4]), (2, [1, 3])):
+        alone, beside = (
+            predict_step(replace(setting(each, "sequential", stages=stages), replicas=2), partition).step_time_s
+            for each in (make_costs(), costs)
+        )
+        assert beside == pytest.approx(1.1 * alone)
+
+
 def test_pipelines_too(make_costs: Make) -> None:
     costs = replace(make_costs(), contention=1.2)
     alone = predict_step(setting(make_costs(), "naive"), [2, 2])
