@@ -34,7 +34,7 @@ def page(name: str) -> str:
 def test_the_example_of_a_spec_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
-    assert write_files("docs/writing_a_spec.md", tmp_path) == [
+    assert write_files("docs/own_classes.md", tmp_path) == [
         "one_hot.py",
         "quantile.py",
         "stripes.py",
@@ -47,7 +47,7 @@ def test_the_example_of_a_spec_runs(
     assert summary["accuracy"]["test"] > 0.9
 
 
-OPTIMIZERS = re.findall(r"^    optimizer: (\{kind: [^}]*\}?\})", page("writing_a_spec.md"), re.MULTILINE)
+OPTIMIZERS = re.findall(r"^    optimizer: (\{kind: [^}]*\}?\})", page("optimizer.md"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
