@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -136,6 +137,24 @@ def test_the_python_of_the_page_runs(
     for block in re.findall(r"```python\n(.*?)```", page("python.md"), re.DOTALL):
         exec(block, scope)
     assert "overrides: optimizer.learning_rate: unknown key" in capsys.readouterr().out
+
+
+def test_a_module_of_ones_own_goes_in_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None, nothing_measured: None
+) -> None:
+    """By BP, DGL and AL on two stages; the state dict loads into the class, and predicts what was evaluated."""
+    write_files("docs/from_pytorch.md", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    scope: dict[str, Any] = {}
+    before, _ = page("from_pytorch.md").split("## The weights in your own class")
+    for block in re.findall(r"(?<!`:\n\n)```python\n(.*?)```", before, re.DOTALL):
+        exec(block, scope)
+    samples, labels = scope["test"]
+    for read, run in (("again", "bp"), ("network", "al")):
+        predicted = scope[read](samples).argmax(1)
+        assert float((predicted == labels).float().mean()) == pytest.approx(scope[run].summary.accuracy.test)
+    assert all(run.plan.stages == 2 and run.summary.accuracy.test > 0.5 for run in (scope["bp"], scope["dgl"], scope["al"]))
 
 
 def test_the_job_of_lightning_runs_here_as_the_page_has_it(tmp_path: Path) -> None:
