@@ -35,7 +35,7 @@ def families(folder: Path) -> dict[str, dict[str, dict[int, Any]]]:
     found: dict[str, dict[str, dict[int, Any]]] = {}
     for name in NAMES:
         for steps in (_SHORT, _LONG):
-            length = f"set.run={{steps: {steps}, evaluate_every: null, train: never, test: never, checkpoint: null}}"
+            length = f"set.run={{steps: {steps}, evaluate_every: null, train: never, test: end, checkpoint: null}}"
             study = load_study(
                 STUDIES / f"{name}.yaml", ["repeats=1", "search=null", "target=null", "verdicts=[]", length]
             )
