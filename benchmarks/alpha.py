@@ -2,8 +2,8 @@
 
     python -m benchmarks.alpha
 
-One process with one thread trains the networks of the two studies `crossover_factors` by each method, for a few and for
-many mini-batches. The difference is the step, in processor seconds. The methods of a family take turns, forwards and
+One process with one thread trains the networks of three studies by each method, for a few and for many mini-batches. The
+difference is the step, in processor seconds. The methods of a family take turns, forwards and
 then backwards, and a ratio compares the two steps of one turn. Alone on a machine it takes less than eight minutes.
 """
 
@@ -21,9 +21,11 @@ from benchmarks.repeats import settings
 from benchmarks.runs import write_results
 
 STUDIES = Path(__file__).parents[1] / "specs" / "studies" / "laptop"
-NAMES = ("crossover_factors", "crossover_factors_gpt")
+LENGTHS = {"batch_size_al": (100, 1100), "crossover_factors": (20, 220), "crossover_factors_gpt": (20, 120)}
+"""The studies, and the mini-batches of the short and of the long trial."""
+SIZES = (64, 256)
+"""Of the mini-batches in `batch_size_al`."""
 BASELINE = "backpropagation"
-_SHORT, _LONG = 10, 50  # mini-batches
 
 
 def families(folder: Path) -> dict[str, dict[str, dict[int, Any]]]:
@@ -33,15 +35,16 @@ def families(folder: Path) -> dict[str, dict[str, dict[int, Any]]]:
     from alray.studies.trial import TrialOrder
 
     found: dict[str, dict[str, dict[int, Any]]] = {}
-    for name in NAMES:
-        for steps in (_SHORT, _LONG):
-            length = f"set.run={{steps: {steps}, evaluate_every: null, train: never, test: end, checkpoint: null}}"
-            study = load_study(
-                STUDIES / f"{name}.yaml", ["repeats=1", "search=null", "target=null", "verdicts=[]", length]
-            )
+    for name, lengths in LENGTHS.items():
+        for steps in lengths:
+            short = [f"set.run={{steps: {steps}, train: never, test: end, checkpoint: null}}", "set.resources.threads=1"]
+            short += ["repeats=1", "search=null", "target=null", "verdicts=[]"]
+            short += [f"axes.data.batch_size={list(SIZES)}"] if name == "batch_size_al" else []
+            study = load_study(STUDIES / f"{name}.yaml", short)
             made = StudyFolder.make(study, folder / name / str(steps))
             for trial, spec in zip(study.trials, study.specs, strict=True):
-                family = str(trial.point.values.get("variant", "gpt"))
+                size = trial.point.values.get("data.batch_size")
+                family = str(trial.point.values.get("variant", "gpt")) if size is None else f"{size} samples"
                 order = TrialOrder(trial, made, study.study.base, True, False, None, None, False)
                 found.setdefault(family, {}).setdefault(spec.method.kind, {})[steps] = order
     return found
@@ -58,7 +61,8 @@ def step_s(orders: dict[int, Any]) -> float:
         used[steps] = time.process_time() - began
         if record.status != "finished":
             raise SystemExit(f"{record.status}: {record.reason}")
-    return (used[_LONG] - used[_SHORT]) / (_LONG - _SHORT)
+    short, long = used
+    return (used[long] - used[short]) / (long - short)
 
 
 def turns(methods: dict[str, dict[int, Any]], number: int) -> Iterator[dict[str, float]]:
@@ -81,7 +85,7 @@ def summarised(steps: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    given = settings(__doc__, repeats=5)
+    given = settings(__doc__, repeats=4)
     os.environ["OMP_NUM_THREADS"] = "1"
     from alray.studies.trial import prepare_process
 
