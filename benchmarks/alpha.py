@@ -2,9 +2,10 @@
 
     python -m benchmarks.alpha
 
-One process with one thread trains the networks of three studies by each method, for a few and for many mini-batches. The
-difference is the step, in processor seconds. The methods of a family take turns, forwards and
-then backwards, and a ratio compares the two steps of one turn. Alone on a machine it takes less than eight minutes.
+One process with one thread trains the networks of three studies by each method, for a few and for many mini-batches.
+The difference is the step, in processor seconds. The methods of a family take turns, forwards and then backwards, and
+a ratio compares the two steps of one turn. Alone on a machine it should take about seven
+minutes, by its mini-batches; that was not timed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ def families(folder: Path) -> dict[str, dict[str, dict[int, Any]]]:
     found: dict[str, dict[str, dict[int, Any]]] = {}
     for name, lengths in LENGTHS.items():
         for steps in lengths:
-            short = [f"set.run={{steps: {steps}, train: never, test: end, checkpoint: null}}", "set.resources.threads=1"]
+            short = [
+                f"set.run={{steps: {steps}, train: never, test: end, checkpoint: null}}",
+                "set.resources.threads=1",
+            ]
             short += ["repeats=1", "search=null", "target=null", "verdicts=[]"]
             short += [f"axes.data.batch_size={list(SIZES)}"] if name == "batch_size_al" else []
             study = load_study(STUDIES / f"{name}.yaml", short)

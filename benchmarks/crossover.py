@@ -21,7 +21,7 @@ from alray.api.crossover import crossover_report
 from alray.report.crossover import factors_table, findings, measured_table, winners_table
 from alray.report.crossover_page import CrossoverReport
 from alray.report.figure import Exhibit
-from benchmarks import factors_table
+from benchmarks.factors_table import over_batch_sizes, over_families
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "crossover.md"
@@ -122,9 +122,7 @@ def page(reports: dict[str, CrossoverReport]) -> str:
 
 def factors() -> str:
     """The part of the page about alpha and rho."""
-    return FACTORS.format(
-        over_batch_sizes=factors_table.over_batch_sizes(), over_families=factors_table.over_families()
-    )
+    return FACTORS.format(over_batch_sizes=over_batch_sizes(), over_families=over_families())
 
 
 def with_factors(text: str) -> str:
@@ -175,28 +173,30 @@ TITLE = "## alpha and rho, with rates that were searched"
 FACTORS = """\
 ## alpha and rho, with rates that were searched
 
-**rho by the size of the mini-batch.** An MLP of two layers of 128 on Fashion-MNIST, until 84 of 100 validation samples are
-right: Adam, for each method and size the best of twelve rates between 1e-4 and 0.1, three paired seeds, in brackets 90 %
-intervals ([study](studies/batch_size_al/README.md)). No best rate is the smallest or the largest that was tried.
+**rho by the size of the mini-batch.** An MLP of two layers of 128 on Fashion-MNIST, until 84 of 100 validation
+samples are right: Adam, for each method and size the best of twelve rates between 1e-4 and 0.1, three paired seeds,
+in brackets 90 % intervals ([study](studies/batch_size_al/README.md)). No best rate is the smallest or the largest
+that was tried.
 
 {over_batch_sizes}
 
-**Six families.** Each method has the same search of six rates between 5e-4 and 0.05, with Adam (the GPT with AdamW). A
-star marks a best rate that is the smallest or the largest that was tried: it is not bracketed. A rho without an interval
-is of one seed. alpha is the median over turns of processor seconds of one thread, with the smallest and the largest.
+**Six families.** Each method has the same search of six rates between 5e-4 and 0.05, with Adam (the GPT with AdamW).
+A star marks a best rate that is the smallest or the largest that was tried: it is not bracketed. A rho without an
+interval is of one seed. alpha is the median over turns of processor seconds of one thread, with the smallest and the
+largest.
 
 {over_families}
 
-**When local losses win.** Against 1F1B with four micro-batches alpha x rho may be 1.25 on two stages, 1.75 on four and
-2.75 on eight; with sixteen 1.06, 1.19 and 1.44. A pipeline that needs no flush (2bw) and replicas have no bubble: there it
-may be 1, if late gradients cost no mini-batches and averages no time. By the first table rho of DGL is near 1 up to 256
-samples, so alpha decides. AL needs small mini-batches, or many stages with few micro-batches. The intervals are
-wide: three seeds do not tell a rho of 0.8 from one of 1.3. For other networks, GPUs and several hosts we expect the rule to
-hold; their rho at searched rates was not measured unless the second table has it.
+**When local losses win.** Against 1F1B with four micro-batches alpha x rho may be 1.25 on two stages, 1.75 on four
+and 2.75 on eight; with sixteen 1.06, 1.19 and 1.44. A pipeline that needs no flush (2bw) and replicas have no bubble:
+there it may be 1, if late gradients cost no mini-batches and averages no time. By the first table rho of DGL is near
+1 up to 256 samples, so alpha decides. AL needs small mini-batches, or many stages with few micro-batches. The
+intervals are wide: three seeds do not tell a rho of 0.8 from one of 1.3. For other networks, GPUs and several hosts
+we expect the rule to hold; their rho at searched rates was not measured unless the second table has it.
 
 `python -m benchmarks.studies crossover_factors crossover_factors_gpt` runs the studies, `python -m benchmarks.alpha`
-measures alpha in less than eight minutes on a quiet machine, and after `make publish`
-`python -m benchmarks.crossover --factors` writes these tables."""
+measures alpha (about seven minutes on a quiet machine), and after `make publish` `python -m benchmarks.crossover
+--factors` writes these tables."""
 
 
 def main(arguments: list[str]) -> None:

@@ -126,9 +126,9 @@ def _exported(entries: Sequence[Figures]) -> list[str]:
         "mini-batches of docstrings. `alray evaluate` measured every depth on the test set. Then "
         "`alray export --format state_dict` wrote its weights, a new object of the class loaded them, and "
         "`benchmarks/plain_readouts.py`, which is plain torch, computed the same "
-        "([The weights in your own class](from_pytorch.md#the-weights-in-your-own-class)). **class alone** is the class "
-        "without the trained readouts, with what the command says of it. A method that is not listed for a network has "
-        "not been measured; `tests/engine/test_exported_networks.py` compares all of them.",
+        "([The weights in your own class](from_pytorch.md#the-weights-in-your-own-class)). **class alone** is the "
+        "class without the trained readouts, with what the command says of it. A method that is not listed for a "
+        "network has not been measured; `tests/engine/test_exported_networks.py` compares all of them.",
         "",
         "| network | method | `alray evaluate`, by depth | exported, in plain torch | class alone |",
         "|---|---|---|---|---|",

@@ -154,7 +154,8 @@ def test_a_module_of_ones_own_goes_in_and_comes_back(
     for read, run in (("again", "bp"), ("network", "al")):
         predicted = scope[read](samples).argmax(1)
         assert float((predicted == labels).float().mean()) == pytest.approx(scope[run].summary.accuracy.test)
-    assert all(run.plan.stages == 2 and run.summary.accuracy.test > 0.5 for run in (scope["bp"], scope["dgl"], scope["al"]))
+    runs = (scope["bp"], scope["dgl"], scope["al"])
+    assert all(run.plan.stages == 2 and run.summary.accuracy.test > 0.5 for run in runs)
 
 
 def test_the_job_of_lightning_runs_here_as_the_page_has_it(tmp_path: Path) -> None:
