@@ -21,7 +21,7 @@ from alray.cli.main import execute
 from alray.config.study.load import is_study, load_study
 from alray.core.run_folder.records import StageRecord, Summary
 from alray.report.definitions import definition
-from benchmarks import findings_page, keys_page, predictions_page, publish, published, runs
+from benchmarks import crossover, findings_page, keys_page, predictions_page, publish, published, runs
 
 from .pages import PAGES, write_files
 
@@ -90,6 +90,11 @@ def test_the_pages_of_studies_are_current() -> None:
         assert path.read_text(encoding="utf-8") == text
     found = predictions_page.settings(findings_page.SPECS, findings_page.REPORTS)
     assert predictions_page.PAGE.read_text(encoding="utf-8") == predictions_page.page(found, published.section())
+
+
+def test_the_factors_of_the_crossover_are_those_of_the_reports() -> None:
+    """`python -m benchmarks.crossover --factors`."""
+    assert crossover.with_factors(page("crossover.md")) == page("crossover.md")
 
 
 @pytest.mark.parametrize("name", publish.pages(runs.RESULTS))
