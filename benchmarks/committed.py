@@ -81,7 +81,12 @@ class Report:
 def reports(specs: Path = SPECS, folders: Path = REPORTS) -> list[Report]:
     """Every report whose study is in `specs`, by name."""
     files = sorted(file for file in specs.glob("*.yaml") if (folders / file.stem / KEPT).is_file())
-    return [Report(folders / file.stem, load_study(file, _as_it_ran(folders / file.stem))) for file in files]
+    return [report_of(file.stem, specs, folders) for file in files]
+
+
+def report_of(name: str, specs: Path = SPECS, folders: Path = REPORTS) -> Report:
+    """The report of this study."""
+    return Report(folders / name, load_study(specs / f"{name}.yaml", _as_it_ran(folders / name)))
 
 
 def _as_it_ran(folder: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
     python -m benchmarks.crossover              runs each family three times, then measures its components
     python -m benchmarks.crossover --counted    no run: the costs of components are counted
+    python -m benchmarks.crossover --factors    no run: the tables of alpha and rho alone, from reports of studies
 
 The three runs of a family stand beside its map: backpropagation alone and on two stages by 1F1B, and local losses
 streamed over two stages. They end at the same validation metric, so they also say how many mini-batches each method
@@ -20,6 +21,7 @@ from alray.api.crossover import crossover_report
 from alray.report.crossover import factors_table, findings, measured_table, winners_table
 from alray.report.crossover_page import CrossoverReport
 from alray.report.figure import Exhibit
+from benchmarks.factors_table import over_batch_sizes, over_families
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "crossover.md"
@@ -115,7 +117,19 @@ def drawn(exhibit: Exhibit, folder: Path) -> list[str]:
 
 
 def page(reports: dict[str, CrossoverReport]) -> str:
-    return "\n\n".join([INTRODUCTION, *(section(*each) for each in reports.items())]) + "\n"
+    return "\n\n".join([INTRODUCTION, factors(), *(section(*each) for each in reports.items())]) + "\n"
+
+
+def factors() -> str:
+    """The part of the page about alpha and rho."""
+    return FACTORS.format(over_batch_sizes=over_batch_sizes(), over_families=over_families())
+
+
+def with_factors(text: str) -> str:
+    """The page with the tables of today."""
+    first = f"## {next(iter(FAMILIES.values()))}\n"
+    before, rest = text[: text.index(TITLE)], text[text.index(first) :]
+    return f"{before}{factors()}\n\n{rest}"
 
 
 INTRODUCTION = """\
@@ -151,12 +165,44 @@ What it leaves out: data loading, evaluations and checkpoints; replicas change w
 normalisation see; late gradients (`2bw`) train other weights. Averages of compressed gradients count only where it is
 known what is sent. With several virtual stages, no cut is searched that needs less memory.
 
-The maps below take rho from one run of each way, with one seed and the same learning rate for all: they show what the
-command says, and are no evidence about the methods, whose rates were not searched. Where two runs of backpropagation
-reached the target, the shorter one counts."""
+The maps at the end of this page take rho from one run of each way, with one seed and the same learning rate for all:
+they show what the command says, and are no evidence about the methods, whose rates were not searched. Where two runs of
+backpropagation reached the target, the shorter one counts."""
+
+TITLE = "## alpha and rho, with rates that were searched"
+FACTORS = """\
+## alpha and rho, with rates that were searched
+
+**rho by the size of the mini-batch.** An MLP of two layers of 128 on Fashion-MNIST, until 84 of 100 validation
+samples are right: Adam, for each method and size the best of twelve rates between 1e-4 and 0.1, three paired seeds,
+in brackets 90 % intervals ([study](studies/batch_size_al/README.md)). No best rate is the smallest or the largest
+that was tried.
+
+{over_batch_sizes}
+
+**Six families.** Each method has the same search of six rates between 5e-4 and 0.05, with Adam (the GPT with AdamW).
+A star marks a best rate that is the smallest or the largest that was tried: it is not bracketed. A rho without an
+interval is of one seed. alpha is the median over turns of processor seconds of one thread, with the smallest and the
+largest.
+
+{over_families}
+
+**When local losses win.** Against 1F1B with four micro-batches alpha x rho may be 1.25 on two stages, 1.75 on four
+and 2.75 on eight; with sixteen 1.06, 1.19 and 1.44. A pipeline that needs no flush (2bw) and replicas have no bubble:
+there it may be 1, if late gradients cost no mini-batches and averages no time. By the first table rho of DGL is near
+1 up to 256 samples, so alpha decides. AL needs small mini-batches, or many stages with few micro-batches. The
+intervals are wide: three seeds do not tell a rho of 0.8 from one of 1.3. For other networks, GPUs and several hosts
+we expect the rule to hold; their rho at searched rates was not measured unless the second table has it.
+
+`python -m benchmarks.studies crossover_factors crossover_factors_gpt` runs the studies, `python -m benchmarks.alpha`
+measures alpha (about seven minutes on a quiet machine), and after `make publish` `python -m benchmarks.crossover
+--factors` writes these tables."""
 
 
 def main(arguments: list[str]) -> None:
+    if arguments == ["--factors"]:
+        PAGE.write_text(with_factors(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        return
     counted = arguments == ["--counted"]
     if arguments and not counted:
         raise SystemExit(__doc__)

@@ -66,7 +66,7 @@ def page(entries: Sequence[Figures], exported: Sequence[Figures], huggingface: S
         "",
         "Measured by `make models`, written by `make publish` from `benchmarks/results`. It shows what "
         "`model: {from: ...}` makes of every classification model of torchvision, and of a small "
-        "model of each family of timm. [Writing a spec](writing_a_spec.md#an-imported-model) says how to use it.",
+        "model of each family of timm. [`model`](network.md#an-imported-model) says how to use it.",
         "",
         "- **cut points**: where the model can be cut, because one tensor alone is needed later. **components**: with "
         "`components: auto`, one for each natural unit.",
@@ -95,7 +95,7 @@ def _of_transformers(entries: Sequence[Figures]) -> list[str]:
         "## transformers",
         "",
         "Measured by `make huggingface`, on small models made of configs; nothing was downloaded. They are cut between "
-        "their layers, without a trace ([how](writing_a_spec.md#a-model-of-transformers)).",
+        "their layers, without a trace ([how](network.md#a-model-of-transformers)).",
         "",
         "- **whole**: *bits* if the chain of all components is the whole model: scores in training and in evaluation, "
         "every gradient, buffers, draws, and what each layer gets. alray proves it before a run, or refuses it.",
@@ -126,9 +126,9 @@ def _exported(entries: Sequence[Figures]) -> list[str]:
         "mini-batches of docstrings. `alray evaluate` measured every depth on the test set. Then "
         "`alray export --format state_dict` wrote its weights, a new object of the class loaded them, and "
         "`benchmarks/plain_readouts.py`, which is plain torch, computed the same "
-        "([The weights in your own class](comparing.md#the-weights-in-your-own-class)). **class alone** is the class "
-        "without the trained readouts, with what the command says of it. A method that is not listed for a network has "
-        "not been measured; `tests/engine/test_exported_networks.py` compares all of them.",
+        "([The weights in your own class](from_pytorch.md#the-weights-in-your-own-class)). **class alone** is the "
+        "class without the trained readouts, with what the command says of it. A method that is not listed for a "
+        "network has not been measured; `tests/engine/test_exported_networks.py` compares all of them.",
         "",
         "| network | method | `alray evaluate`, by depth | exported, in plain torch | class alone |",
         "|---|---|---|---|---|",

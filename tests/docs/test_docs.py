@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -20,7 +21,7 @@ from alray.cli.main import execute
 from alray.config.study.load import is_study, load_study
 from alray.core.run_folder.records import StageRecord, Summary
 from alray.report.definitions import definition
-from benchmarks import findings_page, keys_page, predictions_page, publish, published, runs
+from benchmarks import crossover, findings_page, keys_page, predictions_page, publish, published, runs
 
 from .pages import PAGES, write_files
 
@@ -34,7 +35,7 @@ def page(name: str) -> str:
 def test_the_example_of_a_spec_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
-    assert write_files("docs/writing_a_spec.md", tmp_path) == [
+    assert write_files("docs/own_classes.md", tmp_path) == [
         "one_hot.py",
         "quantile.py",
         "stripes.py",
@@ -47,7 +48,7 @@ def test_the_example_of_a_spec_runs(
     assert summary["accuracy"]["test"] > 0.9
 
 
-OPTIMIZERS = re.findall(r"^    optimizer: (\{kind: [^}]*\}?\})", page("writing_a_spec.md"), re.MULTILINE)
+OPTIMIZERS = re.findall(r"^    optimizer: (\{kind: [^}]*\}?\})", page("optimizer.md"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -89,6 +90,11 @@ def test_the_pages_of_studies_are_current() -> None:
         assert path.read_text(encoding="utf-8") == text
     found = predictions_page.settings(findings_page.SPECS, findings_page.REPORTS)
     assert predictions_page.PAGE.read_text(encoding="utf-8") == predictions_page.page(found, published.section())
+
+
+def test_the_factors_of_the_crossover_are_those_of_the_reports() -> None:
+    """`python -m benchmarks.crossover --factors`."""
+    assert crossover.with_factors(page("crossover.md")) == page("crossover.md")
 
 
 @pytest.mark.parametrize("name", publish.pages(runs.RESULTS))
@@ -136,6 +142,25 @@ def test_the_python_of_the_page_runs(
     for block in re.findall(r"```python\n(.*?)```", page("python.md"), re.DOTALL):
         exec(block, scope)
     assert "overrides: optimizer.learning_rate: unknown key" in capsys.readouterr().out
+
+
+def test_a_module_of_ones_own_goes_in_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None, nothing_measured: None
+) -> None:
+    """By BP, DGL and AL on two stages; the state dict loads into the class, and predicts what was evaluated."""
+    write_files("docs/from_pytorch.md", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    scope: dict[str, Any] = {}
+    before, _ = page("from_pytorch.md").split("## The weights in your own class")
+    for block in re.findall(r"(?<!`:\n\n)```python\n(.*?)```", before, re.DOTALL):
+        exec(block, scope)
+    samples, labels = scope["test"]
+    for read, run in (("again", "bp"), ("network", "al")):
+        predicted = scope[read](samples).argmax(1)
+        assert float((predicted == labels).float().mean()) == pytest.approx(scope[run].summary.accuracy.test)
+    runs = (scope["bp"], scope["dgl"], scope["al"])
+    assert all(run.plan.stages == 2 and run.summary.accuracy.test > 0.5 for run in runs)
 
 
 def test_the_job_of_lightning_runs_here_as_the_page_has_it(tmp_path: Path) -> None:

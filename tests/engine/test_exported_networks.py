@@ -330,7 +330,8 @@ def test_the_python_of_the_page_loads_what_was_exported(
     (tmp_path / "my_net.py").write_text(RESNET)
     export_route(network, None, "state_dict", tmp_path / "route-3.pt")
     export_route(network, None, "dcp", tmp_path / "route-3.dcp")
-    page = (Path(__file__).parents[2] / "docs" / "comparing.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "from_pytorch.md").read_text(encoding="utf-8")
+    page = page.split("## The weights in your own class")[1]
     samples, _ = samples_of(network)
     scope: dict[str, object] = {"samples": samples}
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):

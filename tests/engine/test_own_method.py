@@ -20,7 +20,7 @@ from .conftest import Workshop
 from .test_same_bits import same
 
 METHOD = "method={kind: 'python:one_hot.OneHot', pool: 4}"
-PAGE = Path(__file__).parents[2] / "docs" / "writing_a_spec.md"
+PAGE = Path(__file__).parents[2] / "docs" / "own_classes.md"
 HINTED = """
 
 class Hinted(OneHot):

@@ -1,4 +1,4 @@
-"""The metrics of this task. `docs/writing_a_spec.md` defines them, and `task.py` computes them."""
+"""The metrics of this task. `docs/tasks.md` defines them, and `task.py` computes them."""
 
 from __future__ import annotations
 
