@@ -64,9 +64,9 @@ class Chain(ABC):
     def as_spec(self, depth: int) -> dict[str, Any]:
         """The section `model` of a spec that builds at least the first `depth` encoders, for weights that are there."""
 
-    def whole(self, parts: Sequence[nn.Module]) -> nn.Module | None:
-        """The whole model in evaluation mode, on the CPU in float32, with the weights of these parts of it. None: there
-        is no such model."""
+    def whole(self, parts: Sequence[nn.Module], depth: int) -> nn.Module | None:
+        """The model with the first `depth` encoders, in evaluation mode, on the CPU in float32, with the weights of
+        these parts of it. None: there is no such model."""
         return None
 
     @property
@@ -327,8 +327,12 @@ class _ImportedParts(Chain):
     def ends(self, index: int) -> PartEnds:
         return self._parts[index]
 
-    def whole(self, parts: Sequence[nn.Module]) -> nn.Module:
-        model = copy.deepcopy(self._imported.whole).float().eval()
+    def whole(self, parts: Sequence[nn.Module], depth: int) -> nn.Module | None:
+        imported = self._imported
+        whole = imported.whole if depth == len(self._parts) else imported.up_to(self._parts[depth - 1].until)
+        if whole is None:
+            return None
+        model = copy.deepcopy(whole).float().eval()
         weights = model.state_dict()  # with the versions of its modules
         of_parts = {name: value for part in parts for name, value in part.state_dict().items()}
         assert of_parts.keys() <= weights.keys(), "the parts of a model have its names"

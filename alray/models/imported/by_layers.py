@@ -29,6 +29,7 @@ from alray.core.errors import Problem, SpecError
 from alray.core.randomness.generators import put_back, state_of_torch
 from alray.models.imported.ends import PartEnds
 from alray.models.imported.given import GivenModel, names_of
+from alray.models.imported.hugging_face import shorten
 from alray.models.imported.part import Part, without_values
 from alray.models.imported.proof import prove
 from alray.models.imported.trace import copy_of, first_line
@@ -607,6 +608,18 @@ class LayeredModel(GivenModel):
                 holder.register_buffer(name, torch.zeros_like(value), persistent=False)
         example = partial(_example, tuple(self._sample), self._sample.dtype, has_positions=seen.has_positions)
         return LayersPart(model, arrival, last=until, first=after is None, example=example, frozen=tuple(self.frozen))
+
+    def up_to(self, until: str) -> nn.Module | None:
+        """None also where the config of a model of transformers cannot say how many layers are left."""
+        model = copy.deepcopy(self.whole)
+        layers = model.get_submodule(self._list)._modules
+        kept = len(self._of(None, until))
+        for name in list(layers)[kept:]:
+            del layers[name]
+        config = getattr(model, "config", None)
+        if config is not None and not shorten(model, config, len(self._layers), kept):
+            return None
+        return model
 
     def _require_no_reads(self) -> None:
         """Raise SpecError if `forward` asks for values of its samples outside of the layers and of what comes before
