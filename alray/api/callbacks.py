@@ -24,8 +24,8 @@ _METHODS = ("on_start", "on_step", "on_evaluation", "on_checkpoint", "on_end", "
 
 
 class Callback:
-    """Is told of a run while it trains, or of a study. Override the methods that you need. An object of another class is
-    a callback too if it has one of these methods.
+    """Is told of a run while it trains, or of a study. Override the methods that you need. An object of another class
+    is a callback too if it has one of these methods.
 
     The methods are called in the process and the thread that called `alray.run`, one after another. The stages do not
     wait for them.
@@ -35,7 +35,7 @@ class Callback:
     """Whether this callback asked to stop the run; a start or a resume begins with False."""
 
     def stop(self) -> None:
-        """Ask that the run stops after the mini-batch that its first stage computes now, with a checkpoint. Any thread
+        """Ask that the run stops after the next mini-batch that its first stage begins, with a checkpoint. Any thread
         may call it."""
         self.stop_requested = True
 
@@ -55,8 +55,8 @@ class Callback:
         """The run has ended, also if it was stopped or has failed: `run.summary.status`."""
 
     def on_trial(self, record: TrialRecord) -> None:
-        """A trial of a study has ended, in whatever way: `record.status`. `alray.study` calls this method alone, because
-        trials run in processes of their own."""
+        """A trial of a study has ended, in whatever way: `record.status`. `alray.study` calls this method alone: trials
+        run in processes of their own."""
 
 
 class Called:

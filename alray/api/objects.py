@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alray.api.calls import Overrides, override_texts
 from alray.config.loading.load import SpecSource, directory_of, file_of, read_spec
 from alray.config.loading.overrides import apply_overrides, override_text
-from alray.config.objects import NO_OBJECTS, Objects, Pickled, how_to_give, names_of
+from alray.config.objects import LARGEST, NO_OBJECTS, Objects, Pickled, how_to_give, names_of
 from alray.config.sections.data import OwnData
 from alray.config.sections.own_code import OBJECT, PREFIX
 from alray.config.sections.section import Section, describe
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 _CHOSEN_BY = ("kind", "from", "source", "block")
 """Keys whose value names a part."""
-_LARGEST = 64 << 20
-"""Bytes of a pickle that is sent to every stage."""
 _KEPT_OF_MODEL = ("components", "cut", "freeze")
 """Keys of `model` that hold for another model too."""
 
@@ -298,11 +296,11 @@ def _given_data(data: Any, label: Label | None) -> GivenData:
 
 
 def _pickled(value: Any, name: str) -> bytes:
-    """The pickle of an object, of the size that every stage gets. Raises RequestError if there can be none."""
+    """The pickle of an object, not larger than `LARGEST`. Raises RequestError if there can be none."""
     content = _dumped(_module(value, name), name)
-    if len(content) > _LARGEST:
+    if len(content) > LARGEST:
         raise RequestError(
-            f"this object has {len(content) / 1e6:,.0f} MB, and at most {_LARGEST / 1e6:.0f} MB are sent to each stage",
+            f"this object has {len(content) / 1e9:.1f} GB, and at most {LARGEST / 1e9:.1f} GB are sent to the stages",
             key=name,
             hint="give its class or a function that makes it, and its weights as a file: torch.save(it.state_dict(), "
             "'first.pt'), and 'weights': 'first.pt' in the section `model`",

@@ -165,8 +165,8 @@ def reproduce(
     again = _ended(finished, calls)
     if found is None:
         raise RunError(
-            f"{again.folder}: {calls.reason}, this run ended after {counted(again.summary.steps, 'mini-batch')}, before "
-            "the weights that are compared",
+            f"{again.folder}: stopped {calls.reason} after {counted(again.summary.steps, 'mini-batch')}, before the "
+            "weights that are compared",
             hint="reproduce it again without this callback",
         )
     return found

@@ -25,6 +25,7 @@ from torch.utils.data import (
     default_collate,
 )
 
+from alray.config.objects import LARGEST
 from alray.config.sections.task import Label
 from alray.config.user_code import named
 from alray.core.counting import counted
@@ -40,8 +41,6 @@ _READ = 256
 """Samples of a data set that are read for its hash, at least; of a smaller one all."""
 _COUNTED = 10_000
 """Size of the largest data set of which all labels are read to count the classes."""
-_LARGEST = 1 << 30
-"""Bytes of one set. It is held by the program, by Ray's object store and by stage 0."""
 _PAIR = "give a data set whose entries are pairs (sample, label), or a pair of tensors (samples, labels)"
 _IN_A_FILE = "write a class with open(split) in a file and name it: data={'source': 'python:my_data.Mine'}"
 
@@ -216,7 +215,7 @@ def _made(given: Any, name: SplitName, dumps: Dumps, label: Label) -> SampleSet:
         return _in_memory(*pair, name, label)
     _require_set(given, name)
     content = dumps(given)
-    if len(content) > _LARGEST:
+    if len(content) > LARGEST:
         raise _too_large(name, len(content))
     return GivenSet(content)
 
@@ -229,7 +228,7 @@ def _in_memory(samples: Any, labels: Any, name: SplitName, label: Label) -> Tens
             key="data",
             hint="give samples [N, ...] and a label, or a row of labels, for each",
         )
-    if samples.numel() * samples.element_size() > _LARGEST:
+    if samples.numel() * samples.element_size() > LARGEST:
         raise _too_large(name, samples.numel() * samples.element_size())
     if not samples.is_floating_point() and samples.dtype != torch.uint8:
         raise DataError(
@@ -254,7 +253,7 @@ def _in_memory(samples: Any, labels: Any, name: SplitName, label: Label) -> Tens
 
 def _too_large(name: SplitName, size: int) -> DataError:
     return DataError(
-        f"the {name} set has {size / 1e9:.1f} GB, and at most {_LARGEST / 1e9:.1f} GB are sent to the stages",
+        f"the {name} set has {size / 1e9:.1f} GB, and at most {LARGEST / 1e9:.1f} GB are sent to the stages",
         key="data",
         hint=_IN_A_FILE,
     )

@@ -120,7 +120,8 @@ def model_alone(network: TrainedNetwork, depth: int) -> nn.Module:
             f"predicts: `{method}` has trained readouts of its own"
             + (f", and not the model's `{last}`" if last else ""),
             key="model",
-            hint=f"take network({'' if depth == network.depths[-1] else depth}), which has these readouts; export('state_dict') writes the weights of both",
+            hint=f"take network({'' if depth == network.depths[-1] else depth}), which has these readouts; "
+            "export('state_dict') writes the weights of both",
         )
     return found.model
 

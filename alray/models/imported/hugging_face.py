@@ -196,8 +196,8 @@ def as_arguments(model: Any) -> dict[str, Any]:
 
 
 def shorten(model: nn.Module, config: Any, layers: int, kept: int) -> bool:
-    """Have the config of a model say that its first layers alone are there. Returns whether the class makes a model with
-    these weights of it.
+    """Have the config of a model say that its first layers alone are there. Returns whether the class makes a model
+    with these weights of it.
 
     Args:
         layers: how many the config says; lists of as many entries, such as `layer_types`, have one for each.
