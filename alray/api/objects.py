@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _CHOSEN_BY = ("kind", "from", "source", "block")
 """Keys whose value names a part."""
-_KEPT_OF_MODEL = ("components", "cut", "freeze")
+_KEPT_OF_MODEL = ("components", "cut", "freeze", "layers", "untie")
 """Keys of `model` that hold for another model too."""
 
 

@@ -125,6 +125,23 @@ def chain_of(
     )
 
 
+def list_of_layers_in(model: Model, load: Load) -> str | None:
+    """The path of the list of layers that an imported model has, by which it could be cut. None: it has none.
+
+    Raises SpecError if it cannot be made.
+    """
+    from alray.models.imported.by_layers import list_of_layers
+    from alray.models.imported.sources import made
+
+    assert model.source is not None
+    with put_back(), torch.device("cpu"):
+        return list_of_layers(made(model.source, model.arguments, load, allow_files=_allows_files(load)))
+
+
+def _allows_files(load: Load) -> bool:
+    return isinstance(load, UserCode) and load.allow_elsewhere
+
+
 class _Blocks(Chain):
     def __init__(self, model: Model, load: Load, *, trained: bool) -> None:
         self._entries = model.expanded()
@@ -243,7 +260,7 @@ class _ImportedParts(Chain):
         return model
 
     def _made(self) -> GivenModel:
-        allow_files = isinstance(self._load, UserCode) and self._load.allow_elsewhere
+        allow_files = _allows_files(self._load)
         section = self._model
         if not section.by_layers:
             from alray.models.imported.model import ImportedModel

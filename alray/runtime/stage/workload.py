@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -16,12 +16,14 @@ from alray.config.sections.replica_checks import last_batch_fault
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
+from alray.core.counting import counted
 from alray.core.errors import DataError, SpecError
 from alray.core.run_folder.data_identity import DataIdentity
 from alray.data.assumed import described_data
 from alray.data.dataset import Dataset
 from alray.data.form import DataForm
 from alray.data.opening import open_data
+from alray.models.chain import list_of_layers_in
 from alray.models.encoder import EncoderFacts
 from alray.models.network import Network
 from alray.models.shape import Shape
@@ -77,6 +79,8 @@ class Workload:
     data: Dataset
     facts: DataFacts
     network: Network
+    cut_note: str | None = None
+    """A sentence, where the spec did not say that its model is cut by its list of layers."""
 
     @classmethod
     def open(
@@ -106,8 +110,8 @@ class Workload:
         else:
             data = described_data(spec.data, spec.task, form, code)
         facts = DataFacts.of(data)
-        network = network_of(spec, facts, code, trained=trained, encoders=known(facts.sample))
-        return cls(spec, code, data, facts, network)
+        network, note = _cut_network(spec, facts, code, trained=trained, encoders=known(facts.sample))
+        return cls(network.spec, code, data, facts, network, note)
 
     @cached_property
     def device(self) -> torch.device:
@@ -154,7 +158,7 @@ class Workload:
         updates how many parameters, whether gradients are late, how learning rates follow updates of several
         mini-batches, and where replicas do not give the result of one process."""
         spec, encoders = self.spec, self.network.encoders
-        notes = [*self.data.told(), *self.network.notes]
+        notes = [*self.data.told(), *self.network.notes, *([] if self.cut_note is None else [self.cut_note])]
         if given := names_of(spec):
             notes.append(
                 f"no file has the objects {listed(given, 'and')} of this program: a resume, an evaluation and a "
@@ -223,6 +227,47 @@ def open_training_data(spec: Spec, load: Callable[[str], Any], *, for_plan: bool
             hint="use one replica, or leave it out",
         )
     return data
+
+
+def _cut_network(
+    spec: Spec,
+    data: DataFacts,
+    code: UserCode,
+    *,
+    trained: bool,
+    encoders: Sequence[EncoderFacts],
+) -> tuple[Network, str | None]:
+    """The network of a spec, and a sentence where its model is cut by its list of layers because a trace cannot cut it
+    as the spec asks. The spec of the network then names the list, so that stages and later runs cut it in the same way.
+
+    Raises SpecError.
+    """
+    make, model = partial(network_of, data=data, load=code, trained=trained), spec.model
+    if model.source is None or model.by_layers or model.cut is not None or spec.run.compile or encoders:
+        return make(spec, encoders=encoders), None
+    try:
+        network, refusal = make(spec), None
+    except SpecError as error:
+        if error.problems[0].key not in ("model.from", "model.components"):
+            raise
+        network, refusal = None, error
+    if network is not None and (len(network) >= spec.pipeline.stages or model.components != "auto"):
+        return network, None
+    layers = list_of_layers_in(model, code)
+    try:
+        if layers is not None:
+            by_layers = make(spec.model_copy(update={"model": model.model_copy(update={"layers": layers})}))
+            why = f"a trace finds {counted(len(network), 'component')}" if network else "it cannot be traced so"
+            return by_layers, f"`{model.source}` is cut between the layers of `{layers}` (model.layers): {why}"
+    except SpecError as error:
+        if refusal is not None:
+            (first, *others), second = refusal.problems, error.problems[0].message
+            first = replace(first, message=f"{first.message}; nor can it be cut between its layers: {second}")
+            raise SpecError.of((first, *others)) from error
+    if network is None:
+        assert refusal is not None
+        raise refusal
+    return network, None
 
 
 def network_of(
