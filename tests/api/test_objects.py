@@ -264,7 +264,7 @@ def test_what_cannot_be_traced_is_cut_by_its_list_of_layers() -> None:
     """And the run folder says so: a resume cuts it in the same way."""
     torch.manual_seed(0)
     model = Looking()
-    keys = {**TINY, "pipeline": {}, "run": {"steps": 4, "train": "never"}, "method": "backpropagation"}
+    keys = {**TINY, "pipeline": {"costs": [COST] * 3}, "run": {"steps": 4, "train": "never"}}
     whole = alray.train(model, (X, Y), stages=1, **keys)
     two = alray.train(model, (X, Y), stages=2, **{**keys, "run": {"steps": 2, "train": "never"}})
     assert two.spec.model.layers == "layers" and len(two.plan.costs.components) == 3
