@@ -261,8 +261,9 @@ def _cut_network(
             return by_layers, f"`{model.source}` is cut between the layers of `{layers}` (model.layers): {why}"
     except SpecError as error:
         if refusal is not None:
-            (first, *others), second = refusal.problems, error.problems[0].message
-            first = replace(first, message=f"{first.message}; nor can it be cut between its layers: {second}")
+            (first, *others), second = refusal.problems, error.problems[0]
+            message = f"{first.message}; nor can it be cut between its layers: {second.message}"
+            first = replace(first, message=message, hint=second.hint or first.hint)
             raise SpecError.of((first, *others)) from error
     if network is None:
         assert refusal is not None
