@@ -11,7 +11,7 @@ import torch
 
 from alray.config.objects import how_to_give, names_of
 from alray.config.sections.duration import Duration
-from alray.config.sections.model import TRANSFORMERS
+from alray.config.sections.model import TRANSFORMERS, Model
 from alray.config.sections.replica_checks import last_batch_fault
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
@@ -245,30 +245,36 @@ def _cut_network(
     make, model = partial(network_of, data=data, load=code, trained=trained), spec.model
     if model.source is None or model.by_layers or model.cut is not None or spec.run.compile or encoders:
         return make(spec, encoders=encoders), None
+
+    def by_layers(layers: str) -> Network:
+        return make(spec.model_copy(update={"model": model.model_copy(update={"layers": layers})}))
+
     try:
-        network, refusal = make(spec), None
-    except SpecError as error:
-        if error.problems[0].key not in ("model.from", "model.components"):
+        network = make(spec)
+    except SpecError as refusal:
+        of_cut = refusal.problems[0].key in ("model.from", "model.components")
+        if not of_cut or (layers := list_of_layers_in(model, code)) is None:
             raise
-        network, refusal = None, error
-    if network is not None and (len(network) >= spec.pipeline.stages or model.components != "auto"):
-        return network, None
-    layers = list_of_layers_in(model, code)
-    try:
-        if layers is not None:
-            by_layers = make(spec.model_copy(update={"model": model.model_copy(update={"layers": layers})}))
-            why = f"a trace finds {counted(len(network), 'component')}" if network else "it cannot be traced so"
-            return by_layers, f"`{model.source}` is cut between the layers of `{layers}` (model.layers): {why}"
-    except SpecError as error:
-        if refusal is not None:
+        try:
+            return by_layers(layers), f"{_cut_by(layers, model)}: it cannot be traced so"
+        except SpecError as error:
             (first, *others), second = refusal.problems, error.problems[0]
             message = f"{first.message}; nor can it be cut between its layers: {second.message}"
             first = replace(first, message=message, hint=second.hint or first.hint)
             raise SpecError.of((first, *others)) from error
-    if network is None:
-        assert refusal is not None
-        raise refusal
-    return network, None
+    enough = len(network) >= spec.pipeline.stages or model.components != "auto"
+    if enough or (layers := list_of_layers_in(model, code)) is None:
+        return network, None
+    found = f"a trace of it finds {counted(len(network), 'component')}"
+    try:
+        return by_layers(layers), f"{_cut_by(layers, model)}: {found}"
+    except SpecError as error:
+        why = error.problems[0].message
+        return network, f"{found}, and `{model.source}` cannot be cut between the layers of `{layers}`: {why}"
+
+
+def _cut_by(layers: str, model: Model) -> str:
+    return f"`{model.source}` is cut between the layers of `{layers}` (model.layers)"
 
 
 def network_of(
