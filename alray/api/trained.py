@@ -48,14 +48,10 @@ class Trained:
         self._weights: Weights | None = None
         self._open = partial(TrainedNetwork, folder, data=data, allow_code=allow_code, objects=objects)
 
-    def _read(self, *, compiled: bool = False, **how: bool) -> TrainedNetwork:
-        """The network, with the weights that were read before if any were.
-
-        Args:
-            how: `without_data` and `on_cpu`, as for `TrainedNetwork`.
-        """
+    def _read(self, *, compiled: bool = False, without_data: bool = False, on_cpu: bool = False) -> TrainedNetwork:
+        """The network, with the weights that were read before if any were; the arguments as for `TrainedNetwork`."""
         requested = self._requested if self._weights is None else RequestedWeights(step=self._weights.step)
-        network = self._open(requested=requested, compiled=compiled, **how)
+        network = self._open(requested=requested, compiled=compiled, without_data=without_data, on_cpu=on_cpu)
         if self._weights is None:
             self._weights = network.weights
         else:

@@ -345,8 +345,11 @@ class _ImportedParts(Chain):
         return self._parts[index]
 
     def whole(self, parts: Sequence[nn.Module], depth: int) -> nn.Module | None:
-        imported = self._imported
-        whole = imported.whole if depth == len(self._parts) else imported.up_to(self._parts[depth - 1].until)
+        until: str | None = self._parts[depth - 1].until
+        whole: nn.Module | None = self._imported.whole
+        if depth < len(self._parts):
+            assert until is not None, "only the classifier has no end"
+            whole = self._imported.up_to(until)
         if whole is None:
             return None
         model = copy.deepcopy(whole).float().eval()

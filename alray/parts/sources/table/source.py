@@ -66,6 +66,7 @@ class TableSource(Source):
         return self._set_of(read_rows(file, f"data.{split}", self._layout.of(self._train)))
 
     def read_samples(self, path: Path) -> Iterator[tuple[str, Tensor]]:
+        assert self.rows is not None, "the constructor makes it"
         return self.rows.read(path)
 
     def _samples_of(self, rows: Rows) -> NDArray[Any]:
