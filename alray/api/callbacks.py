@@ -1,4 +1,4 @@
-"""Callbacks: objects of the caller that are told of a run while it trains, and that can stop it."""
+"""Callbacks: objects of the caller that are told of a run or a study while it goes on, and that can stop it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from alray.api.runs import Run
     from alray.planning.prediction.plan import Plan
     from alray.runtime.stage.telemetry import StageStatus
+    from alray.studies.records import TrialRecord
 
-_METHODS = ("on_start", "on_step", "on_evaluation", "on_checkpoint", "on_end")
+_METHODS = ("on_start", "on_step", "on_evaluation", "on_checkpoint", "on_end", "on_trial")
 
 
 class Callback:
-    """Is told of a run while it trains. Override the methods that you need. An object of another class is a callback
-    too if it has one of these methods.
+    """Is told of a run while it trains, or of a study. Override the methods that you need. An object of another class
+    is a callback too if it has one of these methods.
 
     The methods are called in the process and the thread that called `alray.run`, one after another. The stages do not
     wait for them.
@@ -34,7 +35,7 @@ class Callback:
     """Whether this callback asked to stop the run; a start or a resume begins with False."""
 
     def stop(self) -> None:
-        """Ask that the run stops after the mini-batch that its first stage computes now, with a checkpoint. Any thread
+        """Ask that the run stops after the next mini-batch that its first stage begins, with a checkpoint. Any thread
         may call it."""
         self.stop_requested = True
 
@@ -53,8 +54,71 @@ class Callback:
     def on_end(self, run: Run) -> None:
         """The run has ended, also if it was stopped or has failed: `run.summary.status`."""
 
+    def on_trial(self, record: TrialRecord) -> None:
+        """A trial of a study has ended, in whatever way: `record.status`. `alray.study` calls this method alone: trials
+        run in processes of their own."""
 
-class Calls:
+
+class Called:
+    """Calls callbacks, and knows which of them wants an end.
+
+    Attributes:
+        error: what the first callback that failed has raised.
+    """
+
+    def __init__(self, callbacks: Sequence[object]) -> None:
+        """Raises RequestError for an object that is no callback."""
+        for index, callback in enumerate(callbacks):
+            if isinstance(callback, type) or not any(callable(getattr(callback, name, None)) for name in _METHODS):
+                raise RequestError(
+                    f"this is a class, `{callback.__name__}`"
+                    if isinstance(callback, type)
+                    else f"`{_name(callback)}` has none of {', '.join(_METHODS)}",
+                    key=f"callbacks[{index}]",
+                    hint="give an object of a class that derives from alray.Callback",
+                )
+        self._callbacks: list[Any] = list(callbacks)
+        self._failed = ""  # the name of the first callback that failed
+        self.error: UserCodeError | None = None
+
+    @property
+    def who_stops(self) -> str:
+        """The name of the callback that failed, or asks to stop; "": none."""
+        asking = (_name(each) for each in self._callbacks if getattr(each, "stop_requested", False))
+        return self._failed or next(asking, "")
+
+    def begin(self) -> None:
+        """What a callback asked for before does not count."""
+        for callback in self._callbacks:
+            if getattr(callback, "stop_requested", False):
+                callback.stop_requested = False
+
+    def call(
+        self, method: str, argument: object, note: Callable[[str], None], clear: Callable[[], None] = lambda: None
+    ) -> None:
+        """Call this method of every callback. One that fails is not called again.
+
+        Args:
+            note: takes a line about a further callback that fails.
+            clear: called before each, which may print.
+        """
+        for callback in list(self._callbacks):
+            call = getattr(callback, method, None)
+            if call is None or getattr(call, "__func__", None) is getattr(Callback, method):
+                continue
+            clear()
+            try:
+                call(argument)
+            except FAULTS_OF_USER_CODE as fault:
+                self._callbacks = [each for each in self._callbacks if each is not callback]
+                error = named_error(fault, f"callback `{_name(callback)}`", f"`{method}`", key="callbacks")
+                if self.error is None:
+                    self.error, self._failed = error, _name(callback)
+                else:
+                    note(str(error))
+
+
+class Calls(Called):
     """Calls the callbacks of a run.
 
     It stands between the run and its display: as the observer of the run it passes on what it hears, and as its
@@ -69,24 +133,12 @@ class Calls:
         Raises:
             RequestError: for an object that is no callback.
         """
-        for index, callback in enumerate(callbacks):
-            if isinstance(callback, type) or not any(callable(getattr(callback, name, None)) for name in _METHODS):
-                raise RequestError(
-                    f"this is a class, `{callback.__name__}`"
-                    if isinstance(callback, type)
-                    else f"`{_name(callback)}` has none of {', '.join(_METHODS)}",
-                    key=f"callbacks[{index}]",
-                    hint="give an object of a class that derives from alray.Callback",
-                )
+        super().__init__(callbacks)
         self.run_in = run_in
-        self._callbacks: list[Any] = list(callbacks)
         self._started = False
         self._told_until = 0  # the mini-batch whose losses were told last
         self._evaluations: Counter[int] = Counter()  # how many were told, by their step: the last has two
         self._again: Counter[int] = Counter()  # those of them that are made again
-        self._failed = ""  # the name of the first callback that failed
-        self.error: UserCodeError | None = None
-        """What it raised."""
 
     @contextmanager
     def beside(self, watched: AbstractContextManager[tuple[Display, Interrupts]]) -> Iterator[tuple[Calls, Calls]]:
@@ -97,23 +149,17 @@ class Calls:
     @property
     def count(self) -> int:
         """See `StopRequests`."""
-        return self._interrupts.count + bool(self._who)
+        return self._interrupts.count + bool(self.who_stops)
 
     @property
     def reason(self) -> str:
         """See `StopRequests`."""
-        return f"by callback `{self._who}`" if self._who and not self.by_user else self._interrupts.reason
+        return f"by callback `{self.who_stops}`" if self.who_stops and not self.by_user else self._interrupts.reason
 
     @property
     def by_user(self) -> bool:
         """Whether the user asked to stop, and not only a callback."""
         return self._interrupts.count > 0
-
-    @property
-    def _who(self) -> str:
-        """The name of the callback that failed, or asks to stop; "": none."""
-        asking = (_name(each) for each in self._callbacks if getattr(each, "stop_requested", False))
-        return self._failed or next(asking, "")
 
     def statuses(self, statuses: Sequence[StageStatus]) -> None:
         self._display.statuses(statuses)
@@ -131,9 +177,7 @@ class Calls:
         """Raises UserCodeError if a callback fails: nothing has run yet."""
         self._display.starting(run_dir)
         self._started = True
-        for callback in self._callbacks:
-            if getattr(callback, "stop_requested", False):
-                callback.stop_requested = False
+        self.begin()
         self._call("on_start", self.run_in(run_dir))
         if self.error is not None:
             raise self.error
@@ -163,21 +207,7 @@ class Calls:
             self._call("on_end", run)
 
     def _call(self, method: str, argument: object) -> None:
-        """Call this method of every callback. One that fails is not called again."""
-        for callback in list(self._callbacks):
-            call = getattr(callback, method, None)
-            if call is None or getattr(call, "__func__", None) is getattr(Callback, method):
-                continue
-            self._display.clear()
-            try:
-                call(argument)
-            except FAULTS_OF_USER_CODE as fault:
-                self._callbacks = [each for each in self._callbacks if each is not callback]
-                error = named_error(fault, f"callback `{_name(callback)}`", f"`{method}`", key="callbacks")
-                if self.error is None:
-                    self.error, self._failed = error, _name(callback)
-                else:
-                    self.note(str(error))
+        self.call(method, argument, self.note, self._display.clear)
 
 
 def _name(callback: object) -> str:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alray.api.calls import Overrides, override_texts
 from alray.config.loading.load import SpecSource, directory_of, file_of, read_spec
-from alray.config.objects import Objects, Pickled, how_to_give, names_of
+from alray.config.loading.overrides import apply_overrides, override_text
+from alray.config.objects import LARGEST, NO_OBJECTS, Objects, Pickled, how_to_give, names_of
 from alray.config.sections.data import OwnData
 from alray.config.sections.own_code import OBJECT, PREFIX
 from alray.config.sections.section import Section, describe
@@ -34,9 +35,7 @@ if TYPE_CHECKING:
 
 _CHOSEN_BY = ("kind", "from", "source", "block")
 """Keys whose value names a part."""
-_LARGEST = 64 << 20
-"""Bytes of a pickle that is sent to every stage."""
-_KEPT_OF_MODEL = ("components", "cut", "freeze")
+_KEPT_OF_MODEL = ("components", "cut", "freeze", "layers", "untie")
 """Keys of `model` that hold for another model too."""
 
 
@@ -70,6 +69,24 @@ def taken(spec: SpecSource, overrides: Overrides, *, model: Any = None, data: An
     if isinstance(overrides, Mapping):
         overrides = names.put_into_overrides(overrides)
     return Taken(spec, [*override_texts(first), *override_texts(overrides)], names.objects)
+
+
+def taken_for_study(spec: SpecSource, overrides: Overrides, *, model: Any = None, data: Any = None) -> Taken:
+    """`taken` for a study: the objects stand in its `set`, in place of what its base names."""
+    from alray.config.study.load import study_of
+
+    texts = override_texts(overrides)
+    if model is None and data is None:
+        return Taken(spec, texts, NO_OBJECTS)
+    study = study_of(spec, texts)
+    settings = [override_text(key, value) for key, value in study.set.items()]
+    before = read_spec(study.base)
+    apply_overrides(before.value, settings, before.locations)
+    names = _Names(study.base.parent)
+    sections = {} if data is None else _with_data(names, data, before.value)
+    sections |= {} if model is None else {"model": _with_model(names, model, before.value)}
+    in_study = {f"set.{key}": value for key, value in sections.items()}
+    return Taken(spec, [*texts, *override_texts(in_study)], names.objects)
 
 
 def taken_overrides(overrides: Overrides) -> tuple[list[str], Objects]:
@@ -279,11 +296,11 @@ def _given_data(data: Any, label: Label | None) -> GivenData:
 
 
 def _pickled(value: Any, name: str) -> bytes:
-    """The pickle of an object, of the size that every stage gets. Raises RequestError if there can be none."""
+    """The pickle of an object, not larger than `LARGEST`. Raises RequestError if there can be none."""
     content = _dumped(_module(value, name), name)
-    if len(content) > _LARGEST:
+    if len(content) > LARGEST:
         raise RequestError(
-            f"this object has {len(content) / 1e6:,.0f} MB, and at most {_LARGEST / 1e6:.0f} MB are sent to each stage",
+            f"this object has {len(content) / 1e9:.1f} GB, and at most {LARGEST / 1e9:.1f} GB are sent to the stages",
             key=name,
             hint="give its class or a function that makes it, and its weights as a file: torch.save(it.state_dict(), "
             "'first.pt'), and 'weights': 'first.pt' in the section `model`",

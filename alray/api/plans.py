@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alray.api.arguments import checked
-from alray.api.calls import Overrides, override_texts, watched
+from alray.api.calls import Overrides, watched
 from alray.api.objects import taken
 from alray.config.loading.load import SpecSource
 from alray.config.loading.overrides import override_text
@@ -86,11 +86,11 @@ def plan(
     from alray.orchestrate import plan_spec
     from alray.runtime.options import Options
 
-    given = [*override_texts(overrides), *machine_texts(on, link, within, costs)]
-    found = taken(spec, given, model=model, data=data)
+    found = taken(spec, overrides, model=model, data=data)
+    given = [*found.overrides, *machine_texts(on, link, within, costs)]
     options = Options(allow_code=allow_code, objects=found.objects)
     with watched(progress) as (display, _):
-        _, planned = plan_spec(found.spec, found.overrides, probe=probe, options=options, observer=display)
+        _, planned = plan_spec(found.spec, given, probe=probe, options=options, observer=display)
         return planned
 
 
@@ -129,6 +129,8 @@ def search_layouts(
     spec: SpecSource,
     overrides: Overrides = None,
     *,
+    model: Any = None,
+    data: Any = None,
     on: str | None = None,
     link: str | None = None,
     within: str | None = None,
@@ -143,11 +145,14 @@ def search_layouts(
     Args:
         on, link, within, costs, probe: as for `alray.plan`.
         devices: in place of `on`, the memory of devices, as "4x24GB" or in bytes, which are as fast as this machine.
-        allow_code, progress: as for `alray.run`.
+        model, data, allow_code, progress: as for `alray.run`.
     """
+    from alray.runtime.options import Options
     from alray.runtime.planner.fitting import fit_spec
 
-    given = [*override_texts(overrides), *machine_texts(on, link, within, costs)]
+    found = taken(spec, overrides, model=model, data=data)
+    given = [*found.overrides, *machine_texts(on, link, within, costs)]
+    options = Options(allow_code=allow_code, objects=found.objects)
     with watched(progress) as (display, _):
         sizes = sizes_of(devices, on)
-        return fit_spec(spec, given, sizes, probe=probe, allow_code=allow_code, teller=display)
+        return fit_spec(found.spec, given, sizes, probe=probe, options=options, teller=display)

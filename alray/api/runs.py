@@ -20,7 +20,7 @@ from alray.config.loading.load import SpecSource
 from alray.config.objects import NO_OBJECTS, Objects, how_to_give, names_of
 from alray.config.sections.spec import Spec
 from alray.core.counting import counted
-from alray.core.errors import CheckpointError
+from alray.core.errors import CheckpointError, RunError
 from alray.core.run_folder.records import Summary, effective, read, read_summary
 from alray.core.run_folder.store import require_run_dir
 from alray.core.storage.location import Location, location_of
@@ -134,12 +134,14 @@ def reproduce(
     output: str | Location | None = None,
     address: str | None = None,
     allow_code: bool = False,
+    callbacks: Sequence[object] = (),
     progress: bool = True,
     **objects: Any,
 ) -> Reproduction:
     """Do a run again as it was recorded, as `alray reproduce` does: `same` says whether it ended in the same weights.
 
-    The others, and what is raised, as for `alray.run`.
+    The others, and what is raised, as for `alray.run`. Where a callback stops it before these weights, that is a
+    RunError: there is nothing to compare.
 
     Args:
         run: a run, its folder or its URL.
@@ -149,8 +151,9 @@ def reproduce(
     """
     folder, given = folder_of(run, "run"), override_texts(overrides)
     recorded = run if isinstance(run, Run) and not objects else load_run(folder, **objects)
+    calls = Calls(callbacks, partial(Run, objects=recorded.objects))
     finished, found = run_steps.reproduce(
-        watched(progress),
+        calls.beside(watched(progress)),
         folder,
         given,
         in_process=inline,
@@ -159,8 +162,13 @@ def reproduce(
         allow_code=allow_code,
         objects=recorded.objects,
     )
+    again = _ended(finished, calls)
     if found is None:
-        raise _end_of(finished)
+        raise RunError(
+            f"{again.folder}: stopped {calls.reason} after {counted(again.summary.steps, 'mini-batch')}, before the "
+            "weights that are compared",
+            hint="reproduce it again without this callback",
+        )
     return found
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alray.api.arguments import checked
+from alray.api.callbacks import Called
 from alray.api.calls import Overrides, override_texts, teller
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
+from alray.api.objects import given_again, taken_for_study
 from alray.api.runs import Run
 from alray.config.loading.load import SpecSource
+from alray.config.objects import NO_OBJECTS, Objects, how_to_give
 from alray.config.user_code import require_not_imported
-from alray.studies.folder import REPORT, SUMMARY, StudyFolder
+from alray.studies.folder import REPORT, STUDY, SUMMARY, StudyFolder
 from alray.studies.records import StudySummary, TrialRecord, read_study
 
 if TYPE_CHECKING:
@@ -28,9 +31,12 @@ def study(
     spec: SpecSource,
     overrides: Overrides = None,
     *,
+    model: Any = None,
+    data: Any = None,
     output: str | Path | None = None,
     address: str | None = None,
     allow_code: bool = False,
+    callbacks: Sequence[object] = (),
     progress: bool = True,
 ) -> Study:
     """Run all trials of a study, as `alray study` does, and return it when it has ended.
@@ -42,28 +48,57 @@ def study(
     Args:
         spec: a file or a dict, whose `base` is a file.
         overrides: keys of the study.
+        model, data: as for `alray.run`, in every trial.
         output: the study folder, new or empty; None: studies/<name>-<time>.
+        callbacks: objects with a method `on_trial` (see `alray.Callback`). One that stops the study is no error: trials
+            that are running end without a record, and `resume` runs them again. What one of them raises ends the study
+            in the same way.
         address, allow_code, progress: as for `alray.run`.
     """
-    given = override_texts(overrides)
-    options = _options(address, output, allow_code)
+    found = taken_for_study(spec, overrides, model=model, data=data)
+    options = _options(address, output, allow_code, found.objects)
     from alray.studies.study import run_study
 
-    return _ended(lambda watcher: run_study(spec, given, options, watcher), progress)
+    return _ended(
+        lambda watcher: run_study(found.spec, found.overrides, options, watcher), found.objects, callbacks, progress
+    )
 
 
 @checked
-def load_study(folder: str | Path) -> Study:
-    """The study in a study folder, which may still be going on. Raises `alray.core.errors.CheckpointError` if it is
-    none."""
-    return Study(StudyFolder.open(Path(folder)))
+def load_study(folder: str | Path, **objects: Any) -> Study:
+    """The study in a study folder, which may still be going on.
+
+    Args:
+        objects: what a Python program gave to the study and no file has, such as `model` and `data`. To resume it, and
+            to evaluate its runs, needs them.
+
+    Raises:
+        alray.core.errors.CheckpointError: if it is none.
+        alray.core.errors.RequestError: for an object that the study does not have.
+    """
+    study = Study(StudyFolder.open(Path(folder)))
+    return study.with_objects(objects)
 
 
 class Study:
     """A study: its folder, its trials and the table of its points. In a notebook it shows its page."""
 
-    def __init__(self, of: StudyFolder) -> None:
+    def __init__(self, of: StudyFolder, objects: Objects = NO_OBJECTS) -> None:
+        """
+        Args:
+            objects: that the program gave to the study.
+        """
         self._of = of
+        self.objects = objects
+
+    def with_objects(self, objects: Mapping[str, Any]) -> Study:
+        """This study, with the objects that its program gives again, by name. Raises RequestError as `load_study`."""
+        if not objects:
+            return self
+        from alray.config.study.load import load_study as load
+
+        spec = load(self.folder / STUDY).specs[0]  # all points have the same objects
+        return Study(self._of, self.objects.and_also(given_again(spec, objects)))
 
     @property
     def folder(self) -> Path:
@@ -85,7 +120,7 @@ class Study:
     @property
     def runs(self) -> list[Run]:
         """The runs of these trials, without those that failed before they could run."""
-        return [Run(self._of.trial_dir(each.number)) for each in self.trials if each.summary is not None]
+        return [Run(self._of.trial_dir(each.number), self.objects) for each in self.trials if each.summary is not None]
 
     def table(self) -> DataFrame:
         """A row for each point, with its figures over seeds and settings."""
@@ -98,18 +133,25 @@ class Study:
         *,
         address: str | None = None,
         allow_code: bool = False,
+        callbacks: Sequence[object] = (),
         progress: bool = True,
+        **objects: Any,
     ) -> Study:
         """Run the trials that have not ended, as `alray study --resume` does.
 
         Args:
             overrides: what makes the study grow, such as `{"search.trials": 40}`.
+            callbacks: as for `alray.study`.
+            objects: what a Python program gave to the study and no file has, such as `model` and `data`.
         """
         given = override_texts(overrides)
-        options = _options(address, None, allow_code)
+        again = self.with_objects(objects)
+        options = _options(address, None, allow_code, again.objects)
         from alray.studies.study import resume_study
 
-        return _ended(lambda watcher: resume_study(self.folder, given, options, watcher), progress)
+        return _ended(
+            lambda watcher: resume_study(self.folder, given, options, watcher), options.objects, callbacks, progress
+        )
 
     def report(self) -> StudySummary:
         """Write the report again, of the trials that have ended, and return how the study stands."""
@@ -125,23 +167,36 @@ class Study:
         return framed(page.read_text(encoding="utf-8")) if page.is_file() else None
 
 
-def _options(address: str | None, study_dir: str | Path | None, allow_code: bool) -> StudyOptions:
+def _options(address: str | None, study_dir: str | Path | None, allow_code: bool, objects: Objects) -> StudyOptions:
     from alray.studies.study import StudyOptions
 
-    return StudyOptions(address, None if study_dir is None else Path(study_dir), allow_code)
+    return StudyOptions(address, None if study_dir is None else Path(study_dir), allow_code, objects)
 
 
-def _ended(go: Callable[[Watcher], StudyReport], progress: bool) -> Study:
+def _ended(
+    go: Callable[[Watcher], StudyReport], objects: Objects, callbacks: Sequence[object], progress: bool
+) -> Study:
     """Run `go`, show its progress, and return the study.
 
-    Raises KeyboardInterrupt if it was interrupted, and RequestError as `watched`.
+    Raises KeyboardInterrupt if the user interrupted it, UserCodeError if a callback failed, and RequestError as
+    `watched`.
     """
     require_not_imported()
-    from alray.studies.study import Watcher, progress_line
+    from alray.studies.study import StudyProgress, Watcher, progress_line
 
-    tell = teller(progress)
-    report = go(Watcher(tell, lambda ended: tell(progress_line(ended))))
-    folder = report.summary.study_dir
-    if report.summary.status == "interrupted":
-        raise KeyboardInterrupt(f'the study was stopped; alray.load_study("{folder}").resume() continues')
-    return load_study(folder)
+    called, tell = Called(callbacks), teller(progress)
+    called.begin()
+
+    def ended(trial: StudyProgress) -> None:
+        tell(progress_line(trial))
+        called.call("on_trial", trial.record, tell)
+
+    report = go(Watcher(tell, ended, stop_requested=lambda: bool(called.who_stops)))
+    study = Study(StudyFolder.open(Path(report.summary.study_dir)), objects)
+    again = f'alray.load_study("{study.folder}").resume({how_to_give(objects.values)}) continues'
+    if called.error is not None:
+        called.error.add_note(again)
+        raise called.error
+    if report.summary.status == "interrupted" and not called.who_stops:
+        raise KeyboardInterrupt(f"the study was stopped; {again}")
+    return study

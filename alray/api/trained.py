@@ -48,10 +48,10 @@ class Trained:
         self._weights: Weights | None = None
         self._open = partial(TrainedNetwork, folder, data=data, allow_code=allow_code, objects=objects)
 
-    def _read(self, *, compiled: bool = False, without_data: bool = False) -> TrainedNetwork:
-        """The network, with the weights that were read before if any were."""
+    def _read(self, *, compiled: bool = False, without_data: bool = False, on_cpu: bool = False) -> TrainedNetwork:
+        """The network, with the weights that were read before if any were; the arguments as for `TrainedNetwork`."""
         requested = self._requested if self._weights is None else RequestedWeights(step=self._weights.step)
-        network = self._open(requested=requested, compiled=compiled, without_data=without_data)
+        network = self._open(requested=requested, compiled=compiled, without_data=without_data, on_cpu=on_cpu)
         if self._weights is None:
             self._weights = network.weights
         else:
@@ -63,19 +63,25 @@ class Trained:
         return self._read()
 
     @cached_property
+    def _on_cpu(self) -> TrainedNetwork:
+        return self._read(without_data=True, on_cpu=True)
+
+    @cached_property
     def _without_data(self) -> TrainedNetwork:
         return self._read(without_data=True)
 
     @property
-    def _network(self) -> TrainedNetwork:
-        self._with_data.configure()
-        return self._with_data
+    def _predicting(self) -> TrainedNetwork:
+        """On the device of the run, with torch's settings of the run; the one that evaluates, if there is one."""
+        network = self._with_data if "_with_data" in vars(self) else self._without_data
+        network.configure()
+        return network
 
     @property
     def weights(self) -> Weights:
         """Which weights these are: after how many mini-batches, and how they were found."""
         with api_errors():
-            return self._weights or self._without_data.weights
+            return self._weights or self._on_cpu.weights
 
     @checked
     def evaluate(self, *, depth: int | None = None) -> Evaluated:
@@ -85,7 +91,10 @@ class Trained:
             depth: that of one route; None: all.
         """
         compiled = load_own_spec(self._folder).spec.run.compile  # then it is, to measure what the run measured
-        return evaluate(self._read(compiled=True) if compiled else self._network, depth)
+        if compiled:
+            return evaluate(self._read(compiled=True), depth)
+        self._with_data.configure()
+        return evaluate(self._with_data, depth)
 
     @checked
     def network(self, depth: int | None = None) -> PlainNetwork:
@@ -95,30 +104,26 @@ class Trained:
         Args:
             depth: that of the route; None: the deepest.
         """
-        return plain_network(self._without_data, depth)
+        return plain_network(self._on_cpu, depth)
 
     @checked
     def model(self, depth: int | None = None) -> nn.Module:
         """The class that `model.from` names with the trained weights, on the CPU in float32, in evaluation mode.
 
-        It gives the scores of the deepest route, which is compared on noise; of a regression they are standardised
+        It gives the scores of the route, which is compared on noise; of a regression they are standardised
         (`network().header.targets` has the numbers). The data are not opened.
 
         Args:
-            depth: None, or the full depth.
+            depth: that of the route; None: the deepest. Below it, the model has the layers up to there alone: its class
+                has a list of layers (`model.layers`, or a model of transformers), and the method trained its last layer
+                at each depth (`method.head: model`).
 
         Raises:
             RequestError: if the class does not compute what the network does, as where a method trained readouts of its
                 own; use `network` then.
         """
-        network = self._without_data
-        if network.require_depth(depth) != network.depths[-1]:
-            raise RequestError(
-                f"the class computes all of its layers, not those up to depth {depth}",
-                key="depth",
-                hint=f"leave it out, or take network({depth})",
-            )
-        return model_alone(network)
+        network = self._on_cpu
+        return model_alone(network, network.require_depth(depth))
 
     @checked
     def activations(self, batch: ArrayLike | torch.Tensor, depth: int | None = None) -> list[torch.Tensor]:
@@ -142,13 +147,14 @@ class Trained:
 
     @checked
     def predict(self, inputs: str | Path | Sequence[str | Path], *, depth: int | None = None) -> list[Prediction]:
-        """Predict pictures (files), rows of tables (files), or texts (files, or the texts themselves).
+        """Predict pictures (files), rows of tables (files), or texts (files, or the texts themselves). The data of the
+        training are not opened.
 
         Args:
             depth: that of the route; None: the deepest.
         """
         texts = [str(each) for each in ([inputs] if isinstance(inputs, str | Path) else inputs)]
-        return self._network.predict(texts, depth)
+        return self._predicting.predict(texts, depth)
 
     @checked
     def generate(
@@ -171,7 +177,13 @@ class Trained:
             depth: as for `predict`.
         """
         return generate(
-            self._network, prompt, tokens=tokens, temperature=temperature, depth=depth, seed=seed, threshold=threshold
+            self._predicting,
+            prompt,
+            tokens=tokens,
+            temperature=temperature,
+            depth=depth,
+            seed=seed,
+            threshold=threshold,
         )
 
     @checked
@@ -186,7 +198,7 @@ class Trained:
             RequestError: for an unknown format.
         """
         require_one_of(format, FORMATS, key="format")
-        return export_route(self._without_data, depth, format, None if output is None else location_of(output))
+        return export_route(self._on_cpu, depth, format, None if output is None else location_of(output))
 
 
 def _require_samples(samples: torch.Tensor, network: PlainNetwork) -> None:

@@ -55,9 +55,10 @@ def fit(
         sizes = sizes_of(devices, on)
         with display_on(streams, Interrupts()) as display:
             display.doing(f"reading {spec}")
+            from alray.runtime.options import Options
             from alray.runtime.planner.fitting import fit_spec
 
-            found = fit_spec(spec, given, sizes, probe=probe, allow_code=allow_code, teller=display)
+            found = fit_spec(spec, given, sizes, probe=probe, options=Options(allow_code=allow_code), teller=display)
         if json:
             streams.answer(found.as_json())
         else:

@@ -223,7 +223,13 @@ def export(
             )
         requested = RequestedWeights(best, step)
         network = TrainedNetwork(
-            folder, allow_code=allow_code, requested=requested, data=data or (), compiled=False, without_data=True
+            folder,
+            allow_code=allow_code,
+            requested=requested,
+            data=data or (),
+            compiled=False,
+            without_data=True,
+            on_cpu=True,
         )
         written = export_route(network, depth, format, None if output is None else location_of(output))
         if json:

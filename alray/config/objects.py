@@ -7,11 +7,12 @@ identity is that of what they hold: `Network.model_sha256`, and `contents` of th
 
 from __future__ import annotations
 
+import operator
 import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, SupportsIndex
 
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import OBJECT, GivenObject
@@ -20,6 +21,9 @@ from alray.config.sections.spec import Spec
 from alray.core.errors import RequestError
 from alray.core.storage.location import Location
 
+LARGEST = 1 << 30
+"""Bytes of one object, or of one set of data. The program holds them, Ray's object store does once on each node, and a
+stage while it makes the object of them."""
 _IN_NO_FILE = "is an object that a Python program gave, and no file has it"
 
 
@@ -27,7 +31,12 @@ _IN_NO_FILE = "is an object that a Python program gave, and no file has it"
 class Pickled:
     """An object by value, as its pickle of this process's program."""
 
-    content: bytes
+    content: bytes | memoryview
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        """What Ray's object store holds, a process reads there: it gets a view of the bytes."""
+        buffered = operator.index(protocol) >= 5
+        return Pickled, (pickle.PickleBuffer(self.content) if buffered else bytes(self.content),)
 
     def unpickled(self) -> Any:
         """The object anew."""
@@ -56,6 +65,10 @@ class Objects:
     def without(self, name: str) -> Objects:
         """The others."""
         return replace(self, values={key: value for key, value in self.values.items() if key != name})
+
+    def alone(self, name: str) -> Objects:
+        """This one, if it was given."""
+        return replace(self, values={key: value for key, value in self.values.items() if key == name})
 
     def and_also(self, others: Objects) -> Objects:
         """Both; where they have the same name, the object of `others`."""

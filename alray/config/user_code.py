@@ -207,13 +207,15 @@ class UserCode:
             message, hint = no_module(reference, top, self.root)
             raise SpecError(message, hint=hint)
 
+    def with_objects(self, objects: Objects) -> UserCode:
+        """The same with these objects of a program."""
+        found = copying.copy(self)
+        found.objects = objects
+        return found
+
     def without_data(self) -> UserCode:
         """The same for a process that opens no data: those that a program gave may be large."""
-        if "data" not in self.objects.values:
-            return self
-        found = copying.copy(self)
-        found.objects = self.objects.without("data")
-        return found
+        return self.with_objects(self.objects.without("data"))
 
     def copy_used(self, references: Iterable[str], run_dir: Location, note: Callable[[str], None]) -> None:
         """Copy the modules below `root` that a run uses to its run folder, so that it can be resumed anywhere, and

@@ -5,6 +5,8 @@ A run folder holds it, and the header of an exported route. So a trained network
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, Literal
 
 import torch
@@ -14,12 +16,14 @@ from torch import Tensor
 from alray.config.sections.data import WordNumbering
 from alray.core.storage.json_file import read_json
 from alray.core.storage.location import Location
+from alray.data.csv_file import CsvForm
 from alray.data.dataset import Dataset
-from alray.data.inputs import Inputs, PictureInputs, SampleInputs, TextInputs, TokenInputs
+from alray.data.inputs import FileInputs, Inputs, SampleInputs, TextInputs, TokenInputs
 from alray.data.picture import BY_DEFAULT, Picture, Reading
 from alray.data.preparation import Preparation
 from alray.data.source import Normalisation
 from alray.data.split import as_float
+from alray.data.table_file import RowReader
 from alray.data.tokens import BytePairs, Bytes, Characters, Tokens
 from alray.models.shape import Shape
 
@@ -48,6 +52,19 @@ class PictureForm(Form):
         return Picture(self.read_as, self.size, self.as_float, self.reading)
 
 
+class RowForm(Form):
+    """See `alray.data.table_file.RowReader`."""
+
+    columns: Annotated[tuple[str | int, ...], Field(min_length=1)]
+    delimiter: str
+    decimal: str
+    wide: bool
+
+    @property
+    def reader(self) -> RowReader:
+        return RowReader(self.columns, CsvForm(self.delimiter, self.decimal), self.wide)
+
+
 class SampleForm(Form):
     """Samples of one shape: float32, values of pictures scaled to 0..1, then (x - mean) / std per channel."""
 
@@ -56,6 +73,7 @@ class SampleForm(Form):
     mean: tuple[float, ...] | None  # null: not normalised
     std: tuple[float, ...] | None
     picture: PictureForm | None  # null: samples are not pictures, or the user's code reads them
+    rows: RowForm | None = None  # null: samples are not rows of tables, or an older version wrote this
 
     @model_validator(mode="after")
     def _each_channel_has_both(self) -> SampleForm:
@@ -63,9 +81,24 @@ class SampleForm(Form):
             raise ValueError(f"`mean` and `std` need a value for each of {self.shape[0]} channels")
         return self
 
-    def inputs(self) -> PictureInputs:
-        """How a picture file becomes an input."""
-        return PictureInputs(self.picture.picture if self.picture else None, self.shape, self._normalisation)
+    @property
+    def reads_files(self) -> bool:
+        """Whether this says how a file becomes samples."""
+        return self.picture is not None or self.rows is not None
+
+    def inputs(self) -> FileInputs:
+        """How a picture file, or one of rows of numbers, becomes inputs."""
+        if self.rows is not None:
+            return self.inputs_of(self.rows.reader.read)
+        return self.inputs_of(self._picture if self.picture is not None else None)
+
+    def inputs_of(self, samples: Callable[[Path], Iterator[tuple[str, Tensor]]] | None) -> FileInputs:
+        """How the samples that a function reads from a file become inputs."""
+        return FileInputs(samples, self.shape, self.prepare)
+
+    def _picture(self, path: Path) -> Iterator[tuple[str, Tensor]]:
+        assert self.picture is not None
+        yield str(path), self.picture.picture.read(path)
 
     def prepare(self, samples: Tensor) -> Tensor:
         """Samples of the source as the network takes them, `[N, *shape]` float32: as those of a split.
@@ -171,6 +204,11 @@ class DataForm(Form):
         )
 
     @property
+    def reads_files(self) -> bool:
+        """Whether this says how a file, or a text, becomes samples."""
+        return not isinstance(self.input, SampleForm) or self.input.reads_files
+
+    @property
     def sample(self) -> Shape:
         """One sample as a network takes it; of text, the longest one."""
         if isinstance(self.input, TextForm):
@@ -203,9 +241,13 @@ def _form(inputs: Inputs | None) -> SampleForm | TextForm | TokenForm:
     normalisation, picture = inputs.split.normalisation, inputs.source.picture
     if picture is not None and len(picture.read_as) != 3:  # synthetic rows of numbers
         picture = None
+    rows = inputs.source.rows
     return SampleForm(
         shape=inputs.split.shape,
         mean=normalisation.mean if normalisation else None,
         std=normalisation.std if normalisation else None,
         picture=PictureForm(**vars(picture)) if picture else None,
+        rows=None
+        if rows is None
+        else RowForm(columns=rows.columns, delimiter=rows.form.delimiter, decimal=rows.form.decimal, wide=rows.wide),
     )

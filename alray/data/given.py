@@ -25,6 +25,7 @@ from torch.utils.data import (
     default_collate,
 )
 
+from alray.config.objects import LARGEST
 from alray.config.sections.task import Label
 from alray.config.user_code import named
 from alray.core.counting import counted
@@ -40,9 +41,16 @@ _READ = 256
 """Samples of a data set that are read for its hash, at least; of a smaller one all."""
 _COUNTED = 10_000
 """Size of the largest data set of which all labels are read to count the classes."""
-_LARGEST = 1 << 30
-"""Bytes of one set. It is held by the program, by Ray's object store and by stage 0."""
-_PAIR = "give a data set whose entries are pairs (sample, label), or a pair of tensors (samples, labels)"
+_LABELS = ("label", "labels", "target", "targets", "y")
+"""What the label is called in entries that are dictionaries."""
+_PAIR = (
+    "give a data set whose entries are pairs (sample, label), or dictionaries of a sample and a `label`; or a pair of "
+    "tensors (samples, labels)"
+)
+_ONE_INPUT = (
+    "a network takes one tensor: let the data set put them into one, as by torch.cat, and `forward` take that apart; "
+    "of texts, data={'source': 'text_csv', ...} makes the numbers and the mask"
+)
 _IN_A_FILE = "write a class with open(split) in a file and name it: data={'source': 'python:my_data.Mine'}"
 
 
@@ -70,12 +78,83 @@ class GivenSet:
         return len(self._samples)
 
     def __getitem__(self, index: int) -> Any:
-        entry = self._samples[index]
+        entry = _pair_in(self._samples[index])
         match entry:
             case (sample, label):
                 return _as_tensor(sample), label.item() if _is_number(label) else _as_tensor(label)
             case _:
                 return entry  # the caller checks it
+
+
+class CollatedSet:
+    """A data set whose entries are what a `collate_fn` makes of each of them alone."""
+
+    def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any]) -> None:
+        self.dataset = dataset
+        self._collate = collate
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return _row(self._collate([self.dataset[index]]), 0)
+
+    def require_rows(self, name: SplitName) -> None:
+        """Raise DataError if the `collate_fn` makes other rows of two entries than of each: a mini-batch would depend
+        on which samples it has."""
+        entries = [self.dataset[index] for index in range(min(2, len(self)))]
+
+        def rows(of: list[Any]) -> list[Any]:
+            with put_back(), named(f"the loader of `{name}`", "its collate_fn", key="data"):
+                seed_all(torch.device("cpu"), 0, "given", name)
+                batch = self._collate(of)
+            return [_row(batch, number) for number in range(len(of))]
+
+        alone = [rows([entry])[0] for entry in entries]
+        for row, other in zip(rows(entries), alone, strict=True):
+            if not _equal(row, other):
+                raise DataError(
+                    f"the `collate_fn` of the loader of `{name}` makes other samples of two entries than of each of "
+                    "them: it pads or mixes them",
+                    key="data",
+                    hint="let it give rows that do not depend on the others, such as texts padded to one length; "
+                    "data={'mix': {'mixup': 0.2}} mixes samples",
+                )
+
+
+def _row(batch: Any, number: int) -> Any:
+    """A row of what a `collate_fn` gave: a pair of samples and labels, or a dictionary."""
+    batch = _pair_in(batch)
+    if isinstance(batch, Mapping):
+        return {key: _row_of(value, number) for key, value in batch.items()}
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return _row_of(batch[0], number), _row_of(batch[1], number)
+    return batch  # the caller refuses it
+
+
+def _row_of(values: Any, number: int) -> Any:
+    return values[number] if isinstance(values, Tensor | numpy.ndarray | list | tuple) else values
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two entries hold the same."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    if _is_tensor(one) and _is_tensor(other):
+        return torch.equal(torch.as_tensor(one), torch.as_tensor(other))
+    return bool(one == other)
+
+
+def _pair_in(entry: Any) -> Any:
+    """A dictionary of a sample and its label as a pair; anything else as it is."""
+    if isinstance(entry, Mapping) and len(entry) == 2:
+        labels = [key for key in entry if key in _LABELS]
+        if len(labels) == 1:
+            (sample,) = (value for key, value in entry.items() if key != labels[0])
+            return sample, entry[labels[0]]
+    return entry
 
 
 @dataclass(frozen=True)
@@ -156,22 +235,21 @@ def _sets(data: Any) -> dict[SplitName, Any]:
 
 
 def _without_loader(given: Any, name: SplitName) -> Any:
-    """The data set of a loader; of others, what was given. Raises DataError for a loader that changes the samples."""
+    """The data set of a loader, with its `collate_fn`; of others, what was given. Raises DataError for a loader whose
+    mini-batches are not rows of its data set."""
     if not isinstance(given, DataLoader):
         return given
-    if given.collate_fn is not default_collate:
-        raise DataError(
-            f"the loader of `{name}` has a `collate_fn` of its own, which would be left out: alray collates samples",
-            key="data",
-            hint="let the data set do that for each sample, and give the data set",
-        )
     if given.batch_sampler is None or not isinstance(given.sampler, RandomSampler | SequentialSampler):
         raise DataError(
             f"the loader of `{name}` draws samples by a sampler of its own, which would be left out",
             key="data",
             hint="give the data set: alray shuffles it by the seed of the run",
         )
-    return given.dataset
+    if given.collate_fn is default_collate or isinstance(given.dataset, IterableDataset):
+        return given.dataset
+    collated = CollatedSet(given.dataset, given.collate_fn)
+    collated.require_rows(name)
+    return collated
 
 
 def _is_tensor(value: Any) -> bool:
@@ -216,7 +294,7 @@ def _made(given: Any, name: SplitName, dumps: Dumps, label: Label) -> SampleSet:
         return _in_memory(*pair, name, label)
     _require_set(given, name)
     content = dumps(given)
-    if len(content) > _LARGEST:
+    if len(content) > LARGEST:
         raise _too_large(name, len(content))
     return GivenSet(content)
 
@@ -229,13 +307,14 @@ def _in_memory(samples: Any, labels: Any, name: SplitName, label: Label) -> Tens
             key="data",
             hint="give samples [N, ...] and a label, or a row of labels, for each",
         )
-    if samples.numel() * samples.element_size() > _LARGEST:
+    if samples.numel() * samples.element_size() > LARGEST:
         raise _too_large(name, samples.numel() * samples.element_size())
     if not samples.is_floating_point() and samples.dtype != torch.uint8:
         raise DataError(
             f"the {name} set has samples of type {samples.dtype}",
             key="data",
-            hint="give floating-point numbers, as by samples.float(), or pictures as uint8, which are scaled to 0..1",
+            hint="give floating-point numbers, as by samples.float(), or pictures as uint8, which are scaled to 0..1; "
+            "numbers of tokens come from texts: data={'source': 'text', ...} or 'text_csv', with a tokenizer",
         )
     if samples.is_floating_point() and samples.dtype not in (torch.float32, torch.float64):
         samples = samples.float()
@@ -254,7 +333,7 @@ def _in_memory(samples: Any, labels: Any, name: SplitName, label: Label) -> Tens
 
 def _too_large(name: SplitName, size: int) -> DataError:
     return DataError(
-        f"the {name} set has {size / 1e9:.1f} GB, and at most {_LARGEST / 1e9:.1f} GB are sent to the stages",
+        f"the {name} set has {size / 1e9:.1f} GB, and at most {LARGEST / 1e9:.1f} GB are sent to the stages",
         key="data",
         hint=_IN_A_FILE,
     )
@@ -280,23 +359,35 @@ def _entry(samples: Any, index: int, name: SplitName) -> tuple[Any, Any]:
     """An entry of a user's set, the global generators seeded for it. Raises DataError if it is no pair."""
     with put_back(), named(f"the {name} set", f"reading sample {index}", key="data"):
         seed_all(torch.device("cpu"), 0, "given", name, index)
-        entry = samples[index]
+        entry = _pair_in(samples[index])
+    several = False
     match entry:
+        case (tuple() | list() | Mapping() as sample, _):
+            held, several = f"a pair of {_inputs(sample)} and a label", True
         case (sample, label):
             return sample, label
-        case Mapping():
-            held = f"a dictionary of {', '.join(f'`{key}`' for key in entry)}"
+        case tuple() | list() | Mapping():
+            held, several = _inputs(entry), len(entry) > 2
         case _:
             held = f"of type {type(entry).__name__}"
     raise DataError(
-        f"sample {index} of the {name} set is {held}, not a pair of a sample and a label", key="data", hint=_PAIR
+        f"sample {index} of the {name} set is {held}, not a pair of a sample and a label",
+        key="data",
+        hint=_ONE_INPUT if several else _PAIR,
     )
+
+
+def _inputs(several: Any) -> str:
+    """What a sample consists of, in words."""
+    if isinstance(several, Mapping):
+        return f"a dictionary of {', '.join(f'`{key}`' for key in several)}"
+    return f"a {type(several).__name__} of {len(several)}"
 
 
 def _classes(own: Any, made: Sequence[SampleSet]) -> tuple[str, ...]:
     """Names of the classes: those that a data set has, or else the numbers up to the largest label."""
     inner = own
-    while isinstance(inner, Subset):
+    while isinstance(inner, Subset | CollatedSet):
         inner = inner.dataset
     names = getattr(inner, "classes", None)
     if isinstance(names, tuple | list) and names:
@@ -311,7 +402,7 @@ def _largest(samples: SampleSet, own: Any, inner: Any) -> int:
     """The largest class number of a set."""
     if isinstance(samples, TensorSet):
         return int(samples.labels.max())
-    targets = getattr(inner, "targets", None)
+    targets = None if isinstance(own, CollatedSet) else getattr(inner, "targets", None)
     if targets is not None:
         return int(torch.as_tensor(targets).max())
     if len(samples) > _COUNTED:

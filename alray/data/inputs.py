@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from alray.core.errors import DataError
-from alray.data.picture import Picture
-from alray.data.source import Normalisation, Source
-from alray.data.split import SampleSplit, as_float
+from alray.data.source import Source
+from alray.data.split import SampleSplit
 from alray.data.text_file import equal_line_ends, read_text
 
 if TYPE_CHECKING:  # torchtext and the library of tokenizers take time, and pictures do without them
@@ -46,27 +45,34 @@ class SampleInputs(Inputs):
 
 
 @dataclass(frozen=True)
-class PictureInputs(Inputs):
-    """A picture file: float32, prepared without a data source.
+class FileInputs(Inputs):
+    """The samples of a picture file or of a table, float32, prepared without the data of the training.
 
     Attributes:
-        picture: None: nobody knows how a file becomes a sample.
+        samples: reads those of a file, each with a name; None: nobody knows how a file becomes a sample.
         shape: of an input, whose channels a grey picture may be expanded to.
+        prepare: from a batch of such samples, [N, ...], to that of a split.
     """
 
-    picture: Picture | None
+    samples: Callable[[Path], Iterator[tuple[str, Tensor]]] | None
     shape: tuple[int, ...]
-    normalisation: Normalisation | None
+    prepare: Callable[[Tensor], Tensor]
 
     def read(self, given: str) -> Iterator[tuple[str, Tensor]]:
-        if self.picture is None:
+        if self.samples is None:
             raise DataError(
-                "the file does not say how an input becomes a sample of this network",
+                "nothing says how a file becomes a sample of this network",
                 file=given,
-                hint="predict from the run folder, whose data source may know",
+                hint="predict in Python: run.network() is a torch module that takes samples",
             )
-        samples = as_float(self.picture.read(Path(given)).expand(self.shape), f"picture {given}").unsqueeze(0)
-        yield given, (samples if self.normalisation is None else self.normalisation.apply(samples))[0]
+        for name, raw in self.samples(Path(given)):
+            if raw.shape != self.shape and not (raw.ndim == 3 and raw.shape == (1, *self.shape[1:])):
+                raise DataError(
+                    f"sample {name} has shape {list(raw.shape)}, but those of the training have {list(self.shape)}",
+                    key="data",
+                    hint="give all samples the same shape",
+                )
+            yield name, self.prepare(raw.unsqueeze(0))[0]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from alray.core.errors import DataError
 from alray.core.randomness.seeds import derive_seed
 from alray.data.picture import Picture
 from alray.models.task import Label
+
+if TYPE_CHECKING:
+    from alray.data.table_file import RowReader
 
 
 def generator(seed: int, *purpose: str | int) -> torch.Generator:
@@ -130,6 +133,8 @@ class Source(ABC):
     contents: str | None = None
     #: How a picture file becomes a sample; None if samples are not pictures or the user's code reads them.
     picture: Picture | None = None
+    #: How a file of rows of numbers becomes samples; None if they are not read from tables.
+    rows: RowReader | None = None
 
     @property
     @abstractmethod

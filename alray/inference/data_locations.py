@@ -20,7 +20,7 @@ from alray.core.storage.location import Location
 OPTION = "--data"
 
 
-def spec_of(run_dir: Location, given: Sequence[str]) -> Spec:
+def spec_of(run_dir: Location, given: Sequence[str], *, closed: bool = False) -> Spec:
     """The spec of a run, with its data in these locations.
 
     Raises RequestError if a key names no location of files, SpecError if it cannot have this value, and DataError for
@@ -28,6 +28,7 @@ def spec_of(run_dir: Location, given: Sequence[str]) -> Spec:
 
     Args:
         given: KEY=PATH with a key in `data`; relative paths begin in the current folder, and `null` is no path.
+        closed: whether the data stay closed, so that only what is given must be there.
     """
     file = run_dir / "spec.yaml"
     spec = load_own_spec(run_dir).spec
@@ -39,6 +40,7 @@ def spec_of(run_dir: Location, given: Sequence[str]) -> Spec:
         if key in keys
         else Problem(message, f"say where it lies now: {OPTION} {key}=PATH", key=f"data.{key}")
         for key, message in missing_files(spec)
+        if key in keys or not closed
     ]
     if missing:
         raise DataError.of(tuple(missing))

@@ -107,7 +107,7 @@ def _inputs(network: TrainedNetwork | ExportedRoute) -> tuple[TokenInputs, torch
         inputs, device = network.header.input.inputs(), torch.device("cpu")
         kind = network.header.whole_spec().task.kind
     else:
-        inputs, device = network.workload.data.inputs, network.device
+        inputs, device = network.inputs, network.device
         kind = network.workload.spec.task.kind
     if isinstance(inputs, TokenInputs):
         return inputs, device

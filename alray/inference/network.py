@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 
 from alray.config.loading.inputs import load_own_spec, names_code
 from alray.config.objects import NO_OBJECTS, Objects, require_objects
+from alray.config.sections.own_code import OwnCode
 from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core.errors import CheckpointError, RequestError, UserCodeError
@@ -20,7 +21,10 @@ from alray.core.run_folder.records import DepthScores, model_of
 from alray.core.run_folder.store import data_of, require_run_dir
 from alray.core.storage.location import Location
 from alray.data.batches import Batch
-from alray.data.form import DataForm, form_in
+from alray.data.form import DataForm, SampleForm, form_in
+from alray.data.inputs import Inputs
+from alray.data.opening import make_source
+from alray.data.source import Source
 from alray.inference.data_locations import OPTION, how_to_name, spec_of
 from alray.inference.weights import LAST, RequestedWeights, find_weights
 from alray.models.precision import restore
@@ -48,6 +52,7 @@ class TrainedNetwork:
         compiled: bool = True,
         objects: Objects = NO_OBJECTS,
         without_data: bool = False,
+        on_cpu: bool = False,
     ) -> None:
         """Raises CheckpointError if the folder holds no complete checkpoint, or a damaged one, RequestError if it holds
         none as asked, and DataError if the data are not there or the network was not trained on such data.
@@ -56,14 +61,17 @@ class TrainedNetwork:
             data: where files of the data lie now, as for `spec_of`.
             compiled: whether to compile as the run did. That needs a compiler and time, and gives the bits of the run.
             objects: that a Python program gave.
-            without_data: whether the data stay closed. Then nothing is evaluated or predicted by this object, but its
-                routes are the same, on the CPU; torch's settings stay as they are. The data of a run of an older
-                version are opened, because its folder does not have their form.
+            without_data: whether the data stay closed. Then nothing is evaluated by this object. The data of a run of
+                an older version are opened, because its folder does not have their form.
+            on_cpu: whether only the routes of this object are used: on the CPU, and torch's settings stay as they are.
         """
         self.run_dir = run_dir = require_run_dir(run_dir)
         manifest, self.weights = find_weights(run_dir, requested)
+        spec = load_own_spec(run_dir).spec
         form = form_in(run_dir) if without_data else None
-        spec = spec_of(run_dir, data) if form is None else load_own_spec(run_dir).spec
+        if form is not None and not (on_cpu or form.reads_files or isinstance(spec.data, OwnCode)):
+            form = None  # the source reads what is predicted
+        spec = spec_of(run_dir, data, closed=form is not None)
         if not compiled:
             spec = spec.model_copy(update={"run": spec.run.model_copy(update={"compile": False})})
         require_objects(spec, objects, run_dir, besides=() if form is None else ("data",))
@@ -80,11 +88,9 @@ class TrainedNetwork:
             hint="restore them" if elsewhere is None else f"restore them, or {elsewhere}",
         )
         self._require_same(fields=OF_WEIGHTS)
-        if form is None:
-            self.device = self.workload.device
+        self.device = torch.device("cpu") if on_cpu else self.workload.device
+        if not on_cpu:
             self.configure()
-        else:
-            self.device = torch.device("cpu")
         self.components = [
             self.workload.network.component(index, self.device) for index in range(len(self.workload.network))
         ]
@@ -151,15 +157,28 @@ class TrainedNetwork:
         or the path of a file that holds one. A language model gives the next token after its end.
         """
         depth, data = self.require_depth(depth), self.workload.data
-        assert data.inputs is not None, "a trained network has data"
         predictions = []
-        for number, (given, sample) in enumerate(chain.from_iterable(map(data.inputs.read, inputs))):
+        for number, (given, sample) in enumerate(chain.from_iterable(map(self.inputs.read, inputs))):
             samples = sample.unsqueeze(0)
             mask = data.train.mask(samples)
             batch = Batch(number, samples, torch.zeros(1, dtype=torch.int64), mask)
             scores = self.scores(batch, number)[self.depths.index(depth)][0]
-            predictions.append(data.task.prediction(given, data.in_units(scores), data.classes, depth))
+            if self.form.targets is not None:
+                scores = self.form.targets.in_units(scores)
+            predictions.append(data.task.prediction(given, scores, data.classes, depth))
         return predictions
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        """How a file or a text becomes an input. Where a class of the user reads files, its constructor is called, and
+        nothing that it opens."""
+        if self.workload.data.inputs is not None:
+            return self.workload.data.inputs
+        form, spec = self.form.input, self.workload.spec
+        if not isinstance(form, SampleForm) or form.reads_files:
+            return form.inputs()
+        source = make_source(spec.data, self.workload.code, spec.task)
+        return form.inputs_of(source.read_samples if isinstance(source, Source) else None)
 
     def require_depth(self, depth: int | None) -> int:
         """The depth, or the deepest for None. Raises RequestError if there is no such route."""

@@ -47,7 +47,9 @@ def open_network(
         requested, data: as for `TrainedNetwork`.
     """
     if not (isinstance(source, Path) and source.is_file()):
-        return TrainedNetwork(source, allow_code=allow_code, requested=requested, data=data, compiled=False)
+        return TrainedNetwork(
+            source, allow_code=allow_code, requested=requested, data=data, compiled=False, without_data=True
+        )
     if data:
         raise RequestError(
             "this file needs no data: it knows how to read its inputs",

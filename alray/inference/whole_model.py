@@ -86,20 +86,27 @@ class _OfClass:
     given: Tensors
 
 
-def model_alone(network: TrainedNetwork) -> nn.Module:
+def model_alone(network: TrainedNetwork, depth: int) -> nn.Module:
     """The model that `model.from` names, in evaluation mode, on the CPU in float32, with weights by which it gives the
-    scores of the deepest route.
+    scores of the route of this depth; of a route below the full depth, with the layers up to there alone.
 
-    They are compared. Raises RequestError if the components are blocks, or if the class gives other scores.
+    They are compared. Raises RequestError if the components are blocks, if the class cannot be made with fewer layers,
+    or if it gives other scores.
     """
-    found = _of_class(network, network.route_in_full(network.depths[-1]))
+    found = _of_class(network, network.route_in_full(depth), depth)
+    if found is None and depth != network.depths[-1]:
+        raise RequestError(
+            f"no object of the class of this model has its layers up to depth {depth} alone",
+            key="depth",
+            hint=f"leave it out, or take network({depth}); a class with a list of layers can, cut by model.layers",
+        )
     if found is None:
         raise RequestError(
             "this network is made of alray's blocks, and no class computes it as a whole",
             key="model",
             hint="take network(), an ordinary module too",
         )
-    if len(network.route(network.depths[-1]).boundaries):
+    if len(network.route(depth).boundaries):
         raise RequestError(
             "between the components of this network messages are compressed, and no class computes that",
             key="pipeline.messages",
@@ -113,20 +120,21 @@ def model_alone(network: TrainedNetwork) -> nn.Module:
             f"predicts: `{method}` has trained readouts of its own"
             + (f", and not the model's `{last}`" if last else ""),
             key="model",
-            hint="take network(), which has these readouts; export('state_dict') writes the weights of both",
+            hint=f"take network({'' if depth == network.depths[-1] else depth}), which has these readouts; "
+            "export('state_dict') writes the weights of both",
         )
     return found.model
 
 
-def _of_class(network: TrainedNetwork, route: Route) -> _OfClass | None:
+def _of_class(network: TrainedNetwork, route: Route, depth: int) -> _OfClass | None:
     """The model with the trained weights, and with the trained readout in place of its last layer where that gives the
-    scores of the route. None: the components are blocks.
+    scores of the route. None: the components are blocks, or the class cannot be made with fewer layers.
 
     Args:
-        route: the deepest one, on the CPU in float32.
+        route: of this depth, on the CPU in float32.
     """
     parts = [part for part in (*route.f, route.turn) if isinstance(part, Part)]
-    model = network.workload.network.whole_model(parts)
+    model = network.workload.network.whole_model(parts, depth)
     if model is None:
         return None
     batch = whole_batch(network.workload.data).inputs(torch.device("cpu"), torch.float32)
@@ -155,7 +163,7 @@ def whole_model(network: TrainedNetwork, route: Route, header: RouteHeader) -> W
         route: the deepest one, on the CPU in float32.
         header: of this route.
     """
-    found = _of_class(network, route)
+    found = _of_class(network, route, header.depth)
     if found is None:
         raise RequestError(
             "a state dict has the names of an imported model, and this network is made of alray's blocks",

@@ -64,9 +64,9 @@ class Chain(ABC):
     def as_spec(self, depth: int) -> dict[str, Any]:
         """The section `model` of a spec that builds at least the first `depth` encoders, for weights that are there."""
 
-    def whole(self, parts: Sequence[nn.Module]) -> nn.Module | None:
-        """The whole model in evaluation mode, on the CPU in float32, with the weights of these parts of it. None: there
-        is no such model."""
+    def whole(self, parts: Sequence[nn.Module], depth: int) -> nn.Module | None:
+        """The model with the first `depth` encoders, in evaluation mode, on the CPU in float32, with the weights of
+        these parts of it. None: there is no such model."""
         return None
 
     @property
@@ -123,6 +123,23 @@ def chain_of(
         pooled=pooled,
         lowered=lowered,
     )
+
+
+def list_of_layers_in(model: Model, load: Load) -> str | None:
+    """The path of the list of layers that an imported model has, by which it could be cut. None: it has none.
+
+    Raises SpecError if it cannot be made.
+    """
+    from alray.models.imported.by_layers import list_of_layers
+    from alray.models.imported.sources import made
+
+    assert model.source is not None
+    with put_back(), torch.device("cpu"):
+        return list_of_layers(made(model.source, model.arguments, load, allow_files=_allows_files(load)))
+
+
+def _allows_files(load: Load) -> bool:
+    return isinstance(load, UserCode) and load.allow_elsewhere
 
 
 class _Blocks(Chain):
@@ -243,7 +260,7 @@ class _ImportedParts(Chain):
         return model
 
     def _made(self) -> GivenModel:
-        allow_files = isinstance(self._load, UserCode) and self._load.allow_elsewhere
+        allow_files = _allows_files(self._load)
         section = self._model
         if not section.by_layers:
             from alray.models.imported.model import ImportedModel
@@ -327,8 +344,15 @@ class _ImportedParts(Chain):
     def ends(self, index: int) -> PartEnds:
         return self._parts[index]
 
-    def whole(self, parts: Sequence[nn.Module]) -> nn.Module:
-        model = copy.deepcopy(self._imported.whole).float().eval()
+    def whole(self, parts: Sequence[nn.Module], depth: int) -> nn.Module | None:
+        until: str | None = self._parts[depth - 1].until
+        whole: nn.Module | None = self._imported.whole
+        if depth < len(self._parts):
+            assert until is not None, "only the classifier has no end"
+            whole = self._imported.up_to(until)
+        if whole is None:
+            return None
+        model = copy.deepcopy(whole).float().eval()
         weights = model.state_dict()  # with the versions of its modules
         of_parts = {name: value for part in parts for name, value in part.state_dict().items()}
         assert of_parts.keys() <= weights.keys(), "the parts of a model have its names"

@@ -12,6 +12,7 @@ from typing import Any
 from alray.config.known_code import sha256
 from alray.config.loading.inputs import load_own_spec
 from alray.config.loading.load import dump_spec
+from alray.config.objects import NO_OBJECTS, Objects, how_to_give
 from alray.config.study.load import LoadedStudy, dump_study, read_study_file
 from alray.config.study.section import Study
 from alray.config.study.trials import Trial
@@ -42,8 +43,12 @@ class StudyFolder:
     path: Path
 
     @classmethod
-    def make(cls, loaded: LoadedStudy, study_dir: Path | None) -> StudyFolder:
-        """Make the folder `study_dir`, or `studies/<name>-<time>` for None. Raises RequestError if it is not empty."""
+    def make(cls, loaded: LoadedStudy, study_dir: Path | None, objects: Objects = NO_OBJECTS) -> StudyFolder:
+        """Make the folder `study_dir`, or `studies/<name>-<time>` for None. Raises RequestError if it is not empty.
+
+        Args:
+            objects: that a Python program gave; the folder has their hashes alone.
+        """
         if study_dir is None:
             study_dir = Path("studies") / f"{loaded.study.study}-{time.strftime('%Y%m%d-%H%M%S')}"
         if study_dir.exists() and not _is_free(study_dir):
@@ -61,16 +66,37 @@ class StudyFolder:
                 hint="choose another folder, by --output",
             ) from error
         folder = cls(study_dir.resolve())
-        write_json(folder.path / TRIALS, _begun(loaded).model_dump(mode="json"))
+        write_json(folder.path / TRIALS, _begun(loaded, _identities(objects)).model_dump(mode="json"))
         replace_file(folder.path / STUDY, dump_study(loaded.study))  # with it the study has started
         return folder
 
     def keep(self, grown: LoadedStudy) -> None:
         """Keep what `grown` returned. The text of the study comes first: a study whose text alone has grown is one that
         grows at its next resume."""
-        if _begun(grown) != self.begun:
+        begun = self.begun
+        if (now := _begun(grown, begun.objects)) != begun:
             replace_file(self.path / STUDY, dump_study(grown.study))
-            write_json(self.path / TRIALS, _begun(grown).model_dump(mode="json"))
+            write_json(self.path / TRIALS, now.model_dump(mode="json"))
+
+    def require_same_objects(self, given: Objects) -> None:
+        """Raise RequestError unless these are the objects with which the study began.
+
+        Of a model its layers and first weights are compared, of data what `GivenData.contents` says, of others nothing.
+        """
+        began = self.begun.objects
+        if missing := [f"`{name}`" for name in began if name not in given.values]:
+            raise RequestError(
+                f"this study was given objects by a Python program, and no file has them: {', '.join(missing)}",
+                file=str(self.path),
+                hint=f'give them in Python: alray.load_study("{self.path}").resume({how_to_give(began)})',
+            )
+        for name, now in _identities(given).items():
+            if began.get(name) != now:
+                raise RequestError(
+                    f"this is not the `{name}` of this study: it has other contents",
+                    key=name,
+                    hint="give the object that the study began with; a module that has trained since is another one",
+                )
 
     @classmethod
     def open(cls, study_dir: Path) -> StudyFolder:
@@ -91,7 +117,8 @@ class StudyFolder:
         Raises RequestError, which says what has changed, unless all of these trials are still in it with the same
         specs: `study.yaml` or the base may have been edited.
         """
-        begun, now = self.begun, _begun(loaded)
+        begun = self.begun
+        now = _begun(loaded, begun.objects)
         changes = list(_changes(begun.spec, now.spec)) if begun.spec is not None else []
         if other := [text for key, text in changes if not key.startswith(_MAY_CHANGE)]:
             raise self._refused(f"this is no longer the study that began here: {'; '.join(other)}")
@@ -232,8 +259,29 @@ def require_on_disk(study_dir: Path) -> None:
         raise RequestError("a study needs a folder on a disk", file=str(study_dir), hint="give a path instead of a URL")
 
 
-def _begun(loaded: LoadedStudy) -> Begun:
-    """The points and trials of a study, in the types that JSON has."""
+def _identities(objects: Objects) -> dict[str, str | None]:
+    """The hash of each object; None for a class."""
+    if not objects.values:
+        return {}
+    from torch import nn
+
+    from alray.data.given import GivenData
+    from alray.models.imported.given import module_sha256
+
+    found = dict[str, str | None]()
+    for name in objects.values:
+        value = objects[name]
+        contents = value.contents if isinstance(value, GivenData) else None
+        found[name] = module_sha256(value) if isinstance(value, nn.Module) else contents
+    return found
+
+
+def _begun(loaded: LoadedStudy, objects: Mapping[str, str | None]) -> Begun:
+    """The points and trials of a study, in the types that JSON has.
+
+    Args:
+        objects: their hashes.
+    """
     points = [
         {"values": dict(point.values), "spec_sha256": sha256(spec.model_dump_json().encode())}
         for point, spec in zip(loaded.points, loaded.specs, strict=True)
@@ -249,6 +297,7 @@ def _begun(loaded: LoadedStudy) -> Begun:
         "points": points,
         "skipped": [{"point": dict(each.point.values), "reason": each.reason} for each in loaded.skipped],
         "trials": trials,
+        "objects": objects,
     }
     return Begun.model_validate_json(json.dumps(of))
 

@@ -52,6 +52,7 @@ class Begun(BaseModel):
     points: list[Point]
     skipped: list[SkippedPoint] = []
     trials: list[Trial]
+    objects: dict[str, str | None] = {}  # that a Python program gave: SHA-256 of each, null where nothing is compared
 
 
 class Reached(BaseModel):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from alray.config.known_code import CodeRecord, refused, sha256
 from alray.config.loading.load import SpecSource
 from alray.config.loading.own_files import own_files
+from alray.config.objects import NO_OBJECTS, Objects
 from alray.config.sections.grammar import marked
 from alray.config.sections.own_code import PREFIX, OwnClass
 from alray.config.sections.spec import Spec
@@ -50,6 +51,7 @@ class StudyOptions:
     address: str | None = None  # the Ray cluster to attach to; None: start one for this study
     study_dir: Path | None = None  # None: studies/<name>-<time>
     allow_code: bool = False  # load the user's classes from outside the spec's folder, and of a stranger's study, too
+    objects: Objects = NO_OBJECTS  # that a Python program gave to every trial
 
     def __post_init__(self) -> None:
         if self.study_dir is not None:
@@ -117,11 +119,13 @@ class Watcher:
         lost: is called in a separate thread with an error when the Ray that was started for the study has died. Tune
             then waits for it in a call that no exception ends, and Ray ends this process after a minute with a message
             of Ray.
+        stop_requested: whether the study is to stop. The trials that are running then end without a record.
     """
 
     note: Callable[[str], None]
     progress: Callable[[StudyProgress], None]
     lost: Callable[[AlrayError], None] = lambda error: None
+    stop_requested: Callable[[], bool] = lambda: False
 
 
 def run_study(source: SpecSource, overrides: list[str], options: StudyOptions, watcher: Watcher) -> StudyReport:
@@ -154,6 +158,8 @@ def _run(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, 
     require_launched_once()
     if begun is not None and all(begun.has_ended(trial.number) for trial in loaded.trials):
         return write_report(begun)
+    if begun is not None:
+        begun.require_same_objects(options.objects)
     if loaded.skipped:
         of, first = counted(len(loaded.skipped), "point"), loaded.skipped[0]
         watcher.note(f"{of} skipped, which the report lists; {first.point.label}: {first.reason}")
@@ -212,7 +218,7 @@ def _made(
     loaded: LoadedStudy, options: StudyOptions, watcher: Watcher, specs: Sequence[Spec], stack: ExitStack
 ) -> StudyFolder:
     """The folder of a study that begins, locked until the stack ends."""
-    folder = StudyFolder.make(loaded, options.study_dir)
+    folder = StudyFolder.make(loaded, options.study_dir, options.objects)
     if (record := _code_of(loaded, folder)) is not None:
         record.remember(watcher.note)
     stack.enter_context(locked(folder.path, watcher.note, "study"))
@@ -319,6 +325,7 @@ def _run_trials(
             target=study.target.bound_at(trial.point.values) if study.target is not None else None,
             thresholds=study.early_exit.thresholds if study.early_exit is not None else None,
             allow_code=options.allow_code,
+            objects=options.objects,
         )
         orders.append((order, spec))
     ended_s: list[float] = []
@@ -345,7 +352,7 @@ def _run_trials(
         max_concurrent=study.max_concurrent,
         asha=study.trial_scheduler if isinstance(study.trial_scheduler, Asha) else None,
         propose=_proposing(loaded, folder, left),
-        listener=TrialListener(again, ended, watcher.note),
+        listener=TrialListener(again, ended, watcher.note, watcher.stop_requested),
     )
     return len(ended_s) == len(left)
 

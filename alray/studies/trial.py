@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from alray.config.objects import NO_OBJECTS, Objects
 from alray.config.study.trials import Trial
 from alray.core.errors import AlrayError, ChannelError, NodesLost, NonFiniteLoss, StageError, SystemFault
 from alray.core.run_folder.records import EvaluationRecord, Exit, Record, effective, read
@@ -40,6 +41,7 @@ class TrialOrder:
         keeps_checkpoints: they are not deleted at the end.
         target: the metric of the validation set to reach; None: none.
         thresholds: the confidences for which early exits are measured; None: they are not.
+        objects: that a Python program gave.
         command: what the user typed, where the order is made.
     """
 
@@ -51,6 +53,7 @@ class TrialOrder:
     target: float | None
     thresholds: tuple[float, ...] | None
     allow_code: bool
+    objects: Objects = NO_OBJECTS
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))
 
 
@@ -134,6 +137,7 @@ def _run(order: TrialOrder, evaluated: Callable[[EvaluationRecord], None]) -> Tr
         inline=order.one_process,
         run_dir=run_dir,
         allow_code=order.allow_code,
+        objects=order.objects,
         pages=False,
         command=order.command,
         study=order.folder.path,
@@ -150,17 +154,17 @@ def _run(order: TrialOrder, evaluated: Callable[[EvaluationRecord], None]) -> Tr
             raise finished.error
         record = _ended(order, finished, run_dir)
         if order.thresholds is not None and finished.error is None:
-            record = record.model_copy(update={"exits": _exits(run_dir, order.thresholds, order.allow_code)})
+            record = record.model_copy(update={"exits": _exits(order, run_dir, order.thresholds)})
     if not order.keeps_checkpoints:
         shutil.rmtree(run_dir / "checkpoints", ignore_errors=True)
     return record
 
 
-def _exits(run_dir: Path, thresholds: Sequence[float], allow_code: bool) -> list[Exit]:
+def _exits(order: TrialOrder, run_dir: Path, thresholds: Sequence[float]) -> list[Exit]:
     from alray.inference.early_exit import early_exits
     from alray.inference.network import TrainedNetwork
 
-    return early_exits(TrainedNetwork(run_dir, allow_code=allow_code), thresholds)
+    return early_exits(TrainedNetwork(run_dir, allow_code=order.allow_code, objects=order.objects), thresholds)
 
 
 def record_of(trial: Trial, status: TrialStatus, reason: str | None = None) -> TrialRecord:

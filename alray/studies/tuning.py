@@ -22,11 +22,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import tune
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from ray.tune import Callback, FailureConfig, PlacementGroupFactory, Stopper
 from ray.tune.search import Searcher
 
+from alray.config.objects import NO_OBJECTS
 from alray.config.sections.spec import Spec
 from alray.config.study.section import Asha
 from alray.config.study.trials import with_values
@@ -57,11 +59,13 @@ class TrialListener:
         again: takes the number of a trial that runs again, and why.
         ended: takes the number of a trial that has ended, how it did, and the most trials that ran at once so far.
         note: takes a line for the user.
+        stop_requested: whether the study is to stop.
     """
 
     again: Callable[[int, str], None]
     ended: Callable[[int, End, int], None]
     note: Callable[[str], None]
+    stop_requested: Callable[[], bool] = lambda: False
 
 
 _QUIET = {
@@ -124,7 +128,7 @@ class _Watch(Callback, Stopper):
         return False
 
     def stop_all(self) -> bool:
-        return self.fault is not None
+        return self.fault is not None or self._listener.stop_requested()
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         trial.max_failures = self._max_failures[number_of(trial)]
@@ -145,6 +149,8 @@ class _Watch(Callback, Stopper):
         last = trial.last_result
         if RECORD in last:
             end: End = TrialRecord.model_validate_json(last[RECORD])
+        elif self.stop_all():  # a resume runs it again
+            return
         else:
             end = "stopped", f"the trial scheduler stopped it after {last.get('steps', 0):,} mini-batches"
         self._tell(trial, end)
@@ -306,9 +312,11 @@ def run_trials(
     max_failures = {order.trial.number: spec.run.max_failures for order, spec in orders}
     resources = {order.trial.number: trial_resources(spec) for order, spec in orders}
     numbers = sorted(by_number)
+    objects = ray.put(orders[0][0].objects)  # the same in all: Ray's object store has them once
+    by_number = {number: replace(order, objects=NO_OBJECTS) for number, order in by_number.items()}
 
     def trainable(config: dict[str, Any]) -> dict[str, Any]:
-        order = by_number[int(tune.get_context().get_trial_name())]
+        order = replace(by_number[int(tune.get_context().get_trial_name())], objects=ray.get(objects))
         if values := {key: value for key, value in config.items() if key != NUMBER}:
             order = replace(order, trial=with_values(order.trial, values))
         if order.one_process:

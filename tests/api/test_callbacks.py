@@ -68,6 +68,12 @@ def test_a_callback_stops_a_run_that_a_resume_continues_to_the_same_weights(tiny
     assert again.summary.weights_sha256 == whole.summary.weights_sha256
 
 
+def test_callbacks_hear_a_run_that_is_done_again(ended: alray.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert alray.reproduce(ended, progress=False, callbacks=[Everything()]).same
+    said = capsys.readouterr().out.splitlines()
+    assert (said[0], said[-1]) == ("start (1, 2) tiny", "end finished") and "step 18" in said
+
+
 @pytest.mark.parametrize(("method", "left"), [("on_start", None), ("on_evaluation", "failed"), ("on_end", "finished")])
 def test_what_a_callback_raises_is_raised_with_its_name(
     tiny: dict[str, Any], ended: alray.Run, method: str, left: str | None

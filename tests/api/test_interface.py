@@ -96,7 +96,7 @@ def test_a_function_takes_the_options_of_its_command(
 
     of_command, of_functions, positional = options(command, _OF_A_TERMINAL), {}, set()
     for function in functions:
-        objects = {"model", "data"} if function in (alray.run, alray.plan) else set()
+        objects = {"model", "data"} if function in (alray.run, alray.plan, alray.search_layouts, alray.study) else set()
         of_functions |= options(function, _OF_PYTHON | objects)
         positional |= set(inspect.signature(function).parameters)  # such as `format` and `output` of an export
     positional -= set(of_functions)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
+import pickle
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -107,6 +109,8 @@ def test_what_a_program_has_trains_to_the_same_bits() -> None:
     assert first.summary.accuracy is not None and first.summary.accuracy.test is not None
     assert sha256(alray.train(net(), DataLoader(Points(), batch_size=7, shuffle=True), **TINY)) == sha256(first)
     assert sha256(alray.train(net(), (X.double().numpy(), Y.numpy().astype("int16")), **TINY)) == sha256(first)
+    assert sha256(alray.train(net(), Dictionaries(), **TINY)) == sha256(first)
+    assert sha256(alray.train(net(), DataLoader(Named(), collate_fn=without_mask), **TINY)) == sha256(first)
     assert sha256(alray.train(net(1), (X, Y), **TINY)) != sha256(first)
     again = alray.run(SPEC, model=net(), data={"train": (X, Y)}, inline=True, progress=False)
     assert sha256(again) == sha256(first)
@@ -175,6 +179,19 @@ class Dictionaries(Points):
         return {"x": self.samples[index], "y": int(Y[index])}
 
 
+class Named(Points):
+    def __getitem__(self, index: int) -> Any:
+        return {"x": self.samples[index], "mask": torch.ones(6), "y": int(Y[index])}
+
+
+def without_mask(entries: list[Any]) -> Any:
+    return {name: torch.stack([torch.as_tensor(each[name]) for each in entries]) for name in ("x", "y")}
+
+
+def padded(entries: list[Any]) -> Any:
+    return torch.stack([sample for sample, _ in entries]) * len(entries), torch.tensor([label for _, label in entries])
+
+
 class Endless(IterableDataset):  # type: ignore[type-arg]
     def __iter__(self) -> Iterator[Any]:
         yield from zip(X, Y, strict=True)
@@ -197,10 +214,11 @@ def lazy() -> nn.Module:
         (lambda: train(net(), X), "data", r"a tensor without labels; give a pair \(samples, labels\)"),
         (lambda: alray.run(SPEC, model=net(), data=(Points(), Points())), "data", "two sets"),
         (lambda: train(net(), (X, Y[:9])), "data", r"samples of shape \[60, 6\] and labels of shape \[9\]"),
-        (lambda: train(net(), Dictionaries()), "data", "a dictionary of `x`, `y`, not a pair"),
+        (lambda: train(net(), Named()), "data", "a dictionary of `x`, `mask`, `y`, not a pair.*torch.cat"),
+        (lambda: train(net(), [((X[0], X[1]), 1)] * 9), "data", "a pair of a tuple of 2 and a label.*torch.cat"),
         (lambda: train(net(), Endless()), "data", "an IterableDataset, which has no length"),
         (lambda: train(net(), None), "data", "no training set"),
-        (lambda: train(net(), DataLoader(Points(), collate_fn=list)), "data", "`collate_fn` of its own"),
+        (lambda: train(net(), DataLoader(Points(), collate_fn=padded)), "data", "it pads or mixes them"),
         (lambda: train(net(), weighted()), "data", "a sampler of its own"),
         (
             lambda: train(net(), (X, Y), optimizer=torch.optim.SGD(net().parameters())),
@@ -224,6 +242,49 @@ def test_what_cannot_be_taken_is_told_with_what_to_give(call: Callable[[], Any],
         call()
     assert [each.key for each in caught.value.problems] == [key]
     assert caught.value.problems[0].hint
+
+
+class Looking(nn.Module):
+    """Cannot be traced: it asks how many samples there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+        self.register_buffer("scale", torch.tensor(0.5), persistent=False)
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x * self.scale if len(x) else x
+        for layer in self.layers:
+            x = layer(x).relu()
+        return self.last(x)
+
+
+def test_what_cannot_be_traced_is_cut_by_its_list_of_layers() -> None:
+    """And the run folder says so: a resume cuts it in the same way."""
+    torch.manual_seed(0)
+    model = Looking()
+    keys = {**TINY, "pipeline": {"costs": [COST] * 3}, "run": {"steps": 4, "train": "never"}}
+    whole = alray.train(model, (X, Y), stages=1, **keys)
+    two = alray.train(model, (X, Y), stages=2, **{**keys, "run": {"steps": 2, "train": "never"}})
+    assert two.spec.model.layers == "layers" and len(two.plan.costs.components) == 3
+    assert sha256(two.resume({"run.steps": 4}, inline=True, progress=False)) == sha256(whole)
+
+
+def test_layouts_are_searched_for_objects() -> None:
+    keys = {"pipeline": {"costs": [COST, COST]}}
+    found = alray.search_layouts({**SPEC, **keys}, model=net(), data=(X, Y), devices="2x1GB", progress=False)
+    assert found.best is not None and {row.stages for row in found.rows} == {1, 2}
+
+
+def test_an_object_of_any_size_is_the_same_where_its_bytes_are_only_seen() -> None:
+    """As in Ray's object store, which has them once."""
+    given = taken({}, None, model=net()).objects.values["model"]
+    buffers: list[pickle.PickleBuffer] = []
+    seen = pickle.loads(pickle.dumps(given, 5, buffer_callback=buffers.append), buffers=buffers)
+    assert len(buffers) == 1 and isinstance(seen.content, memoryview | pickle.PickleBuffer | bytes)
+    for each in (seen, copy.deepcopy(seen), pickle.loads(pickle.dumps(seen, 4))):
+        assert torch.equal(each.unpickled()[0].weight, net()[0].weight)  # type: ignore[index]
 
 
 def train(module: Any, samples: Any, **keys: Any) -> alray.Run:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 import alray
 from alray.config.loading.yaml_text import write_yaml
-from alray.config.study.load import LoadedStudy
-from alray.core.errors import CheckpointError, SpecError
+from alray.config.study.load import LoadedStudy, load_study
+from alray.core.errors import CheckpointError, RequestError, SpecError
 from alray.studies.folder import StudyFolder
 from alray.studies.report import StudyReport, write_report
 from alray.studies.study import StudyOptions
@@ -26,7 +28,7 @@ def without_trials(tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Non
 
     def make(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, watcher: Any) -> StudyReport:
         watcher.note("a note")
-        return write_report(begun or StudyFolder.make(loaded, options.study_dir))
+        return write_report(begun or StudyFolder.make(loaded, options.study_dir, options.objects))
 
     monkeypatch.setattr("alray.studies.study._run", make)
 
@@ -50,6 +52,26 @@ def test_a_study_as_a_dict_that_is_interrupted(
     with pytest.raises(CheckpointError, match="not written by alray: "):
         study.table()
     assert study.report().trials == 4
+
+
+def test_objects_of_a_study_are_in_each_trial_and_compared_where_it_goes_on(without_trials: None) -> None:
+    x, y = torch.randn(20, 6), torch.arange(20) % 3
+    torch.manual_seed(0)
+    net, other = (nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3)) for _ in range(2))
+    given = {"model": net, "data": (x, y)}
+    with pytest.raises(KeyboardInterrupt, match=r"resume\((model=..., data=...|data=..., model=...)\)"):
+        alray.study({**AXES, "set": {"data.batch_size": 5}}, output="out", progress=False, **given)
+    study = alray.load_study("out", **given)
+    (point, _) = load_study("out/study.yaml").specs
+    assert (point.model.source, point.data.source, point.data.batch_size) == ("object:model", "object:data", 5)
+    study._of.require_same_objects(study.objects)
+    for wrong, said in (
+        ({}, "no file has them"),
+        ({**given, "model": other}, "`model`"),
+        ({**given, "data": (x + 1, y)}, "`data`"),
+    ):
+        with pytest.raises(RequestError, match=said):
+            study._of.require_same_objects(alray.load_study("out", **wrong).objects)
 
 
 def test_a_wrong_study_is_told_whole(without_trials: None) -> None:

@@ -52,6 +52,18 @@ class Layers(nn.Module):
     def forward(self, x):
         x = functional.relu(self.first(x))
         return self.last(functional.relu(self.second(x)))
+
+
+class Listed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(2))
+        self.last = nn.Linear(2, 1)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = functional.relu(layer(x))
+        return self.last(x)
 """
 OF_OWN = {"data": MAPS["data"], "model": {"from": "python:own_net.Net", "components": 2}}
 ROWS = {
@@ -173,12 +185,14 @@ def test_a_network_predicts_what_an_evaluation_measures(
 
 
 def test_raw_rows_are_prepared_as_in_training_and_a_file_has_the_weights(beside_data: None) -> None:
+    """Without the file of the training."""
     run = trained(ROWS, AL)
     network = run.network()
-    rows = numpy.loadtxt("rows.csv", delimiter=",", skiprows=1)[:, :2]
+    Path("rows.csv").rename("others.csv")
+    rows = numpy.loadtxt("others.csv", delimiter=",", skiprows=1)[:, :2]
     with torch.no_grad():
         found = network(network.input.prepare(torch.from_numpy(rows)))
-        of_run = [each.values["y"] for each in run.predict("rows.csv")]
+        of_run = [each.values["y"] for each in run.predict("others.csv")]
         assert found[:, 0].tolist() == pytest.approx(of_run, rel=1e-6)
     written = load_file(run.export("safetensors").file)
     assert all(torch.equal(written.pop(name), value) for name, value in network.state_dict().items()) and not written
@@ -203,6 +217,20 @@ def test_a_class_whose_last_layer_was_not_trained_is_refused(beside_data: None) 
         run.model()
     with pytest.raises(RequestError, match=r"take network\(1\)"):
         run.model(1)
+
+
+def test_a_class_with_a_list_of_layers_comes_back_at_each_depth(beside_data: None) -> None:
+    layers = {"from": "python:own_net.Listed", "layers": "layers"}
+    run = trained({**ROWS, "model": layers}, {"kind": "decoupled_greedy", "head": "model"})
+    samples, targets = torch.randn(5, 2), run.network().header.targets
+    for depth in (1, 2):
+        model = run.model(depth)
+        assert len(model.layers) == depth
+        with torch.no_grad():
+            scores = torch.stack([targets.in_units(each) for each in model(samples)])
+            torch.testing.assert_close(scores, run.network(depth)(samples))
+    with pytest.raises(RequestError, match=r"take network\(1\)"):  # its readout has more layers than the model's last
+        trained({**ROWS, "model": layers}, AL, output="al").model(1)
 
 
 def test_a_copy_of_the_models_last_layer_reads_every_depth_and_the_class_comes_back(beside_data: None) -> None:

@@ -12,11 +12,12 @@ import pytest
 import torch
 from pyarrow import parquet
 
-import alray.parts.sources.table.source
+import alray.data.table_file
 from alray.core.errors import DataError
 from alray.data.dataset import Dataset
 from alray.data.opening import open_data
-from alray.parts.sources.table.source import TableLayout, TableSource
+from alray.data.table_file import TableLayout
+from alray.parts.sources.table.source import TableSource
 from alray.parts.tasks.multi_label.keys import MultiLabel
 from alray.parts.tasks.regression.keys import Regression
 from tests.data import sections as spec
@@ -132,10 +133,10 @@ def test_a_small_parquet_file_of_many_rows_is_not_read(
 ) -> None:
     """Equal values take no space in the file."""
     file = write_parquet(tmp_path / "a.parquet", {"x": [0.0] * 4, "y": [1.0] * 4, "label": [0, 1, 0, 1]})
-    monkeypatch.setattr(alray.parts.sources.table.source, "_LARGEST_BYTES", limit)
+    monkeypatch.setattr(alray.data.table_file, "_LARGEST_BYTES", limit)
     with pytest.raises(DataError, match="kept in memory"):
         opened(file)
-    monkeypatch.setattr(alray.parts.sources.table.source, "_LARGEST_BYTES", 64)
+    monkeypatch.setattr(alray.data.table_file, "_LARGEST_BYTES", 64)
     assert len(opened(file).train) == 4
 
 

@@ -103,7 +103,8 @@ class Model(OtherModelSection):  # type: ignore[misc, valid-type]
     layers: Annotated[str, Field(pattern=r"^\w+(\.\w+)*$")] | None = None
     """Path of that model's list of layers, such as blocks or transformer.h. The model is then cut between these layers
     without being traced: each component calls the model's own `forward`, with stand-ins for the layers of others. null:
-    one of transformers is cut so by the list that it has, any other is traced."""
+    one of transformers is cut so by the list that it has; any other is traced, and cut by its list where a trace cannot
+    cut it."""
     untie: bool = False
     """Whether each of several names of one parameter (tied weights) gets a copy of its own, trained by itself. Default:
     false, and a cut between them is refused."""

@@ -82,6 +82,11 @@ def is_study(path: str | pathlib.Path) -> bool:
         return False
 
 
+def study_of(source: SpecSource, overrides: Sequence[str]) -> Study:
+    """A study with overrides of its keys, without its points. Raises SpecError with all problems."""
+    return _read(source, overrides, CHECKS)[0]
+
+
 def read_study_file(file: pathlib.Path) -> Study:
     """The study in a file, without its points: the base may be gone since. Raises SpecError with all problems."""
     return _read(file, (), [check for check in CHECKS if check is not base_is_a_file])[0]

@@ -29,10 +29,11 @@ from alray.core.errors import Problem, SpecError
 from alray.core.randomness.generators import put_back, state_of_torch
 from alray.models.imported.ends import PartEnds
 from alray.models.imported.given import GivenModel, names_of
+from alray.models.imported.hugging_face import shorten
 from alray.models.imported.part import Part, without_values
 from alray.models.imported.proof import prove
 from alray.models.imported.trace import copy_of, first_line
-from alray.models.imported.watch import LostError, ReadsOfSamples
+from alray.models.imported.watch import LostError, MadeOfSamples
 from alray.models.shape import Shape
 from alray.planning.prediction.partition import partition_auto
 
@@ -208,6 +209,12 @@ class LayersPart(Part):
             raise RuntimeError("the model has not called the layer before those of this part")
         return result
 
+    def watch_samples(self, watched: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Have the samples that stand for those of the first part go through `watched` first."""
+        if not self._first:
+            example = self._example
+            self._example = lambda s: watched(example(s))
+
     def _end(self, layer: nn.Module, given: Any, output: Any) -> None:
         raise _Ended(self, output[0] if isinstance(output, tuple) else output)
 
@@ -248,6 +255,18 @@ def scores_of(result: Any) -> Any:
 def takes_documents(model: nn.Module) -> bool:
     """Whether a model is told the mask of documents of different lengths."""
     return bool({"attention_mask", "mask"} & inspect.signature(model.forward).parameters.keys())
+
+
+def list_of_layers(model: nn.Module) -> str | None:
+    """The path of the list with the most weights among those of two or more layers that lie in no other one. None:
+    there is none."""
+    lists: dict[str, int] = {}
+    for path, module in model.named_modules():
+        children = [sum(each.numel() for each in child.parameters()) for child in module.children()]
+        is_list = isinstance(module, nn.ModuleList) and len(children) > 1 and all(children)
+        if is_list and not any(path.startswith(f"{other}.") for other in lists):
+            lists[path] = sum(children)
+    return max(lists, key=lambda each: lists[each], default=None)
 
 
 @dataclass
@@ -319,20 +338,14 @@ class LayeredModel(GivenModel):
         self._require_untied()
 
     def _found_list(self) -> str:
-        """The list with the most weights among those of two or more layers that lie in no other one."""
-        lists: dict[str, int] = {}
-        for path, module in self.whole.named_modules():
-            children = [sum(each.numel() for each in child.parameters()) for child in module.children()]
-            is_list = isinstance(module, nn.ModuleList) and len(children) > 1 and all(children)
-            if is_list and not any(path.startswith(f"{other}.") for other in lists):
-                lists[path] = sum(children)
-        if not lists:
+        found = list_of_layers(self.whole)
+        if found is None:
             raise SpecError(
                 f"{self.title} has no list of two or more layers",
                 key="model.from",
                 hint="give a model with more layers, or name the list by model.layers",
             )
-        return max(lists, key=lambda each: lists[each])
+        return found
 
     @cached_property
     def _outside(self) -> list[str]:
@@ -525,7 +538,7 @@ class LayeredModel(GivenModel):
         several: bool = False,
         pooled: bool = True,
     ) -> list[PartEnds]:
-        layers = self._layers
+        layers, seen = self._layers, self._seen
         if given is not None:
             for name in given:
                 if name not in layers[:-1]:
@@ -551,7 +564,7 @@ class LayeredModel(GivenModel):
                     key="model.components",
                     hint=f"ask for {len(layers)} or fewer",
                 )
-            sizes = partition_auto(self._seen.work, components)
+            sizes = partition_auto(seen.work, components)
             cut = [layers[sum(sizes[: index + 1]) - 1] for index in range(components - 1)]
         return [PartEnds(after, until) for after, until in pairwise([None, *cut, layers[-1]])]
 
@@ -608,15 +621,39 @@ class LayeredModel(GivenModel):
         example = partial(_example, tuple(self._sample), self._sample.dtype, has_positions=seen.has_positions)
         return LayersPart(model, arrival, last=until, first=after is None, example=example, frozen=tuple(self.frozen))
 
-    def _require_no_reads(self) -> None:
-        """Raise SpecError if `forward` asks for values of its samples outside of the layers and of what comes before
-        them: in other parts than the first it would get those of zeros."""
-        samples = self._samples(2, 0)
-        modules = [self.whole.get_submodule(path) for path in (*self._layers, *self._seen.zeros)]
-        model = self.whole.eval()
+    def up_to(self, until: str) -> nn.Module | None:
+        """None also where the config of a model of transformers cannot say how many layers are left."""
+        model = copy.deepcopy(self.whole)
+        layers = model.get_submodule(self._list)._modules
+        kept = len(self._of(None, until))
+        for name in list(layers)[kept:]:
+            del layers[name]
+        config = getattr(model, "config", None)
+        if config is not None and not shorten(model, config, len(self._layers), kept):
+            return None
+        return model
+
+    def _require_no_samples(self, chain: Sequence[LayersPart]) -> None:
+        """Raise SpecError if a part but the first uses values of samples: it would get those of zeros.
+
+        A comparison of the chain with the whole cannot tell, where a rare value makes the difference. With this, a part
+        computes of what came to it, of the mask and of sizes alone.
+
+        Args:
+            chain: the parts and the classifier.
+        """
+        values = self._samples(2, 0)
         try:
-            with torch.no_grad(), ReadsOfSamples(samples, modules):
-                call(model, samples, None)
+            with torch.no_grad():
+                for part in chain:
+                    of_samples = MadeOfSamples()
+                    part.watch_samples(of_samples.watched)
+                    with of_samples:
+                        values = part.eval()(values)
+                    if values in of_samples:
+                        raise LostError(
+                            "uses the values of its samples after its first layers, and only these get them"
+                        )
         except LostError as error:
             message = f"`forward` of {self.title} {error}"
             hint = "write a choice by values with torch.where, or move it into the layers or the module before them"
@@ -624,13 +661,13 @@ class LayeredModel(GivenModel):
             raise SpecError.of((problem or Problem(message, hint, key="model.from"),)) from error
 
     def prove(self, parts: Sequence[PartEnds], sample: Shape) -> None:
-        self._require_no_reads()
         whole = copy_of(self.whole, self.title, own=False)
         names = dict(whole.named_parameters())
         shared = {id(each): names[name] for name, each in self.whole.named_parameters()}
         ends = [*parts, PartEnds(parts[-1].until, None)]
         complete = self._part(None, None, shared)
         (model,) = complete.models
+        self._require_no_samples([self._part(part.after, part.until, {}) for part in ends])
         prove(
             complete,
             [self._part(part.after, part.until, shared) for part in ends],

@@ -111,6 +111,11 @@ class GivenModel(ABC):
     def shape_after(self, part: Part, input: Shape) -> tuple[int, ...]:
         """The shape of one sample after a part."""
 
+    def up_to(self, until: str) -> nn.Module | None:
+        """The model without the layers after this cut point and with all that comes after them, so that its class
+        computes a shallower network. None where its class has no such form."""
+        return None
+
     @abstractmethod
     def prove(self, parts: Sequence[PartEnds], sample: Shape) -> None:
         """Raise SpecError if the chain of these parts and the classifier computes otherwise than the whole model."""

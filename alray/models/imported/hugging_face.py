@@ -195,6 +195,28 @@ def as_arguments(model: Any) -> dict[str, Any]:
     return {**arguments, "num_labels": model.config.num_labels, _ATTENTION: model.config._attn_implementation}
 
 
+def shorten(model: nn.Module, config: Any, layers: int, kept: int) -> bool:
+    """Have the config of a model say that its first layers alone are there. Returns whether the class makes a model
+    with these weights of it.
+
+    Args:
+        layers: how many the config says; lists of as many entries, such as `layer_types`, have one for each.
+    """
+    for name, value in vars(config).items():
+        if isinstance(value, list | tuple) and len(value) == layers:
+            setattr(config, name, value[:kept])
+    if getattr(config, "num_hidden_layers", None) == layers:
+        config.num_hidden_layers = kept
+    kind: Any = type(model)
+    try:
+        with torch.device("meta"):
+            again = kind(config)
+    except FAULTS_OF_USER_CODE:  # its classes raise what they like
+        return False
+    shapes, of_class = ({name: each.shape for name, each in one.state_dict().items()} for one in (model, again))
+    return shapes == of_class
+
+
 def save(model: Any, folder: Path) -> None:
     """Write a model into a folder from which `from_pretrained` of its class loads it. Raises RequestError if it is
     none of transformers."""

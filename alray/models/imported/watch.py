@@ -18,7 +18,6 @@ from typing import Any
 import numpy
 import torch
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
 from alray.config.user_code import FAULTS_OF_USER_CODE, own_place_of
 from alray.core.accelerator import kinds
@@ -102,46 +101,46 @@ _READING = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.def
 """Operations that make a number or a bool of values."""
 
 
-class ReadsOfSamples(TorchDispatchMode):
-    """Raises LostError where Python asks for values that are made of the samples, outside of some modules."""
+_BY_SHAPE = frozenset(
+    operation.default
+    for operation in (
+        torch.ops.aten.empty_like,
+        torch.ops.aten.full_like,
+        torch.ops.aten.new_empty,
+        torch.ops.aten.new_full,
+        torch.ops.aten.new_ones,
+        torch.ops.aten.new_zeros,
+        torch.ops.aten.ones_like,
+        torch.ops.aten.zeros_like,
+    )
+)
+"""Operations whose results do not depend on the values of what they are given."""
 
-    def __init__(self, samples: torch.Tensor, modules: Iterable[nn.Module]) -> None:
-        """
-        Args:
-            modules: that may do so.
-        """
+
+class MadeOfSamples(TorchDispatchMode):
+    """Knows which tensors are made of the values of samples. Raises LostError where Python asks for such a value."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self._made = {_memory(samples): samples}  # keeps them, so that no other tensor gets their memory
-        self._inside = 0
-        self._modules = tuple(modules)
-        self._handles: list[RemovableHandle] = []
+        self._made: dict[int, torch.Tensor] = {}  # keeps them, so that no other tensor gets their memory
 
-    def __enter__(self) -> Any:
-        for module in self._modules:
-            self._handles.append(module.register_forward_pre_hook(self._begin))
-            self._handles.append(module.register_forward_hook(self._end))
-        return super().__enter__()
+    def watched(self, samples: torch.Tensor) -> torch.Tensor:
+        """These samples, whose values count from now on."""
+        self._made[_memory(samples)] = samples
+        return samples
 
-    def __exit__(self, *error: Any) -> Any:
-        for handle in self._handles:
-            handle.remove()
-        return super().__exit__(*error)
-
-    def _begin(self, *_: Any) -> None:
-        self._inside += 1
-
-    def _end(self, *_: Any) -> None:
-        self._inside -= 1
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        return _memory(tensor) in self._made
 
     def __torch_dispatch__(
         self, func: Any, types: Collection[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        of_samples = any(_memory(each) in self._made for each in _tensors((args, kwargs)))
-        if of_samples and func in _READING and not self._inside:
+        of_samples = any(each in self for each in _tensors((args, kwargs)))
+        if of_samples and func in _READING:
             raise LostError("reads the values of its samples, which only the first part gets")
         result = func(*args, **kwargs)
-        if of_samples:
+        if of_samples and func not in _BY_SHAPE:
             self._made |= {_memory(each): each for each in _tensors(result)}
         return result
 

@@ -10,7 +10,7 @@ import gc
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -23,6 +23,7 @@ from alray.runtime.local_ray.stopped_workers import StoppedWorkers
 from alray.runtime.local_ray.watch import end_if_silent, require_not_lost
 
 if TYPE_CHECKING:
+    from alray.config.objects import Objects
     from alray.runtime.cluster.nodes import Bundle
     from alray.runtime.graph.actor import StageActor
     from alray.runtime.rendezvous.store import Meeting, MeetingPoint
@@ -77,11 +78,16 @@ class StageProcess:
         torch.set_num_threads(threads)
         run_first_kernels(with_given_gradient=is_pipeline)
 
-    def become(self, assignment: Assignment, run_token: str) -> ActorLocation:
-        """Take this assignment. The other methods are those of `StageActor`."""
+    def become(self, assignment: Assignment, run_token: str, objects: Objects) -> ActorLocation:
+        """Take this assignment. The other methods are those of `StageActor`.
+
+        Args:
+            objects: that all stages get, besides those in the assignment.
+        """
         from alray.runtime.graph.actor import StageActor
 
-        self._stage = StageActor(assignment, run_token)
+        code = assignment.code.with_objects(objects.and_also(assignment.code.objects))
+        self._stage = StageActor(replace(assignment, code=code), run_token)
         return self._stage.location()
 
     def forget(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -65,8 +66,10 @@ class RayGraph(Graph):
         self._processes = self._take_processes()
         self._actors = list(self._processes.actors)
         self._call(list(self._processes.loaded))
+        # Ray's object store has them once for all stages. The data go with the assignment of the stage that opens them.
+        objects = ray.put(assignments[0].code.objects.without("data"))
         become = [
-            actor.become.remote(assignment, self._run_token)
+            actor.become.remote(_without_shared(assignment), self._run_token, objects)
             for actor, assignment in zip(self._actors, assignments, strict=True)
         ]
         self._locations = self._call(become)
@@ -185,6 +188,11 @@ class RayGraph(Graph):
         end_processes(self._locations)
         if self._processes is not None:
             self._processes.placement.release()
+
+
+def _without_shared(assignment: Assignment) -> Assignment:
+    """An assignment without the objects that all stages get."""
+    return replace(assignment, code=assignment.code.with_objects(assignment.code.objects.alone("data")))
 
 
 def death_of(assignment: Assignment, location: ActorLocation, error: RayError) -> StageError:

@@ -128,7 +128,7 @@ def fit_spec(
     devices: Sequence[int] | None,
     *,
     probe: bool,
-    allow_code: bool,
+    options: Options,
     teller: Teller,
 ) -> Fitting:
     """Search what fits on these devices, of which the stages take the first ones, replica by replica.
@@ -149,7 +149,7 @@ def fit_spec(
     spec, written = loaded.spec, frozenset(composed.value.get("pipeline") or {})
     apply_overrides(composed.value, overrides, composed.locations)  # errors show what the user wrote, not `_FREE`
     with composed.locations.locating():
-        planner = open_planner(loaded, Options(allow_code=allow_code), teller, without_data=True)
+        planner = open_planner(loaded, options, teller, without_data=True)
         teller.doing("measuring the components" if probe else "counting the components")
         sizes = _their_memory(spec) if devices is None else tuple(devices)
         search = _Search(source, overrides, sizes, planner, planner.costs(probe=probe), free)

@@ -108,6 +108,7 @@ class Planner:
             workload = Workload.open(spec, code, trained=trained, for_plan=without_data)
         else:
             workload = _open_trial(spec, code, study)
+        spec = workload.spec
         workload.require_same_model(options.model_sha256, "the recorded run")
         if isinstance(spec.data, OwnCode) and spec.data.source.startswith(OBJECT):
             workload.facts.identity.require_same(options.data, "the recorded run", hint="give the data of that run")
@@ -501,7 +502,7 @@ def _evaluation_batches(data: Dataset) -> int:
 def _open_trial(spec: Spec, code: UserCode, study: Path) -> Workload:
     """The workload of a trial. The study keeps what is found of its encoders."""
     workload = Workload.open(spec, code, known=partial(cached_encoders, study / "costs", spec))
-    cache_encoders(study / "costs", spec, workload.network.blocks)
+    cache_encoders(study / "costs", workload.spec, workload.network.blocks)
     return workload
 
 

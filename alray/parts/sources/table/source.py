@@ -1,12 +1,10 @@
-"""Tables of numbers, in CSV or Parquet files: numeric columns, and one column of classes or columns of labels."""
+"""Tables of numbers as a source of samples."""
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy
 import torch
@@ -14,151 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from alray.config.sections.task import TASKS, TaskSection
-from alray.core.errors import DataError, DataMissing
-from alray.data.class_labels import Labelled, class_numbers, known_classes, labels_of
-from alray.data.columns import (
-    MOST_SHOWN,
-    Column,
-    column_number,
-    damaged_record,
-    named_columns,
-    plain,
-    require_distinct,
-    without_name,
-)
-from alray.data.csv_file import COMMAS, CsvForm, csv_table, of_width
-from alray.data.numeric_labels import LARGEST, not_a_number, number, require_labels
+from alray.data.class_labels import class_numbers, known_classes, labels_of
+from alray.data.csv_file import CsvForm
+from alray.data.numeric_labels import require_labels
 from alray.data.source import Source, SplitName, TensorSet
 from alray.data.standardisation import standardisation_of, type_of
+from alray.data.table_file import RowReader, Rows, TableLayout, read_rows
 from alray.parts.sources.table.keys import Table
-
-_LAYOUT = "a line is numbers and a class (data.label_column, data.columns, data.header)"
-_LABEL = "label"
-"""The column that holds the classes where the spec does not say which."""
-_LARGEST_BYTES = 16 * 2**30
-"""The most bytes that the numbers of one file may take in memory. A small Parquet file can hold far more."""
-_INPUT = "INPUT"
-"""The argument of `alray predict`, as messages name it."""
-_BLOCK = 65_536  # rows of a Parquet file that are read at once
-
-
-@dataclass(frozen=True)
-class TableLayout:
-    """Where a file has its header, its classes and its numbers. None and "auto": see
-    `alray.parts.sources.table.keys.Table`.
-
-    Attributes:
-        targets: the columns of labels or targets that are numbers, (): that of `label_column`; None: labels are
-            classes.
-        labelled: whether there are labels; else there may be no column of them.
-        form: of a CSV file.
-    """
-
-    header: bool | Literal["auto"] = "auto"
-    label_column: Column | None = None
-    columns: tuple[Column, ...] | None = None
-    targets: tuple[Column, ...] | None = None
-    labelled: bool = True
-    form: CsvForm = COMMAS
-
-    def chosen(self, names: Sequence[str], path: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The numbers of the columns of labels, one for classes and none if they are not `labelled`, and those of the
-        columns of numbers.
-
-        Args:
-            names: the first line.
-        """
-        if not self.labelled:
-            label: tuple[int, ...] = ()
-        elif self.targets:
-            label = tuple(column_number(each, names, path, "label_columns") for each in self.targets)
-        elif self.label_column is not None:
-            label = (column_number(self.label_column, names, path, "label_column"),)
-        elif _LABEL in names:
-            label = (list(names).index(_LABEL),)
-        else:
-            shown = ", ".join(f"`{name}`" for name in names[:MOST_SHOWN])
-            raise DataError(
-                f"there is no column `{_LABEL}`, so the spec has to say which one has the classes",
-                file=str(path),
-                key="data.label_column",
-                hint=self.form.other_delimiter(names)
-                or f"give its name, or its number, counted from 0; the first line is {shown}",
-            )
-        if self.columns is None:
-            numbers = tuple(number for number in range(len(names)) if number not in label)
-        else:
-            numbers = tuple(column_number(column, names, path, "columns") for column in self.columns)
-        if not numbers:
-            raise DataError("there is no column of numbers", file=str(path), key="data.columns", hint=_LAYOUT)
-        return label, numbers
-
-    def named(
-        self, names: Sequence[str], path: Path, label: tuple[int, ...], numbers: tuple[int, ...]
-    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
-        """Columns that `chosen` gave, where the file names its columns: those of numbers that nobody asked for have a
-        name. Also a note about the others."""
-        notes: tuple[str, ...] = ()
-        if self.columns is None:
-            notes = without_name(names, label, path, "columns")
-            numbers = tuple(at for at in named_columns(names) if at in numbers)
-            if not numbers:
-                raise DataError("no column of numbers has a name", file=str(path), key="data.columns", hint=_LAYOUT)
-        require_distinct(names, (*label, *numbers), path)
-        return label, numbers, notes
-
-    def of(self, train: _Rows) -> TableLayout:
-        """The layout of another file, which has the same columns as the training file: by name, if they have names."""
-        named = train.header
-        labels, columns = (
-            tuple(train.columns[at] if named else at for at in numbers) for numbers in (train.targets, train.chosen)
-        )
-        header = self.header if named or self.header != "auto" else False
-        return TableLayout(header, labels[0], columns, None if self.targets is None else labels, form=self.form)
-
-    def of_samples(self, train: _Rows, path: Path) -> TableLayout:
-        """The layout of a file of samples to predict, with or without the columns of labels. Columns without names have
-        the positions of the training file; where the file has as many as there are numbers, they are these."""
-        if train.header:
-            columns = tuple(train.columns[at] for at in train.chosen)
-            return TableLayout(True, None, columns, (), labelled=False, form=self.form)
-        numbers = train.chosen
-        if path.suffix != ".parquet":
-            first, _ = csv_table(path, _INPUT, _LAYOUT, self.form)
-            if len(first) == len(numbers):
-                numbers = tuple(range(len(numbers)))
-        return TableLayout(False, None, numbers, (), labelled=False, form=self.form)
-
-
-@dataclass
-class _Rows(Labelled):
-    """The rows of one file.
-
-    Attributes:
-        values: [rows, columns] float64; with numeric labels, those are the last columns.
-        chosen: the numbers of the columns without labels.
-        targets: those of the labels.
-        header: whether the columns have names.
-        notes: what the user should read of the file, in sentences.
-    """
-
-    values: NDArray[numpy.float64]
-    chosen: tuple[int, ...]
-    targets: tuple[int, ...]
-    header: bool
-    notes: tuple[str, ...] = ()
-
-    @property
-    def samples(self) -> NDArray[numpy.float64]:
-        return self.values[:, : len(self.chosen)]
-
-    @property
-    def numeric_labels(self) -> NDArray[numpy.float64]:
-        return self.values[:, len(self.chosen) :]
-
-    @property
-    def target_names(self) -> tuple[str, ...]:
-        return tuple(self.columns[at] if self.header else f"target_{place}" for place, at in enumerate(self.targets))
 
 
 class TableSource(Source):
@@ -184,11 +44,12 @@ class TableSource(Source):
         self._layout = layout or TableLayout()
         self._task = TASKS.default_section() if task is None else task
         names = known_classes(train, classes)
-        self._train = _read(train, "data.train", self._layout)
+        self._train = read_rows(train, "data.train", self._layout)
         self._numbers = class_numbers(self._train, names) if self._layout.targets is None else None
         self.notes = self._train.notes
         self._type, self._target_type = type_of(self._train.samples), type_of(self._train.numeric_labels)
         self.normalisation = standardisation_of(self._samples_of(self._train))
+        self.rows = RowReader.of(self._train, self._layout.form, wide=self._type is numpy.float64)
         if self._task.label == "numbers":
             self.target_normalisation = standardisation_of(self._labels_of(self._train))
 
@@ -202,22 +63,20 @@ class TableSource(Source):
         file = self._files[split]
         if file is None:
             return None
-        return self._set_of(_read(file, f"data.{split}", self._layout.of(self._train)))
+        return self._set_of(read_rows(file, f"data.{split}", self._layout.of(self._train)))
 
     def read_samples(self, path: Path) -> Iterator[tuple[str, Tensor]]:
-        """The rows of a table, with or without labels. A name has the number of the line."""
-        rows = _read(path, _INPUT, self._layout.of_samples(self._train, path))
-        for line, row in zip(rows.lines, torch.from_numpy(self._samples_of(rows).copy()), strict=True):
-            yield f"{path}:{line}", row
+        assert self.rows is not None, "the constructor makes it"
+        return self.rows.read(path)
 
-    def _samples_of(self, rows: _Rows) -> NDArray[Any]:
+    def _samples_of(self, rows: Rows) -> NDArray[Any]:
         # All columns are converted at once: the order in which numpy adds depends on how a matrix lies in memory.
         return rows.values.astype(self._type)[:, : len(rows.chosen)]
 
-    def _labels_of(self, rows: _Rows) -> NDArray[Any]:
+    def _labels_of(self, rows: Rows) -> NDArray[Any]:
         return rows.values.astype(self._target_type)[:, len(rows.chosen) :]
 
-    def _set_of(self, rows: _Rows) -> TensorSet:
+    def _set_of(self, rows: Rows) -> TensorSet:
         samples = torch.from_numpy(self._samples_of(rows))
         if self._numbers is None:
             targets = torch.from_numpy(self._labels_of(rows).copy())
@@ -225,164 +84,6 @@ class TableSource(Source):
             return TensorSet(samples.clone(memory_format=torch.contiguous_format), targets, exact=True)
         labels = torch.tensor(labels_of(rows, self._numbers), dtype=torch.int64)
         return TensorSet(samples, labels, exact=True)
-
-
-def _read(path: Path, key: str, layout: TableLayout) -> _Rows:
-    rows = _read_parquet(path, key, layout) if path.suffix == ".parquet" else _read_csv(path, key, layout)
-    if not rows.lines:
-        raise DataError("the file has no rows", file=str(path), key=key, hint=_LAYOUT)
-    return rows
-
-
-# --- CSV ---
-
-
-def _read_csv(path: Path, key: str, layout: TableLayout) -> _Rows:
-    names, records = csv_table(path, key, _LAYOUT, layout.form)
-    decimal = layout.form.decimal
-    targets, chosen = layout.chosen(names, path)
-    header, notes = layout.header, tuple[str, ...]()
-    if header == "auto":
-        columns = (layout.label_column, *(layout.columns or ()), *(layout.targets or ()))
-        by_name = any(isinstance(column, str) for column in columns)
-        by_label = layout.label_column is None and not layout.targets
-        cells = [(at, names[at]) for at in (chosen if layout.targets is None else (*chosen, *targets))]
-        header = by_name or by_label or any(number(cell, decimal) is None for _, cell in cells)
-        of_class = targets if layout.targets is None else ()
-        if not header and all(name == str(at) for at, name in enumerate(names) if at not in of_class):
-            header = len(names) > 2
-            taken = "taken for the numbers of the columns, and not for a row" if header else "taken for a row"
-            notes = (f"{path.name}: the first line, {','.join(names)}, is {taken}; data.header says otherwise",)
-    if header:
-        targets, chosen, more = layout.named(names, path, targets, chosen)
-        notes += more
-        next(records)
-    numeric = chosen if layout.targets is None else (*chosen, *targets)
-    label = targets[0] if targets else 0
-    values = array("d")
-    lines: list[int] = []
-    labels: list[str] = []
-    seen: dict[str, str] = {}
-    for line, record in of_width(records, len(names), path, _LAYOUT):
-        for at in numeric:
-            value = number(record[at], decimal)
-            if value is None:
-                raise not_a_number(record[at], names[at] if header else at, path, line)
-            values.append(value)
-        lines.append(line)
-        if layout.targets is None:
-            written = record[label]
-            if written not in seen:
-                seen[written] = plain(written)
-            labels.append(seen[written])  # one text for each class
-        _require_room(len(values), path, key)
-    matrix = numpy.frombuffer(values, dtype=numpy.float64).reshape(-1, len(numeric)) if values else _nothing(numeric)
-    return _Rows(path, names, label, lines, labels, matrix.copy(), chosen, targets, header, tuple(notes))
-
-
-def _nothing(chosen: Sequence[int]) -> NDArray[numpy.float64]:
-    return numpy.empty((0, len(chosen)), dtype=numpy.float64)
-
-
-def _require_room(values: int, path: Path, key: str) -> None:
-    if values * 8 > _LARGEST_BYTES:
-        raise DataError(
-            f"its numbers take more than {_LARGEST_BYTES // 2**30} GiB, but they are kept in memory",
-            file=str(path),
-            key=key,
-            hint="choose fewer columns with data.columns, or write your own source",
-        )
-
-
-# --- Parquet ---
-
-
-def _read_parquet(path: Path, key: str, layout: TableLayout) -> _Rows:
-    """Lines are rows here, counted from 1."""
-    import pyarrow
-    from pyarrow import parquet
-
-    if not path.is_file():
-        raise DataMissing("file not found", file=str(path), key=key, hint=f"give a Parquet file in which {_LAYOUT}")
-    try:
-        with parquet.ParquetFile(path) as file:
-            given = file.schema_arrow.names
-            names = tuple(map(plain, given))
-            targets, chosen, notes = layout.named(names, path, *layout.chosen(names, path))
-            of_classes = layout.targets is None
-            numeric = chosen if of_classes else (*chosen, *targets)
-            label, rows = targets[0] if targets else 0, 0
-            _require_types(file.schema_arrow, label if of_classes else None, numeric, path)
-            _require_room(file.metadata.num_rows * len(numeric), path, key)
-            wanted = list(dict.fromkeys(given[at] for at in (*numeric, *targets)))
-            blocks, labels = [_nothing(numeric)], list[str]()
-            for batch in file.iter_batches(_BLOCK, columns=wanted):
-                blocks.append(_block(batch, [given[at] for at in numeric], path, rows))
-                if of_classes:
-                    labels += _texts(batch.column(given[label]), path, rows)
-                rows += batch.num_rows
-                _require_room(rows * len(numeric), path, key)
-    except (pyarrow.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # the system refused to read it
-        message = " ".join(str(error).split())
-        raise DataError(
-            f"damaged Parquet file: {message}", file=str(path), key=key, hint="give a complete Parquet file"
-        ) from error
-    lines = list(range(1, rows + 1))
-    return _Rows(path, names, label, lines, labels, numpy.concatenate(blocks), chosen, targets, True, notes)
-
-
-def _require_types(schema: Any, label: int | None, chosen: Sequence[int], path: Path) -> None:
-    """
-    Args:
-        label: the column of classes; None: there is none.
-    """
-    from pyarrow import types
-
-    def refuse(at: int, wanted: str, key: str) -> DataError:
-        message = f"column `{schema.names[at]}` is of type {schema.types[at]}, not {wanted}"
-        return DataError(message, file=str(path), key=key, hint=f"choose other columns with {key}")
-
-    for name in schema.names:
-        if schema.names.count(name) > 1:
-            raise DataError(f"two columns are called `{name}`", file=str(path), hint="rename one of them")
-    for at in chosen:
-        kind = schema.types[at]
-        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
-            raise refuse(at, "numbers", "data.columns")
-    if label is None:
-        return
-    kind = schema.types[label]
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    if not (types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind) or types.is_boolean(kind)):
-        raise refuse(label, "classes", "data.label_column")
-
-
-def _block(batch: Any, names: Sequence[str], path: Path, before: int) -> NDArray[numpy.float64]:
-    """Some rows as numbers.
-
-    Args:
-        before: the number of rows above them.
-    """
-    block = numpy.empty((batch.num_rows, len(names)), dtype=numpy.float64)
-    for place, name in enumerate(names):
-        column = batch.column(name)
-        block[:, place] = column.to_numpy(zero_copy_only=False).astype(numpy.float64)
-        wrong = ~(numpy.abs(block[:, place]) <= LARGEST)
-        if wrong.any():
-            row = int(wrong.argmax())
-            value = column[row].as_py()
-            raise not_a_number("" if value is None else str(value), name, path, before + row + 1)
-    return block
-
-
-def _texts(column: Any, path: Path, before: int) -> list[str]:
-    found = column.to_pylist()
-    for row, value in enumerate(found):
-        if value is None:
-            raise damaged_record("the class is empty", path, before + row + 1, hint="correct it, or remove the row")
-    return [plain(str(value)) for value in found]
 
 
 def opened(section: Table, task: TaskSection) -> Source:
