@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import qmc
 
 from alray.config.study.section import Study
 from alray.studies.confidence import Interval
