@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from sklearn.datasets import load_digits
 from torch import nn
 
 from alray.config.sections.all_reduce import ALL_REDUCES
@@ -47,6 +46,8 @@ def accuracies(
 
 def train(group: dist.ProcessGroup, kind: str, settings: dict[str, Any], seed: int, epochs: int) -> dict[str, Any]:
     """Synchronous SGD with momentum; each rank takes its part of every mini-batch."""
+    from sklearn.datasets import load_digits  # takes long to import, and only this one needs it
+
     s, labels = (torch.as_tensor(array) for array in load_digits(return_X_y=True))
     order = torch.randperm(len(s), generator=torch.Generator().manual_seed(seed))
     s, labels = (s.float() / 16)[order], labels[order]

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import qmc
 
 from alray.config.study.section import Study
 from alray.studies.confidence import Interval
@@ -75,6 +74,8 @@ def searches(generator: np.random.Generator, trials: int = 16, *, evenly: bool =
     Args:
         evenly: the settings cover the space as `config.study.trials` draws them; otherwise they are independent.
     """
+    from scipy.stats import qmc  # imports all distributions
+
     of_seeds = 0.1 * generator.standard_normal(3)
     records: list[TrialRecord] = []
     for at, name in enumerate("ab"):
@@ -113,6 +114,8 @@ def one_critical_batch_size(generator: np.random.Generator, trials: int = 12, se
 
 def _log_steps(generator: np.random.Generator, noise: float, trials: int, seeds: int) -> Any:
     """The logarithms of the fewest steps that any rate takes, shape [seeds, batch sizes]."""
+    from scipy.stats import qmc  # imports all distributions
+
     columns = []
     for size in _SIZES:
         rates = 0.05 * 30.0 ** qmc.Halton(1, rng=generator).random(trials)  # 0.05 to 1.5

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from alray.models.component import Component
 from alray.planning.schedules.table import SCHEDULES as TABLE
@@ -15,7 +16,9 @@ from alray.runtime.channel.message import packed_bytes
 from alray.runtime.stage.assemble import chain_of
 from benchmarks.in_turns import LR, Engine, Place, measure, told
 from benchmarks.runs import write_results
-from benchmarks.torch_pipelines import EdgePair, TorchPipeline
+
+if TYPE_CHECKING:
+    from benchmarks.torch_pipelines import EdgePair
 
 HERE = Path(__file__).parent
 LAPTOP = HERE.parent / "specs" / "laptop"
@@ -53,6 +56,8 @@ def own(place: Place, components: Sequence[Component]) -> Engine:
 
 def torchs(place: Place, components: Sequence[Component]) -> Engine:
     """torch's schedule."""
+    from benchmarks.torch_pipelines import TorchPipeline  # imports torch's compiler
+
     pipeline = TorchPipeline(place.plan, place.stage, chain_of(components), place.network, _edge_pairs(place))
     return lambda incoming, step: pipeline.mini_batch(incoming, step, LR)
 
@@ -65,6 +70,8 @@ def without_split(place: Place, components: Sequence[Component]) -> Engine:
 
 def _edge_pairs(place: Place) -> dict[int, EdgePair]:
     """Edges with room for every micro-batch, both ways, as torch's schedules want them."""
+    from benchmarks.torch_pipelines import EdgePair
+
     plan, stage = place.plan, place.stage
     peers = sorted({other for pair in plan.edges_between() for other in pair if stage in pair} - {stage})
     largest = max(encoder.output.sample_bytes for encoder in place.network.encoders)

@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-import transformers
 
 import alray
 from alray.config.loading.load import load_spec
@@ -166,6 +165,8 @@ def _trained(spec: Figures, method: str, folder: Path) -> str:
 def _loaded(name: str, spec: Figures, folder: Path) -> str:
     """`bits` where the class loads what backpropagation trained and gives the scores of the route, or how far they are
     from these over the largest one; and a run of DGL begins with these weights from the folder."""
+    import transformers  # takes long to import; the specs alone need none of it
+
     alray.load_run(folder / "backpropagation-2").export("pretrained", folder / "saved")
     model = getattr(transformers, name).from_pretrained(folder / "saved").eval()
     network = TrainedNetwork(folder / "backpropagation-2", allow_code=False)

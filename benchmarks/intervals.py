@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from scipy.stats import t
+from scipy.special import stdtrit
 
 
 class Interval(NamedTuple):
@@ -21,5 +21,5 @@ class Interval(NamedTuple):
 def mean_interval(values: Sequence[float]) -> Interval:
     """Student's t interval of the mean of independent repeats; two or more of them."""
     mean = fmean(values)
-    half = float(t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    half = float(stdtrit(len(values) - 1, 0.975)) * stdev(values) / math.sqrt(len(values))
     return Interval(mean - half, mean, mean + half)

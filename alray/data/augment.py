@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torchvision.transforms.v2 import functional
 
 from alray.core.errors import DataError
 
@@ -25,6 +24,8 @@ def strong(image: Tensor, generator: torch.Generator) -> Tensor:
     Raises:
         DataError: if a value is outside 0..1.
     """
+    from torchvision.transforms.v2 import functional  # imports torch's compiler, which takes seconds
+
     if image.min() < 0 or image.max() > 1:
         smallest, largest = float(image.min()), float(image.max())
         raise DataError(

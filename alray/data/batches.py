@@ -26,6 +26,7 @@ from alray.config.sections.data import Mix
 from alray.core.compat import loader_signals
 from alray.core.errors import AlrayError, DataError, ProcessLost, UserCodeError
 from alray.core.import_path import children_import_safely
+from alray.data.augment import strong
 from alray.data.class_weights import weighted
 from alray.data.dataset import Dataset
 from alray.data.mixing import Mixture
@@ -293,8 +294,6 @@ class _MiniBatches(TorchDataset[Any]):
         """Return the augmentation of the mini-batch whose first sample is number `first` of the epoch."""
         if self._augment == "none":
             return None
-        from alray.data.augment import strong  # imports torchvision, which takes a second
-
         return lambda image, row: strong(image, generator(self._seed, "augment", epoch, first + row))
 
     def _epoch_order(self, epoch: int) -> Tensor:

@@ -200,10 +200,6 @@ def winners_table(found: Crossover) -> Table:
     return Table((*head, "the others win if"), tuple(rows))
 
 
-def _time(found: Crossover, row: Row) -> str:
-    return seconds(found.seconds(row))
-
-
 def _layout(way: Way) -> tuple[str, str, str]:
     cut = SCHEDULES[way.schedule].cuts_mini_batches
     return str(way.stages), str(way.replicas), str(way.micro_batches) if cut else ""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import gamma, nct, t
+from scipy.special import gammaincinv, stdtr, stdtrit
 
 from alray.report.spread import LEAST_FOR_SPREAD
 
@@ -78,12 +78,12 @@ class Student(Confidence):
     freedom: float
 
     def at(self, share: float) -> float:
-        return self.mean + self.error * float(t.ppf(share, self.freedom))
+        return self.mean + self.error * float(stdtrit(self.freedom, share))
 
     def below(self, value: float) -> float:
         if self.error == 0.0:
             return _certain(self.mean, value)
-        return float(t.cdf((value - self.mean) / self.error, self.freedom))
+        return float(stdtr(self.freedom, (value - self.mean) / self.error))
 
 
 @dataclass(frozen=True)
@@ -136,13 +136,15 @@ def seeds_needed(found: Student, bound: float) -> int | None:
 
     Their t-statistic then has the noncentral t distribution.
     """
+    from scipy.stats import nct  # takes longer to import than all else of a report
+
     spread, distance = found.error * math.sqrt(found.freedom + 1), abs(found.mean - bound)
     if distance == 0.0:
         return None
     if spread == 0.0:
         return LEAST_FOR_SPREAD
     counts = np.arange(LEAST_FOR_SPREAD, MOST_NEEDED + 1)
-    power = nct.sf(t.ppf((1.0 + LEVEL) / 2.0, counts - 1), counts - 1, np.sqrt(counts) * distance / spread)
+    power = nct.sf(stdtrit(counts - 1, (1.0 + LEVEL) / 2.0), counts - 1, np.sqrt(counts) * distance / spread)
     enough = counts[power >= POWER]
     return int(enough[0]) if len(enough) else None
 
@@ -192,7 +194,7 @@ def of_best(values: Sequence[float], *, dimensions: int, noise: float = 0.0, tri
     highest = near[0] + 8.0 * noise
     candidates = highest - np.concatenate(([0.0], np.geomspace(1e-9 * width, 1e6 * width, _DISTANCES)))
     sums = np.asarray([_sum_of_logs(near - each, dimensions / 2.0, noise) for each in candidates])
-    wanted = gamma.ppf(_QUANTILES, tail)
+    wanted = gammaincinv(tail, _QUANTILES)
     order = np.argsort(sums)
     return Quantiles(tuple(np.interp(wanted, sums[order], candidates[order]).tolist()))
 

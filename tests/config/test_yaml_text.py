@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alray.config.loading.yaml_text import read_yaml, write_yaml
@@ -93,6 +93,7 @@ scalars = (
 documents = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3))
 
 
+@settings(max_examples=40)
 @given(documents)
 def test_what_is_written_reads_back_equal(document: Any) -> None:
     assert value_of(write_yaml(document)) == document

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import SGDClassifier
 
 from alray.core.errors import DataError
 from alray.data import docstrings
@@ -127,6 +125,9 @@ def test_a_package_without_source_files(tmp_path: Path, libraries: tuple[Library
 
 @pytest.mark.full  # which reads the source files of four libraries, in ten seconds
 def test_the_real_set_is_a_task_with_room_above_it(tmp_path: Path) -> None:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import SGDClassifier
+
     source = DocstringSource(cache=tmp_path)
     train, test = source.open("train"), source.open("test")
     assert source.classes == ("standard_library", "numpy", "scipy", "scikit_learn")

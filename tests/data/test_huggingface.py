@@ -8,10 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 from PIL import Image
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from alray.core.errors import DataError
 from alray.data.batches import TrainBatches
@@ -27,7 +25,7 @@ ROWS = [{"text": f"word{index} again", "title": "On", "label": ("neg", "pos")[in
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf_cache")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf_cache")
 
 
 @pytest.fixture
@@ -62,6 +60,8 @@ def test_a_folder_of_json(folder: Path) -> None:
 
 
 def test_a_folder_of_parquet_with_class_labels(tmp_path: Path) -> None:
+    import datasets
+
     features = datasets.Features(
         {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["x", "y", "z"])}
     )
@@ -146,6 +146,8 @@ def test_a_damaged_file_and_a_missing_folder(folder: Path) -> None:
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> Path:
     """Splits words at hyphens."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
     made = Tokenizer(models.WordLevel({"word": 0, "part": 1, "-": 2, "[UNK]": 3}, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     made.save(str(tmp_path / "tokenizer.json"))
@@ -169,6 +171,8 @@ def test_a_tokenizer_that_is_not_there_or_damaged(tmp_path: Path) -> None:
 
 
 def test_documents_with_the_numbers_of_a_tokenizer(tmp_path: Path, folder: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
     made = Tokenizer(models.WordLevel({"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[UNK]": 3, "good": 4, "bad": 5}, "[UNK]"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     made.add_special_tokens(["[PAD]", "[CLS]", "[SEP]", "[UNK]"])
@@ -210,6 +214,8 @@ def test_without_the_extra(library: str, folder: Path, tmp_path: Path, monkeypat
 
 def pictures(folder: Path, splits: dict[str, list[tuple[Any, str]]]) -> Path:
     """A folder of parquet files with the columns `image` and `label`."""
+    import datasets
+
     folder.mkdir()
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
     for split, rows in splits.items():
@@ -264,6 +270,8 @@ def test_images_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("hidden", [[-1, -1], [-1], [None, None]])
 def test_a_test_split_whose_labels_are_hidden(tmp_path: Path, hidden: list[Any]) -> None:
+    import datasets
+
     folder = tmp_path / "set"
     folder.mkdir()
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])})

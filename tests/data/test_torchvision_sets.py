@@ -15,16 +15,12 @@ import numpy
 import pytest
 import torch
 from PIL import Image
-from torchvision import datasets
 
 from alray.core.errors import DataError
 from alray.data.dataset import Dataset
 from alray.data.opening import check_pictures, open_data
-from alray.parts.sources.torchvision.idx import IDX
 from alray.parts.sources.torchvision.keys import _names_of_torchvision
 from alray.parts.sources.torchvision.known import KNOWN
-from alray.parts.sources.torchvision.sets import _usual_splits, arguments
-from alray.parts.sources.torchvision.source import _FILES
 from tests.data import sections as spec
 
 from .bad_data import idx
@@ -116,7 +112,7 @@ def test_a_download_without_a_network(
     def no_network(self: object) -> None:
         raise URLError("no network")
 
-    monkeypatch.setattr(getattr(datasets, dataset), "download", no_network)
+    monkeypatch.setattr(f"torchvision.datasets.{dataset}.download", no_network)
     with pytest.raises(DataError) as caught:
         opened(dataset, tmp_path, download=True)
     (problem,) = caught.value.problems
@@ -132,7 +128,7 @@ def test_what_a_download_prints_goes_to_standard_error(
         print("fetching")  # noqa: T201
         write_idx(tmp_path / "MNIST" / "raw", compressed=False)
 
-    monkeypatch.setattr(datasets.MNIST, "download", download)
+    monkeypatch.setattr("torchvision.datasets.MNIST.download", download)
     assert len(opened("MNIST", tmp_path, download=True).train) == 6
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "fetching\n")
@@ -140,6 +136,12 @@ def test_what_a_download_prints_goes_to_standard_error(
 
 def test_every_set_that_a_spec_may_name_is_one_of_torchvision() -> None:
     """Its class takes the arguments that it gets, and those that a spec may give."""
+    from torchvision import datasets
+
+    from alray.parts.sources.torchvision.idx import IDX
+    from alray.parts.sources.torchvision.sets import _usual_splits, arguments
+    from alray.parts.sources.torchvision.source import _FILES
+
     assert set(KNOWN) <= _names_of_torchvision()
     for name, known in KNOWN.items():
         takes = arguments(getattr(datasets, name))
@@ -363,7 +365,7 @@ def test_a_download_is_asked_for_each_missing_set(tmp_path: Path, monkeypatch: p
         asked.append(self.split)
         write_svhn(tmp_path, monkeypatch)
 
-    monkeypatch.setattr(datasets.SVHN, "download", download)
+    monkeypatch.setattr("torchvision.datasets.SVHN.download", download)
     assert len(opened("SVHN", tmp_path, download=True).train) == 4
     assert len(opened("SVHN", tmp_path, download=True).train) == 4
     assert asked == ["train"]

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
 
 from alray.config.loading.load import load_spec
@@ -106,6 +105,8 @@ def test_the_best_evaluation_is_that_of_the_metric(weighted) -> None:
 
 
 def test_balanced_weights_are_those_of_scikit_learn(weighted) -> None:
+    from sklearn.utils.class_weight import compute_class_weight
+
     spec = load_spec(weighted.spec, ["task.class_weights=balanced"]).spec
     data = Workload.open(spec, UserCode(weighted.folder)).data
     labels = torch.cat([data.train.take([index])[1] for index in range(len(data.train))]).numpy()

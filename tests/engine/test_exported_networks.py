@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 import runpy
-from collections.abc import Callable
 from pathlib import Path
 
 import onnxruntime
 import pytest
 import torch
 from safetensors.torch import load_file
-from sklearn.metrics import average_precision_score, r2_score
 from torch import nn
-from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.nn import functional
-from torchvision.models import mobilenet_v2
 
 from alray.cli.main import execute
 from alray.core.errors import RequestError
@@ -153,12 +149,19 @@ def own_class(workshop: Workshop, name: str) -> nn.Module:
     return module
 
 
-METRICS: dict[str, Callable[[torch.Tensor, torch.Tensor], float]] = {
-    "classification": lambda scores, labels: float((scores.argmax(1) == labels).double().mean()),
-    "next_token": lambda scores, labels: float(functional.cross_entropy(scores.flatten(0, 1), labels.flatten())),
-    "regression": lambda scores, labels: r2_score(labels, scores),
-    "multi_label": lambda scores, labels: average_precision_score(labels, scores),
-}
+def metric_of(kind: str, scores: torch.Tensor, labels: torch.Tensor) -> float:
+    """The metric of a task by another library."""
+    from sklearn.metrics import average_precision_score, r2_score
+
+    match kind:
+        case "classification":
+            return float((scores.argmax(1) == labels).double().mean())
+        case "next_token":
+            return float(functional.cross_entropy(scores.flatten(0, 1), labels.flatten()))
+        case "regression":
+            return float(r2_score(labels, scores))
+        case _:
+            return float(average_precision_score(labels, scores))
 
 
 def require_same(network: TrainedNetwork, folder: Path, plain: PlainModel | None, graphs: tuple[str, ...]) -> None:
@@ -173,7 +176,7 @@ def require_same(network: TrainedNetwork, folder: Path, plain: PlainModel | None
             wanted = in_units(network.route(depth)(samples.clone()))
         near = (1e-4 if in_full else 3e-2) * float(wanted.abs().max())
         torch.testing.assert_close(scores, wanted.to(scores.dtype), rtol=0, atol=near)
-        assert METRICS[kind](scores, in_units(labels)) == pytest.approx(test, abs=1e-5 if in_full else 0.07)
+        assert metric_of(kind, scores, in_units(labels)) == pytest.approx(test, abs=1e-5 if in_full else 0.07)
 
     for each in network.evaluate(["test"]):
         depth, test = each.depth, each.test
@@ -222,6 +225,8 @@ def test_a_class_of_ones_own(tmp_path: Path, one_thread: None, method: str) -> N
 @pytest.mark.few
 @pytest.mark.parametrize("method", first_alone(METHODS, first=2))
 def test_a_model_of_torchvision(tmp_path: Path, one_thread: None, method: str) -> None:
+    from torchvision.models import mobilenet_v2
+
     workshop = pictures_in(tmp_path)
     network = trained(workshop, LIBRARY, f"method={METHODS[method]}")
     plain = require_its_class(network, workshop, mobilenet_v2(**SETTING), alone=method in CLASS_ALONE)
@@ -268,6 +273,8 @@ def test_a_regression_comes_with_its_units_and_a_weight_with_all_its_names(
 
 def require_same_in_folders(network: TrainedNetwork, weights: dict[str, torch.Tensor], folder: Path) -> None:
     """Other programs read the same weights from a folder, which a second export replaces and another folder is not."""
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
     for _ in range(2):
         written = export_route(network, None, "dcp", folder / "route.dcp")
         export_route(network, None, "safetensors_folder", folder / "route")

@@ -9,7 +9,6 @@ import pytest
 import torch
 import yaml
 from torch.nn import functional
-from torchvision.models import resnet18
 
 from alray.cli.main import execute
 from alray.config.loading.load import load_spec
@@ -187,6 +186,8 @@ def part_of_fashion_mnist(folder: Path) -> str:
 def test_a_pipeline_of_torchvisions_resnet_is_plain_torch_and_goes_back(
     workshop: Workshop, one_thread: None, data: str
 ) -> None:
+    from torchvision.models import resnet18
+
     overrides = [part_of_fashion_mnist(workshop.folder / "data")] if data == "Fashion-MNIST" else []
     workshop.spec.write_text(RESNET)
     workshop.run(*overrides)

@@ -21,8 +21,6 @@ from alray.core.run_folder.records import read
 from alray.orchestrate import Finished
 from alray.report.make import make_report
 from alray.runtime.graph.ray_graph import RayGraph
-from alray.runtime.ray_train.graph import TrainGraph
-from alray.runtime.ray_train.trainer import STORAGE
 from alray.runtime.stage.telemetry import StageStatus
 
 from .conftest import LONG, Watching, Workshop
@@ -248,6 +246,9 @@ def test_a_replica_is_killed(replicated, local_ray, victims) -> None:
 @pytest.mark.timeout(180)
 def test_by_ray_train(replicated, local_ray, monkeypatch) -> None:
     """The run folder is as any other, and nothing of Ray Train is left."""
+    from alray.runtime.ray_train.graph import TrainGraph
+    from alray.runtime.ray_train.trainer import STORAGE
+
     locations = []
     close = TrainGraph.close
     monkeypatch.setattr(

@@ -19,7 +19,6 @@ import ray
 
 import alray
 from alray.core.errors import DiskFault, PlanError
-from alray.studies import tuning
 from alray.studies.folder import StudyFolder
 from alray.studies.records import TrialRecord
 from alray.studies.study import StudyOptions, StudyProgress, Watcher, resume_study, run_study
@@ -255,7 +254,7 @@ def test_two_trials_that_meet_a_full_disk_at_once_end_the_study_in_one_error(
 def test_a_full_cluster_is_waited_for(
     workshop: Workshop, local_ray: None, seen: list[StudyProgress], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "_UNTOLD_S", 3.0)
+    monkeypatch.setattr("alray.studies.tuning._UNTOLD_S", 3.0)
     others = ray.util.placement_group([{"CPU": ray.cluster_resources()["CPU"]}])
     assert others.wait(30)
     notes: list[str] = []

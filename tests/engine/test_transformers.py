@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from alray.config.loading.load import load_spec
 from alray.config.user_code import UserCode
 from alray.core.errors import SpecError
 from alray.runtime.stage.workload import Workload
-
-pytest.importorskip("transformers", reason="transformers is not installed: pip install 'alray[transformers]'")
-
 from benchmarks.huggingface import FAMILIES, METHODS, is_of_language, looked_at, spec_of
+
+pytestmark = pytest.mark.skipif(
+    find_spec("transformers") is None, reason="transformers is not installed: pip install 'alray[transformers]'"
+)
 
 REFUSED = {"AlbertForSequenceClassification": "no list", "SwinForImageClassification": "more than one tensor"}
 ROUNDS = ("ResNetForImageClassification",)

@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
-from torchvision import models
 
 from alray.core.errors import SpecError
 from alray.models.encoder import row_major
@@ -286,6 +285,8 @@ WEIGHTS = "squeezenet1_1-b8a52dc0.pth"
 @pytest.fixture
 def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
     """Weights for 1000 classes in the cache of torch hub, in place of those that torchvision downloads."""
+    from torchvision import models
+
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     torch.manual_seed(9)
     weights: dict[str, torch.Tensor] = models.squeezenet1_1().state_dict()
@@ -330,6 +331,8 @@ def test_named_weights_that_are_not_there_are_refused(
 
 
 def test_frozen_parts_stand_still(one_thread: None) -> None:
+    from torchvision import models
+
     frozen = ("conv1", "bn1", "layer1", "layer2.0.bn1.weight")
     torch.manual_seed(0)
     model = ImportedModel("torchvision:resnet18", {"num_classes": 7}, load=nothing, freeze=frozen)

@@ -15,11 +15,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from alray.config.sections.section import listed, nearest
 from alray.config.user_code import FAULTS_OF_USER_CODE, own_problem
@@ -36,6 +35,9 @@ from alray.models.imported.trace import copy_of, first_line
 from alray.models.imported.watch import LostError, MadeOfSamples
 from alray.models.shape import Shape
 from alray.planning.prediction.partition import partition_auto
+
+if TYPE_CHECKING:
+    from torch.utils.flop_counter import FlopCounterMode
 
 _LONGEST = 16
 """Positions of the example runs, at most: nothing that they find depends on more."""
@@ -457,6 +459,8 @@ class LayeredModel(GivenModel):
             return self._run_of(self._samples(samples, shorter))
 
     def _run_of(self, given: torch.Tensor) -> _Run:
+        from torch.utils.flop_counter import FlopCounterMode  # with it comes Triton, which no stage needs
+
         run = _Run((given.shape[0], given.shape[1]))
         model = self.whole.eval()
         with ExitStack() as around, torch.no_grad():

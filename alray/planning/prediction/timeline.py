@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.planning.prediction.program import Codes, Floats, Program, batches, kind_number, kinds
+from alray.planning.prediction.program import NUM_KINDS, Codes, Floats, Program, batches, kind_number, kinds
 from alray.planning.schedules.actions import COMPUTE
 
 
@@ -45,7 +45,7 @@ class Timeline:
         """[num_batches]: when the last computation of each mini-batch ends on any stage."""
         completed = np.zeros(self.program.num_batches)
         for codes, ends in zip(self.program.codes, self.ends_s, strict=True):
-            computes = np.isin(kinds(codes), _COMPUTE)
+            computes = _COMPUTES[kinds(codes)]
             np.maximum.at(completed, batches(codes)[computes], ends[computes])
         return completed
 
@@ -60,7 +60,7 @@ class Timeline:
         """Share of the stages' time in steady state in which they do not compute."""
         computing = 0.0
         for codes, starts, ends in zip(self.program.codes, self.starts_s, self.ends_s, strict=True):
-            computes = np.isin(kinds(codes), _COMPUTE)
+            computes = _COMPUTES[kinds(codes)]
             computing += float(np.sum((ends - starts)[computes]))
         stage_time = self.step_time_s * len(self.completed_s) * self.program.stages
         return max(0.0, 1.0 - computing / stage_time) if stage_time > 0 else 0.0
@@ -84,7 +84,7 @@ class Timeline:
         first_s, last_s = completed[quarter] if len(completed) > 1 else 0.0, completed[-1 - quarter]
         begins, finishes = [], []
         for codes, starts, ends in zip(self.program.codes, self.starts_s, self.ends_s, strict=True):
-            computes = np.isin(kinds(codes), _COMPUTE)
+            computes = _COMPUTES[kinds(codes)]
             begins.append(np.clip(starts[computes], first_s, last_s))
             finishes.append(np.clip(ends[computes], first_s, last_s))
         # One more stage computes after each beginning, one less after each end. In order of time the running sum is the
@@ -120,7 +120,7 @@ class Timeline:
 
 def computations_of(codes: Codes, batch: int) -> NDArray[np.int64]:
     """The indices in a stage's list of the computations of one mini-batch."""
-    return np.flatnonzero(np.isin(kinds(codes), _COMPUTE) & (batches(codes) == batch))
+    return np.flatnonzero(_COMPUTES[kinds(codes)] & (batches(codes) == batch))
 
 
 def mean_step(completed_s: Callable[[int], Any], num_batches: int) -> Any:
@@ -131,4 +131,5 @@ def mean_step(completed_s: Callable[[int], Any], num_batches: int) -> Any:
     return (completed_s(num_batches - 1) - completed_s(middle)) / (num_batches - 1 - middle)
 
 
-_COMPUTE = [kind_number(kind) for kind in COMPUTE]
+_COMPUTES = np.isin(np.arange(NUM_KINDS), [kind_number(kind) for kind in COMPUTE])
+"""Whether an action of this kind number computes: looked up, because `np.isin` takes much longer."""

@@ -38,10 +38,6 @@ class OperationCounter(TorchDispatchMode):
         self.operations: list[Operation] = []
         self._formulas = flop_registry
 
-    @property
-    def total_flops(self) -> int:
-        return sum(each.flops for each in self.operations)
-
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -14,7 +14,7 @@ from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.setting import StepSetting
 from alray.report.crossover import cell, changes
 
-AXES = Axes((1, 2, 4), (4, 8), ("host", "slow"))
+AXES = Axes((1, 2, 4), (4,), ("host", "slow"))
 SMALL = Axes((1, 2), (4,), ("host", "slow"))
 SLOW = Link(0.0, 1e-4, 1e-4, buffer_bytes=2.0**50)
 
@@ -85,7 +85,7 @@ def test_a_way_takes_as_long_as_its_plan(crossed: Callable[..., Crossover]) -> N
 
 @pytest.mark.parametrize("scale", [1.2])
 def test_without_messages_the_rule_holds(crossed: Callable[..., Crossover], scale: float) -> None:
-    found = crossed(scale)
+    found = crossed(scale, replace(AXES, micro_batches=(4, 8), links=("host",)))
     steps = {
         (row.way.schedule, row.way.stages, row.way.micro_batches): row.step_s
         for row in found.at(4, "host")

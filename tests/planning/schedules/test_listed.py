@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import cast
 
 import pytest
-from torch.distributed.pipelining.schedules import _Action
 
 from alray.core.errors import PlanError
 from alray.planning.schedules.actions import ActionKind
@@ -47,6 +46,8 @@ def test_a_file_with_the_list_of_a_schedule_is_that_schedule(
 
 def test_torchs_cells_are_read() -> None:
     """Empty cells, W for G, and forwards and backwards at the same time."""
+    from torch.distributed.pipelining.schedules import _Action
+
     together = _Action.from_str("(0F1;3B0)OVERLAP_F_B")
     text = text_of("v.csv", f"0F0,3F0,{together},3F1, 3I1 ,0B0,,3W1,0B1\n1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1\n\n")
     found = schedule_of(text)

@@ -6,7 +6,6 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from torch.distributed.pipelining import schedules as torch_schedules
 
 from alray.planning.schedules.table import SCHEDULES
 
@@ -25,6 +24,8 @@ def torch_order(
     schedule: str, stages: int, micro_batches: int, virtual_stages: int
 ) -> list[list[tuple[str, int, int]]]:
     """Of every stage: kind, virtual stage and micro-batch, as the class lists them."""
+    from torch.distributed.pipelining import schedules as torch_schedules
+
     held = [
         SimpleNamespace(
             stage_index=chunk * stages,

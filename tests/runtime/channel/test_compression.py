@@ -122,7 +122,9 @@ def test_what_was_applied_and_what_is_kept_are_the_gradients(on_ranks, kind):
     assert torch.stack([error for _, error in results]).abs().max() > 0.1
 
 
-@pytest.mark.parametrize(("bits", "levels"), [(8, 127), pytest.param(4, 7, marks=pytest.mark.full), (2, 1)])
+@pytest.mark.parametrize(
+    ("bits", "levels"), [(2, 1), *(pytest.param(*each, marks=pytest.mark.full) for each in ((4, 7), (8, 127)))]
+)
 @pytest.mark.parametrize("dtype", first_alone([torch.float32, torch.float64]))
 def test_qsgd_sends_levels_between_which_it_rounds_without_a_bias(on_ranks, bits, levels, dtype):
     """Buckets of 7 and 4 of 11 elements; ranks and reductions round by different numbers."""
