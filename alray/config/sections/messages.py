@@ -14,7 +14,7 @@ class Messages(Section):
 
     compression: Compression
     """Compression of outputs: a section with `kind`, or the bare name of a kind. Of those that replicas have: none,
-    bf16, fp16 and top_k; besides int8 and int4."""
+    bf16, fp16 and top_k; besides int8, int4 and int3."""
     gradients: Compression | None = None
     """Compression of the gradients that come down in backpropagation, as a section or a name. With local losses no
     gradient travels. null: as `compression`."""
