@@ -112,14 +112,14 @@ def _grouped(values: torch.Tensor, scale: Scale) -> torch.Tensor:
     shape = values.shape[1:]
     if _by_last(shape, scale):
         return values.flatten(2).transpose(1, 2).contiguous()
-    return values.reshape(len(values), -1, _group_size(shape, scale))
+    return values.flatten(1).unflatten(1, (-1, _group_size(shape, scale)))
 
 
 def _ungrouped(groups: torch.Tensor, shape: Sequence[int], scale: Scale) -> torch.Tensor:
     """What `_grouped` took."""
     if _by_last(shape, scale):
         groups = groups.transpose(1, 2).contiguous()
-    return groups.view(len(groups), *shape)
+    return groups.flatten(1).unflatten(1, tuple(shape))
 
 
 def pack_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:
