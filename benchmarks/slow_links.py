@@ -1,6 +1,6 @@
 """1F1B and streamed local losses over a slow link, with compressed messages and without.
 
-    python -m benchmarks.slow_links [--repeats N] [key=value ...]     ten minutes on two processors, alone on the machine
+    python -m benchmarks.slow_links [--repeats N] [key=value ...]     ten minutes, alone on two processors
 
 The slow link is the one at which 1F1B has lost 80 % of its throughput on a fast one; it is looked for first, and both
 have the same latency. Then all ways run over both links, in each repeat in one order and in the other, as users run
@@ -30,6 +30,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "streamed DGL, int3": (INT3,),
     "streamed DGL, int3 between stages": ("pipeline.messages={compression: int3, where: stages}",),
 }
+_KEPT = ("step_time_s", "predicted_step_time_s", "bytes_sent", "uncompressed_bytes", "weights_sha256")
 _TRIES = 6
 _NEAR = 1.1  # a link is taken that costs at most this much more than it has to
 
@@ -66,8 +67,7 @@ def measure(*overrides: str, repeats: int, run: Runner = summary_of) -> dict[str
             for name in names:
                 for speed in ("fast", "slow"):
                     summary = run(SPEC, *WAYS[name], link(bits_per_s[speed]), *overrides)
-                    keys = ("step_time_s", "predicted_step_time_s", "bytes_sent", "uncompressed_bytes", "weights_sha256")
-                    runs[name][speed].append({key: summary[key] for key in keys})
+                    runs[name][speed].append({key: summary[key] for key in _KEPT})
                     print(f"{name}, {speed}: {described(runs[name][speed][-1])}", flush=True)  # noqa: T201
     plain_fast_s = median(_steps(runs["streamed DGL"]["fast"]))
     return {
@@ -110,7 +110,7 @@ def table(found: dict[str, Any]) -> str:
     lines = [
         f"The slow link has {found['slow_bits_per_s'] / 1e6:.1f} Mbit/s and {found['latency']}.",
         "",
-        "| | fast link | predicted | slow link | predicted | slow over fast | over plain DGL on the fast link | bytes |",
+        "| | fast link | predicted | slow link | predicted | slow over fast | over plain DGL, fast | bytes |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, way in found["ways"].items():

@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import time
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
@@ -27,12 +28,12 @@ _LONGEST_PACKET = 65536
 def interface(namespace: str) -> int:
     """Make `far` in this namespace, and enter it. Returns the file that the packets of `far` are read from."""
     libc = ctypes.CDLL(None, use_errno=True)
-    with open(f"/var/run/netns/{namespace}") as file:
+    with Path(f"/var/run/netns/{namespace}").open() as file:
         if libc.setns(file.fileno(), _CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {namespace}")
     device = os.open("/dev/net/tun", os.O_RDWR)
     fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH", b"far", _TUN_WITHOUT_HEADER))
-    subprocess.run("ip link set far mtu 9000 up".split(), check=True)
+    subprocess.run(["ip", "link", "set", "far", "mtu", "9000", "up"], check=True)
     return device
 
 

@@ -12,7 +12,8 @@ from alray.models.message_compression import MessageCompression, make_message_co
 from alray.models.shape import Shape
 
 LEVELS = [("int8", {"scale": scale}) for scale in ("tensor", "channel", "token")]
-ALL = [*LEVELS, ("int4", {}), ("int4", {"scale": "channel"}), ("int3", {"scale": "token"}), ("bf16", {}), ("top_k", {"fraction": 0.3})]
+INT = [("int4", {}), ("int4", {"scale": "channel"}), ("int3", {"scale": "token"})]
+ALL = [*LEVELS, *INT, ("bf16", {}), ("top_k", {"fraction": 0.3})]
 SHAPES = [(5,), (3, 5), (3, 5, 7)]
 
 
