@@ -27,9 +27,7 @@ RUN = (COMMANDS, "docs/comparing.md", TUTORIAL)
 """Pages whose commands run here one after another, each page in a separate folder."""
 
 HELD = {
-    "tests/test_specs.py::test_every_point_of_a_study_is_a_spec": (
-        r"alray study specs/studies/strong_scaling.yaml.*"
-    ),
+    "tests/test_specs.py::test_every_point_of_a_study_is_a_spec": (r"alray study specs/studies/strong_scaling.yaml.*"),
     "tests/engine/test_studies_on_ray.py::test_a_killed_study_goes_on_to_the_same_records": (
         r"alray study --resume (studies/strong_scaling.*|DIR search.trials=40 repeats=5)"
     ),
