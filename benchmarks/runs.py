@@ -23,7 +23,7 @@ def summary_of(spec: Path, *overrides: str, inline: bool = False) -> dict[str, A
     """`alray run --json` as users run it: a separate process, its summary read from standard output."""
     with tempfile.TemporaryDirectory() as folder:
         where = ["--output", str(Path(folder) / "run")] + (["--inline"] if inline else [])
-        return _answer("run", str(spec), *overrides, *where)
+        return answer("run", str(spec), *overrides, *where)
 
 
 @dataclass(frozen=True)
@@ -35,21 +35,22 @@ class Recorded:
     manifests: list[dict[str, Any]]
 
 
-def recorded(spec: Path, *overrides: str) -> Recorded:
+def recorded(spec: Path, *overrides: str, inline: bool = False) -> Recorded:
     """`summary_of` with the rest of the run folder."""
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
-        summary = _answer("run", str(spec), *overrides, "--output", str(run_dir))
+        where = ["--output", str(run_dir)] + (["--inline"] if inline else [])
+        summary = answer("run", str(spec), *overrides, *where)
         return Recorded(summary, list(read(run_dir / "records.jsonl")), manifests(run_dir))
 
 
 def comparison_of(spec: Path, *overrides: str) -> list[dict[str, Any]]:
     """The rows of `alray plan --compare` on costs that are measured then: the shortest step first."""
-    rows: list[dict[str, Any]] = _answer("plan", str(spec), *overrides, "--probe", "--compare")["comparisons"]
+    rows: list[dict[str, Any]] = answer("plan", str(spec), *overrides, "--probe", "--compare")["comparisons"]
     return rows
 
 
-def _answer(*arguments: str) -> dict[str, Any]:
+def answer(*arguments: str) -> dict[str, Any]:
     """What a command of alray's answers with `--json`; ends the program where the command fails."""
     command = [sys.executable, "-m", "alray", *arguments, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

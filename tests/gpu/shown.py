@@ -41,7 +41,8 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
 
 
 def filled_in(outcomes: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Each row with what the tests came to: `shown`, `failed`, or `missing` where none has run.
+    """Each row with what the tests came to: `shown`, `in part` where some were skipped, `failed`, or `missing` where
+    nothing has run.
 
     Args:
         outcomes: of the tests, by their names: passed, failed or skipped.
@@ -49,5 +50,8 @@ def filled_in(outcomes: Mapping[str, str]) -> list[tuple[str, str]]:
     rows = []
     for what, names in SHOWN.items():
         came_to = {how for name, how in outcomes.items() if any(each in name for each in names)}
-        rows.append((what, "failed" if "failed" in came_to else "shown" if "passed" in came_to else "missing"))
+        if "failed" in came_to or "passed" not in came_to:
+            rows.append((what, "failed" if "failed" in came_to else "missing"))
+        else:
+            rows.append((what, "in part" if "skipped" in came_to else "shown"))
     return rows

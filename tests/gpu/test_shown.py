@@ -13,5 +13,6 @@ def test_the_page_has_each_row() -> None:
 
 
 def test_a_row_is_shown_where_its_tests_have_passed() -> None:
-    rows = dict(filled_in({"a::test_compiled[x]": "passed", "b::test_nccl.py": "failed"}))
-    assert set(rows.values()) == {"shown", "failed", "missing"}
+    outcomes = {"a::test_compiled[x]": "passed", "b::test_nccl.py": "failed"}
+    outcomes |= {"c::test_stages_stream[one]": "passed", "c::test_stages_stream[two]": "skipped"}
+    assert set(dict(filled_in(outcomes)).values()) == {"shown", "in part", "failed", "missing"}

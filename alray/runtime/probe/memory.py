@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from alray.config.user_code import FAULTS_OF_USER_CODE
+from alray.core.accelerator import available, is_accelerator
 from alray.core.compat import fake_tensor
 from alray.models.component import Component, Exercise
 from alray.models.network import Network
@@ -29,6 +30,7 @@ from alray.runtime.probe.recurrent_operations import recurrent_operations
 _LENGTHS = (8, 16)  # of the sequences at which recurrent layers are counted
 _FEW_SAMPLES = 2  # batch normalisation refuses a single sample
 _META = torch.device("meta")
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,11 @@ def component_memory(network: Network, index: int, batch_size: int, device: torc
     """The memory of component `index` for mini-batches of `batch_size` samples of full length on `device`.
 
     Nothing is allocated. This draws from the global random stream; the caller must restore it.
+
+    torch runs no backward for an accelerator that is not here. It is then counted for the CPU, whose attention keeps as
+    much as a GPU's, and which knows mixed precision.
     """
-    at = device
+    at = device if not is_accelerator(device) or available(device.type) is not None else _CPU
     try:
         whole = _count(network, index, batch_size, at, device)
     except FAULTS_OF_USER_CODE:

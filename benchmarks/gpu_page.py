@@ -1,0 +1,81 @@
+"""The page docs/gpu_measured.md, from published figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Figures = dict[str, Any]
+NETWORKS = {
+    "mlp": "MLP, eight layers of 4,096, 1,024 samples",
+    "resnet": "ResNet of 18 layers, 256 pictures of 32 x 32",
+    "gpt": "GPT, 12 layers of 768, 16 texts of 512 bytes",
+}
+
+
+def page(measured: Figures) -> str:
+    """
+    Args:
+        measured: by `benchmarks/gpu.py`.
+    """
+    return "\n".join(
+        [
+            "# Measured on a GPU",
+            "",
+            f"Written by `make publish` from `python -m benchmarks.gpu` on one {measured['device']}, with torch "
+            f"{measured['torch']} and one thread a process. One run each of 120 mini-batches; the first ten do not "
+            "count. Ways on two stages have both stages on this one GPU (`GPU: 0.5`), so they show that it works and "
+            "what it costs, not what a second GPU brings.",
+            "",
+            "A run predicts its step and its memory before it trains, from components that it measures on the GPU. "
+            "`counted` is the step by `alray plan --on`, which has measured nothing ([elsewhere.md](elsewhere.md)). "
+            "Ratios are predicted over measured; of memory there is one for each stage.",
+            "",
+            "| network | numbers | way | step, ms | predicted | counted | memory, GB | predicted |",
+            "|---|---|---|---:|---:|---:|---:|---:|",
+            *map(_row, measured["rows"]),
+            "",
+            "Counted costs are right for layers with much to compute. The ResNet took three times as long: its "
+            "forward takes as long in bf16 as in float32, so the GPU waits for one processor core, which needs more "
+            "than the 12 us an operation that are counted. The MLP in bf16 takes four times as long for the same "
+            "reason. Where two stages share a GPU, the plan gives each of them a whole one: local losses of the MLP, "
+            "which fill the GPU, take 1.7 times what it says.",
+            "",
+            "The same network ends in the same weights on one stage and on two, with local losses: "
+            f"{_equal(measured['rows'])}.",
+            "",
+            f"A process takes {measured['besides_tensors_bytes'] / 1e9:.2f} GB of this GPU besides its tensors: CUDA's "
+            "context, kernels, and workspaces of cuBLAS and cuDNN. Plans leave 1 GB for that.",
+            "",
+        ]
+    )
+
+
+def _row(row: Figures) -> str:
+    step = row["step_s"]
+    counted = f"{row['counted_s'] / step:.2f}" if "counted_s" in row else ""
+    memory = list(zip(row["memory_bytes"], row["predicted_memory_bytes"], strict=True))
+    cells = [
+        NETWORKS[row["network"]],
+        row["precision"],
+        row["way"],
+        f"{1e3 * step:.1f}",
+        f"{row['predicted_s'] / step:.2f}",
+        counted,
+        ", ".join(f"{held / 1e9:.2f}" for held, _ in memory),
+        ", ".join(f"{predicted / held:.2f}" for held, predicted in memory),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _equal(rows: list[Figures]) -> str:
+    """Which networks have one hash for local losses on one stage and on two."""
+    hashes: dict[tuple[str, str], set[str]] = {}
+    ways: dict[tuple[str, str], int] = {}
+    for row in rows:
+        if row["way"].startswith("decoupled_greedy"):
+            key = (row["network"], row["precision"])
+            hashes.setdefault(key, set()).add(row["weights_sha256"])
+            ways[key] = ways.get(key, 0) + 1
+    compared = [key for key, count in ways.items() if count > 1]
+    equal = [f"{network} in {precision}" for network, precision in compared if len(hashes[network, precision]) == 1]
+    return f"{len(equal)} of {len(compared)} ({', '.join(equal)})"
