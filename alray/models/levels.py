@@ -79,17 +79,18 @@ class LevelMessages(MessageCompression):
         step = (groups.amax(-1).clamp(min=0) - least) / self._top
         divisor = torch.where(step > 0, step, torch.ones_like(step))
         zero = (-least / divisor).round()
-        levels = groups / divisor.unsqueeze(-1) + zero.unsqueeze(-1)
+        levels = (groups / divisor.unsqueeze(-1)).add_(zero.unsqueeze(-1))
         if self.draws and generator is not None:
             draws = torch.rand(groups.shape, generator=generator, dtype=groups.dtype, device=groups.device)
-            levels = (levels + draws).floor()
+            levels.add_(draws).floor_()
         else:
-            levels = levels.round()
-        return levels.clamp(0, self._top), zero, step
+            levels.round_()
+        return levels.clamp_(0, self._top), zero, step
 
 
 def _values(levels: torch.Tensor, zero: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
-    return (levels - zero.unsqueeze(-1)) * step.unsqueeze(-1)
+    """x' of levels, in their memory."""
+    return levels.sub_(zero.unsqueeze(-1)).mul_(step.unsqueeze(-1))
 
 
 def _group_size(shape: Sequence[int], scale: Scale) -> int:
@@ -111,32 +112,47 @@ def _grouped(values: torch.Tensor, scale: Scale) -> torch.Tensor:
     shape = values.shape[1:]
     if _by_last(shape, scale):
         return values.flatten(2).transpose(1, 2).contiguous()
-    return values.reshape(len(values), -1, _group_size(shape, scale))
+    return values.flatten(1).unflatten(1, (-1, _group_size(shape, scale)))
 
 
 def _ungrouped(groups: torch.Tensor, shape: Sequence[int], scale: Scale) -> torch.Tensor:
     """What `_grouped` took."""
     if _by_last(shape, scale):
         groups = groups.transpose(1, 2).contiguous()
-    return groups.view(len(groups), *shape)
+    return groups.flatten(1).unflatten(1, tuple(shape))
 
 
 def pack_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """Pack whole numbers of 2, 4 or 8 bits into bytes, the first one of a byte in its lowest bits.
+    """Pack whole numbers of a few bits into bytes, the first one in the lowest bits.
+
+    Eight numbers, a byte each, are one of 64 bits. Shifted by half, a pair of fields becomes one: first of bytes, then
+    of pairs, then of fours.
 
     Args:
         codes: `[N, n]` uint8, each below 2^bits; returns `[N, ceil(n * bits / 8)]`.
+        bits: 1 to 4, or 8.
     """
-    per_byte = 8 // bits
-    codes = torch.nn.functional.pad(codes, (0, -codes.shape[1] % per_byte)).unflatten(1, (-1, per_byte))
-    packed = codes[..., 0].clone()
-    for place in range(1, per_byte):
-        packed |= codes[..., place] << place * bits
-    return packed
+    if bits == 8:
+        return codes
+    count = codes.shape[1]
+    words = torch.nn.functional.pad(codes, (0, -count % 8)).contiguous().view(torch.int64)
+    for fields in (1, 2, 4):
+        words = (words | words >> fields * (8 - bits)).bitwise_and_(_every(2 * fields, bits))
+    return as_bytes(words).unflatten(1, (-1, 8))[..., :bits].flatten(1)[:, : -(-count * bits // 8)]
 
 
 def unpack_codes(packed: torch.Tensor, bits: int, count: int) -> torch.Tensor:
     """The `[N, count]` numbers that `pack_codes` packed."""
-    per_byte = 8 // bits
-    codes = [packed >> place * bits & 2**bits - 1 for place in range(per_byte)]
-    return torch.stack(codes, -1).flatten(1)[:, :count]
+    if bits == 8:
+        return packed
+    packed = torch.nn.functional.pad(packed, (0, -packed.shape[1] % bits)).unflatten(1, (-1, bits))
+    words = torch.nn.functional.pad(packed, (0, 8 - bits)).flatten(1).view(torch.int64)
+    for fields in (4, 2, 1):
+        words = (words | words << fields * (8 - bits)).bitwise_and_(_every(fields, bits))
+    return as_bytes(words)[:, :count]
+
+
+def _every(fields: int, bits: int) -> int:
+    """A whole number of 64 bits: ones where `fields` numbers of `bits` bits lie, in every `fields` bytes."""
+    ones = 2 ** (fields * bits) - 1
+    return sum(ones << place for place in range(0, 64, 8 * fields))

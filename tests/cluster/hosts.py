@@ -152,6 +152,22 @@ class Hosts:
         """Take the cable of a host out (`down`), or put it in again (`up`)."""
         _do(f"ip -n {self.prefix}s link set p{number} {state}")
 
+    @contextmanager
+    def far(self, mbit_per_s: float, delay_ms: float) -> Iterator[None]:
+        """Have the first two hosts reach each other over a link of this bandwidth and delay, one way."""
+        names = [f"{self.prefix}h{number}" for number in (1, 2)]
+        command = [sys.executable, "-m", "tests.cluster.far_link", *names, str(mbit_per_s), str(delay_ms)]
+        link = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
+        try:
+            assert link.stdout is not None and link.stdout.readline() == "ready\n"
+            for number, name in enumerate(names, start=1):
+                own, other = self.address(number), self.address(3 - number)
+                _do(f"ip -n {name} route add {other}/32 dev far src {own}")
+            yield
+        finally:
+            link.kill()  # the interfaces and their routes go with it
+            link.communicate()
+
     def switch_off(self, number: int) -> None:
         """End all processes of a host at once."""
         self.inits.pop(number).kill()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +19,8 @@ from statistics import median
 from typing import Any
 
 import pytest
+
+from benchmarks import sleeping_blocks
 
 from ..engine.conftest import OWN_BLOCKS, TINY
 from .hosts import HEAD_PORT, Hosts, three_hosts
@@ -90,6 +93,22 @@ class Sized(nn.Module):
 """
 
 
+FAR_LINK = """
+name: far_link
+seed: 3
+data: {source: synthetic, shape: [96, 16, 16], classes: 4, samples: 640, batch_size: 32}
+model:
+  components:
+    - {block: "python:sleeping_blocks.SleepingLayer", forward_ms: 12, backward_ms: 24, rows: 32, repeat: 4}
+method: {kind: decoupled_greedy}
+optimizer: {kind: adam, lr: 3e-3}
+pipeline: {partition: [2, 2]}
+resources: {per_stage: [{CPU: 2}, {CPU: 1}]}
+run: {steps: 20, evaluate_every: null, checkpoint: null}
+"""
+"""Four components that sleep 36 ms for a mini-batch each. A message has 3.1 MB, which takes 252 ms at 100 Mbit/s."""
+
+
 @dataclass
 class Workplace:
     """A Ray over the three hosts, and a folder with specs that all of them see."""
@@ -140,6 +159,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
     (folder / "own_blocks.py").write_text(OWN_BLOCKS)
     (folder / "slow_link.yaml").write_text(SLOW_LINK)
     (folder / "sized.py").write_text(SIZED)
+    (folder / "far_link.yaml").write_text(FAR_LINK)
+    shutil.copy(sleeping_blocks.__file__, folder)
     (folder / "token").write_text(secrets.token_hex(32))
     with three_hosts(folder) as hosts, pytest.MonkeyPatch.context() as patch:
         hosts.variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
@@ -270,6 +291,30 @@ def test_averages_over_slow_links_are_predicted(workplace: Workplace) -> None:
     assert [sorted(workplace.plan(name)["nodes"]) for name in ("ring", "star")] == [["n1", "n2", "n3"]] * 2
     for answer in answers:
         assert answer["step_time_s"] == pytest.approx(answer["predicted_step_time_s"], rel=0.15)
+
+
+@pytest.mark.timeout(1200)  # eight runs, four of them in one process
+def test_compressed_messages_over_a_far_link(workplace: Workplace) -> None:
+    """100 Mbit/s and 20 ms. 1F1B loses 80 % of its throughput, and streamed local losses with messages of 3 bits none:
+    their message of 0.3 MB takes a third of the time that a stage sleeps."""
+    f1b = ("method={kind: backpropagation}", "pipeline={partition: [2, 2], schedule: 1f1b, micro_batches: 4}")
+    int3 = "pipeline.messages={compression: int3}"
+    ways = {"dgl": (), "dgl_int3": (int3,), "1f1b": f1b, "1f1b_int3": (*f1b, int3)}
+    near = {name: workplace.inline("far_link.yaml", *words) for name, words in ways.items()}
+    with workplace.hosts.far(100, 20):
+        far = {name: workplace.run("far_link.yaml", *words, run_dir=f"far-{name}") for name, words in ways.items()}
+    for name, answer in far.items():
+        assert workplace.plan(f"far-{name}")["nodes"] == ["n1", "n2"]
+        seconds = [f"{answer[key]:.3f} s" for key in ("step_time_s", "predicted_step_time_s")]
+        sys.stdout.write(f"{name}: measured and predicted {seconds}, {answer['bytes_sent']}\n")
+    assert {name: answer["weights_sha256"] for name, answer in far.items()} == near
+    for name in ("dgl_int3", "1f1b_int3"):
+        assert sum(far[name]["bytes_sent"].values()) < sum(far[name]["uncompressed_bytes"].values()) / 8
+    step_s = {name: answer["step_time_s"] for name, answer in far.items()}
+    slept_s = 2 * 0.036  # by a stage; a pipeline of four micro-batches takes 5/4 of it on a fast link
+    assert step_s["1f1b"] > 5 * slept_s * 5 / 4
+    assert step_s["dgl_int3"] < 0.252 < step_s["dgl"]
+    assert step_s["dgl_int3"] < step_s["1f1b_int3"]
 
 
 @pytest.mark.timeout(600)  # nine runs

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
+import onnxruntime
 import pytest
 import torch
+from torch import nn
 
 from alray.config.loading.load import load_spec
 from alray.core.errors import SpecError
+from alray.inference.export import Format, export_route
+from alray.inference.exported import ExportedRoute
 from alray.inference.network import TrainedNetwork
 from alray.inference.plain_network import plain_network
 from alray.inference.route_costs import whole_batch
+from alray.models.route import route_of
 from alray.orchestrate import Finished
 
 from .conftest import Watching, Workshop
@@ -39,7 +45,9 @@ COMPRESSIONS = {
     "int8": "{compression: {kind: int8, scale: channel}}",
     "int4": "{compression: {kind: int4, scale: token, rounding: random}}",
     "top_k": "{compression: {kind: top_k, fraction: 0.2}, error_feedback: true}",
+    "int3": "{compression: int3}",
 }
+GRAPHS: tuple[tuple[Format, str], ...] = (("safetensors", ".safetensors"), ("torch_export", ".pt2"), ("onnx", ".onnx"))
 BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batches=4")
 
 
@@ -74,7 +82,7 @@ def test_local_losses_end_in_the_same_bits(messages: Workshop, kind: str) -> Non
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("kind", reversed(COMPRESSIONS))
+@pytest.mark.parametrize("kind", list(reversed(COMPRESSIONS)))
 def test_pipelines_end_in_the_same_bits(messages: Workshop, kind: str) -> None:
     compressed = f"pipeline.messages={COMPRESSIONS[kind]}"
     alone = messages.run(compressed, *BACKPROPAGATION, "pipeline.schedule=1f1b", "pipeline.stages=1", name="alone")
@@ -113,6 +121,29 @@ def test_between_stages_alone_bits_are_those_of_the_partition(messages: Workshop
         messages.resume("pipeline.partition=[1, 3]", name="resumed")
     same(messages.resume("run.steps=6", name="resumed"), two)
     require_same_network(messages.folder / "two", two)
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("kind", list(reversed(COMPRESSIONS)))
+@pytest.mark.parametrize("where", ["components", "stages"])
+def test_an_exported_network_compresses_as_its_evaluation_did(messages: Workshop, kind: str, where: str) -> None:
+    """In each format; where stages alone compressed in training, it does not."""
+    compressed = f"pipeline.messages={COMPRESSIONS[kind][:-1]}, where: {where}}}"
+    messages.run(compressed, "pipeline.partition=[2, 2]", "run.steps=2", name="run")
+    trained = TrainedNetwork(messages.folder / "run", allow_code=False)
+    samples = whole_batch(trained.workload.data).samples
+    with torch.no_grad():
+        wanted = trained.route(4)(samples)
+        without = route_of([trained.components[index] for index in range(4)], 4)
+        without.boundaries = nn.ModuleList()
+        assert torch.equal(without(samples), wanted) == (where == "stages")
+    near = partial(torch.testing.assert_close, expected=wanted, rtol=0, atol=1e-4)
+    files = {each: Path(export_route(trained, 4, each, messages.folder / f"{each}{end}").file) for each, end in GRAPHS}
+    with torch.no_grad():
+        near(ExportedRoute(files["safetensors"], allow_code=False).route(samples))
+        near(torch.export.load(files["torch_export"]).module()(samples))
+    session = onnxruntime.InferenceSession(files["onnx"], providers=["CPUExecutionProvider"])
+    near(torch.from_numpy(session.run(None, {"samples": samples.numpy()})[0]))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from alray.models.message_compression import MessageCompression, make_message_co
 from alray.models.shape import Shape
 
 LEVELS = [("int8", {"scale": scale}) for scale in ("tensor", "channel", "token")]
-ALL = [*LEVELS, ("int4", {}), ("int4", {"scale": "channel"}), ("bf16", {}), ("top_k", {"fraction": 0.3})]
+INT = [("int4", {}), ("int4", {"scale": "channel"}), ("int3", {"scale": "token"})]
+ALL = [*LEVELS, *INT, ("bf16", {}), ("top_k", {"fraction": 0.3})]
 SHAPES = [(5,), (3, 5), (3, 5, 7)]
 
 
@@ -33,7 +34,7 @@ def test_a_sample_is_packed_by_itself(kind: str, keys: dict[str, object], shape:
     assert torch.equal(compression.unpack(compression.pack(values[1:2], None), of_one), unpacked[1:2])
 
 
-@pytest.mark.parametrize(("bits", "kind"), [(8, "int8"), (4, "int4")])
+@pytest.mark.parametrize(("bits", "kind"), [(8, "int8"), (4, "int4"), (3, "int3")])
 def test_levels_by_hand(bits: int, kind: str) -> None:
     """From -1 to 4: 0 is a level, and no value is further than half a step from its own."""
     values, step = torch.tensor([[-1.0, 0.0, 0.37, 2.4, 4.0]]), 5 / (2**bits - 1)

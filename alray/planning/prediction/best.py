@@ -81,7 +81,7 @@ def _stage_costs(setting: StepSetting) -> list[Matrix]:
     costs = setting.costs
     computing = interval_sums([component.train_s for component in costs.components])
     # The sender spends half of a message's time, the receiver the other half.
-    half = np.array([0.0, *(component.output_bytes * costs.edge_s_per_byte / 2 for component in costs.components)])
+    half = np.array([0.0, *(costs.up_s(component) / 2 for component in costs.components)])
     half[-1] = 0.0
     other = half[:, None] + half[None, :]
     if setting.replicas > 1:

@@ -64,15 +64,15 @@ def least_step(setting: StepSetting, cut: Cut, step_s: float) -> tuple[list[Cut]
 
 def _busy(setting: StepSetting) -> Vector:
     """[n + 1]: seconds for which a stage is busy with a message up where components 0 to i - 1 end."""
-    half = setting.costs.edge_s_per_byte / 2
-    return np.array([0.0, *(half * each.output_bytes for each in setting.costs.components[:-1]), 0.0])
+    costs = setting.costs
+    return np.array([0.0, *(costs.up_s(each) / 2 for each in costs.components[:-1]), 0.0])
 
 
 def _messages(setting: StepSetting) -> Vector:
     """[n + 1]: seconds from a forward to the one that waits for its message, there; without labels that may come
     later."""
     costs = setting.costs
-    samples = [costs.edge_s_per_byte * (each.output_bytes - each.label_bytes) for each in costs.components[:-1]]
+    samples = [costs.up_s(each) - costs.edge_s_per_byte * each.label_bytes for each in costs.components[:-1]]
     return np.array([0.0, *(seconds + costs.edge_latency_s for seconds in samples), 0.0])
 
 

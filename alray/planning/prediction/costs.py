@@ -49,6 +49,10 @@ class ComponentCosts:
     mask_bytes: int = 0  # of output_bytes, the mask of text, which has no gradient
     compressed_gradient_bytes: int | None = None  # of a message of gradients down; None: they are not compressed
     uncompressed_bytes: int | None = None  # what output_bytes would be without compression; None: there is none
+    # Packing and unpacking a message, up and down, where those between stages alone are compressed. Otherwise these are
+    # part of F and B.
+    up_packing_s: float = 0.0
+    down_packing_s: float = 0.0
 
     @property
     def gradient_message_bytes(self) -> int:
@@ -78,6 +82,8 @@ _COMPUTED = (
     "label_s",
     "forward_fixed_s",
     "backward_fixed_s",
+    "up_packing_s",
+    "down_packing_s",
 )
 
 
@@ -139,6 +145,15 @@ class Costs:
     def depths(self) -> tuple[int, ...]:
         """Depths of the routes of inference, shallowest first."""
         return tuple(index + 1 for index, component in enumerate(self.components) if component.ends_route)
+
+    def up_s(self, end: ComponentCosts) -> float:
+        """Seconds of a message with the outputs and labels of a mini-batch after this component, without its latency:
+        of its sender and its receiver together."""
+        return self.edge_s_per_byte * end.output_bytes + end.up_packing_s
+
+    def down_s(self, end: ComponentCosts) -> float:
+        """The same of a message of gradients that comes down to this component."""
+        return self.edge_s_per_byte * end.gradient_message_bytes + end.down_packing_s
 
     def route_parameters(self, depth: int) -> int | None:
         """Trainable parameters that the route of this depth uses: the effective ones; None if they were not counted.

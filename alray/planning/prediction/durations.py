@@ -31,7 +31,7 @@ def stage_durations(
 
     route = [component.route_s * _num_routes(components[index:]) for index, component in enumerate(components)]
     ends = [components[own.stop - 1] for own in ranges[:-1]]
-    up = [(end.output_bytes - end.label_bytes) * costs.edge_s_per_byte for end in ends]
+    up = [costs.up_s(end) - end.label_bytes * costs.edge_s_per_byte for end in ends]
     forward = total(lambda component: component.forward_s)
     forward[0] += costs.data_s
     return Durations(
@@ -100,8 +100,8 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
         input_gradient_s=[seconds + overhead for seconds in of_input],
         weight_gradient_s=[seconds + overhead for seconds in of_weights],
         recompute_s=[seconds + overhead for seconds in again] if setting.recomputes else (),
-        up_s=[nbytes * costs.edge_s_per_byte for nbytes in sizes],
-        down_s=[nbytes * costs.edge_s_per_byte for nbytes in gradients],
+        up_s=_sent(setting, [share * costs.up_s(end) for end in lower]),
+        down_s=_sent(setting, [share * costs.down_s(end) for end in lower]),
     )
 
 
@@ -126,10 +126,10 @@ def evaluation_durations(setting: StepSetting, partition: Sequence[int]) -> Dura
     )
 
 
-def _sent(setting: StepSetting, sizes: Sequence[float]) -> list[float]:
-    """The bytes that leave their stage, of messages between each virtual stage and the next one."""
-    stages = [setting.place(virtual, setting.stages) for virtual in range(len(sizes) + 1)]
-    return [nbytes if stages[index] != stages[index + 1] else 0.0 for index, nbytes in enumerate(sizes)]
+def _sent(setting: StepSetting, messages: Sequence[float]) -> list[float]:
+    """Bytes or seconds of messages between each virtual stage and the next one, 0 of those within a stage."""
+    stages = [setting.place(virtual, setting.stages) for virtual in range(len(messages) + 1)]
+    return [each if stages[index] != stages[index + 1] else 0.0 for index, each in enumerate(messages)]
 
 
 def _over_links(

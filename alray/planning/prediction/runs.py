@@ -49,6 +49,8 @@ class Runs:
         share = 1.0 / setting.micro_batches
         self._up = np.array([0.0, *(share * each.output_bytes for each in components)])
         self._down = np.array([0.0, *(share * each.gradient_message_bytes for each in components)])
+        self._up_s = np.array([0.0, *(share * setting.costs.up_s(each) for each in components)])
+        self._down_s = np.array([0.0, *(share * setting.costs.down_s(each) for each in components)])
 
     def seconds(self, virtual: int) -> tuple[Floats, Floats]:
         """As a virtual stage: [KINDS, components, longest], of the computations of a micro-batch, each with the
@@ -73,9 +75,9 @@ class Runs:
         seconds = np.stack([forward, backward, of_input + overhead, of_weights + overhead, again, update])
         back = np.minimum(seconds[1], seconds[2]) if setting.scheduled.splits(setting.stages) else backward
         passing = np.stack([forward, back])
-        half, below, above = costs.edge_s_per_byte / 2, self._leaves(virtual - 1), self._leaves(virtual)
-        for way, nbytes, kinds in ((0, self._up, _UP), (1, self._down, _DOWN)):
-            busy = half * (below * nbytes[:-1, None] + above * nbytes[self.ends])
+        below, above = self._leaves(virtual - 1), self._leaves(virtual)
+        for way, message_s, kinds in ((0, self._up_s, _UP), (1, self._down_s, _DOWN)):
+            busy = (below * message_s[:-1, None] + above * message_s[self.ends]) / 2
             passing[way] += busy
             for kind in kinds:
                 seconds[KINDS.index(kind)] += busy

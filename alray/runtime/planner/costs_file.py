@@ -23,7 +23,7 @@ PUBLISHED = 0.127
 """How far nine in ten predictions of published pipelines were off at most (docs/predictions.md)."""
 _TIMES = (
     *("forward_s", "backward_s", "update_s", "infer_s", "route_s", "label_s"),
-    *("forward_fixed_s", "backward_fixed_s", "reduce_s"),
+    *("forward_fixed_s", "backward_fixed_s", "reduce_s", "up_packing_s", "down_packing_s"),
 )
 _SAMPLED = ("forward", "backward")
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from alray.config.user_code import FAULTS_OF_USER_CODE
+from alray.core.accelerator import wait_for_all
 from alray.core.errors import RunError, UserCodeError
 from alray.data.batches import Batch
 from alray.models.component import Component, Exercise
@@ -35,6 +36,7 @@ from alray.runtime.probe.timing import ComponentTimings, Timing, time_actions
 _TRIED = "it was tried on the first mini-batch; correct the block, or the spec's fields for it"
 _WORK_S = 0.03  # least time of the work that is measured alone and next to other stages
 _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
+_PACKINGS = 7  # times that a message is packed and unpacked
 _TOGETHER_S = 0.1  # of one mini-batch in neighbours, after which none is added that is of a known kind
 
 
@@ -70,6 +72,7 @@ def probe_costs(
     names = [network.alike(index) for index in range(len(network))]
     kinds: dict[str, _Measured] = {}
     reductions: dict[str, float] = {}
+    packings: dict[str, dict[str, float]] = {}
     passed_on: dict[str, Tensors] = {}
     work: Exercise | None = None
     with companions(surroundings.others, threads=threads, nbytes=incoming["s"].nbytes) as others:
@@ -91,6 +94,7 @@ def probe_costs(
                     reductions[name] = time_reduction(
                         exercise.component, spec.replicas, spec.optimizer.accumulate, network.load
                     )
+                    packings[name] = _time_boundary(network, alike[0], passed_on[name], device)
                     if network.tokens is not None:
                         require_no_later_position(
                             exercise.component, network.encoders[alike[0]], exercise.incoming, network.tokens
@@ -108,7 +112,7 @@ def probe_costs(
         counted,
         source="probe",
         components=tuple(
-            _with_times(component, kinds[name], reductions[name], surroundings)
+            replace(_with_times(component, kinds[name], reductions[name], surroundings), **packings[name])
             for component, name in zip(counted.components, names, strict=True)
         ),
         processor_share=_processor_share(components, threads),
@@ -288,6 +292,29 @@ def _processor_share(measured: list[_Measured], threads: int) -> float:
     """Share of the components' time in which processors were busy; a block may also wait."""
     wall_s = sum(kind.timed.wall_s for kind in measured)
     return min(1.0, sum(kind.timed.processor_s for kind in measured) / (wall_s * threads))
+
+
+def _time_boundary(network: Network, index: int, passed_on: Tensors, device: torch.device) -> dict[str, float]:
+    """Seconds of packing and unpacking what a component passes on, and gradients of it, by the names of
+    `ComponentCosts`. There are none where messages are packed as part of F and B, or not at all."""
+    boundary = network.boundary(index)
+    if boundary is None or boundary.in_inference:
+        return {}
+    ways = {"up_packing_s": boundary.up}
+    if not network.method.local_losses:
+        ways["down_packing_s"] = boundary.down
+    tensors = {name: tensor.detach() for name, tensor in passed_on.items()}
+    found = {}
+    for name, passing in ways.items():
+        times = []
+        for step in range(_PACKINGS):
+            wait_for_all(device)
+            started = time.perf_counter()
+            passing.unpack(passing.pack(tensors, (step,)), training=True)
+            wait_for_all(device)
+            times.append(time.perf_counter() - started)
+        found[name] = median(times)
+    return found
 
 
 def _time_packing(nbytes: int) -> tuple[float, float]:

@@ -44,9 +44,9 @@ class TopKMessages(MessageCompression):
 
     def rounded(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
         rows, width = _rows(values.shape[1:])
-        matrix = values.reshape(len(values), rows, width)
+        matrix = values.flatten(1).unflatten(1, (rows, width))
         largest, chosen = self._largest(matrix)
-        return torch.zeros_like(matrix).scatter(-1, chosen, largest).view(values.shape)
+        return torch.zeros_like(matrix).scatter(-1, chosen, largest).view_as(values)
 
     def _largest(self, matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The values that are sent, and their positions, of `[N, rows, width]`."""
