@@ -47,7 +47,7 @@ def slow_link(*overrides: str, run: Runner) -> float:
     fast = run(SPEC, *PIPELINE, link(FAST_BITS_PER_S), *overrides)
     wanted = 1 / (1 - LOST)
     sent_bits = 8 * sum(fast["bytes_sent"].values()) / fast["steps"]
-    bits_per_s = sent_bits / (wanted - 1) / fast["step_time_s"]
+    bits_per_s: float = sent_bits / (wanted - 1) / fast["step_time_s"]
     for _ in range(_TRIES):
         slow = run(SPEC, *PIPELINE, link(bits_per_s), *overrides)
         ratio = slow["step_time_s"] / fast["step_time_s"]

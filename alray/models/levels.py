@@ -112,14 +112,16 @@ def _grouped(values: torch.Tensor, scale: Scale) -> torch.Tensor:
     shape = values.shape[1:]
     if _by_last(shape, scale):
         return values.flatten(2).transpose(1, 2).contiguous()
-    return values.flatten(1).unflatten(1, (-1, _group_size(shape, scale)))
+    groups: torch.Tensor = values.flatten(1).unflatten(1, (-1, _group_size(shape, scale)))
+    return groups
 
 
 def _ungrouped(groups: torch.Tensor, shape: Sequence[int], scale: Scale) -> torch.Tensor:
     """What `_grouped` took."""
     if _by_last(shape, scale):
         groups = groups.transpose(1, 2).contiguous()
-    return groups.flatten(1).unflatten(1, tuple(shape))
+    values: torch.Tensor = groups.flatten(1).unflatten(1, tuple(shape))
+    return values
 
 
 def pack_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:
@@ -138,7 +140,8 @@ def pack_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:
     words = torch.nn.functional.pad(codes, (0, -count % 8)).contiguous().view(torch.int64)
     for fields in (1, 2, 4):
         words = (words | words >> fields * (8 - bits)).bitwise_and_(_every(2 * fields, bits))
-    return as_bytes(words).unflatten(1, (-1, 8))[..., :bits].flatten(1)[:, : -(-count * bits // 8)]
+    packed: torch.Tensor = as_bytes(words).unflatten(1, (-1, 8))[..., :bits].flatten(1)
+    return packed[:, : -(-count * bits // 8)]
 
 
 def unpack_codes(packed: torch.Tensor, bits: int, count: int) -> torch.Tensor:

@@ -72,7 +72,7 @@ def probe_costs(
     names = [network.alike(index) for index in range(len(network))]
     kinds: dict[str, _Measured] = {}
     reductions: dict[str, float] = {}
-    packings: dict[str, dict[str, float]] = {}
+    packings: dict[str, dict[str, Any]] = {}
     passed_on: dict[str, Tensors] = {}
     work: Exercise | None = None
     with companions(surroundings.others, threads=threads, nbytes=incoming["s"].nbytes) as others:
