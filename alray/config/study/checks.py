@@ -149,10 +149,8 @@ def claims_name_values_of_axes(study: Study) -> Iterator[Finding]:
                 if not isinstance(values, list | dict):
                     hint = f"choose {listed(list(study.axes))}" if study.axes else "add the axis"
                     yield ("verdicts", number, *path, axis), f"`{axis}` is not an axis of the study", hint
-                elif json.dumps(value) not in map(json.dumps, values):
-                    hint = (
-                        f"choose {listed([value_text(each) for each in values])}" if values else "give the axis values"
-                    )
+                elif _written(value) not in map(_written, values):
+                    hint = f"choose {listed(list(map(_written, values)))}" if values else "give the axis values"
                     yield ("verdicts", number, *path, axis), f"`{axis}` has no value {value_text(value)}", hint
         if study.target is None and (verdict.is_of_series or verdict.figure.endswith("_to_target")):
             message = f"`{verdict.figure}` is about the way to a target, and there is none"
@@ -161,6 +159,11 @@ def claims_name_values_of_axes(study: Study) -> Iterator[Finding]:
         if verdict.figure == "growth_of_best_rate" and _RATE not in searched:
             message = "`growth_of_best_rate` is about the best rate of a search, and none is searched"
             yield ("verdicts", number, "figure"), message, f"search `{_RATE}`, or decide by another figure"
+
+
+def _written(value: object) -> str:
+    """A value as it may stand in the study. The order of the keys of a section does not matter."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def columns_differ(study: Study) -> Iterator[Finding]:
