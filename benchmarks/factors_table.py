@@ -64,7 +64,9 @@ def _of_report(results: Results, alpha: dict[str, Any]) -> Iterator[str]:
     for family in dict.fromkeys(family for family, _ in rows):
         best = rows[family, BASELINE]
         for kind, short in SHORT.items():
-            row = rows[family, kind]
+            row = rows.get((family, kind))
+            if row is None:  # the study was stopped before
+                continue
             cells = (
                 NETWORKS[family],
                 short,
