@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from alray.config.study.points import in_words, label_of
+from alray.config.study.points import in_words, label_of, same_value
 from alray.config.study.section import Verdict
 from alray.core.counting import counted
 from alray.core.metric import Metric
@@ -241,7 +240,7 @@ def _sampled(verdict: Verdict, found: Doubted, rows: Sequence[PointRow]) -> Doub
 
 
 def _matches(point: Mapping[str, Any], selector: Mapping[str, Any]) -> bool:
-    return all(axis in point and json.dumps(point[axis]) == json.dumps(value) for axis, value in selector.items())
+    return all(axis in point and same_value(point[axis], value) for axis, value in selector.items())
 
 
 def _series(results: Results) -> list[tuple[dict[str, Any], list[PointRow]]]:

@@ -55,6 +55,25 @@ def test_a_claim_about_times_is_that_of_the_best_of_the_others(
         assert all(each.low < ratio < each.high for each in found.compared)
 
 
+def test_a_claim_names_a_section_with_its_keys_in_any_order() -> None:
+    noisy, plain = {"kind": "adam", "eps": 1e-6}, "adam"
+    trials = [
+        trial(number, {"optimizer": optimizer}, seed=seed, step_time_s=seconds + 0.0001 * seed)
+        for number, (optimizer, seconds, seed) in enumerate(
+            (optimizer, seconds, seed) for optimizer, seconds in ((noisy, 0.01), (plain, 0.02)) for seed in range(3)
+        )
+    ]
+    claim = {
+        "claim": "it is faster",
+        "figure": "step_time_s",
+        "of": {"optimizer": {"eps": 1e-6, "kind": "adam"}},
+        "over": [{"optimizer": plain}],
+        "below": 1.0,
+    }
+    (found,) = answers_of(results(trials, verdicts=[claim]))
+    assert found.answer == "holds"
+
+
 def test_a_seed_that_is_missing_is_a_doubt() -> None:
     trials = timed(streamed=[0.010, 0.0101, 0.0102], naive=[0.02, 0.021, 0.022])
     trials[2] = trials[2].model_copy(update={"status": "diverged"})

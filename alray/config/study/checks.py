@@ -12,7 +12,7 @@ from alray.config.sections.paths import Path
 from alray.config.sections.section import describe, listed
 from alray.config.sections.spec import Spec
 from alray.config.sections.task import DEFAULT as DEFAULT_TASK
-from alray.config.study.points import value_text
+from alray.config.study.points import same_value, value_text
 from alray.config.study.section import VARIANT, Search, Study
 
 StudyCheck = Callable[[Study], Iterator[Finding]]
@@ -149,7 +149,7 @@ def claims_name_values_of_axes(study: Study) -> Iterator[Finding]:
                 if not isinstance(values, list | dict):
                     hint = f"choose {listed(list(study.axes))}" if study.axes else "add the axis"
                     yield ("verdicts", number, *path, axis), f"`{axis}` is not an axis of the study", hint
-                elif _written(value) not in map(_written, values):
+                elif not any(same_value(value, each) for each in values):
                     hint = f"choose {listed(list(map(_written, values)))}" if values else "give the axis values"
                     yield ("verdicts", number, *path, axis), f"`{axis}` has no value {value_text(value)}", hint
         if study.target is None and (verdict.is_of_series or verdict.figure.endswith("_to_target")):
@@ -162,8 +162,8 @@ def claims_name_values_of_axes(study: Study) -> Iterator[Finding]:
 
 
 def _written(value: object) -> str:
-    """A value as it may stand in the study. The order of the keys of a section does not matter."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+    """A value as it may stand in the study."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def columns_differ(study: Study) -> Iterator[Finding]:

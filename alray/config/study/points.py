@@ -103,6 +103,12 @@ def value_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def same_value(one: object, other: object) -> bool:
+    """Whether two values of an axis are one. 1, 1.0 and true are three; the order of the keys of a section does not
+    matter."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
 def points_of(study: Study) -> Iterator[Point]:
     """Every combination of the values of the axes. The last axis changes fastest."""
     fixed = [Setting("run.checkpoint", None, ("set",))]  # a trial keeps none unless it is asked to
