@@ -1,6 +1,6 @@
 """1F1B and streamed local losses over a slow link, with compressed messages and without.
 
-    python -m benchmarks.slow_links [--repeats N] [key=value ...]     ten minutes, alone on two processors
+    python -m benchmarks.slow_links [--repeats N] [key=value ...]     a quarter of an hour, alone on two processors
 
 The slow link is the one at which 1F1B has lost 80 % of its throughput on a fast one; it is looked for first, and both
 have the same latency. Then all ways run over both links, in each repeat in one order and in the other, as users run
