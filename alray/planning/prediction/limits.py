@@ -32,7 +32,7 @@ def limited_by(setting: StepSetting, partition: Sequence[int], prediction: StepP
         return "the stages take turns in one process: a step takes as long as the work of all of them"
     if stages == 1:
         return "one stage does all the work"
-    return f"{_reason(setting, partition, prediction)}; {_other_cuts(setting, partition, prediction.step_time_s)}"
+    return f"{_reason(setting, partition, prediction)}; {_other_cuts(setting, partition, prediction.even_step_s)}"
 
 
 def _other_cuts(setting: StepSetting, partition: Sequence[int], step_time_s: float) -> str:
@@ -43,7 +43,7 @@ def _other_cuts(setting: StepSetting, partition: Sequence[int], step_time_s: flo
     """
     best = best_cut(setting)
     if best.cut != tuple(partition):
-        better_s = predict_step(setting, best.cut).step_time_s
+        better_s = predict_step(setting, best.cut).even_step_s
         if better_s > 0 and step_time_s / better_s >= _WORTH_TELLING:
             known = "best" if best.is_best else "a better"
             return f"{known} cut {list(best.cut)} gives {step_time_s / better_s:.2f}x"

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
+import numpy as np
+
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.durations import action_durations, computing_s, evaluation_durations
 from alray.planning.prediction.program import Program
 from alray.planning.prediction.setting import StepSetting
-from alray.planning.prediction.simulate import simulate
+from alray.planning.prediction.simulate import simulate, simulation_of
 from alray.planning.prediction.timeline import Timeline
 from alray.planning.schedules.schedule import Schedule
 
@@ -31,6 +33,7 @@ class StepPrediction:
     bound: str
     first_step_s: float  # of the first mini-batch, until all stages are done with it
     shared: bool  # whether stages share too few processors, so that these determine the step time
+    even_step_s: float  # the step if every computation always took its mean
 
 
 def predicted_timeline(
@@ -121,6 +124,9 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
     With `setting.cores` all stages and replicas share that many processors. Computations that run at the same time then
     slow each other down by `Costs.contention`, and the step takes at least as long as the processors need for all work.
     The bound leaves contention out. Where stages take turns in one process, the step is the sum of all their work.
+
+    Where computations are uneven (`Costs.jitter_s`), stages and replicas wait for whichever takes longer this time. The
+    step is then the median of simulated ones, and with R replicas the median of the longest of R.
     """
     costs = setting.costs
     cores = setting.cores
@@ -129,7 +135,7 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
     if setting.in_turns:
         work_s = setting.replicas * sum(computing_s(setting, durations))
         formula = "sum(F+B)" if setting.replicas == 1 else "replicas*sum(F+B)"
-        return StepPrediction(work_s, None, work_s, formula, first_step_s=work_s, shared=False)
+        return StepPrediction(work_s, None, work_s, formula, first_step_s=work_s, shared=False, even_step_s=work_s)
     timeline = timeline_of(setting, partition)
     bound_s, bound = schedule.bound(durations, setting.stages, setting.micro_batches), schedule.formula
     alone_s = sum(computing_s(setting, durations))
@@ -137,7 +143,11 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
         durations = durations.times(_slower(setting, timeline))
         timeline = simulate(program_of(setting), durations, in_flight=setting.in_flight)
     computing = sum(computing_s(setting, durations))
-    step_time_s = timeline.step_time_s
+    even_step_s = step_time_s = timeline.step_time_s
+    if costs.jitter_s > 0.0 and setting.stages * setting.replicas > 1:
+        simulation = simulation_of(program_of(setting), setting.in_flight, links=len(durations.up_link_s) > 0)
+        steps = simulation.uneven_steps(durations, costs.jitter_s)
+        step_time_s = max(step_time_s, float(np.quantile(steps, 0.5 ** (1.0 / setting.replicas))))
     shared = False
     if cores is not None:
         threads = costs.threads * setting.replicas * costs.processor_share
@@ -148,9 +158,9 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
         messages = setting.micro_batches * (sum(durations.up_s) + sum(durations.down_s)) + sum(durations.labels_up_s)
         work = (computing + messages) * threads / cores
         shared = work > step_time_s
-        step_time_s = max(step_time_s, work)
+        step_time_s, even_step_s = max(step_time_s, work), max(even_step_s, work)
     bubble = max(0.0, 1.0 - computing / (setting.stages * step_time_s)) if step_time_s > 0 else 0.0
-    return StepPrediction(step_time_s, bubble, bound_s, bound, float(timeline.completed_s[0]), shared)
+    return StepPrediction(step_time_s, bubble, bound_s, bound, float(timeline.completed_s[0]), shared, even_step_s)
 
 
 def _slower(setting: StepSetting, timeline: Timeline) -> list[float]:

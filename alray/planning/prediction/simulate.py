@@ -28,6 +28,8 @@ from alray.planning.prediction.timeline import Timeline, computations_of, mean_s
 from alray.planning.schedules.actions import Action
 from alray.planning.schedules.durations import Durations
 
+_DRAWS = 16  # simulations with uneven durations: of eight mini-batches each, they know the median within 2 %
+
 
 def simulate(program: Program | Sequence[Sequence[Action]], durations: Durations, *, in_flight: int) -> Timeline:
     """The timeline of a program.
@@ -112,6 +114,19 @@ class Simulation:
             ends.append(starts[-1] + spent)
         return Timeline(self._program, tuple(starts), tuple(ends))
 
+    def uneven_steps(self, durations: Durations, jitter_s: float) -> Floats:
+        """Seconds from each completed mini-batch to the next, where computations of these durations take now longer, now
+        shorter; of the second half of the program, where the pipeline is full, in `_DRAWS` simulations.
+
+        Each computation's time is drawn from a gamma distribution with its duration as mean and `jitter_s` times its
+        duration as variance, independently of all others. So a computation of two parts is as uneven as its parts are
+        one after the other. The draws are the same for the same program.
+        """
+        every = [durations] * _DRAWS
+        completed = self._completed(self._work(every, jitter_s), repeats=1)
+        steady = self._program.steady_batches
+        return np.diff(np.stack(completed[(steady - 1) // 2 : steady]), axis=0) if steady > 1 else completed[0]
+
     def step_times(self, every: Sequence[Durations], *, repeats: int | None = None) -> Floats:
         """The step time with each of these durations, as `timeline(...).step_time_s` gives it.
 
@@ -121,22 +136,31 @@ class Simulation:
             repeats: how many mini-batches there are where the program is of one, and stages do it again and again. None
                 of its messages may be on its way any longer when a stage sends its first one of the next mini-batch.
         """
-        work = self._work(every)
-        begins = self._zeros(len(every))
+        completed = self._completed(self._work(every), repeats=repeats or 1)
+        steps: Floats = mean_step(completed.__getitem__, repeats or self._program.steady_batches)
+        return steps
+
+    def _completed(self, work: _Work, *, repeats: int) -> list[Floats]:
+        """When each mini-batch is completed on all stages, with each of the durations."""
+        begins = self._zeros(work.gap.shape[1])
         completed: list[Floats] = []
-        for _ in range(repeats or 1):
+        for _ in range(repeats):
             times = self._times(work, begins)
             ends = times[self._event_of(self._asked)] + work.after
             completed += [ends[actions].max(axis=0) for actions in self._completing]
             begins = times[self._first[1:] - 1] + work.rest
-        steps: Floats = mean_step(completed.__getitem__, repeats or self._program.steady_batches)
-        return steps
+        return completed
 
     def _zeros(self, durations: int) -> Floats:
         return np.zeros((self._program.stages, durations))
 
-    def _work(self, every: Sequence[Durations]) -> _Work:
+    def _work(self, every: Sequence[Durations], jitter_s: float = 0.0) -> _Work:
+        """
+        Args:
+            jitter_s: as in `uneven_steps`; with 0 every action takes its duration.
+        """
         program = self._program
+        generator = np.random.default_rng(0)
         seconds = np.stack([_seconds(durations, program) for durations in every], axis=-1)
         on_links = seconds_on_links(every, program)
         gap, rest = np.zeros((len(self._positions), len(every))), self._zeros(len(every))
@@ -144,6 +168,8 @@ class Simulation:
         packing = np.zeros_like(gap) if on_links is not None else None
         for stage, (first, end) in enumerate(zip(self._offsets, self._offsets[1:], strict=False)):
             spent = looked_up(seconds, program, stage)
+            if jitter_s > 0.0:
+                spent = generator.gamma(spent / jitter_s, jitter_s)
             until = np.cumsum(spent, axis=0)
             own = slice(self._first[stage], self._first[stage + 1])
             positions = self._positions[own] - first

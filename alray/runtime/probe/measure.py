@@ -119,6 +119,7 @@ def probe_costs(
         edge_latency_s=edge_latency_s,
         edge_s_per_byte=edge_s_per_byte,
         contention=contention,
+        jitter_s=median(kind.timed.jitter_s for kind in kinds.values()),
         other_processors=other_processors,
     )
     return _with_pipeline(costs, components, surroundings) if surroundings.pipeline else costs
@@ -179,7 +180,7 @@ class _Measured:
 
     @property
     def train_s(self) -> float:
-        return sum(self.timed.medians[name] for name in _TRAINING)
+        return sum(self.timed.seconds[name] for name in _TRAINING)
 
 
 def _mean_of(alike: Sequence[_Measured]) -> _Measured:
@@ -261,7 +262,7 @@ def _processor_s(exercise: Exercise) -> float:
 def _with_times(
     component: ComponentCosts, kind: _Measured, reduce_s: float, surroundings: Surroundings
 ) -> ComponentCosts:
-    times: dict[str, Any] = {**kind.timed.medians, "reduce_s": reduce_s}
+    times: dict[str, Any] = {**kind.timed.seconds, "reduce_s": reduce_s}
     times["backward_s"] += times["label_s"]  # B of the plan is both
     component = replace(component, **times)
     if kind.micro_batch is None:

@@ -68,10 +68,10 @@ def time_micro_batches(
             optimizer.zero_grad()
     return {
         index: MicroBatchTimes(
-            forward_s=whole[index].medians["forward_s"],
-            backward_s=whole[index].medians["backward_s"],
-            input_gradient_s=halves[index].medians["input_gradient_s"] if index in halves else 0.0,
-            weight_gradients_s=halves[index].medians["weight_gradients_s"] if index in halves else 0.0,
+            forward_s=whole[index].seconds["forward_s"],
+            backward_s=whole[index].seconds["backward_s"],
+            input_gradient_s=halves[index].seconds["input_gradient_s"] if index in halves else 0.0,
+            weight_gradients_s=halves[index].seconds["weight_gradients_s"] if index in halves else 0.0,
         )
         for index in exercises
     }

@@ -1,4 +1,4 @@
-"""How the probe measures times: some actions run in order, many times; the result is each action's median."""
+"""How the probe measures times: some actions run in order, many times; the result is each action's usual time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from statistics import mean, median
+from statistics import mean, median, quantiles
 
 import torch
 
@@ -75,22 +75,25 @@ class ComponentTimings:
     """The measurements of one component.
 
     Attributes:
-        medians: seconds of each action, by its name.
+        seconds: of each action, by its name.
         wall_s: of all actions and repeats.
         processor_s: of the same, over all threads.
+        jitter_s: as in `Costs`, of all that were measured together.
     """
 
-    medians: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
     wall_s: float = 0.0
     processor_s: float = 0.0
+    jitter_s: float = 0.0
 
     @classmethod
     def mean_of(cls, alike: Sequence[ComponentTimings]) -> ComponentTimings:
         """The means over components that differ in their weights only."""
         return cls(
-            {name: mean(each.medians[name] for each in alike) for name in alike[0].medians},
+            {name: mean(each.seconds[name] for each in alike) for name in alike[0].seconds},
             mean(each.wall_s for each in alike),
             mean(each.processor_s for each in alike),
+            mean(each.jitter_s for each in alike),
         )
 
 
@@ -101,9 +104,11 @@ def time_actions(
 ) -> dict[int, ComponentTimings]:
     """Run all actions in order, repeatedly, until the median of a round is steady; at most for `timing.seconds`.
 
-    Medians leave out the first `WARM_UPS` rounds. After `LEAST_REPEATS` more, the actions of evaluations run no more.
-    A stage waits for no action of its accelerator: it gives it the next one meanwhile. So all times are shortened by
-    one factor: that of a round without waits for its actions to a round with them.
+    The first `WARM_UPS` rounds do not count. After `LEAST_REPEATS` more, the actions of evaluations run no more. An
+    action takes its median times one factor, with which all actions of training together take the median of a round:
+    one that is sometimes interrupted takes longer than its median, and in a round some action is. On an accelerator
+    it is a round without waits for its actions, if that is shorter: a stage gives its accelerator the next action
+    meanwhile.
 
     Args:
         blaming: each action runs within the context that this gives for the index of its component.
@@ -132,13 +137,30 @@ def time_actions(
             if action.name not in _OF_EVALUATION:
                 round_s += seconds
         rounds.append(round_s)
-    shorter = 1.0
+    medians = [median(times[WARM_UPS:]) for times in samples]
     trained = [action for action in actions if action.name not in _OF_EVALUATION]
-    if trained and is_accelerator(timing.device):
-        shorter = min(1.0, _round_ahead_s(trained, timing.device, blaming) / median(rounds[WARM_UPS:]))
-    for action, times in zip(actions, samples, strict=True):
-        timed[action.index].medians[action.name] = shorter * median(times[WARM_UPS:])
+    factor, jitter_s = 1.0, 0.0
+    if trained:
+        round_s = median(rounds[WARM_UPS:])
+        jitter_s = _jitter_s(rounds[WARM_UPS:])
+        if is_accelerator(timing.device):
+            round_s = min(round_s, _round_ahead_s(trained, timing.device, blaming))
+        together = zip(actions, medians, strict=True)
+        factor = round_s / sum(seconds for action, seconds in together if action.name not in _OF_EVALUATION)
+    for action, seconds in zip(actions, medians, strict=True):
+        timed[action.index].seconds[action.name] = factor * seconds
+        timed[action.index].jitter_s = jitter_s
     return timed
+
+
+def _jitter_s(rounds: Sequence[float]) -> float:
+    """The variance of the time of a round over its time, seconds. The middle half of the rounds tells it, as of a normal
+    distribution, so that a few long interruptions by other programs do not count."""
+    if len(rounds) < LEAST_OF_STEADY:
+        return 0.0
+    low, middle, high = quantiles(rounds, n=4)
+    deviation = (high - low) / 1.349
+    return deviation * deviation / middle
 
 
 def _round_ahead_s(
