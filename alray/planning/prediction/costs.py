@@ -133,7 +133,7 @@ class Costs:
     split_backward: float = 1.0  # the two halves of a split backward together, relative to a whole backward
     input_gradient_share: float = 0.5  # of a split backward, the share of I, which the stage below waits for
     contention: float = 1.0  # relative duration of a computation while all other processors compute too
-    jitter_s: float = 0.0  # variance of a computation's time over its time: how uneven the machine's speed is
+    jitter_s: float = 0.0  # variance of a computation's time over its time, while all other processors compute too
     batch_bytes: int = 0  # of a mini-batch as stage 0 reads it
     copy_bytes: int = 0  # of a copy that the last stage sends to every other one (`Method.copied`)
     other_processors: float = 0.0  # that other programs kept busy during the measurement

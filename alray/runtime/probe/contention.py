@@ -1,4 +1,4 @@
-"""Measures how much slower a stage computes while other stages compute on the same machine.
+"""Measures how much slower, and how much less evenly, a stage computes while other stages compute on the same machine.
 
 Stages share memory, caches and the processor's power budget. On two virtual CPUs, two processes of one thread each were
 3 to 11 % slower while both ran. Without this factor, every pipeline would be predicted that much too fast.
@@ -12,13 +12,22 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, variance
 
 MOST_COMPANIONS = 7
 _PAIRS = 5
 _STARTING_S = 0.01  # until all companions compute: a process that is woken starts when its waker sleeps
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # which of them NumPy's matrix products read
+
+
+@dataclass(frozen=True)
+class Times:
+    """The seconds of one computation."""
+
+    wall_s: float
+    processor_s: float
 
 
 class Companions:
@@ -81,17 +90,30 @@ def companions(count: int, *, threads: int, nbytes: int) -> Iterator[Companions]
             process.communicate()
 
 
-def measure_contention(work: Callable[[], float], others: Companions) -> float:
-    """How many times longer `work` takes while all of `others` compute; at least 1.
+@dataclass(frozen=True)
+class Contention:
+    """How a computation is changed by others on the same machine, as `Costs` has it."""
+
+    contention: float = 1.0
+    jitter_s: float = 0.0
+
+
+def measure_contention(work: Callable[[], list[Times]], others: Companions) -> Contention:
+    """How work changes while all of `others` compute.
 
     Args:
-        work: does some work and returns the seconds it took. It runs alone and next to the others in alternation, so
-            that a machine that changes its speed affects both.
+        work: does some work a few times and returns the times of each. It runs alone and next to the others in
+            alternation, so that a machine that changes its speed affects both.
     """
-    ratios = []
+    ratios, variances, means = [], [], []
     for _ in range(_PAIRS):
-        alone_s = work()
+        alone_s = mean(each.processor_s for each in work())
         with others.working():
             time.sleep(_STARTING_S)
-            ratios.append(work() / alone_s)
-    return max(1.0, median(ratios))
+            beside = work()
+        ratios.append(mean(each.processor_s for each in beside) / alone_s)
+        if len(beside) > 1:
+            variances.append(variance(each.wall_s for each in beside))
+            means.append(mean(each.wall_s for each in beside))
+    jitter_s = sum(variances) / sum(means) if means else 0.0
+    return Contention(max(1.0, median(ratios)), jitter_s)

@@ -25,7 +25,7 @@ from alray.planning.prediction.costs import ComponentCosts, Costs
 from alray.runtime.device import devices
 from alray.runtime.device.out_of_memory import is_out_of_memory, requested_text
 from alray.runtime.probe.all_reduce import time_reduction
-from alray.runtime.probe.contention import companions, measure_contention
+from alray.runtime.probe.contention import Contention, Times, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
 from alray.runtime.probe.later_positions import require_no_later_position
 from alray.runtime.probe.micro_batch import MicroBatchTimes, time_micro_batches
@@ -34,7 +34,7 @@ from alray.runtime.probe.other_programs import OtherPrograms
 from alray.runtime.probe.timing import ComponentTimings, Timing, time_actions
 
 _TRIED = "it was tried on the first mini-batch; correct the block, or the spec's fields for it"
-_WORK_S = 0.03  # least time of the work that is measured alone and next to other stages
+_WORK_S = 0.06  # least time of the work that is measured alone and next to other stages
 _TRAINING = ("forward_s", "label_s", "backward_s", "update_s")
 _PACKINGS = 7  # times that a message is packed and unpacked
 _TOGETHER_S = 0.1  # of one mini-batch in neighbours, after which none is added that is of a known kind
@@ -103,7 +103,7 @@ def probe_costs(
                         work = exercise
             other_processors = other_programs.processors()
             assert work is not None, "a network has a component"
-            contention = measure_contention(partial(_processor_s, work), others) if surroundings.others else 1.0
+            contention = measure_contention(partial(_times_of, work), others) if surroundings.others else Contention()
             edge_latency_s, edge_s_per_byte = _time_packing(
                 max(component.output_bytes for component in counted.components)
             )
@@ -118,8 +118,8 @@ def probe_costs(
         processor_share=_processor_share(components, threads),
         edge_latency_s=edge_latency_s,
         edge_s_per_byte=edge_s_per_byte,
-        contention=contention,
-        jitter_s=median(kind.timed.jitter_s for kind in kinds.values()),
+        contention=contention.contention,
+        jitter_s=contention.jitter_s,
         other_processors=other_processors,
     )
     return _with_pipeline(costs, components, surroundings) if surroundings.pipeline else costs
@@ -248,15 +248,16 @@ def _exercise(network: Network, component: Component, incoming: Tensors, samples
     return component.exercise(incoming, route, network.other_in_inference(component.index, samples, device))
 
 
-def _processor_s(exercise: Exercise) -> float:
-    """Processor seconds of one F, B and U. Wall time would also count the time that other processes run."""
-    began, times = time.perf_counter(), 0
-    busy = time.process_time()
-    while times == 0 or time.perf_counter() - began < _WORK_S:
+def _times_of(exercise: Exercise) -> list[Times]:
+    """Of some repeats of F, B and U. How much slower they are beside others, processor seconds tell: wall time would
+    also count the time that other processes run."""
+    began, found = time.perf_counter(), list[Times]()
+    while not found or time.perf_counter() - began < _WORK_S:
+        started, busy = time.perf_counter(), time.process_time()
         for name in _TRAINING:
             exercise.parts[name]()
-        times += 1
-    return (time.process_time() - busy) / times
+        found.append(Times(time.perf_counter() - started, time.process_time() - busy))
+    return found
 
 
 def _with_times(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from statistics import mean, median, quantiles
+from statistics import mean, median
 
 import torch
 
@@ -78,13 +78,11 @@ class ComponentTimings:
         seconds: of each action, by its name.
         wall_s: of all actions and repeats.
         processor_s: of the same, over all threads.
-        jitter_s: as in `Costs`, of all that were measured together.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
     wall_s: float = 0.0
     processor_s: float = 0.0
-    jitter_s: float = 0.0
 
     @classmethod
     def mean_of(cls, alike: Sequence[ComponentTimings]) -> ComponentTimings:
@@ -93,7 +91,6 @@ class ComponentTimings:
             {name: mean(each.seconds[name] for each in alike) for name in alike[0].seconds},
             mean(each.wall_s for each in alike),
             mean(each.processor_s for each in alike),
-            mean(each.jitter_s for each in alike),
         )
 
 
@@ -139,28 +136,16 @@ def time_actions(
         rounds.append(round_s)
     medians = [median(times[WARM_UPS:]) for times in samples]
     trained = [action for action in actions if action.name not in _OF_EVALUATION]
-    factor, jitter_s = 1.0, 0.0
+    factor = 1.0
     if trained:
         round_s = median(rounds[WARM_UPS:])
-        jitter_s = _jitter_s(rounds[WARM_UPS:])
         if is_accelerator(timing.device):
             round_s = min(round_s, _round_ahead_s(trained, timing.device, blaming))
         together = zip(actions, medians, strict=True)
         factor = round_s / sum(seconds for action, seconds in together if action.name not in _OF_EVALUATION)
     for action, seconds in zip(actions, medians, strict=True):
         timed[action.index].seconds[action.name] = factor * seconds
-        timed[action.index].jitter_s = jitter_s
     return timed
-
-
-def _jitter_s(rounds: Sequence[float]) -> float:
-    """The variance of the time of a round over its time, seconds. The middle half of the rounds tells it, as of a normal
-    distribution, so that a few long interruptions by other programs do not count."""
-    if len(rounds) < LEAST_OF_STEADY:
-        return 0.0
-    low, middle, high = quantiles(rounds, n=4)
-    deviation = (high - low) / 1.349
-    return deviation * deviation / middle
 
 
 def _round_ahead_s(

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,7 +24,7 @@ from alray.planning.prediction.setting import StepSetting
 from alray.runtime.channel.gradient_reducer import GradientReducer
 from alray.runtime.probe import estimate
 from alray.runtime.probe.all_reduce import time_reduction
-from alray.runtime.probe.contention import Companions, companions, measure_contention
+from alray.runtime.probe.contention import Companions, Contention, Times, companions, measure_contention
 from alray.runtime.probe.estimate import estimate_costs
 from alray.runtime.probe.measure import Surroundings, probe_costs
 from alray.runtime.probe.micro_batch import HalvedBackward, time_micro_batches
@@ -73,6 +74,23 @@ def rounds_of(monkeypatch: pytest.MonkeyPatch, seconds: Iterator[float]) -> int:
 def test_a_probe_ends_when_its_median_is_steady(monkeypatch):
     assert rounds_of(monkeypatch, itertools.cycle([1.0, 1.01])) < 20
     assert rounds_of(monkeypatch, itertools.cycle([1.0, 2.0])) == WARM_UPS + MOST_REPEATS
+
+
+def test_interruptions_count_in_the_round_that_they_fall_in(monkeypatch):
+    """Each of four parts is interrupted in one round of four: every median misses it, every round has one."""
+    clock = [0.0]
+
+    def part(number: int) -> ProbedAction:
+        rounds = itertools.count(number)
+
+        def run() -> None:
+            clock[0] += 2.0 if next(rounds) % 4 == 0 else 1.0
+
+        return ProbedAction(number, "forward_s", run)
+
+    monkeypatch.setattr("alray.runtime.probe.timing.time.perf_counter", lambda: clock[0])
+    timed = time_actions([part(number) for number in range(4)], Timing())
+    assert [timed[number].seconds["forward_s"] for number in range(4)] == pytest.approx([1.25] * 4)
 
 
 def test_times_are_measured_when_no_other_process_starts_any_more(make_planner, monkeypatch):
@@ -328,13 +346,23 @@ def test_contention_is_the_ratio_of_work_beside_others_and_alone(beside_s, conte
     alone = itertools.cycle([1.0, 2.0, 4.0, 1.0, 1.0])
     pace = [1.0]
 
-    def work() -> float:
+    def work() -> list[Times]:
         if not beside.at_work:
             pace[0] = next(alone)  # the machine changes its pace
-            return pace[0]
-        return beside_s * pace[0]
+            return [Times(pace[0], pace[0])]
+        return [Times(beside_s * pace[0], beside_s * pace[0])]
 
-    assert measure_contention(work, beside) == pytest.approx(contention)
+    assert measure_contention(work, beside) == Contention(pytest.approx(contention), 0.0)
+
+
+def test_jitter_is_the_variance_of_work_beside_others_over_its_time():
+    beside, generator = Beside(), np.random.default_rng(3)
+
+    def work() -> list[Times]:
+        jitter_s, pace = (0.4, 10.0) if beside.at_work else (2.0, 12.0)
+        return [Times(generator.gamma(pace / jitter_s, jitter_s), pace) for _ in range(40)]
+
+    assert measure_contention(work, beside).jitter_s == pytest.approx(0.4, rel=0.2)
 
 
 def test_companions_work_rest_and_end():
