@@ -32,7 +32,12 @@ def limited_by(setting: StepSetting, partition: Sequence[int], prediction: StepP
         return "the stages take turns in one process: a step takes as long as the work of all of them"
     if stages == 1:
         return "one stage does all the work"
-    return f"{_reason(setting, partition, prediction)}; {_other_cuts(setting, partition, prediction.even_step_s)}"
+    step_s, even_s = prediction.step_time_s, prediction.even_step_s
+    uneven = ""
+    if step_s > _WORTH_TELLING * even_s:
+        uneven = f", and waits for uneven computing add {100 * (step_s / even_s - 1.0):.2g} %"
+    other_cuts = _other_cuts(setting, partition, prediction.even_step_s)
+    return f"{_reason(setting, partition, prediction)}{uneven}; {other_cuts}"
 
 
 def _other_cuts(setting: StepSetting, partition: Sequence[int], step_time_s: float) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from alray.planning.prediction.costs import Costs
+from alray.planning.prediction.limits import limited_by
 from alray.planning.prediction.predict import predict_step, program_of
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.simulate import simulation_of
@@ -51,6 +52,14 @@ def test_replicas_wait_for_the_slowest(make_costs: Make) -> None:
     drawn = np.random.default_rng(2).gamma(even_s / JITTER_S, JITTER_S, (20_000, 4)).max(axis=1)
     assert found.even_step_s == pytest.approx(even_s)
     assert found.step_time_s == pytest.approx(np.median(drawn), rel=0.03)
+
+
+def test_the_plan_says_what_uneven_computing_adds(make_costs: Make) -> None:
+    setting = StepSetting("1f1b", replace(make_costs(), jitter_s=JITTER_S), stages=2, in_flight=4, micro_batches=4)
+    prediction = predict_step(setting, [2, 2])
+    added = 100 * (prediction.step_time_s / prediction.even_step_s - 1)
+    assert added > 1
+    assert f"waits for uneven computing add {added:.2g} %; " in limited_by(setting, [2, 2], prediction)
 
 
 def test_a_stage_alone_waits_for_nobody(make_costs: Make) -> None:
