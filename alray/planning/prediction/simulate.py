@@ -115,8 +115,8 @@ class Simulation:
         return Timeline(self._program, tuple(starts), tuple(ends))
 
     def uneven_steps(self, durations: Durations, jitter_s: float) -> Floats:
-        """Seconds from each completed mini-batch to the next, where computations of these durations take now longer, now
-        shorter; of the second half of the program, where the pipeline is full, in `_DRAWS` simulations.
+        """Seconds between completed mini-batches, where computations take now longer, now shorter than these
+        durations. [mini-batches, `_DRAWS`]: of the second half of the program, where the pipeline is full.
 
         Each computation's time is drawn from a gamma distribution with its duration as mean and `jitter_s` times its
         duration as variance, independently of all others. So a computation of two parts is as uneven as its parts are
