@@ -174,7 +174,8 @@ def _run(
     observer: Observer,
     interrupts: StopRequests,
 ) -> Finished:
-    from alray.report.make import conclude
+    from alray.report.make import PAGE, make_report
+    from alray.report.summary import write_summary
     from alray.runtime.device.devices import environment
     from alray.runtime.runner.driver import Driver, assignments
     from alray.runtime.runner.provenance import describe_run
@@ -226,10 +227,16 @@ def _run(
     engine.close()
     if (run_dir / "profile").is_dir():
         observer.note(f"the traces in {run_dir / 'profile'} open in Perfetto")
-    duration_s = time.time() - begun_s
-    status = outcome.status
-    step = outcome.step
-    summary = conclude(
-        run_dir, workload, driver.plan, engine.name, status, step, duration_s=duration_s, pages=options.pages
+    summary = write_summary(
+        run_dir,
+        workload,
+        driver.plan,
+        engine.name,
+        outcome.status,
+        outcome.step,
+        duration_s=time.time() - begun_s,
+        page=run_dir / PAGE if options.pages else None,
     )
+    if options.pages:
+        make_report(run_dir)
     return Finished(summary, outcome.error, outcome.lost)

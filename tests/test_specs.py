@@ -51,16 +51,7 @@ def test_it_is_planned_and_simulated(name: str, stand_ins: Mapping[str, Override
     plan = planner.plan(planner.costs(probe=False))
     assert (plan.stages, plan.schedule) == (loaded.spec.pipeline.stages, loaded.spec.schedule)
     assert sum(plan.partition) == len(plan.costs.components) == loaded.spec.model.num_components
-    timeline = predicted_timeline(
-        plan.schedule,
-        plan.costs,
-        plan.partition,
-        plan.in_flight,
-        num_batches=NUM_BATCHES,
-        micro_batches=plan.micro_batches,
-        virtual_stages=plan.virtual_stages,
-        stage_speed=plan.stage_speed,
-    )
+    timeline = predicted_timeline(plan, NUM_BATCHES)
     assert len(timeline.completed_s) == NUM_BATCHES
     assert timeline.step_time_s > 0
     assert plan.predicted_step_time_s >= plan.bound_s * (1 - 1e-9)

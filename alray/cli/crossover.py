@@ -92,16 +92,14 @@ def crossover(
     devices and micro-batches, links and memory. Writes a page with maps, and every way as CSV.
     """
     with terminal(as_json=json) as streams:
-        from alray.api.console.interrupts import Interrupts
         from alray.api.crossover import crossover_report
-        from alray.cli.event_lines import display_on
+        from alray.cli.event_lines import reading
         from alray.report.crossover import as_json
 
         page = location_of(output)
         files = page.parent / f"{page.name.removesuffix('.html')}_files"
         require_no_links(files, itself=True)
-        with display_on(streams, Interrupts()) as display:
-            display.doing(f"reading {spec}")
+        with reading(streams, spec) as display:
             made = crossover_report(
                 spec,
                 overrides or [],
@@ -131,9 +129,9 @@ def crossover(
 
 def crossover_text(made: CrossoverReport, page: Page) -> str:
     """What is fastest at each place, and what the maps show."""
-    from alray.report.crossover import findings, winners_table
+    from alray.report.crossover import findings, refused, winners_table
 
     heading = page.heading(f"{made.found.name}: the fastest way to train")
     table = winners_table(made.found)
-    notes = [*findings(made.found), *made.refused]
+    notes = [*findings(made.found), *refused(made.found)]
     return "\n\n".join([heading, page.table(table.only(range(9))), "\n".join(map(page.sentence, notes))]) + "\n"

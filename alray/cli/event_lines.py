@@ -6,6 +6,9 @@ A line is `{"alray": KIND, ...}`. Libraries and a user's code may write other li
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from alray.api.console.choose import terminal_display
@@ -66,3 +69,11 @@ def display_on(streams: Terminal, interrupts: Interrupts) -> RunObserver:
     if streams.as_events:
         return EventLines(streams, interrupts)
     return terminal_display(streams.err, interrupts, streams.began_s)
+
+
+@contextmanager
+def reading(streams: Terminal, spec: Path) -> Iterator[RunObserver]:
+    """The display of a command that runs nothing of a spec."""
+    with display_on(streams, Interrupts()) as display:
+        display.doing(f"reading {spec}")
+        yield display

@@ -47,14 +47,12 @@ def fit(
     1 if nothing fits.
     """
     with terminal(as_json=json) as streams:
-        from alray.api.console.interrupts import Interrupts
         from alray.api.plans import machine_texts, sizes_of
-        from alray.cli.event_lines import display_on
+        from alray.cli.event_lines import reading
 
         given = [*(overrides or []), *machine_texts(on, link, within, costs)]
         sizes = sizes_of(devices, on)
-        with display_on(streams, Interrupts()) as display:
-            display.doing(f"reading {spec}")
+        with reading(streams, spec) as display:
             from alray.runtime.options import Options
             from alray.runtime.planner.fitting import fit_spec
 

@@ -40,13 +40,11 @@ def plan(
             raise RequestError(
                 "a comparison has no single schedule to draw", key="--svg", hint="leave out --compare or --svg"
             )
-        from alray.api.console.interrupts import Interrupts
         from alray.api.plans import machine_texts
-        from alray.cli.event_lines import display_on
+        from alray.cli.event_lines import reading
 
         given = [*(overrides or []), *machine_texts(on, link, within, costs)]
-        with display_on(streams, Interrupts()) as display:
-            display.doing(f"reading {spec}")
+        with reading(streams, spec) as display:
             from alray.orchestrate import compare_spec, plan_spec
             from alray.runtime.options import Options
 

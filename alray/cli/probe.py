@@ -34,11 +34,9 @@ def probe(
     `alray plan --costs FILE` and `alray fit --costs FILE` read the file, also on machines that have no such device.
     """
     with terminal(as_json=json) as streams:
-        from alray.api.console.interrupts import Interrupts
-        from alray.cli.event_lines import display_on
+        from alray.cli.event_lines import reading
 
-        with display_on(streams, Interrupts()) as display:
-            display.doing(f"reading {spec}")
+        with reading(streams, spec) as display:
             from alray.core.run_folder.records import write_json
             from alray.orchestrate import probe_spec
             from alray.runtime.options import Options

@@ -376,6 +376,11 @@ def own_problem(fault: Exception, message: str, *, key: str, hint: str | None = 
     return Problem(message, hint, last.filename, last.lineno, key, traceback="".join(report.format()))
 
 
+def own_error(fault: Exception, message: str, *, key: str, hint: str) -> SpecError:
+    """The error of `own_problem`; where a user's code has no part in the traceback, it has the key alone."""
+    return SpecError.of((own_problem(fault, message, key=key, hint=hint) or Problem(message, hint, key=key),))
+
+
 def own_place(function: Any) -> tuple[str, int] | None:
     """File and line where a function begins, if it may be the user's."""
     code = getattr(function, "__code__", None)

@@ -27,12 +27,10 @@ class Evaluated:
     costs: list[RouteCost]
 
 
-def evaluate(
-    network: TrainedNetwork, depth: int | None = None, splits: Sequence[str] = ("validation", "test")
-) -> Evaluated:
+def evaluate(network: TrainedNetwork, depth: int | None = None) -> Evaluated:
     """Evaluate a network by the route of this depth, or by every route for None."""
     depths = network.depths if depth is None else (network.require_depth(depth),)
-    scores = [each for each in network.evaluate(splits) if each.depth in depths]
+    scores = [each for each in network.evaluate(("validation", "test")) if each.depth in depths]
     return Evaluated(network.weights, network.workload.spec.task.measures, scores, measure_routes(network, depths))
 
 

@@ -20,9 +20,11 @@ from alray.core.errors import SpecError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.encoder import EncoderFacts
 from alray.models.imported.ends import PartEnds
+from alray.models.precision import LOWERED
 from alray.models.shape import Shape
 
 if TYPE_CHECKING:
+    from alray.config.sections.spec import Spec
     from alray.models.imported.given import GivenModel
 
 Load = Callable[[str], Any]
@@ -88,41 +90,17 @@ class Chain(ABC):
         return None
 
 
-def chain_of(
-    model: Model,
-    load: Load,
-    *,
-    seed: int,
-    sample: Shape,
-    trained: bool,
-    encoders: Sequence[EncoderFacts],
-    several: bool,
-    pooled: bool,
-    lowered: bool,
-) -> Chain:
+def chain_of(spec: Spec, load: Load, *, sample: Shape, trained: bool, encoders: Sequence[EncoderFacts]) -> Chain:
     """The chain of a spec's model.
 
     Raises SpecError.
 
     Args:
         encoders: facts that are known of it, (): none.
-        several: whether an imported model may be cut where several tensors are needed later.
-        pooled: whether its natural units end with the model's pooling of maps.
-        lowered: whether it computes in mixed precision.
     """
-    if model.source is None:
-        return _Blocks(model, load, trained=trained)
-    return _ImportedParts(
-        model,
-        load,
-        seed=seed,
-        sample=sample,
-        trained=trained,
-        encoders=encoders,
-        several=several,
-        pooled=pooled,
-        lowered=lowered,
-    )
+    if spec.model.source is None:
+        return _Blocks(spec.model, load, trained=trained)
+    return _ImportedParts(spec, load, sample=sample, trained=trained, encoders=encoders)
 
 
 def list_of_layers_in(model: Model, load: Load) -> str | None:
@@ -208,25 +186,16 @@ class _ImportedParts(Chain):
     """The whole model is made once in this process, with weights drawn from (seed, "model")."""
 
     def __init__(
-        self,
-        model: Model,
-        load: Load,
-        *,
-        seed: int,
-        sample: Shape,
-        trained: bool,
-        encoders: Sequence[EncoderFacts],
-        several: bool,
-        pooled: bool,
-        lowered: bool,
+        self, spec: Spec, load: Load, *, sample: Shape, trained: bool, encoders: Sequence[EncoderFacts]
     ) -> None:
+        model = spec.model
         assert model.source is not None
         self._source = model.source
         self._model = model
         self._load = load
-        self._seed = seed
+        self._seed = spec.seed
         self._trained = trained
-        self._lowered = lowered
+        self._lowered = spec.run.precision in LOWERED
         file = model.weights_file
         name = model.weights if file is None else None
         self._weights = file or name
@@ -246,7 +215,13 @@ class _ImportedParts(Chain):
             )
         self._scores = () if sample.tokens is None else tuple(sample)
         known = [facts.ends for facts in encoders if facts.ends is not None]
-        self._parts = known or self._imported.cut(model.number, model.cut, sample, several=several, pooled=pooled)
+        self._parts = known or self._imported.cut(
+            model.number,
+            model.cut,
+            sample,
+            several=spec.method.has_one_loss,  # a local loss reads features, not tensors that were packed
+            pooled=spec.method.takes_model_head,
+        )
         if not known and not trained:
             self._imported.prove(self._parts, sample)
 

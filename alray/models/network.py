@@ -14,10 +14,10 @@ from torch import nn
 from alray.config.sections.own_code import OwnCode
 from alray.config.sections.section import listed
 from alray.config.sections.spec import Spec
-from alray.config.user_code import FAULTS_OF_USER_CODE, own_problem
+from alray.config.user_code import FAULTS_OF_USER_CODE, own_error
 from alray.core.compat import BatchNorm
 from alray.core.counting import counted
-from alray.core.errors import Problem, SpecError
+from alray.core.errors import SpecError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.boundary import Boundary
 from alray.models.chain import chain_of
@@ -80,17 +80,7 @@ class Network:
         self.spec = spec
         self.load = load
         self.classes = classes
-        self._chain = chain_of(
-            spec.model,
-            load,
-            seed=spec.seed,
-            sample=sample,
-            trained=trained,
-            encoders=encoders,
-            several=spec.method.has_one_loss,  # a local loss reads features, not tensors that were packed
-            pooled=spec.method.takes_model_head,
-            lowered=spec.run.precision in LOWERED,
-        )
+        self._chain = chain_of(spec, load, sample=sample, trained=trained, encoders=encoders)
         together = spec.method.blocks_together
         starts = range(0, len(self._chain), together)
         self._groups = [range(first, min(first + together, len(self._chain))) for first in starts]
@@ -503,8 +493,7 @@ def _method_called(call: str, method: Method) -> Iterator[None]:
     except FAULTS_OF_USER_CODE as error:
         message = f"method `{type(method).__name__}` raised {type(error).__name__} in `{call}`: {error}"
         hint = "give the shapes of one sample, by name"
-        problem = own_problem(error, message, key="method.kind", hint=hint)
-        raise SpecError.of((problem or Problem(message, hint, key="method.kind"),)) from error
+        raise own_error(error, message, key="method.kind", hint=hint) from error
 
 
 @contextmanager
@@ -521,8 +510,7 @@ def _fitting(block: str, input: Shape, key: str, hint: str) -> Iterator[None]:
         raise SpecError(problem.message, key=key, hint=problem.hint) from error
     except FAULTS_OF_USER_CODE as error:
         message = f"block `{block}` does not take an input of {tuple(input)}: {error}"
-        problem = own_problem(error, message, key=key, hint=hint) or Problem(message, hint, key=key)
-        raise SpecError.of((problem,)) from error
+        raise own_error(error, message, key=key, hint=hint) from error
 
 
 def _require_any_length(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from alray.config.sections.method import METHODS
 from alray.core.counting import counted
 from alray.planning.prediction.crossover import CLOSE, REFERENCE, Crossover, Factors, Row, Way
 from alray.planning.schedules.table import SCHEDULES
-from alray.report.table import Column, Numbers, Table
+from alray.report.table import Table
 from alray.report.text import number, seconds, size
+
+Value = TypeVar("Value")
 
 SOURCES = {
     "probe": "measured here",
@@ -36,7 +39,6 @@ class Cell:
     devices: int
     link: str
     memory: int | None
-    micro_batches: int | None
     best: Row | None
     other: Row | None
     ratio: float | None
@@ -63,7 +65,7 @@ def cell(
     others = (row for row in ranked if best is not None and row.way.local_losses != best.way.local_losses)
     other = next(others, None)
     ratio = None if best is None or other is None else found.seconds(other) / found.seconds(best)
-    return Cell(devices, link, memory, micro_batches, best, other, ratio)
+    return Cell(devices, link, memory, best, other, ratio)
 
 
 def cells(found: Crossover) -> list[Cell]:
@@ -114,36 +116,33 @@ def changes(found: Crossover, at: Cell) -> str:
 def _neighbours(found: Crossover, at: Cell) -> Iterator[str]:
     """The nearest place in each direction of the axes where the other family wins."""
     assert at.best is not None
-    family = at.best.way.local_losses
+    family, axes = at.best.way.local_losses, found.axes
 
-    def turns(other: Cell) -> bool:
+    def turns(devices: int = at.devices, link: str = at.link, memory: int | None = at.memory) -> bool:
+        other = cell(found, devices, link, memory)
         return other.best is not None and other.best.way.local_losses != family and not other.is_close
 
-    axes = found.axes
-    number = axes.links.index(at.link)
-    for links in (axes.links[number + 1 :], axes.links[:number][::-1]):
-        if (
-            link := next((each for each in links if turns(cell(found, at.devices, each, at.memory))), None)
-        ) is not None:
-            yield f"over {link}"
-    index = axes.devices.index(at.devices)
-    for several in (axes.devices[index + 1 :], axes.devices[:index][::-1]):
-        if (
-            devices := next((each for each in several if turns(cell(found, each, at.link, at.memory))), None)
-        ) is not None:
-            yield f"with {counted(devices, 'device')}"
+    for links in _both_ways(axes.links, at.link):
+        yield from islice((f"over {each}" for each in links if turns(link=each)), 1)
+    for several in _both_ways(axes.devices, at.devices):
+        yield from islice((f"with {counted(each, 'device')}" for each in several if turns(devices=each)), 1)
     limits = sorted((each for each in axes.memory if each not in (None, at.memory)), reverse=True)
-    if (limit := next((each for each in limits if turns(cell(found, at.devices, at.link, each))), None)) is not None:
-        yield f"with {size(limit)} a device"
+    yield from islice((f"with {size(each)} a device" for each in limits if turns(memory=each)), 1)
+
+
+def _both_ways(values: Sequence[Value], own: Value) -> tuple[Sequence[Value], Sequence[Value]]:
+    """The values after this one, and those before it, each with the nearest first."""
+    index = values.index(own)
+    return values[index + 1 :], values[:index][::-1]
 
 
 def findings(found: Crossover) -> list[str]:
     """What the maps show, in sentences."""
-    every = [each for each in cells(found) if each.best is not None]
-    wins = Counter(kind_of(each.best.way) for each in every if each.best is not None)
+    places = cells(found)
+    wins = Counter(kind_of(each.best.way) for each in places if each.best is not None)
     said = ", ".join(f"{kind} in {count}" for kind, count in wins.most_common())
-    close = sum(each.is_close for each in every)
-    told = [f"Of {counted(len(every), 'place')} (devices by link) the fastest is {said}."]
+    close = sum(each.is_close for each in places)
+    told = [f"Of {counted(wins.total(), 'place')} (devices by link) the fastest is {said}."]
     if close:
         told.append(
             f"In {counted(close, 'place')} local losses and backpropagation differ by less than "
@@ -243,63 +242,39 @@ def factors_table(found: Crossover) -> Table:
     return Table(("method", "mini-batch", "step on one device", "alpha", "alpha is", "rho", "rho is"), rows)
 
 
-_COLUMNS = (
-    Column("method", "method"),
-    Column("schedule", "schedule"),
-    Column("link", "link"),
-    Column("devices", "devices", kind="setting"),
-    Column("stages", "stages", kind="setting"),
-    Column("replicas", "replicas", kind="setting"),
-    Column("micro_batches", "micro-batches", kind="setting"),
-    Column("virtual_stages", "virtual stages", kind="setting"),
-    Column("batch_size", "mini-batch", kind="setting"),
-    Column("checkpointing", "checkpointing"),
-    Column("memory_limit_bytes", "memory of a device", size, kind="setting"),
-    Column("partition", "partition"),
-    Column("step_s", "step", seconds, kind="seconds", best="smallest"),
-    Column("least_step_s", "least step", seconds, kind="seconds"),
-    Column("memory_bytes", "memory", size),
-    Column("sent_bytes", "sent", size),
-    Column("steps", "mini-batches to the target", number),
-    Column("steps_source", "which are"),
-    Column("target_s", "time to the target", seconds, kind="seconds", best="smallest"),
-)
-
-
-def ways_table(found: Crossover) -> Numbers:
+def ways(found: Crossover) -> list[dict[str, Any]]:
     """Every way over every link, the fastest first."""
     rows = []
     for row in sorted(found.rows, key=lambda row: (found.axes.links.index(row.link), found.seconds(row))):
         way, steps = row.way, found.steps_of(row.way)
         rows.append(
-            (
-                way.method,
-                way.schedule,
-                row.link,
-                way.devices,
-                way.stages,
-                way.replicas,
-                way.micro_batches,
-                way.virtual_stages,
-                way.batch_size,
-                "yes" if way.recomputes else "no",
-                row.memory_limit,
-                " ".join(map(str, row.partition)),
-                row.step_s,
-                row.least_s,
-                row.memory_bytes,
-                row.sent_bytes,
-                None if steps is None else steps.number,
-                None if steps is None else steps.source,
-                None if steps is None else found.seconds(row),
-            )
+            {
+                "method": way.method,
+                "schedule": way.schedule,
+                "link": row.link,
+                "devices": way.devices,
+                "stages": way.stages,
+                "replicas": way.replicas,
+                "micro_batches": way.micro_batches,
+                "virtual_stages": way.virtual_stages,
+                "batch_size": way.batch_size,
+                "checkpointing": "yes" if way.recomputes else "no",
+                "memory_limit_bytes": row.memory_limit,
+                "partition": " ".join(map(str, row.partition)),
+                "step_s": row.step_s,
+                "least_step_s": row.least_s,
+                "memory_bytes": row.memory_bytes,
+                "sent_bytes": row.sent_bytes,
+                "steps": steps and steps.number,
+                "steps_source": steps and steps.source,
+                "target_s": steps and found.seconds(row),
+            }
         )
-    return Numbers(_COLUMNS, tuple(rows))
+    return rows
 
 
 def as_json(found: Crossover) -> dict[str, Any]:
     """A crossover as `alray crossover --json` prints it."""
-    names = [column.name for column in _COLUMNS]
     return {
         "name": found.name,
         "basis": found.basis,
@@ -324,7 +299,7 @@ def as_json(found: Crossover) -> dict[str, Any]:
             }
             for at in cells(found)
         ],
-        "ways": [dict(zip(names, row, strict=True)) for row in ways_table(found).rows],
+        "ways": ways(found),
         "measured": [asdict(each) for each in found.measured],
         "refused": [
             {"method": method, "schedule": schedule, "reason": reason}

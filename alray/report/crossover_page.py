@@ -6,7 +6,7 @@ The docstring of the function that makes an exhibit is what the page says of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,12 +27,13 @@ from alray.report.crossover import (
     measured_table,
     method_name,
     refused,
-    ways_table,
+    ways,
     winners_table,
 )
 from alray.report.drawing import IDEAL, PREDICTED, Curves, Scale, colour_of, colours_of, heat_map, hiding, tell
 from alray.report.figure import ROWS_NAME, TABLES, Exhibit, Figure, Series, Show, exhibits_of, write_exhibits
 from alray.report.html import render_page
+from alray.report.table import csv_of
 from alray.report.text import seconds, size
 
 _WIDTH, _ROW, _REST = 960, 62, 60  # pixels: of a map, of one of its rows, of its axis
@@ -48,11 +49,6 @@ class CrossoverReport:
     def exhibits(self) -> list[Exhibit]:
         """In the order of the page."""
         return exhibits_of(self.found, EXHIBITS)
-
-    @property
-    def refused(self) -> tuple[str, ...]:
-        """Sentences about schedules that run nowhere."""
-        return refused(self.found)
 
     def page(self) -> str:
         """The HTML page."""
@@ -71,7 +67,7 @@ class CrossoverReport:
         page.parent.mkdir(parents=True, exist_ok=True)
         replace_file(page, self.page())
         write_exhibits(self.exhibits, files)
-        replace_file(self.ways_file(files), ways_table(self.found).csv)
+        replace_file(self.ways_file(files), csv_of(ways(self.found)))
 
     def ways_file(self, files: Location) -> Location:
         """The file of every way."""
@@ -85,39 +81,31 @@ def over_links(found: Crossover) -> Exhibit:
     says how many times as many mini-batches local losses may take before backpropagation is as fast; below 1 they have
     to take fewer. Each stage of each replica has its own device. Source: simulations of all ways, with the best cut
     of each."""
-    axes = found.axes
-    places = cells(found)
+    places = [(at.link, at) for at in cells(found)]
     return Exhibit(
         "Devices and links",
         (
-            _winners(found, "fastest_over_links", "The fastest way, over devices and links", places, _link, axes.links),
-            _advantage(found, "advantage_over_links", places, _link, axes.links),
+            _winners(found, "fastest_over_links", "The fastest way, over devices and links", places),
+            _advantage(found, places),
         ),
         tuple(findings(found)),
     )
 
 
-def over_micro_batches(found: Crossover) -> Exhibit | None:
+def over_micro_batches(found: Crossover) -> Exhibit:
     """As above, over the first link, with this number of micro-batches in all pipelines that have them. Methods with
     local losses, and a network on one device, have none, so they are the same in every row."""
     axes = found.axes
     link = axes.links[0]
-    names = [str(number) for number in reversed(axes.micro_batches)]
-    places = [cell(found, devices, link, axes.memory[0], int(name)) for name in names for devices in axes.devices]
+    places = [
+        (str(number), cell(found, devices, link, axes.memory[0], number))
+        for number in reversed(axes.micro_batches)
+        for devices in axes.devices
+    ]
     title = f"The fastest way, over devices and micro-batches ({link})"
     return Exhibit(
         "Devices and micro-batches",
-        (
-            _winners(
-                found,
-                "fastest_over_micro_batches",
-                title,
-                places,
-                lambda at: str(at.micro_batches),
-                names,
-                "micro-batches",
-            ),
-        ),
+        (_winners(found, "fastest_over_micro_batches", title, places, "micro-batches"),),
     )
 
 
@@ -129,22 +117,13 @@ def over_memory(found: Crossover) -> Exhibit | None:
     if len(axes.memory) < 2:
         return None
     link = axes.links[0]
-    limits = sorted(set(axes.memory), key=lambda limit: -(limit or math.inf))
-    places = [cell(found, devices, link, memory) for memory in limits for devices in axes.devices]
-    return Exhibit(
-        "Devices and memory",
-        (
-            _winners(
-                found,
-                "fastest_over_memory",
-                f"The fastest way, over devices and their memory ({link})",
-                places,
-                _memory,
-                [_memory_name(each) for each in limits],
-                "memory of a device",
-            ),
-        ),
-    )
+    places = [
+        ("no limit" if limit is None else size(limit), cell(found, devices, link, limit))
+        for limit in sorted(set(axes.memory), key=lambda limit: -(limit or math.inf))
+        for devices in axes.devices
+    ]
+    title = f"The fastest way, over devices and their memory ({link})"
+    return Exhibit("Devices and memory", (_winners(found, "fastest_over_memory", title, places, "memory of a device"),))
 
 
 def rule(found: Crossover) -> Exhibit | None:
@@ -182,38 +161,16 @@ EXHIBITS: tuple[Show[Crossover], ...] = (over_links, measured, over_micro_batche
 """In the order of the page."""
 
 
-def _link(at: Cell) -> str:
-    return at.link
+Places = Sequence[tuple[str, Cell]]
+"""The places of a map, each with its position on the vertical axis, from the top."""
 
 
-def _memory(at: Cell) -> str:
-    return _memory_name(at.memory)
-
-
-def _memory_name(memory: int | None) -> str:
-    return "no limit" if memory is None else size(memory)
-
-
-def _winners(
-    found: Crossover,
-    name: str,
-    title: str,
-    places: Sequence[Cell],
-    up: Callable[[Cell], str],
-    names: Sequence[str],
-    up_title: str = "link",
-) -> Figure:
-    """A map of the fastest ways.
-
-    Args:
-        up: the position of a place on the vertical axis.
-        names: all of these, from the top.
-    """
-    rows = [_of(found, at, up(at)) for at in places]
+def _winners(found: Crossover, name: str, title: str, places: Places, up_title: str = "link") -> Figure:
+    """A map of the fastest ways."""
+    rows = [_of(found, at, up) for up, at in places]
     drawn = {row["series"] for row in rows}
     series = tuple(each for each in _series(found) if each.label in drawn)
-    x = Scale("devices", "devices", names=[str(number) for number in found.axes.devices])
-    y = Scale("up", up_title, names=list(names))
+    x, y = _scales(found, places, up_title)
     told = ", ".join(f"{row['devices']} devices, {row['up']}: {row['series'] or 'nothing fits'}" for row in rows)
     return Figure(
         name,
@@ -222,8 +179,14 @@ def _winners(
         rows,
         _winners_drawing(x, y, series),
         series,
-        size=(_WIDTH, _ROW * len(names) + _REST),
+        size=(_WIDTH, _ROW * len(y.names) + _REST),
     )
+
+
+def _scales(found: Crossover, places: Places, up_title: str) -> tuple[Scale, Scale]:
+    devices = [str(number) for number in found.axes.devices]
+    up = list(dict.fromkeys(up for up, _ in places))
+    return Scale("devices", "devices", names=devices), Scale("up", up_title, names=up)
 
 
 def _series(found: Crossover) -> tuple[Series, ...]:
@@ -292,32 +255,29 @@ def _winners_drawing(x: Scale, y: Scale, series: Sequence[Series]) -> dict[str, 
     }
 
 
-def _advantage(
-    found: Crossover, name: str, places: Sequence[Cell], up: Callable[[Cell], str], names: Sequence[str]
-) -> Figure:
+def _advantage(found: Crossover, places: Places) -> Figure:
     """A map of how many times as many mini-batches local losses may take."""
     rows = [
         {
             "devices": str(at.devices),
-            "up": up(at),
+            "up": up,
             "value": at.advantage,
             "text": "–" if at.advantage is None else f"{at.advantage:.2f}",
         }
-        for at in places
+        for up, at in places
     ]
     known = [row["value"] for row in rows if isinstance(row["value"], float)]
     title = "How many times the mini-batches of backpropagation local losses may take"
-    x = Scale("devices", "devices", names=[str(number) for number in found.axes.devices])
-    y = Scale("up", "link", names=list(names))
+    x, y = _scales(found, places, "link")
     middle = (min(known) + max(known)) / 2 if known else 1.0
     told = ", ".join(f"{row['devices']} devices, {row['up']}: {row['text']}" for row in rows)
     return Figure(
-        name,
+        "advantage_over_links",
         title,
         f"{title}. {told}.",
         rows,
-        heat_map(x, y, "value", {"text": "times the mini-batches"}, middle),
-        size=(_WIDTH, 40 * len(names) + _REST),
+        heat_map(x, y, {"text": "times the mini-batches"}, middle),
+        size=(_WIDTH, 40 * len(y.names) + _REST),
     )
 
 

@@ -265,25 +265,25 @@ def zoom(*channels: str, shown: tuple[float, float] | None = None) -> dict[str, 
     }
 
 
-def heat_map(x: Scale, y: Scale, value: str, tells: Mapping[str, str], middle: float) -> dict[str, Any]:
+def heat_map(x: Scale, y: Scale, tells: Mapping[str, str], middle: float) -> dict[str, Any]:
     """A field of rectangles, each with its value. The rows have the names of both axes, `value` and its `text`.
 
     Args:
         middle: values above it stand on a bright rectangle.
     """
     placed = {"x": x.options(), "y": y.options(), "tooltip": [x.tooltip, y.tooltip, *starmap(tell, tells.items())]}
-    colour = {"field": value, "type": "quantitative", "scale": {"scheme": "viridis"}, "legend": None}
+    colour = {"field": "value", "type": "quantitative", "scale": {"scheme": "viridis"}, "legend": None}
 
     def layer(condition: str, mark: dict[str, Any], **more: Any) -> dict[str, Any]:
         return {"transform": [{"filter": condition}], "mark": mark, "encoding": {**placed, **more}}
 
-    text, known = {"field": "text", "type": "nominal"}, f"isValid(datum.{value})"
+    text, known = {"field": "text", "type": "nominal"}, "isValid(datum.value)"
     return {
         "data": {"name": ROWS_NAME},
         "layer": [
             layer(known, {"type": "rect"}, color=colour),
-            layer(f"datum.{value} > {middle!r}", {"type": "text", "color": "black"}, text=text),
-            layer(f"{known} && datum.{value} <= {middle!r}", {"type": "text", "color": "white"}, text=text),
+            layer(f"datum.value > {middle!r}", {"type": "text", "color": "black"}, text=text),
+            layer(f"{known} && datum.value <= {middle!r}", {"type": "text", "color": "white"}, text=text),
             layer(f"!{known}", {"type": "text"}, text=text),
         ],
     }

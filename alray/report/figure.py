@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from alray.core.run_folder.records import publish, replace_file
 from alray.core.storage.location import Location, remove_folder, user_cache
-from alray.report.table import Table, csv_text
+from alray.report.table import Table, csv_of
 
 Shown = TypeVar("Shown")
 
@@ -103,9 +103,8 @@ class Figure:
 
     @property
     def csv(self) -> str:
-        """The values; every column that any of them has."""
-        head = list(dict.fromkeys(column for row in self.rows for column in row))
-        return csv_text(head, ([row.get(column) for column in head] for row in self.rows))
+        """The values."""
+        return csv_of(self.rows)
 
     @property
     def svg(self) -> str:

@@ -2,43 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from alray.core.run_folder.records import EngineName, Status, Summary, replace_file
+from alray.core.run_folder.records import replace_file
 from alray.core.storage.location import Location, require_no_links
-from alray.planning.prediction.plan import Plan
 from alray.report.folder import read_run
-from alray.report.summary import write_summary
-
-if TYPE_CHECKING:
-    from alray.runtime.stage.workload import Workload
 
 PAGE = "report.html"
-
-
-def conclude(
-    run_dir: Location,
-    workload: Workload,
-    plan: Plan,
-    engine: EngineName,
-    status: Status,
-    step: int,
-    *,
-    duration_s: float,
-    pages: bool,
-) -> Summary:
-    """Write `summary.json` of a run that ended, and its report if `pages`; return the summary.
-
-    Args:
-        plan: the one it last ran with.
-        engine: what executed it.
-        step: of its last checkpoint, 0 if it has none.
-    """
-    page = run_dir / PAGE if pages else None
-    summary = write_summary(run_dir, workload, plan, engine, status, step, duration_s=duration_s, page=page)
-    if pages:
-        make_report(run_dir)
-    return summary
 
 
 def make_report(run_dir: Location, *, files: bool = False) -> Location:

@@ -9,7 +9,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal
@@ -273,6 +273,12 @@ def _tabular(layout: str, head: Sequence[str], *rows: Sequence[str]) -> str:
     first, *others = (" & ".join(row) + r" \\" for row in (head, *rows))
     lines = [rf"\begin{{tabular}}{{{layout}}}", r"\toprule", first, r"\midrule", *others, r"\bottomrule"]
     return "\n".join([*lines, r"\end{tabular}", ""])
+
+
+def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV, with every column that any of them has."""
+    head = list(dict.fromkeys(column for row in rows for column in row))
+    return csv_text(head, ([row.get(column) for column in head] for row in rows))
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:

@@ -47,11 +47,11 @@ def predicted_lanes(plan: Plan, num_batches: int) -> list[Lane]:
     the same factor, so that they match the plan's predicted step time. Stages that take turns in one process compute
     one after another instead.
     """
-    bars = _timeline(plan, num_batches).bars()
+    bars = predicted_timeline(plan, num_batches).bars()
     if plan.in_turns:
         bars = _one_after_another(bars)
     else:
-        steady_s = _timeline(plan, None).step_time_s
+        steady_s = predicted_timeline(plan).step_time_s
         if plan.predicted_step_time_s > 1.001 * steady_s:  # a smaller difference may be rounding
             slowdown = plan.predicted_step_time_s / steady_s
             bars = [bar._replace(start_s=bar.start_s * slowdown, end_s=bar.end_s * slowdown) for bar in bars]
@@ -77,7 +77,7 @@ def steady_timeline(plan: Plan) -> tuple[Timeline, range]:
 
     The predicted step time is the mean over these mini-batches.
     """
-    timeline = _timeline(plan, None)
+    timeline = predicted_timeline(plan)
     num_batches = timeline.program.steady_batches
     return timeline, range((num_batches - 1) // 2 + 1, num_batches) if num_batches > 1 else range(1)
 
@@ -105,21 +105,6 @@ def write_timeline(run: RunFolder, path: Location) -> Location:
     }
     replace_file(path, json.dumps(trace, separators=(",", ":")) + "\n")
     return path
-
-
-def _timeline(plan: Plan, num_batches: int | None) -> Timeline:
-    return predicted_timeline(
-        plan.schedule,
-        plan.costs,
-        plan.partition,
-        plan.in_flight,
-        num_batches=num_batches,
-        micro_batches=plan.micro_batches,
-        virtual_stages=plan.virtual_stages,
-        stage_speed=plan.stage_speed,
-        links=plan.links,
-        recomputes=plan.recomputes,
-    )
 
 
 def _lanes(records: Iterable[Record]) -> list[Lane]:

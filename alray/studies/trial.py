@@ -101,7 +101,7 @@ def prepare_process() -> None:
     A second call does nothing.
     """
     gc.disable()  # what imports make is no garbage, and to look through it takes a fifth of their time
-    import alray.report.make
+    import alray.report.summary
     import alray.runtime.graph.inline
     import alray.runtime.planner.planning
     import alray.runtime.runner.driver

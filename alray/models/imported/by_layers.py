@@ -21,10 +21,10 @@ import torch
 from torch import nn
 
 from alray.config.sections.section import listed, nearest
-from alray.config.user_code import FAULTS_OF_USER_CODE, own_problem
+from alray.config.user_code import FAULTS_OF_USER_CODE, own_error
 from alray.core.compat import TorchDispatchMode, tree_leaves, tree_map
 from alray.core.counting import counted
-from alray.core.errors import Problem, SpecError
+from alray.core.errors import SpecError
 from alray.core.randomness.generators import put_back, state_of_torch
 from alray.models.imported.ends import PartEnds
 from alray.models.imported.given import GivenModel, names_of
@@ -493,8 +493,7 @@ class LayeredModel(GivenModel):
                 raise
             message = f"{self.title} does not take samples of {tuple(given.shape[1:])}: {first_line(error)}"
             hint = "set data.image_size, data.context or the like, or give other arguments by `with`"
-            problem = own_problem(error, message, key="model.from", hint=hint)
-            raise SpecError.of((problem or Problem(message, hint, key="model.from"),)) from error
+            raise own_error(error, message, key="model.from", hint=hint) from error
 
     def _note_layer(
         self, run: _Run, path: str, counter: FlopCounterMode, layer: nn.Module, given: Any, named: Any, output: Any
@@ -661,8 +660,7 @@ class LayeredModel(GivenModel):
         except LostError as error:
             message = f"`forward` of {self.title} {error}"
             hint = "write a choice by values with torch.where, or move it into the layers or the module before them"
-            problem = own_problem(error, message, key="model.from", hint=hint)
-            raise SpecError.of((problem or Problem(message, hint, key="model.from"),)) from error
+            raise own_error(error, message, key="model.from", hint=hint) from error
 
     def prove(self, parts: Sequence[PartEnds], sample: Shape) -> None:
         whole = copy_of(self.whole, self.title, own=False)

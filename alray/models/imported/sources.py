@@ -15,8 +15,8 @@ from torch import nn
 from alray.config.sections.model import TRANSFORMERS
 from alray.config.sections.own_code import OWN
 from alray.config.sections.section import listed, nearest
-from alray.config.user_code import FAULTS_OF_USER_CODE, own_problem
-from alray.core.errors import Problem, SpecError
+from alray.config.user_code import FAULTS_OF_USER_CODE, own_error
+from alray.core.errors import SpecError
 from alray.models.imported.trace import first_line
 from alray.models.shape import Shape
 
@@ -53,8 +53,7 @@ def made(
     except FAULTS_OF_USER_CODE as error:
         message = f"`{source}` cannot be made: {type(error).__name__}: {error}"
         hint = "`with` has the arguments of its constructor"
-        problem = own_problem(error, message, key="model.with", hint=hint) or Problem(message, hint, key="model.with")
-        raise SpecError.of((problem,)) from error
+        raise own_error(error, message, key="model.with", hint=hint) from error
     if not isinstance(model, nn.Module):
         raise SpecError(
             f"`{source}` gave {type(model).__name__}, not a torch.nn.Module",

@@ -8,7 +8,7 @@ from math import comb
 import numpy as np
 
 from alray.core.errors import PlanError
-from alray.planning.prediction.memory import memory_matrix, memory_of, stage_ranges
+from alray.planning.prediction.memory import memory_matrix, memory_of
 from alray.planning.prediction.partition import (
     Cut,
     Matrix,
@@ -70,10 +70,7 @@ def _with_fastest_slowest_stage(setting: StepSetting) -> tuple[Cut, float]:
     fits = None
     if setting.memory_limits:
         fits = [memory_matrix(setting, stage) <= limit for stage, limit in enumerate(setting.memory_limits)]
-    matrices = _stage_costs(setting)
-    cut = partition_intervals(matrices, setting.stages, fits=fits)
-    stages = enumerate(stage_ranges(cut))
-    return cut, max(float(matrices[stage % len(matrices)][own.start, own.stop]) for stage, own in stages)
+    return partition_intervals(_stage_costs(setting), setting.stages, fits=fits)
 
 
 def _stage_costs(setting: StepSetting) -> list[Matrix]:
@@ -99,7 +96,7 @@ def nearest_to_fitting(setting: StepSetting) -> Cut:
     size, parts = len(setting.costs.components), setting.num_parts
     if setting.virtual_stages == 1:
         filled = [memory_matrix(setting, stage) / limit for stage, limit in enumerate(setting.memory_limits)]
-        return partition_intervals(filled, parts)
+        return partition_intervals(filled, parts)[0]
     if comb(size - 1, parts - 1) <= _MOST_WEIGHED:
         return min(every_cut(size, parts), key=lambda each: fullest_stage(setting, each))
     return partition_auto(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from alray.planning.prediction.memory import stage_ranges
 from alray.planning.prediction.partition import Cut, interval_sums, partition_intervals
 from alray.planning.prediction.pipeline_bound import PipelineBound
 from alray.planning.prediction.setting import StepSetting
@@ -50,16 +49,14 @@ def least_step(setting: StepSetting, cut: Cut, step_s: float) -> tuple[list[Cut]
     least = [
         least_of(below, work._replace(forward=work.forward + busy[:, None] + busy[None, :]), whole) for work in works
     ]
-    found = partition_intervals(least, setting.stages)
-    runs = enumerate(stage_ranges(found))
-    least_s = float(max(least[stage % len(least)][own.start, own.stop] for stage, own in runs))
+    _, least_s = partition_intervals(least, setting.stages)
     # Many cuts may have this bound: all of them where one stage works at a time. Of these, the one whose slowest stage
     # has the least work.
     alone = [
         np.where(bound <= least_s * (1.0 + _SAME), own_work(below, work, whole), np.inf)
         for bound, work in zip(least, works, strict=True)
     ]
-    return [partition_intervals(alone, setting.stages)], least_s
+    return [partition_intervals(alone, setting.stages)[0]], least_s
 
 
 def _busy(setting: StepSetting) -> Vector:

@@ -7,9 +7,11 @@ and those that come near to the fastest get the search of `partition: auto`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import groupby, product
+from operator import itemgetter
 
 from alray.core.errors import RequestError
 from alray.planning.prediction.best import best_cut, check_parts, fullest_stage, nearest_to_fitting
@@ -95,18 +97,6 @@ class Axes:
     links: tuple[str, ...]
     memory: tuple[int | None, ...] = (None,)
 
-    @property
-    def layouts(self) -> list[tuple[int, int]]:
-        """The numbers of stages and replicas that use all devices of one of the numbers."""
-        return sorted(
-            {
-                (stages, count // stages)
-                for count in self.devices
-                for stages in range(1, count + 1)
-                if count % stages == 0
-            }
-        )
-
 
 @dataclass(frozen=True)
 class Steps:
@@ -118,10 +108,6 @@ class Steps:
 
     number: float
     source: str
-
-    @property
-    def assumed(self) -> bool:
-        return self.source.startswith("assumed")
 
 
 StepsOf = Mapping[tuple[str, str | None, int | None], Steps]
@@ -193,54 +179,51 @@ class Crossover:
     """Every way over every link, and which is fastest where.
 
     Attributes:
-        refused: why a schedule of a method runs nowhere, by both names.
         name, batch_size: of the spec.
         basis: sentences about where times, memory and links come from.
+        steps: to the target, where they are known.
         measured: steps of runs of the same network, to stand beside the predicted ones.
+        rows: none before `map_crossover`.
+        refused: why a schedule of a method runs nowhere, by both names.
     """
 
     name: str
     basis: Mapping[str, str]
     axes: Axes
-    rows: tuple[Row, ...]
-    factors: tuple[Factors, ...]
+    contenders: tuple[Contender, ...]
     steps: StepsOf
-    refused: Mapping[tuple[str, str], str]
     batch_size: int
     measured: tuple[MeasuredStep, ...] = ()
+    rows: tuple[Row, ...] = ()
+    refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    @cached_property
+    def factors(self) -> tuple[Factors, ...]:
+        """Of each method and mini-batch, and of its schedules with late gradients."""
+        return tuple(self._factors())
 
     def steps_of(self, way: Way) -> Steps | None:
         """The mini-batches of a way to the target; None where those of backpropagation are not known.
 
         What is not known for a schedule is assumed to be as for its method, and for a method as for backpropagation.
         """
-        return steps_of(self.steps, way.method, way.schedule, way.batch_size, self.batch_size)
+        return self._steps_of(way.method, way.schedule, way.batch_size)
 
     def seconds(self, row: Row) -> float:
         """What ways are compared by: the time to the target, or of one mini-batch where no steps are known."""
         steps = self.steps_of(row.way)
         return row.step_s * (1.0 if steps is None else steps.number)
 
-    def at(
-        self,
-        devices: int,
-        link: str,
-        memory: int | None = None,
-        *,
-        micro_batches: int | None = None,
-        local_losses: bool | None = None,
-    ) -> list[Row]:
+    def at(self, devices: int, link: str, memory: int | None = None, *, micro_batches: int | None = None) -> list[Row]:
         """The ways that so many devices can train in, the fastest first.
 
         Args:
             micro_batches: those of the pipelines; None: any.
-            local_losses: only ways with, or without; None: all.
         """
         return [
             row
             for row in self._by_link[link]
             if row.way.devices <= devices
-            and (local_losses is None or row.way.local_losses == local_losses)
             and (micro_batches is None or _has(row.way, micro_batches))
             and _fits(row, memory)
         ]
@@ -257,27 +240,43 @@ class Crossover:
         way = row.way
         return float(f"{self.seconds(row):.10g}"), way.devices, way.stages, way.micro_batches
 
+    def _steps_of(self, method: str, schedule: str | None, batch_size: int) -> Steps | None:
+        def found(method: str, schedule: str | None) -> Steps | None:
+            own = self.steps.get((method, schedule, batch_size))
+            usual = batch_size == self.batch_size
+            return self.steps.get((method, schedule, None)) if own is None and usual else own
 
-def steps_of(known: StepsOf, method: str, schedule: str | None, batch_size: int, usual: int) -> Steps | None:
-    """See `Crossover.steps_of`.
+        reference = found(REFERENCE, None)
+        if reference is None:
+            return None
+        if (own := found(method, schedule)) is not None:
+            return own
+        late = schedule is not None and SCHEDULES[schedule].gradient_delay > 0
+        if (own := found(method, None)) is not None:
+            return replace(own, source=f"assumed: as many as without late gradients ({own.source})") if late else own
+        return Steps(reference.number, f"assumed: as many as {REFERENCE} ({reference.source})")
 
-    Args:
-        usual: the size of the mini-batch that keys without one mean.
-    """
-
-    def found(method: str, schedule: str | None) -> Steps | None:
-        own = known.get((method, schedule, batch_size))
-        return known.get((method, schedule, None)) if own is None and batch_size == usual else own
-
-    reference = found(REFERENCE, None)
-    if reference is None:
-        return None
-    if (own := found(method, schedule)) is not None:
-        return own
-    late = schedule is not None and SCHEDULES[schedule].gradient_delay > 0
-    if (own := found(method, None)) is not None:
-        return replace(own, source=f"assumed: as many as without late gradients ({own.source})") if late else own
-    return Steps(reference.number, f"assumed: as many as {REFERENCE} ({reference.source})")
+    def _factors(self) -> Iterator[Factors]:
+        reference = self._steps_of(REFERENCE, None, self.batch_size)
+        of_reference = {each.batch_size: each.alone_s for each in self.contenders if each.method == REFERENCE}
+        for each in self.contenders:
+            alone_s = of_reference.get(each.batch_size)
+            schedules = schedules_for(local_losses=each.local_losses)
+            for schedule in (None, *(own.name for own in schedules if own.gradient_delay)):
+                steps = self._steps_of(each.method, schedule, each.batch_size)
+                rho, rho_source = 1.0, f"assumed: as many as {REFERENCE}"
+                if steps is not None and reference is not None:
+                    rho, rho_source = steps.number / reference.number, steps.source
+                yield Factors(
+                    method=each.method,
+                    schedule=schedule,
+                    batch_size=each.batch_size,
+                    step_s=each.alone_s,
+                    alpha=None if alone_s is None else each.alone_s / alone_s,
+                    source=each.alone.source,
+                    rho=rho,
+                    rho_source=rho_source,
+                )
 
 
 def _has(way: Way, micro_batches: int) -> bool:
@@ -290,43 +289,21 @@ def _fits(row: Row, memory: int | None) -> bool:
     return row.memory_limit == memory or (row.memory_limit is None and row.memory_bytes <= memory)
 
 
-def map_crossover(
-    contenders: Sequence[Contender],
-    axes: Axes,
-    *,
-    name: str,
-    basis: Mapping[str, str],
-    steps: StepsOf,
-    batch_size: int,
-    measured: tuple[MeasuredStep, ...] = (),
-    doing: Callable[[str], None],
-) -> Crossover:
+def map_crossover(asked: Crossover, doing: Callable[[str], None]) -> Crossover:
     """Predict every way over every link.
 
     Args:
-        steps: to the target, where they are known.
-        name, batch_size: of the spec.
-        basis, measured: as of a `Crossover`.
+        asked: without rows.
         doing: is called with what is predicted now.
     """
-    search = _Search(axes)
-    for contender in contenders:
+    search = _Search(asked.axes)
+    for contender in asked.contenders:
         doing(f"predicting {contender.method}")
-        for way in _ways(contender, axes):
+        for way in _ways(contender, asked.axes):
             search.predict(contender, way)
-    found = Crossover(
-        name,
-        basis,
-        axes,
-        tuple(search.rows),
-        tuple(_factors(contenders, steps, batch_size)),
-        steps,
-        search.refused,
-        batch_size,
-        measured,
-    )
+    found = replace(asked, rows=search.rows, refused=search.refused)
     doing("searching the best cuts of the fastest")
-    return replace(found, rows=tuple(search.with_best_cuts(found)))
+    return replace(found, rows=search.with_best_cuts(found))
 
 
 def alone_bytes(contender: Contender, link: str) -> int:
@@ -339,10 +316,9 @@ def alone_bytes(contender: Contender, link: str) -> int:
 
 def _ways(contender: Contender, axes: Axes) -> Iterator[Way]:
     """Ways that differ in their replicas alone follow each other: they are simulated by one program."""
-    by_stages: dict[int, list[int]] = {}
-    for stages, replicas in axes.layouts:
-        by_stages.setdefault(stages, []).append(replicas)
-    for stages, numbers in by_stages.items():
+    layouts = {(each, count // each) for count in axes.devices for each in range(1, count + 1) if count % each == 0}
+    for stages, alike in groupby(sorted(layouts), key=itemgetter(0)):
+        numbers = [replicas for _, replicas in alike]
         for schedule in schedules_on(stages, local_losses=contender.local_losses):
             for micro_batches in axes.micro_batches if schedule.cuts_mini_batches else (1,):
                 for replicas in numbers:
@@ -358,18 +334,20 @@ def _ways(contender: Contender, axes: Axes) -> Iterator[Way]:
 
 
 class _Search:
-    """The rows found so far, and the setting of each."""
+    """The rows found so far, each with its setting and the `averaged_share` of its contender."""
 
     def __init__(self, axes: Axes) -> None:
         self._axes = axes
-        self._settings: list[StepSetting] = []
-        self._contenders: list[Contender] = []
-        self.rows: list[Row] = []
+        self._found: dict[Row, tuple[StepSetting, float]] = {}
         self._reasons: dict[tuple[str, str], str] = {}
 
     @property
+    def rows(self) -> tuple[Row, ...]:
+        return tuple(self._found)
+
+    @property
     def refused(self) -> dict[tuple[str, str], str]:
-        run = {(row.way.method, row.way.schedule) for row in self.rows}
+        run = {(row.way.method, row.way.schedule) for row in self._found}
         return {each: reason for each, reason in self._reasons.items() if each not in run}
 
     def predict(self, contender: Contender, way: Way) -> None:
@@ -419,41 +397,32 @@ class _Search:
             even = partition_auto([component.train_s for component in setting.costs.components], setting.num_parts)
             cuts, least_s = least_step(setting, even, step_of(setting, even))
             nearest = min([even, *cuts], key=partial(step_of, setting))
-        row = _row(contender, way, link, setting, limit, nearest if cut is None else cut, least_s)
-        self.rows.append(row)
-        self._settings.append(setting)
-        self._contenders.append(contender)
+        share = contender.averaged_share
+        row = _row(way, link, limit, setting, share, nearest if cut is None else cut, least_s)
+        self._found[row] = setting, share
         return row
 
-    def with_best_cuts(self, found: Crossover) -> list[Row]:
+    def with_best_cuts(self, found: Crossover) -> tuple[Row, ...]:
         """The rows; those that are fast have the cut that `partition: auto` chooses."""
-        number = {id(row): index for index, row in enumerate(self.rows)}
-        near: dict[int, None] = {}
-        axes = self._axes
-        for devices in axes.devices:
-            for link in axes.links:
-                for memory in axes.memory:
-                    for parts in (None, *axes.micro_batches):
-                        for family in (True, False):
-                            ranked = found.at(devices, link, memory, micro_batches=parts, local_losses=family)
-                            near |= {
-                                number[id(row)]: None
-                                for row in ranked
-                                if found.seconds(row) <= _NEAR * found.seconds(ranked[0])
-                            }
-        rows = list(self.rows)
-        for index in near:
-            row, setting = rows[index], self._settings[index]
-            if setting.num_parts > 1 and row.step_s > row.least_s * (1.0 + 1e-9):
-                best = best_cut(setting)
-                rows[index] = _row(
-                    self._contenders[index], row.way, row.link, setting, row.memory_limit, best.cut, best.least_s
-                )
-        return rows
+        axes, near = self._axes, set[Row]()
+        for devices, link, memory in product(axes.devices, axes.links, axes.memory):
+            for micro_batches in (None, *axes.micro_batches):
+                ranked = found.at(devices, link, memory, micro_batches=micro_batches)
+                for family in (True, False):
+                    own = [row for row in ranked if row.way.local_losses == family]
+                    near |= {row for row in own if found.seconds(row) <= _NEAR * found.seconds(own[0])}
+        return tuple(self._with_best_cut(row) if row in near else row for row in self._found)
+
+    def _with_best_cut(self, row: Row) -> Row:
+        setting, share = self._found[row]
+        if setting.num_parts == 1 or step_of(setting, row.partition) <= row.least_s * (1.0 + 1e-9):
+            return row
+        best = best_cut(setting)
+        return _row(row.way, row.link, row.memory_limit, setting, share, best.cut, best.least_s)
 
 
 def _row(
-    contender: Contender, way: Way, link: str, setting: StepSetting, limit: int | None, cut: Cut, least_s: float
+    way: Way, link: str, limit: int | None, setting: StepSetting, averaged_share: float, cut: Cut, least_s: float
 ) -> Row:
     step_s = predict_step(setting, cut).step_time_s
     between = sum(edge.bytes_per_step for edge in edge_plans(setting, cut))
@@ -467,30 +436,5 @@ def _row(
         step_s=step_s,
         least_s=least_s or step_s,
         memory_bytes=max(memory_of(setting, cut, stage).total_bytes for stage in range(setting.stages)),
-        sent_bytes=way.replicas * between + contender.averaged_share * averages,
+        sent_bytes=way.replicas * between + averaged_share * averages,
     )
-
-
-def _factors(contenders: Sequence[Contender], steps: StepsOf, usual: int) -> Iterator[Factors]:
-    reference = steps_of(steps, REFERENCE, None, usual, usual)
-    of_reference = {each.batch_size: each.alone_s for each in contenders if each.method == REFERENCE}
-    for each in contenders:
-        alone_s = of_reference.get(each.batch_size)
-        late = [
-            schedule.name
-            for schedule in schedules_for(local_losses=each.local_losses)
-            if schedule.gradient_delay and not each.local_losses
-        ]
-        for schedule in (None, *late):
-            own = steps_of(steps, each.method, schedule, each.batch_size, usual)
-            known = None if own is None or reference is None else own.number / reference.number
-            yield Factors(
-                method=each.method,
-                schedule=schedule,
-                batch_size=each.batch_size,
-                step_s=each.alone_s,
-                alpha=None if alone_s is None else each.alone_s / alone_s,
-                source=each.alone.source,
-                rho=1.0 if known is None else known,
-                rho_source=f"assumed: as many as {REFERENCE}" if own is None or known is None else own.source,
-            )

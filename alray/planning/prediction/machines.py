@@ -68,43 +68,39 @@ class Device:
     accelerator: bool = True
 
 
-def _published(
-    memory_gb: float, bandwidth_gb: float, link_gb: float, source: str, **tera: float
-) -> tuple[int, float, float, str, dict[str, float]]:
-    return int(memory_gb * 1e9), bandwidth_gb * 1e9, link_gb * 1e9, source, {k: v * 1e12 for k, v in tera.items()}
+def _published(name: str, memory_gb: float, bandwidth_gb: float, link_gb: float, source: str, **tera: float) -> Device:
+    peaks = {each: 1e12 * speed for each, speed in tera.items()}
+    return Device(name, int(memory_gb * 1e9), peaks, bandwidth_gb * 1e9, link_gb * 1e9, source)
 
 
 _PCIE_3, _PCIE_4, _PCIE_5 = 16.0, 32.0, 64.0  # GB/s of 16 lanes in one direction
-_PUBLISHED = {
+_PUBLISHED = (
     # GB of memory, GB/s of it, GB/s to another device of the node in one direction (half of NVLink's sum of both).
-    "P40": _published(24, 346, _PCIE_3, "NVIDIA Tesla P40 datasheet", float32=12, float64=0.37),
-    "P100": _published(16, 732, 80, "NVIDIA Tesla P100 whitepaper, SXM2", float32=10.6, float64=5.3),
-    "V100": _published(16, 900, 150, "NVIDIA V100 datasheet, SXM2", float32=15.7, float64=7.8),
-    "V100-32GB": _published(32, 900, 150, "NVIDIA V100 datasheet, SXM2", float32=15.7, float64=7.8),
-    "T4": _published(16, 300, _PCIE_3, "NVIDIA T4 datasheet", float32=8.1, float64=0.25),
-    "A10": _published(24, 600, _PCIE_4, "NVIDIA A10 datasheet", float32=31.2, tf32=62.5, bf16=125),
-    "A40": _published(48, 696, 56.25, "NVIDIA A40 datasheet", float32=37.4, tf32=74.8, bf16=149.7),
-    "A100": _published(80, 2039, 300, "NVIDIA A100 datasheet, SXM", float32=19.5, tf32=156, bf16=312, float64=19.5),
-    "A100-40GB": _published(
-        40, 1555, 300, "NVIDIA A100 datasheet, SXM", float32=19.5, tf32=156, bf16=312, float64=19.5
+    _published("P40", 24, 346, _PCIE_3, "NVIDIA Tesla P40 datasheet", float32=12, float64=0.37),
+    _published("P100", 16, 732, 80, "NVIDIA Tesla P100 whitepaper, SXM2", float32=10.6, float64=5.3),
+    _published("V100", 16, 900, 150, "NVIDIA V100 datasheet, SXM2", float32=15.7, float64=7.8),
+    _published("V100-32GB", 32, 900, 150, "NVIDIA V100 datasheet, SXM2", float32=15.7, float64=7.8),
+    _published("T4", 16, 300, _PCIE_3, "NVIDIA T4 datasheet", float32=8.1, float64=0.25),
+    _published("A10", 24, 600, _PCIE_4, "NVIDIA A10 datasheet", float32=31.2, tf32=62.5, bf16=125),
+    _published("A40", 48, 696, 56.25, "NVIDIA A40 datasheet", float32=37.4, tf32=74.8, bf16=149.7),
+    _published("A100", 80, 2039, 300, "NVIDIA A100 datasheet, SXM", float32=19.5, tf32=156, bf16=312, float64=19.5),
+    _published(
+        "A100-40GB", 40, 1555, 300, "NVIDIA A100 datasheet, SXM", float32=19.5, tf32=156, bf16=312, float64=19.5
     ),
-    "L4": _published(24, 300, _PCIE_4, "NVIDIA L4 datasheet", float32=30.3, tf32=60, bf16=121),
-    "L40S": _published(48, 864, _PCIE_4, "NVIDIA L40S datasheet", float32=91.6, tf32=183, bf16=362),
-    "H100": _published(80, 3350, 450, "NVIDIA H100 datasheet, SXM", float32=67, tf32=494, bf16=989, float64=67),
-    "H100-PCIe": _published(
-        80, 2000, _PCIE_5, "NVIDIA H100 datasheet, PCIe", float32=51, tf32=378, bf16=756, float64=51
+    _published("L4", 24, 300, _PCIE_4, "NVIDIA L4 datasheet", float32=30.3, tf32=60, bf16=121),
+    _published("L40S", 48, 864, _PCIE_4, "NVIDIA L40S datasheet", float32=91.6, tf32=183, bf16=362),
+    _published("H100", 80, 3350, 450, "NVIDIA H100 datasheet, SXM", float32=67, tf32=494, bf16=989, float64=67),
+    _published(
+        "H100-PCIe", 80, 2000, _PCIE_5, "NVIDIA H100 datasheet, PCIe", float32=51, tf32=378, bf16=756, float64=51
     ),
-    "H200": _published(141, 4800, 450, "NVIDIA H200 datasheet, SXM", float32=67, tf32=494, bf16=989, float64=67),
-    "B200": _published(180, 7700, 900, "NVIDIA HGX B200 datasheet", float32=75, tf32=1125, bf16=2250, float64=37),
-    "RTX3090": _published(24, 936, _PCIE_4, "NVIDIA GA102 whitepaper", float32=35.6, tf32=35.6, bf16=71),
-    "RTX4090": _published(24, 1008, _PCIE_4, "NVIDIA Ada whitepaper", float32=82.6, tf32=82.6, bf16=165.2),
-    "MI250X": _published(64, 1600, 50, "AMD MI250X brochure, one of two dies", float32=47.9, bf16=191.5, float64=47.9),
-    "MI300X": _published(192, 5300, 64, "AMD MI300X datasheet", float32=163.4, tf32=653.7, bf16=1307.4, float64=163.4),
-}
-DEVICES: dict[str, Device] = {
-    name: Device(name, memory, peaks, bandwidth, link, source)
-    for name, (memory, bandwidth, link, source, peaks) in _PUBLISHED.items()
-}
+    _published("H200", 141, 4800, 450, "NVIDIA H200 datasheet, SXM", float32=67, tf32=494, bf16=989, float64=67),
+    _published("B200", 180, 7700, 900, "NVIDIA HGX B200 datasheet", float32=75, tf32=1125, bf16=2250, float64=37),
+    _published("RTX3090", 24, 936, _PCIE_4, "NVIDIA GA102 whitepaper", float32=35.6, tf32=35.6, bf16=71),
+    _published("RTX4090", 24, 1008, _PCIE_4, "NVIDIA Ada whitepaper", float32=82.6, tf32=82.6, bf16=165.2),
+    _published("MI250X", 64, 1600, 50, "AMD MI250X brochure, one of two dies", float32=47.9, bf16=191.5, float64=47.9),
+    _published("MI300X", 192, 5300, 64, "AMD MI300X datasheet", float32=163.4, tf32=653.7, bf16=1307.4, float64=163.4),
+)
+DEVICES = {each.name: each for each in _PUBLISHED}
 """Kinds of devices by name. A name without a size is the most usual one."""
 CPU = "cpu"
 """A processor. No peaks are published that a stage would reach, so its costs must come from a probe."""
@@ -323,15 +319,6 @@ def machines_of(
             )
         groups.append(group)
     return Machines(tuple(groups), line, efficiency)
-
-
-def machines(on: str, *, link: str | None = None, within: str | None = None) -> Machines:
-    """The machines that `--on`, `--link` and `--within` of a command stand for. Raises PlanError."""
-    return machines_of(
-        [(*each, None, None) for each in parse_nodes(on)],
-        link=None if link is None else link_of(link),
-        within=None if within is None else link_of(within),
-    )
 
 
 def _published_link(device: Device) -> Link | None:

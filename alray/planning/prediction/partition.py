@@ -40,7 +40,7 @@ def partition_auto(costs: Sequence[float], stages: int) -> Cut:
         PlanError: where there are more stages than components.
     """
     check_size(len(costs), stages)
-    return partition_intervals(interval_sums(costs), stages)
+    return partition_intervals(interval_sums(costs), stages)[0]
 
 
 def requested_partition(
@@ -86,8 +86,8 @@ def interval_sums(costs: Sequence[float]) -> Matrix:
 
 def partition_intervals(
     cost: Matrix | Sequence[Matrix], stages: int, *, fits: Sequence[NDArray[np.bool_]] | None = None
-) -> Cut:
-    """The best partition for any cost of a contiguous run of components.
+) -> tuple[Cut, float]:
+    """The best partition for any cost of a contiguous run of components, and the cost of its most expensive stage.
 
     Args:
         cost: [n + 1, n + 1]; [i, j] with i < j is the cost of a stage that holds components i to j - 1. Where stages
@@ -110,14 +110,24 @@ def partition_intervals(
         own: Matrix = open_costs[stage % len(costs)]
         return own if fits is None else np.where(np.take_along_axis(fits[stage][:size], inside, axis=1), own, np.inf)
 
-    found = partition_runs(of_stage, size, stages)
-    if found is None:
+    slowest = float(slowest_behind(of_stage, size, stages)[0])
+    if not math.isfinite(slowest):
         raise PlanError(
             f"no cut of {size} components into {stages} stages fits the memory of the devices",
             hint="use more stages, a smaller mini-batch or larger devices",
             key="pipeline.partition",
         )
-    return found[0]
+    # Among the cuts that reach it, the smallest sum of squares.
+    unit = _power_of_two(slowest, 0)
+
+    def squares(stage: int) -> Matrix:
+        own = of_stage(stage)
+        found: Matrix = np.where(own <= slowest, own / unit, np.inf) ** 2
+        return found
+
+    cut = smallest_sum(squares, size, stages)
+    assert cut is not None, "some cut reaches it"
+    return cut[0], slowest
 
 
 def run_ends(size: int, longest: int) -> NDArray[np.int64]:
@@ -126,34 +136,12 @@ def run_ends(size: int, longest: int) -> NDArray[np.int64]:
     return ends
 
 
-def partition_runs(of_stage: Callable[[int], Matrix], size: int, stages: int) -> tuple[Cut, float] | None:
-    """The best partition, and the cost of its most expensive stage; None where there is none.
-
-    Args:
-        of_stage: gives the cost of each run as a stage, in the order of `run_ends`; inf where it cannot be one.
-    """
-    slowest = slowest_behind(of_stage, size, stages)
-    if not math.isfinite(slowest[0]):
-        return None
-    # Among the cuts that reach it, the smallest sum of squares.
-    unit = _power_of_two(slowest[0], 0)
-
-    def squares(stage: int) -> Matrix:
-        own = of_stage(stage)
-        found: Matrix = np.where(own <= slowest[0], own / unit, np.inf) ** 2
-        return found
-
-    cut = smallest_sum(squares, size, stages)
-    assert cut is not None, "some cut reaches it"
-    return cut[0], float(slowest[0])
-
-
 def slowest_behind(of_stage: Callable[[int], Matrix], size: int, stages: int, first: int = 0) -> NDArray[np.float64]:
     """[size + 1]: the lowest possible cost of the most expensive one of stages `first` and later, where these hold each
     component and those after it.
 
     Args:
-        of_stage: as for `partition_runs`.
+        of_stage: gives the cost of each run as a stage, in the order of `run_ends`; inf where it cannot be one.
     """
     ends = np.minimum(run_ends(size, of_stage(first).shape[1]), size)
     slowest = np.full(size + 1, np.inf)
@@ -168,7 +156,7 @@ def smallest_sum(of_stage: Callable[[int], Matrix], size: int, stages: int) -> t
     there is none.
 
     Args:
-        of_stage: as for `partition_runs`.
+        of_stage: as for `slowest_behind`.
     """
     ends = np.minimum(run_ends(size, of_stage(0).shape[1]), size)
     after = np.full(size + 1, np.inf)

@@ -15,7 +15,6 @@ from functools import partial
 
 import numpy as np
 
-from alray.planning.prediction.durations import action_durations
 from alray.planning.prediction.partition import Cut, slowest_behind, smallest_sum
 from alray.planning.prediction.predict import program_of
 from alray.planning.prediction.program import Floats
@@ -60,7 +59,7 @@ class PipelineBound:
         setting = self._setting
         longest = longest_run(setting, step_s)
         most = max(_FEW, _TIMES_EVEN * len(setting.costs.components) // setting.num_parts)
-        runs = Runs(setting, min(longest, most))
+        runs = Runs.up_to(setting, min(longest, most))
         cuts, least_s = self._longest_way(runs, step_s) if setting.virtual_stages == 1 else self._mean_way(runs)
         if longest > most:
             least_s = min(least_s, self._with_run_of(most + 1))
@@ -187,23 +186,11 @@ def _best_weights(lengths: Floats) -> Floats:
 
 def _durations(setting: StepSetting, cut: Cut) -> tuple[Floats, Floats]:
     """[virtual stages, KINDS] and [2, virtual stages]: as `Runs.seconds`, for one cut."""
-    durations = action_durations(setting, cut)
-    seconds = np.zeros((len(cut), len(KINDS)))
-    for index, kind in enumerate(KINDS):
-        if len(durations.computations[kind]):
-            seconds[:, index] = durations.computations[kind]
-    up, down = np.zeros((2, len(cut) + 1))
-    up[1:-1], down[1:-1] = durations.up_s, durations.down_s
-    back = np.minimum(seconds[:, 1], seconds[:, 2]) if setting.scheduled.splits(setting.stages) else seconds[:, 1]
-    up_s, down_s = (up[:-1] + up[1:]) / 2, (down[:-1] + down[1:]) / 2
-    passing = np.stack([seconds[:, 0] + up_s, back + down_s])
-    passing[:, 1:] += durations.latency_s
-    if len(durations.link_latency_s):
-        passing[:, 1:] += durations.link_latency_s
-        passing[0, 1:] += durations.up_link_s
-        passing[1, 1:] += durations.down_link_s
-    seconds += np.stack([up_s, down_s, down_s, *[0.0 * up_s] * 3], axis=1)
-    return seconds, passing
+    ends = np.cumsum(cut, dtype=np.int64)
+    runs = Runs(setting, ends - cut, ends)
+    every = [runs.seconds(virtual) for virtual in range(len(cut))]
+    seconds = np.stack([each[:, virtual] for virtual, (each, _) in enumerate(every)])
+    return seconds, np.stack([each[:, virtual] for virtual, (_, each) in enumerate(every)], axis=1)
 
 
 def _passed(runs: Runs, stages: int) -> Floats:

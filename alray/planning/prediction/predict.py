@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from alray.planning.prediction.costs import Costs, Link
 from alray.planning.prediction.durations import action_durations, computing_s, evaluation_durations
+from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.program import Program
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.simulate import simulate, simulation_of
@@ -36,32 +37,24 @@ class StepPrediction:
     even_step_s: float  # the step if every computation always took its mean
 
 
-def predicted_timeline(
-    schedule: str,
-    costs: Costs,
-    partition: Sequence[int],
-    in_flight: int,
-    *,
-    num_batches: int | None = None,
-    micro_batches: int = 1,
-    virtual_stages: int = 1,
-    stage_speed: Sequence[float] = (),
-    links: Sequence[Link | None] = (),
-    recomputes: bool = False,
-) -> Timeline:
-    """The predicted timeline of a run's first mini-batches, with a device for each stage."""
+def predicted_timeline(plan: Plan, num_batches: int | None = None) -> Timeline:
+    """The predicted timeline of a run's first mini-batches, with a device for each stage.
+
+    Args:
+        num_batches: as in `program_of`.
+    """
     setting = StepSetting(
-        schedule=schedule,
-        costs=costs,
-        stages=len(partition) // virtual_stages,
-        in_flight=in_flight,
-        micro_batches=micro_batches,
-        virtual_stages=virtual_stages,
-        stage_speed=tuple(stage_speed),
-        links=tuple(links),
-        recomputes=recomputes,
+        schedule=plan.schedule,
+        costs=plan.costs,
+        stages=plan.stages,
+        in_flight=plan.in_flight,
+        micro_batches=plan.micro_batches,
+        virtual_stages=plan.virtual_stages,
+        stage_speed=plan.stage_speed,
+        links=plan.links,
+        recomputes=plan.recomputes,
     )
-    return timeline_of(setting, partition, num_batches)
+    return timeline_of(setting, plan.partition, num_batches)
 
 
 def program_of(setting: StepSetting, num_batches: int | None = None) -> Program:
@@ -75,9 +68,9 @@ def program_of(setting: StepSetting, num_batches: int | None = None) -> Program:
         setting.schedule,
         setting.stages,
         num_batches or simulated_batches(setting),
-        setting.micro_batches,
-        setting.virtual_stages,
-        setting.recomputes,
+        micro_batches=setting.micro_batches,
+        virtual_stages=setting.virtual_stages,
+        recomputes=setting.recomputes,
     )
 
 
@@ -90,27 +83,13 @@ def simulated_batches(setting: StepSetting) -> int:
 
 
 @lru_cache(maxsize=4)
-def _program(
-    schedule: Schedule,
-    name: str,
-    stages: int,
-    num_batches: int,
-    micro_batches: int,
-    virtual_stages: int,
-    recomputes: bool,
-) -> Program:
-    """
+def _program(schedule: Schedule, name: str, stages: int, num_batches: int, **setting: Any) -> Program:
+    """As `Program.of_schedule`.
+
     Args:
         schedule: of this name; another one may get the name later.
     """
-    return Program.of_schedule(
-        name,
-        stages,
-        num_batches,
-        micro_batches=micro_batches,
-        virtual_stages=virtual_stages,
-        recomputes=recomputes,
-    )
+    return Program.of_schedule(name, stages, num_batches, **setting)
 
 
 def timeline_of(setting: StepSetting, partition: Sequence[int], num_batches: int | None = None) -> Timeline:

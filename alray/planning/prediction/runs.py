@@ -1,6 +1,6 @@
-"""The seconds of every run of components that a (virtual) stage of a pipeline may hold, all at once.
+"""The seconds of runs of components that a (virtual) stage of a pipeline may hold, many at once.
 
-They are those of `alray.planning.prediction.durations.action_durations`, which has them for one cut.
+They are those of `alray.planning.prediction.durations.action_durations`, with messages shared between both ends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from alray.planning.prediction.costs import ComponentCosts
 from alray.planning.prediction.durations import LEAST_SHARE, link_above
 from alray.planning.prediction.partition import run_ends
-from alray.planning.prediction.program import Floats
+from alray.planning.prediction.program import Codes, Floats
 from alray.planning.prediction.setting import StepSetting
 from alray.planning.prediction.ways import KINDS
 from alray.planning.schedules.actions import ActionKind
@@ -22,24 +22,24 @@ _DOWN: tuple[ActionKind, ...] = ("B", "I")
 
 
 class Runs:
-    """Runs of at most `longest` components. Arrays of shape [components, longest] are in the order of
-    `alray.planning.prediction.partition.run_ends`.
+    """Runs of components. The arrays of a run broadcast to one shape.
 
     Attributes:
+        first: the first component of each run.
         beyond: which runs would end behind the last component.
         ends: the component behind each run; behind the last component for those beyond.
     """
 
-    def __init__(self, setting: StepSetting, longest: int) -> None:
+    def __init__(self, setting: StepSetting, first: Codes, ends: Codes) -> None:
         components = setting.costs.components
-        size = len(components)
         self._setting = setting
-        self.beyond = run_ends(size, longest) > size
-        self.ends = np.minimum(run_ends(size, longest), size)
+        self.first = first
+        self.beyond = ends > len(components)
+        self.ends = ends = np.minimum(ends, len(components))
 
         def total(seconds: Callable[[ComponentCosts], float]) -> Floats:
             before = np.concatenate([[0.0], np.cumsum([seconds(each) for each in components])])
-            found: Floats = before[self.ends] - before[:-1, None]
+            found: Floats = before[ends] - before[first]
             return found
 
         self._forward, self._backward = total(lambda each: each.forward_s), total(lambda each: each.backward_s)
@@ -53,9 +53,8 @@ class Runs:
         self._down_s = np.array([0.0, *(share * setting.costs.down_s(each) for each in components)])
 
     def seconds(self, virtual: int) -> tuple[Floats, Floats]:
-        """As a virtual stage: [KINDS, components, longest], of the computations of a micro-batch, each with the
-        messages right before and behind it; and [2, components, longest], of a micro-batch that passes it on its way
-        up, and on its way down."""
+        """As a virtual stage: [KINDS, *runs], of the computations of a micro-batch, each with the messages right before
+        and behind it; and [2, *runs], of a micro-batch that passes it on its way up, and on its way down."""
         setting, costs = self._setting, self._setting.costs
         share = 1.0 / setting.micro_batches
         speed = setting.stage_speed[setting.place(virtual, setting.stages)] if setting.stage_speed else 1.0
@@ -77,16 +76,23 @@ class Runs:
         passing = np.stack([forward, back])
         below, above = self._leaves(virtual - 1), self._leaves(virtual)
         for way, message_s, kinds in ((0, self._up_s, _UP), (1, self._down_s, _DOWN)):
-            busy = (below * message_s[:-1, None] + above * message_s[self.ends]) / 2
+            busy = (below * message_s[self.first] + above * message_s[self.ends]) / 2
             passing[way] += busy
             for kind in kinds:
                 seconds[KINDS.index(kind)] += busy
         if virtual:
             link = link_above(setting, virtual - 1)
             for way, nbytes, s_per_byte in ((0, self._up, link.up_s_per_byte), (1, self._down, link.down_s_per_byte)):
-                on_link = s_per_byte * below * nbytes[:-1, None]
+                on_link = s_per_byte * below * nbytes[self.first]
                 passing[way] += on_link + link.latency_s * (on_link > 0) + below * costs.edge_latency_s
         return seconds, passing
+
+    @classmethod
+    def up_to(cls, setting: StepSetting, longest: int) -> Runs:
+        """All runs of at most `longest` components: [components, longest], in the order of
+        `alray.planning.prediction.partition.run_ends`."""
+        size = len(setting.costs.components)
+        return cls(setting, np.arange(size)[:, None], run_ends(size, longest))
 
     def _leaves(self, virtual: int) -> bool:
         """Whether what a virtual stage passes up goes to another stage."""

@@ -162,20 +162,14 @@ def crossover_spec(
         for method in methods
         for size in dict.fromkeys((usual, *asked.batch_sizes))
     ]
-    contenders = [each.contender() for each in opened]
+    contenders = tuple(each.contender() for each in opened)
     links, limit = opener.links(spec), opened[0].memory_limit
     memory = asked.memory or (_parts_of(alone_bytes(contenders[0], links[0])) if limit is None else ())
     axes = Axes(opener.devices(spec), asked.micro_batches, links, (limit, *memory))
     machines = None if spec.machines is None else spec.machines.described()
+    basis = basis_of(contenders[0].alone, machines)
     return map_crossover(
-        contenders,
-        axes,
-        name=spec.name,
-        basis=basis_of(contenders[0].alone, machines),
-        steps=asked.steps,
-        batch_size=usual,
-        measured=measured,
-        doing=teller.doing,
+        Crossover(spec.name, basis, axes, contenders, asked.steps, usual, measured), doing=teller.doing
     )
 
 

@@ -121,6 +121,10 @@ class EdgeEnds:
         """The kind of the edges to and from stage `peer`."""
         return edge_kind(self._stage_locations[self._assignment.stage], self._stage_locations[peer])
 
+    def _host_kind(self, peer: int) -> EdgeKind:
+        """The kind of an edge to or from stage `peer` that carries what is in host memory."""
+        return host_kind(self._stage_locations[self._assignment.stage], self._stage_locations[peer])
+
     def sender(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int, rest_bytes: int = 0) -> Sender:
         """
         Args:
@@ -129,59 +133,12 @@ class EdgeEnds:
             waiting: messages that may wait on this edge.
         """
         edge = f"{self._assignment.stage}->{peer}"
-        if self.kind(peer) is not EdgeKind.NCCL:
-            return self._host_sender(edge, peer, tag, capacity_bytes, rest_bytes, self._device, waiting)
-        rest_header = HEADER_CAPACITY if rest_bytes else 0
-        headers = self._host_sender(edge, peer, tag, HEADER_CAPACITY, rest_header, _HOST, waiting)
-        sender = NcclSender(
-            edge=edge,
-            headers=headers,
-            group=self._pair(edge, tag, 0),
-            device=self._device,
-            timeout_s=self._timeout_s,
-        )
-        self._on_gpus[edge, tag] = sender
-        return sender
-
-    def receiver(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int, rest_bytes: int = 0) -> Receiver:
-        """
-        Args:
-            capacity_bytes, rest_bytes, waiting: as for the sender.
-        """
-        edge = f"{peer}->{self._assignment.stage}"
-        if self.kind(peer) is not EdgeKind.NCCL:
-            return self._host_receiver(edge, peer, tag, capacity_bytes, rest_bytes, self._device, waiting)
-        rest_header = HEADER_CAPACITY if rest_bytes else 0
-        headers = self._host_receiver(edge, peer, tag, HEADER_CAPACITY, rest_header, _HOST, waiting)
-        receiver = NcclReceiver(edge=edge, headers=headers, group=self._pair(edge, tag, 1), device=self._device)
-        self._on_gpus[edge, tag] = receiver
-        return receiver
-
-    def connect(self) -> None:
-        """Connect the GPUs. All stages connect their edges in one order, so that no two wait for each other."""
-        for key in sorted(self._on_gpus):
-            self._on_gpus[key].connect()
-
-    def _pair(self, edge: str, tag: int, rank: int) -> dist.ProcessGroup:
-        """The two stages of an edge, for NCCL."""
-        return nccl_group(dist.PrefixStore(f"nccl {tag} {edge}", self._store), rank, 2, self._timeout_s)
-
-    def _host_sender(
-        self,
-        edge: str,
-        peer: int,
-        tag: int,
-        capacity_bytes: int,
-        rest_bytes: int,
-        device: torch.device,
-        waiting: int,
-    ) -> Sender:
-        """
-        Args:
-            device: where the sender finds tensors.
-        """
-        if host_kind(self._stage_locations[self._assignment.stage], self._stage_locations[peer]) is EdgeKind.GLOO:
-            return PointToPointSender(
+        device = self._device
+        if on_gpus := self.kind(peer) is EdgeKind.NCCL:  # then headers alone go through the host
+            capacity_bytes, rest_bytes, device = HEADER_CAPACITY, HEADER_CAPACITY if rest_bytes else 0, _HOST
+        sender: Sender
+        if self._host_kind(peer) is EdgeKind.GLOO:
+            sender = PointToPointSender(
                 edge=edge,
                 peer=peer,
                 tag=tag,
@@ -191,43 +148,39 @@ class EdgeEnds:
                 rest_bytes=rest_bytes,
                 device=device,
             )
-        sender = SharedMemorySender(
+        else:
+            sender = SharedMemorySender(
+                edge=edge,
+                capacity_bytes=capacity_bytes,
+                in_flight=waiting,
+                timeout_s=self._timeout_s,
+                device=device,
+                link=self._slow_link(peer),
+            )
+            self._store.set(f"ring {tag} {edge}", sender.ring.as_text())
+        if not on_gpus:
+            return sender
+        self._on_gpus[edge, tag] = found = NcclSender(
             edge=edge,
-            capacity_bytes=capacity_bytes,
-            in_flight=waiting,
+            headers=sender,
+            group=self._pair(edge, tag, 0),
+            device=self._device,
             timeout_s=self._timeout_s,
-            device=device,
-            link=self._slow_link(peer),
         )
-        self._store.set(f"ring {tag} {edge}", sender.ring.as_text())
-        return sender
+        return found
 
-    def _slow_link(self, peer: int) -> SlowLink | None:
-        """The link to stage `peer`, which all edges to it share; None if the spec says none."""
-        stage, last = self._assignment.stage, self._assignment.plan.stages - 1
-        lower = min(stage, peer) if abs(stage - peer) == 1 else last
-        section = self._assignment.spec.pipeline.link(lower)
-        if section is None:
-            return None
-        made = SlowLink(s_per_byte=section.s_per_byte, latency_s=section.latency_s)
-        return self._slow_links.setdefault(peer, made)
-
-    def _host_receiver(
-        self,
-        edge: str,
-        peer: int,
-        tag: int,
-        capacity_bytes: int,
-        rest_bytes: int,
-        device: torch.device,
-        waiting: int,
-    ) -> Receiver:
+    def receiver(self, peer: int, tag: int, capacity_bytes: int, *, waiting: int, rest_bytes: int = 0) -> Receiver:
         """
         Args:
-            device: where the receiver gives tensors.
+            capacity_bytes, rest_bytes, waiting: as for the sender.
         """
-        if host_kind(self._stage_locations[self._assignment.stage], self._stage_locations[peer]) is EdgeKind.GLOO:
-            return PointToPointReceiver(
+        edge = f"{peer}->{self._assignment.stage}"
+        device = self._device
+        if on_gpus := self.kind(peer) is EdgeKind.NCCL:
+            capacity_bytes, rest_bytes, device = HEADER_CAPACITY, HEADER_CAPACITY if rest_bytes else 0, _HOST
+        receiver: Receiver
+        if self._host_kind(peer) is EdgeKind.GLOO:
+            receiver = PointToPointReceiver(
                 edge=edge,
                 peer=peer,
                 tag=tag,
@@ -238,9 +191,31 @@ class EdgeEnds:
                 timeout_s=self._timeout_s,
                 rest_bytes=rest_bytes,
             )
-        return SharedMemoryReceiver(
-            edge=edge,
-            ring=SlotRing.of_text(self._store.get(f"ring {tag} {edge}").decode()),
-            device=device,
-            timeout_s=self._timeout_s,
+        else:
+            ring = SlotRing.of_text(self._store.get(f"ring {tag} {edge}").decode())
+            receiver = SharedMemoryReceiver(edge=edge, ring=ring, device=device, timeout_s=self._timeout_s)
+        if not on_gpus:
+            return receiver
+        self._on_gpus[edge, tag] = found = NcclReceiver(
+            edge=edge, headers=receiver, group=self._pair(edge, tag, 1), device=self._device
         )
+        return found
+
+    def connect(self) -> None:
+        """Connect the GPUs. All stages connect their edges in one order, so that no two wait for each other."""
+        for key in sorted(self._on_gpus):
+            self._on_gpus[key].connect()
+
+    def _pair(self, edge: str, tag: int, rank: int) -> dist.ProcessGroup:
+        """The two stages of an edge, for NCCL."""
+        return nccl_group(dist.PrefixStore(f"nccl {tag} {edge}", self._store), rank, 2, self._timeout_s)
+
+    def _slow_link(self, peer: int) -> SlowLink | None:
+        """The link to stage `peer`, which all edges to it share; None if the spec says none."""
+        stage, last = self._assignment.stage, self._assignment.plan.stages - 1
+        lower = min(stage, peer) if abs(stage - peer) == 1 else last
+        section = self._assignment.spec.pipeline.link(lower)
+        if section is None:
+            return None
+        made = SlowLink(s_per_byte=section.s_per_byte, latency_s=section.latency_s)
+        return self._slow_links.setdefault(peer, made)

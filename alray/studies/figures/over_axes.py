@@ -113,7 +113,7 @@ def _maps(results: Results, across: str, up: str) -> Iterator[Figure]:
             rising = sorted(results.values(up), reverse=True)
             y = Scale("up", in_words(up), names=[value_text(value) for value in rising])
             file = file_name(name, across, up, *([label] if len(maps) > 1 else []))
-            drawing = heat_map(x, y, "value", {"text": title, "seeds": "seeds"}, (min(known) + max(known)) / 2)
+            drawing = heat_map(x, y, {"text": title, "seeds": "seeds"}, (min(known) + max(known)) / 2)
             what = f"{title} by {x.title} and {y.title}, {label}: from {form(min(known))} to {form(max(known))}."
             yield Figure(file, f"{title}: {label}", what, cells, drawing)
 

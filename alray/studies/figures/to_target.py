@@ -463,9 +463,7 @@ def _best(
             "mark": "on the edge of its range" if edge else "inside its range",
             "batch_size": size,
             "value": found,
-            "reached": f"{row.reached} of {row.tried}",
-            "trials": row.trials,
-            "settings": settings_text(row.settings),
+            **_of(row),
         }
         if quantity.is_rate:
             for rule, power in zip(_RULES, (1.0, 0.5), strict=True):

@@ -64,7 +64,7 @@ def crossed() -> Callable[..., Crossover]:
             contender("associated_learning", local_losses=True, scale=scale),
             contender("backpropagation", local_losses=False),
         )
-        return map_crossover(both, axes, name="tiny", basis={}, steps={}, batch_size=64, doing=lambda what: None)
+        return map_crossover(Crossover("tiny", {}, axes, both, {}, 64), doing=lambda what: None)
 
     return of
 
@@ -118,7 +118,7 @@ def test_what_nobody_knows_is_said_to_be_assumed(crossed: Callable[..., Crossove
     assert sources["1f1b"] == Steps(1000, "given")
     for schedule in ("streamed", "2bw"):
         own = sources[schedule]
-        assert own is not None and own.number == 1000 and own.assumed
+        assert own is not None and own.number == 1000 and own.source.startswith("assumed")
     assert all(each.rho == 1.0 and each.rho_source.startswith("assumed") for each in crossed().factors)
 
 

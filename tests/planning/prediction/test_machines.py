@@ -7,7 +7,12 @@ from dataclasses import replace
 import pytest
 
 from alray.core.errors import PlanError
-from alray.planning.prediction.machines import DEVICES, device_of, link_of, machines, machines_of, parse_nodes
+from alray.planning.prediction.machines import DEVICES, Machines, device_of, link_of, machines_of, parse_nodes
+
+
+def machines(on: str, **links: str) -> Machines:
+    nodes = [(*each, None, None) for each in parse_nodes(on)]
+    return machines_of(nodes, **{key: link_of(text) for key, text in links.items()})
 
 
 def test_one_card_a_node_and_a_link_of_each_device_within_it() -> None:

@@ -139,15 +139,7 @@ def test_memory_of_held_micro_batches(make_costs: Make) -> None:
 
 def test_the_timeline_is_the_plans(make_costs: Make) -> None:
     plan = plan_of(make_costs(), schedule="zero_bubble", micro_batches=8, stage_speed=[1.0, 2.0])
-    timeline = predicted_timeline(
-        plan.schedule,
-        plan.costs,
-        plan.partition,
-        plan.in_flight,
-        micro_batches=plan.micro_batches,
-        virtual_stages=plan.virtual_stages,
-        stage_speed=plan.stage_speed,
-    )
+    timeline = predicted_timeline(plan)
     assert timeline.step_time_s == plan.predicted_step_time_s
     assert plan.stage_speed == (1.0, 2.0)
 
