@@ -127,7 +127,8 @@ def text(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(text, value))}]"
     if isinstance(value, dict):
-        return ""
+        others = ", ".join(f"{key} {text(each)}" for key, each in value.items() if key != "kind")
+        return f"{value['kind']} ({others})" if others else text(value["kind"])
     return str(value)
 
 
