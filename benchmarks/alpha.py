@@ -1,4 +1,4 @@
-"""alpha of docs/crossover.md: the step of a method on one device over that of backpropagation, for six families.
+"""alpha of docs/crossover.md: the step of a method on one device over that of backpropagation.
 
     python -m benchmarks.alpha
 

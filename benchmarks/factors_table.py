@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from operator import mul
 from pathlib import Path
-from typing import Any
 
 from alray.studies.doubt import of_two
 from alray.studies.results import Results
@@ -27,31 +27,34 @@ NETWORKS = {
 SHORT = {"decoupled_greedy": "DGL", "associated_learning": "AL"}
 BASELINE = "backpropagation"
 _RATE, _STEPS = "optimizer.lr", "steps_to_target"
+Ends = Sequence[float]
+"""A middle, and the two ends around it."""
 
 
 def over_batch_sizes() -> str:
-    """rho of an MLP, by the size of the mini-batch."""
-    results = report_of(OVER_BATCH_SIZES).results
+    """rho and alpha of an MLP, by the size of the mini-batch."""
+    results, alpha = report_of(OVER_BATCH_SIZES).results, _alphas()
     rows = {(row.point["variant"], row.point["data.batch_size"]): row for row in results.rows}
-    names = ("dgl", "scpl", "al")
+    names = {"dgl": "decoupled_greedy", "scpl": "supervised_contrastive", "al": "associated_learning"}
     lines = [
-        "| samples a mini-batch | rates: BP, DGL, SCPL, AL | rho of DGL | of SCPL | of AL |",
-        "| ---: | --- | ---: | ---: | ---: |",
+        "| samples a mini-batch | rates: BP, DGL, SCPL, AL | rho of DGL | of SCPL | of AL | alpha: DGL, SCPL, AL |",
+        "| ---: | --- | ---: | ---: | ---: | --- |",
     ]
     for size in dict.fromkeys(size for _, size in rows):
         rates = ", ".join(_rate(results, rows[name, size]) for name in ("bp", *names))
-        found = (_rho(results, rows[name, size], rows["bp", size]) for name in names)
-        lines.append(f"| {size:,} | {rates} | {' | '.join(found)} |")
+        found = (_with_ends(_rho(results, rows[name, size], rows["bp", size])) for name in names)
+        steps = alpha.get(f"{size} samples", {})
+        middles = ", ".join(f"{steps[kind][0]:.2f}" for kind in names.values()) if steps else "not measured"
+        lines.append(f"| {size:,} | {rates} | {' | '.join(found)} | {middles} |")
     return "\n".join(lines)
 
 
-def over_families(reports: Path = REPORTS, measured: Path = RESULTS) -> str:
-    """rho and alpha of each family and method. A family without a report has no row."""
-    file = measured / "alpha.json"
-    alpha = json.loads(file.read_text(encoding="utf-8"))["families"] if file.is_file() else {}
+def over_families(reports: Path = REPORTS) -> str:
+    """rho and alpha of each family and method, and their product. A family without a report has no row."""
+    alpha = _alphas()
     lines = [
-        "| network, data, target | method | its rate, BP's | mini-batches, BP's | rho | alpha |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
+        "| network, data, target | method | its rate, BP's | mini-batches, BP's | rho | alpha | alpha x rho |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name in OVER_FAMILIES:
         if (reports / name / KEPT).is_file():
@@ -59,7 +62,13 @@ def over_families(reports: Path = REPORTS, measured: Path = RESULTS) -> str:
     return "\n".join(lines) if len(lines) > 2 else "These two studies have not run yet: their factors are not known."
 
 
-def _of_report(results: Results, alpha: dict[str, Any]) -> Iterator[str]:
+def _alphas() -> dict[str, dict[str, Ends]]:
+    """alpha by family and method."""
+    measured = json.loads((RESULTS / "alpha.json").read_text(encoding="utf-8"))["families"]
+    return {family: found["alpha"] for family, found in measured.items()}
+
+
+def _of_report(results: Results, alpha: dict[str, dict[str, Ends]]) -> Iterator[str]:
     rows = {(_family(row), _method(row)): row for row in results.rows}
     for family in dict.fromkeys(family for family, _ in rows):
         best = rows[family, BASELINE]
@@ -67,13 +76,15 @@ def _of_report(results: Results, alpha: dict[str, Any]) -> Iterator[str]:
             row = rows.get((family, kind))
             if row is None:  # the study was stopped before
                 continue
+            rho, step = _rho(results, row, best), alpha.get(family, {}).get(kind)
             cells = (
                 NETWORKS[family],
                 short,
                 f"{_rate(results, row)}, {_rate(results, best)}",
                 f"{_steps(row)}, {_steps(best)}",
-                _rho(results, row, best),
-                _with_ends(*alpha[family]["alpha"][kind]) if family in alpha else "not measured",
+                _with_ends(rho),
+                _with_ends(step, "not measured"),
+                _with_ends(None if rho is None or step is None else tuple(map(mul, rho, step))),
             )
             yield f"| {' | '.join(cells)} |"
 
@@ -101,14 +112,16 @@ def _steps(row: PointRow) -> str:
     return reached if row.reached == row.tried else f"{reached} ({row.reached} of {row.tried})"
 
 
-def _rho(results: Results, row: PointRow, best: PointRow) -> str:
-    """With its 90 % interval, as a verdict has it; of one seed without."""
+def _rho(results: Results, row: PointRow, best: PointRow) -> Ends | None:
+    """With its 90 % interval, as a verdict has it; None where the target was not reached."""
     found = of_two(results, _STEPS, row, best, "ratio")
-    over, under = row.figures[_STEPS], best.figures[_STEPS]
-    if found.confidence is not None and found.interval is not None:
-        return _with_ends(found.shown(found.confidence.middle), *found.interval)
-    return "-" if over is None or under is None else f"{over.mean / under.mean:.2f}"
+    if found.confidence is None or found.interval is None:
+        return None
+    return found.shown(found.confidence.middle), *found.interval
 
 
-def _with_ends(value: float, low: float, high: float) -> str:
-    return f"{value:.2f} ({low:.2f} to {high:.2f})"
+def _with_ends(found: Ends | None, unknown: str = "-") -> str:
+    if found is None:
+        return unknown
+    middle, low, high = found
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"

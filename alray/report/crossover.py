@@ -50,7 +50,7 @@ class Cell:
 
     @property
     def advantage(self) -> float | None:
-        """The time of backpropagation over that of local losses: how many times as many mini-batches these may take."""
+        """The time of backpropagation over that of local losses (`Crossover.seconds`): above 1 these are faster."""
         if self.best is None or self.ratio is None:
             return None
         return self.ratio if self.best.way.local_losses else 1.0 / self.ratio
@@ -102,15 +102,11 @@ def changes(found: Crossover, at: Cell) -> str:
     """What would let the other family win at a place, in a sentence."""
     if at.best is None:
         return "no way fits"
-    if at.other is None or at.ratio is None:
+    if at.advantage is None:
         return "nothing: no way of the other family runs here"
-    name, other = method_name(at.best.way.method), method_name(at.other.way.method)
-    if at.best.way.local_losses:
-        parts = [f"{name} takes {at.ratio:.2f} times the mini-batches or the time of a step"]
-    else:
-        parts = [f"{other} takes {1 / at.ratio:.2f} of the mini-batches or of the time of a step"]
-    parts += _neighbours(found, at)
-    return "; or ".join(parts)
+    than = "more" if at.best.way.local_losses else "less"
+    change = f"local losses take {than} than {at.advantage:.2f} times as many mini-batches as here or as long for each"
+    return "; or ".join([change, *_neighbours(found, at)])
 
 
 def _neighbours(found: Crossover, at: Cell) -> Iterator[str]:
@@ -195,7 +191,7 @@ def winners_table(found: Crossover) -> Table:
             )
         )
     time = "time to target" if timed else "step"
-    head = ("link", "devices", "fastest", "stages", "replicas", "M", time, "best of others", "slower by")
+    head = ("link", "devices", "fastest", "stages", "replicas", "M", time, "best of others", "times as long")
     return Table((*head, "the others win if"), tuple(rows))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from alray import __version__
 from alray.core.run_folder.records import replace_file
 from alray.core.storage.location import Location
-from alray.planning.prediction.crossover import REFERENCE, Crossover, Factors
+from alray.planning.prediction.crossover import REFERENCE, Axes, Crossover, Factors
 from alray.planning.schedules.table import default_schedule
 from alray.report.crossover import (
     Cell,
@@ -78,15 +78,17 @@ def over_links(found: Crossover) -> Exhibit:
     """Each place shows the fastest way to train on at most so many devices, if any two of them are connected by this
     link: method and schedule, stages and replicas, M micro-batches, and by how much it is faster than the best of the
     other family (local losses, or backpropagation). A pale place is closer than a prediction can tell. The second map
-    says how many times as many mini-batches local losses may take before backpropagation is as fast; below 1 they have
-    to take fewer. Each stage of each replica has its own device. Source: simulations of all ways, with the best cut
-    of each."""
-    places = [(at.link, at) for at in cells(found)]
+    shows the time of backpropagation over that of local losses, each by its fastest way there: above 1 local losses are
+    faster. Times are those to the target, so they count how many mini-batches each method takes; where that is not
+    known, they are those of one mini-batch. Each stage of each replica has its own device. Source: simulations of all
+    ways, of which those near the fastest have their best cut."""
+    every = cells(found)
+    places = [(at.link, at) for at in every]
     return Exhibit(
         "Devices and links",
         (
             _winners(found, "fastest_over_links", "The fastest way, over devices and links", places),
-            _advantage(found, places),
+            times_map(found.axes, every),
         ),
         tuple(findings(found)),
     )
@@ -128,11 +130,11 @@ def over_memory(found: Crossover) -> Exhibit | None:
 
 def rule(found: Crossover) -> Exhibit | None:
     """In steady state streaming takes the time of one stage, and 1F1B that of M + S - 1 micro-batches on S stages. So
-    streaming is faster where alpha x rho < 1 + (S - 1) / M. alpha is the step of the method on one device over that of
-    backpropagation, rho its mini-batches to the target over those of backpropagation. Dotted: (1 + (S - 1) / M) /
-    alpha, the rho at which both are as fast. Dashed: the same from the simulation, with messages, uneven stages and
-    what small micro-batches cost: the step of 1F1B over that of streaming, over the first link. Streaming is faster
-    where the line of its rho lies below."""
+    streaming is faster where alpha x rho < 1 + (S - 1) / M. 1F1B needs M >= S, so this limit is below 2. alpha is the
+    step of the method on one device over that of backpropagation, rho its mini-batches to the target over those of
+    backpropagation. Dotted: (1 + (S - 1) / M) / alpha, the rho at which both are as fast. Dashed: the same from the
+    simulation, with messages, uneven stages and what small micro-batches cost: the step of 1F1B over that of streaming,
+    over the first link. Streaming is faster where the line of its rho lies below."""
     figures = tuple(
         figure
         for each in found.factors
@@ -255,20 +257,21 @@ def _winners_drawing(x: Scale, y: Scale, series: Sequence[Series]) -> dict[str, 
     }
 
 
-def _advantage(found: Crossover, places: Places) -> Figure:
-    """A map of how many times as many mini-batches local losses may take."""
+def times_map(axes: Axes, places: Sequence[Cell]) -> Figure:
+    """A map of the time of backpropagation over that of local losses, over devices and links."""
     rows = [
         {
             "devices": str(at.devices),
-            "up": up,
+            "up": at.link,
             "value": at.advantage,
             "text": "–" if at.advantage is None else f"{at.advantage:.2f}",
         }
-        for up, at in places
+        for at in places
     ]
     known = [row["value"] for row in rows if isinstance(row["value"], float)]
-    title = "How many times the mini-batches of backpropagation local losses may take"
-    x, y = _scales(found, places, "link")
+    title = "The time of backpropagation over that of local losses"
+    x = Scale("devices", "devices", names=[str(number) for number in axes.devices])
+    y = Scale("up", "link", names=axes.links)
     middle = (min(known) + max(known)) / 2 if known else 1.0
     told = ", ".join(f"{row['devices']} devices, {row['up']}: {row['text']}" for row in rows)
     return Figure(
@@ -276,8 +279,8 @@ def _advantage(found: Crossover, places: Places) -> Figure:
         title,
         f"{title}. {told}.",
         rows,
-        heat_map(x, y, {"text": "times the mini-batches"}, middle),
-        size=(_WIDTH, 40 * len(y.names) + _REST),
+        heat_map(x, y, {"text": "ratio of times"}, middle),
+        size=(_WIDTH, 40 * len(axes.links) + _REST),
     )
 
 

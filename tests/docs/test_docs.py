@@ -92,9 +92,9 @@ def test_the_pages_of_studies_are_current() -> None:
     assert predictions_page.PAGE.read_text(encoding="utf-8") == predictions_page.page(found, published.section())
 
 
-def test_the_factors_of_the_crossover_are_those_of_the_reports() -> None:
+def test_the_words_and_factors_of_the_crossover_are_those_of_today() -> None:
     """`python -m benchmarks.crossover --factors`."""
-    assert crossover.with_factors(page("crossover.md")) == page("crossover.md")
+    assert crossover.with_words(page("crossover.md")) == page("crossover.md")
 
 
 @pytest.mark.parametrize("name", publish.pages(runs.RESULTS))

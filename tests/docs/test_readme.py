@@ -25,24 +25,11 @@ README, COMMANDS, MEASURED = (
 COST = "{forward_s: 0.001, backward_s: 0.001, update_s: 0.001}"
 
 
-MY_PROJECT = """\
-import torch
-from torch import nn
-
-torch.manual_seed(1)
-samples = torch.randn(3000, 8)
-train_set = test_set = samples, (samples.sum(1) > 0).long()
-net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
-"""
-
-
 def test_the_first_screen_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
     """The lines of Python as they stand, and the spec."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    Path("my_project.py").write_text(MY_PROJECT, encoding="utf-8")
     (python,), (spec,) = (re.findall(rf"^```{kind}\n(.*?)^```$", README, re.M | re.S) for kind in ("python", "yaml"))
     exec(python, {})
     assert float(capsys.readouterr().out.splitlines()[-1]) > 0.8

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +15,7 @@ from alray.planning.prediction.costs import ComponentCosts, Costs, Link
 from alray.planning.prediction.crossover import Axes, Contender, Crossover, Steps, Way, map_crossover
 from alray.planning.prediction.make import make_plan
 from alray.planning.prediction.setting import StepSetting
-from alray.report.crossover import cell, changes
+from alray.report.crossover import cell, changes, winners_table
 
 AXES = Axes((1, 2, 4), (4,), ("host", "slow"))
 SMALL = Axes((1, 2), (4,), ("host", "slow"))
@@ -128,6 +131,21 @@ def test_a_slow_link_turns_to_local_losses_and_the_table_says_so(crossed: Callab
     assert fast.best is not None and not fast.best.way.local_losses
     assert slow.best is not None and slow.best.way.local_losses
     assert "over slow" in changes(found, fast) and "over host" in changes(found, slow)
+
+
+def test_the_committed_tables_have_the_words_of_today(crossed: Callable[..., Crossover]) -> None:
+    found = replace(crossed(1.3, SMALL), steps={("backpropagation", None, None): Steps(1000, "given")})
+
+    def words(table: str) -> tuple[list[str], set[str]]:
+        """The heading, and what has to change, without its figures."""
+        head, *rows = csv.reader(table.splitlines())
+        return head, {re.sub(r"\d\S*", "N", row[-1].partition(";")[0]) for row in rows}
+
+    head, made = words(winners_table(found).csv)
+    assert len(made) == 2
+    for file in (Path(__file__).parents[3] / "docs" / "crossover").glob("*/fastest.csv"):
+        of_file, kept = words(file.read_text(encoding="utf-8"))
+        assert of_file == head and kept <= made
 
 
 def test_devices_with_little_memory(crossed: Callable[..., Crossover]) -> None:
