@@ -267,15 +267,15 @@ MUTATIONS = (
     Mutation(
         "pinned: what gloo sends from is pinned",
         GLOO,
-        "host_buffer(capacity_bytes, device) for _ in range(_SEND_SLOTS)",
-        "host_buffer(capacity_bytes, _CPU) for _ in range(_SEND_SLOTS)",
+        "line = _SEND_SLOTS, device, ",
+        "line = _SEND_SLOTS, _CPU, ",
         SENDS_BY_GLOO,
     ),
     Mutation(
         "pinned: what gloo receives into is pinned",
         GLOO,
-        "host_buffer(capacity_bytes, device) for _ in range(buffers)",
-        "host_buffer(capacity_bytes, _CPU) for _ in range(buffers)",
+        "line = in_flight + 1, device, ",
+        "line = in_flight + 1, _CPU, ",
         SENDS_BY_GLOO,
     ),
     Mutation(

@@ -143,18 +143,16 @@ def test_sums_within_computations_and_of_gradients_start_in_one_order() -> None:
         accelerator.use(device)
         weight = torch.nn.Parameter(torch.ones(4, device=device))
         component = SimpleNamespace(index=0, parameters=lambda: [weight])
+        assignment = SimpleNamespace(
+            spec=spec, plan=plan, stage=0, replica=rank, shares=(4, 4), least_share=1, code=no_user_code
+        )
         replication = ReducedReplication(
-            spec,
-            plan,  # type: ignore[arg-type]
-            stage=0,
-            replica=rank,
-            shares=(4, 4),
-            components=[component],  # type: ignore[list-item]
+            assignment,  # type: ignore[arg-type]
+            [component],  # type: ignore[list-item]
             group=Group(wires["gradients"], rank, device),  # type: ignore[arg-type]
             store=torch.distributed.HashStore(),
             in_turns=False,
             timeout_s=20.0,
-            load=no_user_code,
         )
         norms = all_reduce_class(ALL_REDUCES.section("backend"))(
             Group(wires["norms"], rank, device),  # type: ignore[arg-type]

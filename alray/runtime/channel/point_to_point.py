@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Generator
+from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
@@ -54,8 +55,9 @@ class PointToPointSender(Sender):
         """
         self.edge = edge
         self.bytes_sent = 0
-        self._first = _Outgoing(edge, peer, tag, capacity_bytes, group, timeout_s, device)
-        self._rest = _Outgoing(edge, peer, tag + _REST, rest_bytes, group, timeout_s, device) if rest_bytes else None
+        line = _SEND_SLOTS, device, group, timeout_s
+        self._first = _Outgoing(edge, peer, tag, capacity_bytes, *line)
+        self._rest = _Outgoing(edge, peer, tag + _REST, rest_bytes, *line) if rest_bytes else None
         self._begun: frozenset[str] | None = None  # the tensors of the message under way that were sent already
 
     def begin(self, message: Message) -> Generator[None, None, None]:
@@ -85,52 +87,56 @@ class PointToPointSender(Sender):
         yield
 
 
-class _Outgoing:
-    """The messages of one tag, or their second parts, on their way to one neighbour."""
+@dataclass(eq=False)
+class _Line:
+    """The messages of one tag, or their second parts, from or to one neighbour, and their buffers."""
 
-    def __init__(
-        self,
-        edge: str,
-        peer: int,
-        tag: int,
-        capacity_bytes: int,
-        group: dist.ProcessGroup,
-        timeout_s: float,
-        device: torch.device,
-    ) -> None:
-        self._edge = edge
-        self._peer = peer
-        self._tag = tag
-        self._group = group
-        self._timeout = timedelta(seconds=timeout_s)
-        self._buffers = [host_buffer(capacity_bytes, device) for _ in range(_SEND_SLOTS)]
+    edge: str
+    peer: int
+    tag: int
+    capacity_bytes: int
+    num_buffers: int
+    device: torch.device
+    group: dist.ProcessGroup
+    timeout_s: float
+
+    def __post_init__(self) -> None:
+        self._timeout = timedelta(seconds=self.timeout_s)
+        self._buffers = [host_buffer(self.capacity_bytes, self.device) for _ in range(self.num_buffers)]
         self._slots = [Slot(buffer) for buffer in self._buffers]
-        self._works: list[dist.Work | None] = [None] * _SEND_SLOTS
+
+
+class _Outgoing(_Line):
+    """Messages on their way."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._works: list[dist.Work | None] = [None] * self.num_buffers
         self._next = 0
 
     def send(self, message: Message) -> int:
         """Send a message. Returns its bytes."""
         slot = self._next
-        nbytes = self._slots[slot].write(message, edge=self._edge)
-        self._next = (slot + 1) % _SEND_SLOTS
+        nbytes = self._slots[slot].write(message, edge=self.edge)
+        self._next = (slot + 1) % self.num_buffers
         # Only one send is under way at a time: waiting mini-batches belong in the receiver's ring.
-        self._finish((slot + 1) % _SEND_SLOTS)
+        self._finish((slot + 1) % self.num_buffers)
         content = self._buffers[slot][:nbytes]
         try:
-            self._works[slot] = dist.isend(content, group=self._group, tag=self._tag, group_dst=self._peer)
+            self._works[slot] = dist.isend(content, group=self.group, tag=self.tag, group_dst=self.peer)
         except RuntimeError as error:
-            raise lost_neighbour(self._edge, error) from error
+            raise lost_neighbour(self.edge, error) from error
         return nbytes
 
     def finish(self) -> None:
         """Wait until everything is sent."""
-        for slot in range(_SEND_SLOTS):
+        for slot in range(self.num_buffers):
             self._finish(slot)
 
     def _finish(self, slot: int) -> None:
         work = self._works[slot]
         if work is not None:
-            wait_for(work, self._timeout, self._edge)
+            wait_for(work, self._timeout, self.edge)
             self._works[slot] = None
 
 
@@ -160,10 +166,9 @@ class PointToPointReceiver(Receiver):
         """
         self.edge = edge
         self._device = device
-        self._first = _Incoming(edge, peer, tag, capacity_bytes, in_flight + 1, device, group, timeout_s)
-        self._rest: _Incoming | None = None
-        if rest_bytes:
-            self._rest = _Incoming(edge, peer, tag + _REST, rest_bytes, in_flight + 1, device, group, timeout_s)
+        line = in_flight + 1, device, group, timeout_s
+        self._first = _Incoming(edge, peer, tag, capacity_bytes, *line)
+        self._rest = _Incoming(edge, peer, tag + _REST, rest_bytes, *line) if rest_bytes else None
         self._rest_slots: dict[int, int] = {}  # the buffer of the second part, by that of the first
 
     def receive(self) -> Generator[None, None, Message]:
@@ -201,38 +206,22 @@ class PointToPointReceiver(Receiver):
         return self._first.waiting()
 
 
-class _Incoming:
-    """The messages of one tag, or their second parts, as they come from one neighbour."""
+class _Incoming(_Line):
+    """Messages as they come."""
 
-    def __init__(
-        self,
-        edge: str,
-        peer: int,
-        tag: int,
-        capacity_bytes: int,
-        buffers: int,
-        device: torch.device,
-        group: dist.ProcessGroup,
-        timeout_s: float,
-    ) -> None:
-        self._edge = edge
-        self._peer = peer
-        self._tag = tag
-        self._group = group
-        self._timeout = timedelta(seconds=timeout_s)
-        self._buffers = [host_buffer(capacity_bytes, device) for _ in range(buffers)]
-        self._slots = [Slot(buffer) for buffer in self._buffers]
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._posted: deque[tuple[int, dist.Work]] = deque()
-        for slot in range(buffers):
+        for slot in range(self.num_buffers):
             self.post(slot)
 
     def post(self, slot: int) -> None:
         """Let the next message that has no buffer yet come into this one."""
         self._slots[slot].clear()
         try:
-            work = dist.irecv(self._buffers[slot], group=self._group, tag=self._tag, group_src=self._peer)
+            work = dist.irecv(self._buffers[slot], group=self.group, tag=self.tag, group_src=self.peer)
         except RuntimeError as error:
-            raise lost_neighbour(self._edge, error) from error
+            raise lost_neighbour(self.edge, error) from error
         assert work is not None
         self._posted.append((slot, work))
 
@@ -240,12 +229,12 @@ class _Incoming:
         """Wait for the next message. Returns the number of its buffer, for `post`, and the message."""
         if not self._posted:
             raise ChannelError(
-                f"edge {self._edge}: every receive buffer is still in use",
+                f"edge {self.edge}: every receive buffer is still in use",
                 hint="release each message when its mini-batch is done",
             )
         slot, work = self._posted.popleft()
-        wait_for(work, self._timeout, self._edge)
-        return slot, self._slots[slot].read(edge=self._edge)
+        wait_for(work, self._timeout, self.edge)
+        return slot, self._slots[slot].read(edge=self.edge)
 
     def waiting(self) -> int:
         """How many messages have arrived and were not taken yet."""

@@ -195,28 +195,19 @@ def _open_boundaries(assignment: Assignment, components: list[Component], networ
 
 def _replication(assignment: Assignment, components: list[Component], replicas: ReplicaPeers | None) -> Replication:
     """The stage among the same stage of all replicas."""
-    spec, plan = assignment.spec, assignment.plan
     if replicas is None:
-        return Alone(spec.data.batch_size)
+        return Alone(assignment.spec.data.batch_size)
     if assignment.data_parallel:
         from alray.runtime.stage.work.data_parallel import DataParallelReplication
 
-        return DataParallelReplication(
-            spec, plan, replica=assignment.replica, shares=assignment.shares, store=replicas.store
-        )
+        return DataParallelReplication(assignment, replicas.store)
     return ReducedReplication(
-        spec,
-        plan,
-        stage=assignment.stage,
-        replica=assignment.replica,
-        shares=assignment.shares,
-        least_share=assignment.least_share,
-        components=components,
+        assignment,
+        components,
         group=replicas.group,
         store=replicas.store,
         in_turns=replicas.in_turns,
         timeout_s=replicas.timeout_s,
-        load=assignment.code,
     )
 
 

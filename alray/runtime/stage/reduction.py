@@ -13,12 +13,9 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from alray.config.made import Load
-from alray.config.sections.spec import Spec
 from alray.core.randomness.seeds import derive_seed
 from alray.models.component import Component
 from alray.models.replica_norm import ReplicaSums
-from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.shares import shares_of_part
 from alray.runtime.channel.all_reduce import AllReduce, make_all_reduce
 from alray.runtime.channel.compression import make_compression
@@ -26,6 +23,7 @@ from alray.runtime.channel.edge import Waiting
 from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
 from alray.runtime.channel.row_gather import RowGather
+from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.clock import AmongReplicas
 from alray.runtime.stage.outer_optimizer import OuterSteps
 from alray.runtime.stage.replication import LOOK_S, MeanWeights, SeveralReplicas, trained
@@ -36,35 +34,20 @@ class ReducedReplication(SeveralReplicas):
 
     def __init__(
         self,
-        spec: Spec,
-        plan: Plan,
-        *,
-        stage: int,
-        replica: int,
-        shares: Sequence[int],
-        least_share: int = 1,
+        assignment: Assignment,
         components: Sequence[Component],
+        *,
         group: dist.ProcessGroup,
         store: dist.Store,
         in_turns: bool,
         timeout_s: float,
-        load: Load,
     ) -> None:
         """
         Args:
             group: one rank for each replica of this stage, for this object alone; the rest as in `SeveralReplicas`.
-            load: loads an all-reduce or a compression of the user's.
         """
-        super().__init__(
-            spec,
-            plan,
-            stage=stage,
-            replica=replica,
-            shares=shares,
-            store=store,
-            in_turns=in_turns,
-            least_share=least_share,
-        )
+        super().__init__(assignment, store=store, in_turns=in_turns)
+        spec, load = assignment.spec, assignment.code
         self.averages_gradients = not self.averages_weights
         self._group = group
         self._parameters = {component.index: trained(component) for component in components}

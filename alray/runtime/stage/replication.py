@@ -1,7 +1,7 @@
 """The agreements among the replicas of a stage: cuts, shares of the mini-batch, and averaged gradients.
 
 Numbers go over the run's store. How gradients are averaged is up to `alray.runtime.stage.reduction` and
-`alray.runtime.stage.stages.data_parallel`. Operations that may have to wait are generators (see
+`alray.runtime.stage.work.data_parallel`. Operations that may have to wait are generators (see
 `alray.runtime.channel.edge`).
 """
 
@@ -16,12 +16,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from alray.config.sections.spec import Spec
 from alray.models.component import Component
 from alray.models.replica_norm import ReplicaSums
-from alray.planning.prediction.plan import Plan
 from alray.planning.prediction.shares import balanced_shares, shares_of_part
 from alray.runtime.channel.edge import Waiting
+from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.clock import AmongReplicas
 
 MeanWeights = dict[int, list[torch.Tensor]]
@@ -161,32 +160,20 @@ class Alone(Replication):
 class SeveralReplicas(Replication, ABC):
     """Replicas that meet over the store of the run."""
 
-    def __init__(
-        self,
-        spec: Spec,
-        plan: Plan,
-        *,
-        stage: int,
-        replica: int,
-        shares: Sequence[int],
-        store: dist.Store,
-        in_turns: bool,
-        least_share: int = 1,
-    ) -> None:
+    def __init__(self, assignment: Assignment, *, store: dist.Store, in_turns: bool) -> None:
         """
         Args:
-            shares: samples of a mini-batch that each replica takes at first.
             store: that of all stages of all replicas.
-            least_share: samples that each takes at least.
             in_turns: whether all replicas share this thread, so that waiting must not block.
         """
-        self.replica = replica
+        spec, plan = assignment.spec, assignment.plan
+        self.replica = assignment.replica
         self.count = plan.replicas
-        self.shares = tuple(shares)
-        self._stage = stage
+        self.shares = tuple(assignment.shares)
+        self._stage = assignment.stage
         self._stages = plan.stages
         self._batch_size = spec.data.batch_size
-        self._least_share = least_share
+        self._least_share = assignment.least_share
         self._store = store
         self._in_turns = in_turns
         synchronise = spec.replicas.synchronise

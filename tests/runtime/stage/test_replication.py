@@ -23,19 +23,11 @@ SPEC = {
 def replica(number: int, store: dist.Store, *overrides: str) -> ReducedReplication:
     plan: Any = SimpleNamespace(replicas=2, stages=1)
     group: Any = None  # without components nothing is summed
-    return ReducedReplication(
-        load_spec(SPEC, overrides).spec,
-        plan,
-        stage=0,
-        replica=number,
-        shares=(4, 4),
-        components=[],
-        group=group,
-        store=store,
-        in_turns=True,
-        timeout_s=1.0,
-        load=no_user_code,
+    spec = load_spec(SPEC, overrides).spec
+    assignment: Any = SimpleNamespace(
+        spec=spec, plan=plan, stage=0, replica=number, shares=(4, 4), least_share=1, code=no_user_code
     )
+    return ReducedReplication(assignment, [], group=group, store=store, in_turns=True, timeout_s=1.0)
 
 
 @pytest.mark.parametrize(

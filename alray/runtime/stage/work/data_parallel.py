@@ -17,14 +17,13 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from alray.config.sections.spec import Spec
 from alray.core.errors import PlanError
 from alray.core.randomness.seeds import derive_seed
 from alray.models.backpropagation import BackpropagationComponent
 from alray.models.component import backward_of
 from alray.models.encoder import Tensors
-from alray.planning.prediction.plan import Plan
 from alray.runtime.channel.point_to_point import lost_neighbour
+from alray.runtime.stage.assignment import Assignment
 from alray.runtime.stage.clock import AmongReplicas
 from alray.runtime.stage.replication import SeveralReplicas
 from alray.runtime.stage.work.backpropagation import ChainWork, Losses, losses_of, through, total_of
@@ -51,9 +50,10 @@ class DataParallelReplication(SeveralReplicas):
     other buckets. So PowerSGD starts from the beginning again after a resume.
     """
 
-    def __init__(self, spec: Spec, plan: Plan, *, replica: int, shares: Sequence[int], store: dist.Store) -> None:
+    def __init__(self, assignment: Assignment, store: dist.Store) -> None:
         """Raises PlanError where the shares differ."""
-        super().__init__(spec, plan, stage=0, replica=replica, shares=shares, store=store, in_turns=False)
+        super().__init__(assignment, store=store, in_turns=False)
+        spec, shares = assignment.spec, self.shares
         if len(set(shares)) > 1:
             raise PlanError(
                 f"DDP gives every replica the same weight, and {spec.data.batch_size} samples are not {len(shares)} "
