@@ -319,6 +319,23 @@ def test_what_cannot_be_traced_is_cut_by_its_list_of_layers() -> None:
     assert sha256(two.resume({"run.steps": 4}, inline=True, progress=False)) == sha256(whole)
 
 
+class Dropped(Looking):
+    """Its classifier draws."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 3))
+
+
+def test_a_copy_of_a_classifier_that_draws_trains_to_the_same_bits() -> None:
+    """Whatever the other components of its stage have drawn before."""
+    keys = {**TINY, "pipeline": {"costs": [COST] * 3}, "method": {"kind": "decoupled_greedy", "head": "model"}}
+    torch.manual_seed(0)
+    model = Dropped()
+    runs = [alray.train(model, (X, Y), stages=stages, **keys) for stages in (1, 2, 3)]
+    assert len({sha256(run) for run in runs}) == 1
+
+
 def test_rows_of_whole_numbers_are_taken_as_they_are() -> None:
     """On any stages, as tensors or as a set; and the network in plain torch takes them."""
     torch.manual_seed(0)
