@@ -7,15 +7,18 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from alray.api.arguments import checked
-from alray.api.calls import Overrides, override_texts, watched
+from alray.api.calls import Overrides, watched
 from alray.api.frames import frame_of_rows
 from alray.api.notebook import framed
+from alray.api.objects import taken
 from alray.api.plans import machine_texts
 from alray.api.runs import Run, folder_of
 from alray.config.loading.load import SpecSource
+from alray.config.objects import NO_OBJECTS, Objects
 from alray.core.storage.location import Location
 from alray.report.crossover import as_json
 from alray.report.crossover_page import CrossoverReport
+from alray.runtime.options import Options
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -33,6 +36,8 @@ def crossover(
     spec: SpecSource,
     overrides: Overrides = None,
     *,
+    model: Any = None,
+    data: Any = None,
     methods: str | Sequence[str] = (),
     devices: Numbers = DEVICES,
     micro_batches: Numbers = MICRO_BATCHES,
@@ -51,7 +56,7 @@ def crossover(
     of the devices into stages and replicas.
 
     Args:
-        spec, overrides, allow_code, progress: as for `alray.run`.
+        spec, overrides, model, data, allow_code, progress: as for `alray.run`.
         methods: to compare with that of the spec; (): backpropagation, or with that associated_learning.
         devices, micro_batches: their numbers.
         link: between any two devices, or with `on` the card of each node, such as "10 Gbit/s, 50 us", or "host"; or
@@ -63,11 +68,12 @@ def crossover(
         on, within, probe: as for `alray.plan`.
     """
     folders = [each if isinstance(each, str | PathLike) else folder_of(each, "runs") for each in runs]
+    found = taken(spec, overrides, model=model, data=data)
     with watched(progress) as (display, _):
         return Crossover(
             crossover_report(
-                spec,
-                override_texts(overrides),
+                found.spec,
+                found.overrides,
                 methods=_text(methods),
                 devices=_text(devices),
                 micro_batches=_text(micro_batches),
@@ -80,6 +86,7 @@ def crossover(
                 within=within,
                 probe=probe,
                 allow_code=allow_code,
+                objects=found.objects,
                 teller=display,
             )
         )
@@ -123,6 +130,7 @@ def crossover_report(
     probe: bool,
     allow_code: bool,
     teller: Teller,
+    objects: Objects = NO_OBJECTS,
     **asked: Any,
 ) -> CrossoverReport:
     """The report of a crossover.
@@ -141,7 +149,7 @@ def crossover_report(
         runs=told.specs,
         measured=told.measured,
         probe=probe,
-        allow_code=allow_code,
+        options=Options(allow_code=allow_code, objects=objects),
         teller=teller,
     )
     return CrossoverReport(found)

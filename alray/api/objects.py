@@ -37,6 +37,8 @@ _CHOSEN_BY = ("kind", "from", "source", "block")
 """Keys whose value names a part."""
 _KEPT_OF_MODEL = ("components", "cut", "freeze", "layers", "untie")
 """Keys of `model` that hold for another model too."""
+_SAID_OF_DATA = ("classes", "numbers")
+"""Keys of `data` that say how many there are, where data that a program gives do not."""
 
 
 class Taken(NamedTuple):
@@ -113,7 +115,7 @@ def given_again(spec: Spec, objects: Mapping[str, Any]) -> Objects:
             has = f"its objects are {how_to_give(known)}" if known else "its spec names all that it needs"
             raise RequestError(f"this run has no object `{name}`: {has}", key=name, hint="leave it out")
         if name == "data" and not isinstance(value, type | FunctionType | partial):
-            values[name] = _given_data(value, spec.task.label)
+            values[name] = _given_data(value, spec.task.label, getattr(spec.data, "fields", {}))
         else:
             values[name] = Pickled(_pickled(value.func if isinstance(value, partial) else value, name))
     return Objects(values)
@@ -276,23 +278,24 @@ def _with_data(names: _Names, data: Any, before: Mapping[str, Any]) -> dict[str,
         return {"data": {**kept, **names.section(data, "source", ("data",))}}
     task = before.get("task")
     kind = task.get("kind", TASKS.default) if isinstance(task, Mapping) else task
-    given = names.values["data"] = _given_data(data, TASKS.sections[kind].label if kind in TASKS.sections else None)
+    label = TASKS.sections[kind].label if kind in TASKS.sections else None
+    given = names.values["data"] = _given_data(data, label, section)
     if given.sets["validation"] is not None:
         kept.pop("validation_fraction", None)
         kept["brings_validation"] = True
     if given.batch_size is not None:
         kept.setdefault("batch_size", given.batch_size)
-    if "classes" in section:
-        kept["classes"] = section["classes"]
+    kept |= {key: section[key] for key in _SAID_OF_DATA if key in section}
     of_labels = next(name for name, each in TASKS.sections.items() if each.label == given.label)
     chosen = {} if task is not None or of_labels == TASKS.default else {"task": of_labels}
     return {"data": {**kept, "source": f"{OBJECT}data"}, **chosen}
 
 
-def _given_data(data: Any, label: Label | None) -> GivenData:
+def _given_data(data: Any, label: Label | None, section: Mapping[str, Any]) -> GivenData:
     from alray.data.given import given_data
 
-    return given_data(data, partial(_dumped, name="data"), label)
+    said = {key: section[key] for key in _SAID_OF_DATA if key in section}
+    return given_data(data, partial(_dumped, name="data"), label, **said)
 
 
 def _pickled(value: Any, name: str) -> bytes:
@@ -321,6 +324,12 @@ def _module(value: Any, name: str) -> Any:
     value = getattr(value, "_orig_mod", value)  # of torch.compile
     if isinstance(value, nn.DataParallel | nn.parallel.DistributedDataParallel):
         value = value.module
+    if isinstance(value, torch.jit.ScriptModule):
+        raise RequestError(
+            "this is a module of TorchScript, which cannot be cut",
+            key=name,
+            hint="give the module of which torch.jit made it",
+        )
     tensors = [*value.parameters(), *value.buffers()]
     if any(map(nn.parameter.is_lazy, tensors)):
         raise RequestError(

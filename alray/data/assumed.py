@@ -96,7 +96,7 @@ def _made_up(words: int) -> tuple[str, ...]:
 
 
 class AssumedSplit(Split):
-    """A number of samples of one shape: noise, or as many random words as a document may have, or random tokens."""
+    """A number of samples of one shape: noise, as many random words as a document may have, or random tokens."""
 
     def __init__(self, samples: int, shape: Shape, classes: tuple[str, ...], task: LearningTask) -> None:
         super().__init__(shape, classes)
@@ -111,8 +111,9 @@ class AssumedSplit(Split):
     ) -> tuple[Tensor, Tensor]:
         drawn = generator(0, "assumed", len(positions))
         size = (len(positions), *self.shape)
-        if self.shape.tokens is not None:
-            samples = torch.randint(self.shape.tokens, size, generator=drawn)
+        numbers = self.shape.tokens or self.shape.numbers
+        if numbers is not None:
+            samples = torch.randint(numbers, size, generator=drawn)
         elif self.shape.words is not None:
             samples = torch.randint(PADDING + 1, len(self.shape.words), size, generator=drawn)
         else:

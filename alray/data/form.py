@@ -22,7 +22,7 @@ from alray.data.inputs import FileInputs, Inputs, SampleInputs, TextInputs, Toke
 from alray.data.picture import BY_DEFAULT, Picture, Reading
 from alray.data.preparation import Preparation
 from alray.data.source import Normalisation
-from alray.data.split import as_float
+from alray.data.split import as_float, as_whole
 from alray.data.table_file import RowReader
 from alray.data.tokens import BytePairs, Bytes, Characters, Tokens
 from alray.models.shape import Shape
@@ -66,7 +66,8 @@ class RowForm(Form):
 
 
 class SampleForm(Form):
-    """Samples of one shape: float32, values of pictures scaled to 0..1, then (x - mean) / std per channel."""
+    """Samples of one shape: float32, values of pictures scaled to 0..1, then (x - mean) / std per channel; or rows of
+    whole numbers, int64."""
 
     kind: Literal["samples"] = "samples"
     shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
@@ -74,6 +75,7 @@ class SampleForm(Form):
     std: tuple[float, ...] | None
     picture: PictureForm | None  # null: samples are not pictures, or the user's code reads them
     rows: RowForm | None = None  # null: samples are not rows of tables, or an older version wrote this
+    numbers: PositiveInt | None = None  # how many whole numbers there are; null: samples are values
 
     @model_validator(mode="after")
     def _each_channel_has_both(self) -> SampleForm:
@@ -101,15 +103,18 @@ class SampleForm(Form):
         yield str(path), self.picture.picture.read(path)
 
     def prepare(self, samples: Tensor) -> Tensor:
-        """Samples of the source as the network takes them, `[N, *shape]` float32: as those of a split.
+        """Samples of the source as the network takes them, `[N, *shape]` float32, or int64 of whole numbers: as those
+        of a split.
 
         Args:
             samples: `[N, *shape]`, or grey pictures `[N, 1, height, width]`; uint8 is scaled from 0..255 to 0..1. Rows
                 of float64 are rounded to float32 only when they are normalised.
 
         Raises:
-            DataError: for other integers.
+            DataError: for integers of another kind.
         """
+        if self.numbers is not None:
+            return as_whole(samples, "a sample")
         wide = samples.dtype == torch.float64 and len(self.shape) == 1 and self._normalisation is not None
         given = samples if wide else as_float(samples.expand(-1, *self.shape), "a sample")
         return given if self._normalisation is None else self._normalisation.apply(given).to(torch.float32)
@@ -215,7 +220,8 @@ class DataForm(Form):
             return Shape((self.input.max_tokens,), torch.int64, words=self.input.words)
         if isinstance(self.input, TokenForm):
             return Shape((self.input.context,), torch.int64, tokens=len(self.classes))
-        return Shape(self.input.shape)
+        whole = self.input.numbers
+        return Shape(self.input.shape, torch.float32 if whole is None else torch.int64, numbers=whole)
 
 
 def form_in(run_dir: Location) -> DataForm | None:
@@ -246,6 +252,7 @@ def _form(inputs: Inputs | None) -> SampleForm | TextForm | TokenForm:
         shape=inputs.split.shape,
         mean=normalisation.mean if normalisation else None,
         std=normalisation.std if normalisation else None,
+        numbers=inputs.split.shape.numbers,
         picture=PictureForm(**vars(picture)) if picture else None,
         rows=None
         if rows is None

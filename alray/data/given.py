@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import operator
 import pickle
 import reprlib
 from collections.abc import Callable, Mapping, Sequence, Sized
@@ -32,6 +33,7 @@ from alray.core.counting import counted
 from alray.core.errors import DataError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.data.source import SampleSet, SplitName, TensorSet
+from alray.data.split import WHOLE
 
 Dumps: TypeAlias = Callable[[Any], bytes]
 """Pickles an object with the classes of a notebook by value."""
@@ -49,7 +51,12 @@ _PAIR = (
 )
 _ONE_INPUT = (
     "a network takes one tensor: let the data set put them into one, as by torch.cat, and `forward` take that apart; "
-    "of texts, data={'source': 'text_csv', ...} makes the numbers and the mask"
+    "of tokens, give (tokens, label) where no row is padded; of texts, data={'source': 'text_csv', ...} makes the "
+    "numbers and the mask"
+)
+_OF_POSITIONS = (
+    "a token for each position comes of texts: data={'source': 'text', 'folder': 'texts', 'context': 128} and "
+    "task='next_token'"
 )
 _IN_A_FILE = "write a class with open(split) in a file and name it: data={'source': 'python:my_data.Mine'}"
 
@@ -166,6 +173,7 @@ class GivenData:
             of each, spread evenly.
         label: what the labels are: `class`, `flags` or `numbers`.
         batch_size: of the loader that held the training set; None: there was none.
+        numbers: as of a `Source`.
     """
 
     sets: Mapping[SplitName, SampleSet | None]
@@ -173,24 +181,41 @@ class GivenData:
     contents: str
     label: Label
     batch_size: int | None = None
+    numbers: int | None = None
 
-    def __call__(self, classes: int | Sequence[str] | None = None) -> GivenData:
+    def __call__(self, classes: int | Sequence[str] | None = None, numbers: int | None = None) -> GivenData:
         """The same data.
 
         Args:
             classes: how many classes there are, or their names; None: as the data say.
+            numbers: how many whole numbers samples consist of; None: as the data say.
+
+        Raises:
+            DataError: for a `numbers` that these samples cannot have.
         """
-        if classes is None:
-            return self
-        names = map(str, range(classes)) if isinstance(classes, int) else classes
-        return replace(self, classes=tuple(names))
+        if numbers is not None and (self.numbers is None or type(numbers) is not int or numbers < 1):
+            wrong = "the samples are values" if self.numbers is None else f"{reprlib.repr(numbers)} is no such number"
+            raise DataError(
+                f"`numbers` says how many whole numbers rows [N, T] consist of, and {wrong}",
+                key="data.numbers",
+                hint="leave it out",
+            )
+        names = self.classes if classes is None else _names(classes)
+        return replace(self, classes=names, numbers=self.numbers if numbers is None else numbers)
 
     def open(self, split: SplitName) -> SampleSet | None:
         """The set of a split, or None."""
         return self.sets[split]
 
 
-def given_data(data: Any, dumps: Dumps, label: Label | None) -> GivenData:
+def given_data(
+    data: Any,
+    dumps: Dumps,
+    label: Label | None,
+    *,
+    classes: int | Sequence[str] | None = None,
+    numbers: int | None = None,
+) -> GivenData:
     """The data that a program gave.
 
     Raises DataError with what to give instead, and UserCodeError if a data set raises.
@@ -199,21 +224,35 @@ def given_data(data: Any, dumps: Dumps, label: Label | None) -> GivenData:
         data: the training set, (train, validation, test), or a mapping with these names. A set is a data set of torch,
             a loader of one, or a pair (samples, labels) of tensors or arrays; None: there is none.
         label: what the task takes; None: as the labels are.
+        classes, numbers: as for `GivenData.__call__`.
     """
     sets = _sets(data)
     sizes = [each.batch_size for each in sets.values() if isinstance(each, DataLoader)]
     plain = {name: _without_loader(each, name) for name, each in sets.items()}
+    if label == "tokens":
+        raise DataError(
+            "the labels of this task are the next tokens of a text, and these are pairs", key="data", hint=_OF_POSITIONS
+        )
     label = label or _label_of(plain["train"])
     made: dict[SplitName, SampleSet | None] = {
         name: None if each is None else _made(each, name, dumps, label) for name, each in plain.items()
     }
     own = plain["train"]
+    there = [each for each in made.values() if each is not None]
     if label == "class":
-        classes = _classes(own, [each for each in made.values() if each is not None])
+        names = _classes(own, there) if classes is None else _names(classes)
     else:
-        classes = tuple(f"{'label' if label == 'flags' else 'target'}_{number}" for number in range(_outputs(made)))
+        names = tuple(f"{'label' if label == 'flags' else 'target'}_{number}" for number in range(_outputs(made)))
+    if not _are_whole(_sample(there[0], 0)):
+        numbers = None
+    elif numbers is None:
+        numbers = 1 + max(map(_largest_number, there))
     contents = _hash_of([made["train"], made["validation"]])
-    return GivenData(made, classes, contents, label, sizes[0] if sizes else None)
+    return GivenData(made, names, contents, label, sizes[0] if sizes else None, numbers)
+
+
+def _names(classes: int | Sequence[str]) -> tuple[str, ...]:
+    return tuple(map(str, range(classes))) if isinstance(classes, int) else tuple(classes)
 
 
 def _sets(data: Any) -> dict[SplitName, Any]:
@@ -256,20 +295,38 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, Tensor | numpy.ndarray)
 
 
-def _pair(given: Any) -> tuple[Any, Any] | None:
-    """Samples and labels, if they are in memory."""
+def _is_in_memory(value: Any) -> bool:
+    """Whether it is a tensor, an array, a table of pandas or a list of numbers."""
+    if isinstance(value, list):
+        return len(value) > 0 and all(isinstance(each, int | float) for each in value)
+    return isinstance(value, Tensor) or hasattr(value, "__array__")
+
+
+def _pair(given: Any) -> tuple[Tensor, Tensor] | None:
+    """Samples and labels, if they are in memory. Raises DataError for those that are no numbers."""
     if type(given) is TensorDataset:
         given = given.tensors
-    if isinstance(given, tuple | list) and len(given) == 2 and all(map(_is_tensor, given)):
-        return given[0], given[1]
+    if isinstance(given, tuple | list) and len(given) == 2 and all(map(_is_in_memory, given)):
+        return _numbers_of(given[0], "samples"), _numbers_of(given[1], "labels")
     return None
+
+
+def _numbers_of(values: Any, what: str) -> Tensor:
+    try:
+        given = values if isinstance(values, Tensor) else numpy.require(values, requirements=("C", "W"))
+        return torch.as_tensor(given).detach().cpu()
+    except TypeError as error:  # texts, or columns of several types
+        hint = "give columns of numbers alone, and of categories their numbers"
+        if what == "labels":
+            hint = "number the classes from 0: classes, labels = numpy.unique(labels, return_inverse=True)"
+        raise DataError(f"the {what} are no numbers: {error}", key="data", hint=hint) from error
 
 
 def _label_of(train: Any) -> Label:
     """What the labels of a training set are, by their type and shape."""
     pair = _pair(train)
     if pair is not None:
-        labels = torch.as_tensor(pair[1])
+        labels = pair[1]
         rows = labels.ndim > 1 and labels.shape[1] > 1
     else:
         _require_set(train, "train")
@@ -283,9 +340,22 @@ def _label_of(train: Any) -> Label:
                 hint="give the number of the class, from 0, or the numbers to learn",
             ) from error
         rows = labels.numel() > 1
+        if rows and not labels.is_floating_point():
+            _require_flags(labels.unsqueeze(0), "train")
     if labels.is_floating_point():
         return "numbers"
     return "flags" if rows else "class"
+
+
+def _require_flags(labels: Tensor, name: SplitName) -> None:
+    """Raise DataError for labels that are no rows of 0 and 1."""
+    if labels.ndim > 2 or bool(((labels != 0) & (labels != 1)).any()):
+        raise DataError(
+            f"the {name} set has labels of shape {list(labels.shape[1:])} of whole numbers, which are no rows of 0 and "
+            "1",
+            key="data",
+            hint=f"give a class for each sample, or a row of 0 and 1 (multi_label); {_OF_POSITIONS}",
+        )
 
 
 def _made(given: Any, name: SplitName, dumps: Dumps, label: Label) -> SampleSet:
@@ -299,8 +369,7 @@ def _made(given: Any, name: SplitName, dumps: Dumps, label: Label) -> SampleSet:
     return GivenSet(content)
 
 
-def _in_memory(samples: Any, labels: Any, name: SplitName, label: Label) -> TensorSet:
-    samples, labels = (torch.as_tensor(each).detach().cpu() for each in (samples, labels))
+def _in_memory(samples: Tensor, labels: Tensor, name: SplitName, label: Label) -> TensorSet:
     if len(samples) != len(labels) or samples.ndim < 2:
         raise DataError(
             f"the {name} set has samples of shape {list(samples.shape)} and labels of shape {list(labels.shape)}",
@@ -309,13 +378,17 @@ def _in_memory(samples: Any, labels: Any, name: SplitName, label: Label) -> Tens
         )
     if samples.numel() * samples.element_size() > LARGEST:
         raise _too_large(name, samples.numel() * samples.element_size())
-    if not samples.is_floating_point() and samples.dtype != torch.uint8:
-        raise DataError(
-            f"the {name} set has samples of type {samples.dtype}",
-            key="data",
-            hint="give floating-point numbers, as by samples.float(), or pictures as uint8, which are scaled to 0..1; "
-            "numbers of tokens come from texts: data={'source': 'text', ...} or 'text_csv', with a tokenizer",
-        )
+    _require_samples(samples, name)
+    if _are_whole(samples[0]):
+        samples = samples.to(torch.int64)
+        if int(samples.min()) < 0:
+            raise DataError(
+                f"the {name} set has rows of whole numbers, such as {int(samples.min())}, and they begin at 0",
+                key="data",
+                hint="give floating-point numbers, as by samples.float(), where they are quantities",
+            )
+    elif not samples.is_floating_point() and samples.dtype != torch.uint8:
+        raise _other_type(samples.dtype, name)
     if samples.is_floating_point() and samples.dtype not in (torch.float32, torch.float64):
         samples = samples.float()
     if label == "class":
@@ -327,8 +400,42 @@ def _in_memory(samples: Any, labels: Any, name: SplitName, label: Label) -> Tens
                 hint="give whole numbers [N], or set the task: regression for numbers, multi_label for rows of 0 and 1",
             )
         return TensorSet(samples, labels.reshape(-1).to(torch.int64), exact=True)
+    if label == "flags":
+        _require_flags(labels, name)
     labels = labels if labels.dtype == torch.float64 else labels.float()
     return TensorSet(samples, labels.reshape(len(labels), -1), exact=True)
+
+
+def _are_whole(sample: Any) -> bool:
+    """Whether a sample is a row of whole numbers, such as tokens. Other whole numbers are pictures or mistakes."""
+    return isinstance(sample, Tensor) and sample.ndim == 1 and sample.dtype in WHOLE
+
+
+def _other_type(dtype: torch.dtype, name: SplitName) -> DataError:
+    return DataError(
+        f"the {name} set has samples of type {dtype}",
+        key="data",
+        hint="give floating-point numbers, as by samples.float(); pictures as uint8, which are scaled to 0..1; or rows "
+        "of whole numbers [N, T] from 0 on, such as tokens",
+    )
+
+
+def _sample(samples: SampleSet, index: int) -> Any:
+    return samples.samples[index] if isinstance(samples, TensorSet) else _entry(samples, index, "train")[0]
+
+
+def _largest_number(samples: SampleSet) -> int:
+    """The largest whole number in the samples of a set."""
+    if isinstance(samples, TensorSet):
+        return int(samples.samples.max())
+    if len(samples) > _COUNTED:
+        raise DataError(
+            f"nothing says how many whole numbers {counted(len(samples), 'sample')} have, and to read them all takes "
+            "long",
+            key="data",
+            hint="say it, data={'numbers': 30000}: they are 0 to 29999",
+        )
+    return max(int(torch.as_tensor(_sample(samples, index)).max()) for index in range(len(samples)))
 
 
 def _too_large(name: SplitName, size: int) -> DataError:
@@ -341,8 +448,10 @@ def _too_large(name: SplitName, size: int) -> DataError:
 
 def _require_set(given: Any, name: SplitName) -> None:
     """Raise DataError for what is no data set with a length and an index, or has no labels."""
-    if _is_tensor(given):
+    if _is_in_memory(given):
         raise DataError(f"the {name} set is a tensor without labels", key="data", hint="give a pair (samples, labels)")
+    if isinstance(given, Mapping):
+        raise DataError(f"the {name} set is {_inputs(given)}", key="data", hint=_PAIR)
     if isinstance(given, IterableDataset) or not hasattr(given, "__getitem__") or not isinstance(given, Sized):
         what = "an IterableDataset" if isinstance(given, IterableDataset) else f"of type {type(given).__name__}"
         raise DataError(
@@ -351,6 +460,10 @@ def _require_set(given: Any, name: SplitName) -> None:
             key="data",
             hint=_PAIR,
         )
+    _require_samples(given, name)
+
+
+def _require_samples(given: Sized, name: SplitName) -> None:
     if len(given) == 0:
         raise DataError(f"the {name} set is empty", key="data", hint="give a set that has samples")
 
@@ -360,20 +473,23 @@ def _entry(samples: Any, index: int, name: SplitName) -> tuple[Any, Any]:
     with put_back(), named(f"the {name} set", f"reading sample {index}", key="data"):
         seed_all(torch.device("cpu"), 0, "given", name, index)
         entry = _pair_in(samples[index])
-    several = False
+    hint = _PAIR
     match entry:
+        case (tuple() | list() as sample, _) if all(isinstance(each, int | float) for each in sample):
+            held = f"a pair of a {type(sample).__name__} of numbers, which is no tensor, and a label"
+            hint = "give tensors, as by torch.tensor(sample), or of a data set of Hugging Face its with_format('torch')"
         case (tuple() | list() | Mapping() as sample, _):
-            held, several = f"a pair of {_inputs(sample)} and a label", True
+            held, hint = f"a pair of {_inputs(sample)} and a label", _ONE_INPUT
         case (sample, label):
             return sample, label
         case tuple() | list() | Mapping():
-            held, several = _inputs(entry), len(entry) > 2
+            held, hint = _inputs(entry), _ONE_INPUT if len(entry) > 2 else _PAIR
         case _:
             held = f"of type {type(entry).__name__}"
     raise DataError(
         f"sample {index} of the {name} set is {held}, not a pair of a sample and a label",
         key="data",
-        hint=_ONE_INPUT if several else _PAIR,
+        hint=hint,
     )
 
 
@@ -411,13 +527,16 @@ def _largest(samples: SampleSet, own: Any, inner: Any) -> int:
             key="data",
             hint="say it, data={'classes': 10}, or give the data set an attribute `classes` with their names",
         )
-    labels = [_entry(samples, index, "train")[1] for index in range(len(samples))]
-    wrong = next((label for label in labels if not isinstance(label, int)), None)
-    if wrong is not None:
+    return max(_class_number(_entry(samples, index, "train")[1]) for index in range(len(samples)))
+
+
+def _class_number(label: Any) -> int:
+    try:
+        return operator.index(label)
+    except TypeError as error:
         raise DataError(
-            f"the label {reprlib.repr(wrong)} is no class", key="data", hint="give whole numbers, or set the task"
-        )
-    return max(map(int, labels))
+            f"the label {reprlib.repr(label)} is no class", key="data", hint="give whole numbers, or set the task"
+        ) from error
 
 
 def _outputs(made: Mapping[SplitName, SampleSet | None]) -> int:

@@ -95,7 +95,9 @@ class OwnObject:
         if not isinstance(classes, tuple | list) or not classes or not all(isinstance(c, str) for c in classes):
             raise self.wrong(f"needs `classes`, the names of the classes, and has {classes!r}")
         self.classes = tuple(classes)
-        self.contents = self.inner.contents if isinstance(self.inner, GivenData) else None
+        given = isinstance(self.inner, GivenData)
+        self.contents = self.inner.contents if given else None
+        self.numbers = self.inner.numbers if given else None
 
     def open(self, split: SplitName) -> Any:
         """Return the set of a split, or None. Raises DataError if it has no length or cannot be indexed."""
@@ -123,6 +125,7 @@ class PythonSource(Source):
     def __init__(self, own: OwnObject, *, size: tuple[int, int] | None) -> None:
         self._own = own
         self.contents = own.contents
+        self.numbers = own.numbers
         self._size = size
         self.normalisation = getattr(own.inner, "normalisation", None)
         self.target_normalisation = getattr(own.inner, "target_normalisation", None)

@@ -44,6 +44,8 @@ def sample_data(
     shape = tuple(sample.shape)
     channels = _channels(section, shape)
     require_images_to_augment(section, shape)
+    if source.numbers is not None:
+        _require_as_they_are(section)
     normalisation = _normalisation(section, source, shape if channels is None else (channels, *shape[1:]))
     target_normalisation = _target_normalisation(task_section, source)
 
@@ -59,6 +61,7 @@ def sample_data(
             normalisation=normalisation,
             target_normalisation=target_normalisation,
             own_seed=seed if source.own else None,
+            numbers=source.numbers,
         )
 
     validation = None
@@ -118,6 +121,16 @@ def require_images_to_augment(section: DataSection, shape: tuple[int, ...]) -> N
             key="data.mix.cutmix",
             hint="leave it out, or use mixup",
         )
+
+
+def _require_as_they_are(section: DataSection) -> None:
+    for key in ("mix", "normalise"):
+        if getattr(section, key) is not None:
+            raise DataError(
+                f"`{key}` computes with values, and the samples are rows of whole numbers",
+                key=f"data.{key}",
+                hint="leave it out, or give samples.float()",
+            )
 
 
 def _target_normalisation(section: TaskSection, source: Source) -> Normalisation | None:

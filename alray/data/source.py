@@ -33,8 +33,9 @@ one (`own_validation` of the section)."""
 class SampleSet(Protocol):
     """A set of samples and labels with a length and an index. All samples have the same shape.
 
-    A sample is a tensor of type uint8 (a picture, which is scaled to 0..1) or floating point (used unchanged). A label
-    is an integer from 0 to the number of classes - 1; of other tasks than classification, float32 [outputs].
+    A sample is a tensor of type uint8 (a picture, which is scaled to 0..1) or floating point (used unchanged); of a
+    source with `numbers` a row of whole numbers. A label is an integer from 0 to the number of classes - 1; of other
+    tasks than classification, float32 [outputs].
     """
 
     def __len__(self) -> int: ...
@@ -47,7 +48,7 @@ class TensorSet:
     """A set in memory. A mini-batch is read by one indexing operation.
 
     Attributes:
-        samples: [N, ...] uint8 or floating point.
+        samples: [N, ...] uint8 or floating point, or [N, T] int64 where the source has `numbers`.
         labels: [N] int64, class numbers; or [N, outputs] float32 or float64.
         exact: whether floating-point samples have the same bits on every machine.
     """
@@ -125,6 +126,8 @@ class Source(ABC):
     normalisation: Normalisation | None = None
     #: By which targets of a regression are standardised; None: they are not.
     target_normalisation: Normalisation | None = None
+    #: How many whole numbers there are, where samples are rows of them, [T] int64 from 0 on; None: samples are values.
+    numbers: int | None = None
     #: What the user should read of these data before a run, in sentences.
     notes: tuple[str, ...] = ()
     #: Whether a user's code reads the samples, which may draw random numbers and raise any error.

@@ -25,6 +25,8 @@ EpochPosition = tuple[int, int]
 """In training: an epoch, and the position in that epoch of the first sample of a mini-batch."""
 
 _CPU = torch.device("cpu")
+WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64)
+"""Types of whole numbers that stand for things, such as tokens; uint8 is for pictures."""
 
 
 class Split(ABC):
@@ -69,7 +71,7 @@ _PREPARED_BYTES = 1 << 28
 
 
 class SampleSplit(Split):
-    """Samples of one shape, normalised, float32.
+    """Samples of one shape: normalised, float32; or rows of whole numbers, int64.
 
     Reading a sample raises DataError if its shape, values or label are wrong.
     """
@@ -87,6 +89,7 @@ class SampleSplit(Split):
         normalisation: Normalisation | None,
         target_normalisation: Normalisation | None = None,
         own_seed: int | None = None,
+        numbers: int | None = None,
     ) -> None:
         """
         Args:
@@ -96,8 +99,11 @@ class SampleSplit(Split):
             channels: so many equal channels are made of its one; None: they stay.
             normalisation: of the samples after augmentation; None: none.
             own_seed: of the run, where a user's code reads the samples: whatever it draws is seeded for each sample.
+            numbers: how many whole numbers there are; None: samples are values.
         """
-        super().__init__(Shape(shape if channels is None else (channels, *shape[1:])), classes)
+        dtype = torch.float32 if numbers is None else torch.int64
+        sizes = shape if channels is None else (channels, *shape[1:])
+        super().__init__(Shape(sizes, dtype, numbers=numbers), classes)
         self._given = shape
         self._task = task
         self.target_normalisation = target_normalisation
@@ -169,7 +175,9 @@ class SampleSplit(Split):
         return self._normalise(self._floating(raw, what).unsqueeze(0))[0]
 
     def _floating(self, raw: Tensor, what: str) -> Tensor:
-        """As `as_float`; but rows of float64 are rounded only when they are standardised."""
+        """As `as_float`; but rows of float64 are rounded only when they are standardised, and whole numbers stay."""
+        if self.shape.numbers is not None:
+            return as_whole(raw, what)
         if raw.dtype == torch.float64 and len(self.shape) == 1 and self.normalisation is not None:
             return raw
         return as_float(self._in_channels(raw), what)
@@ -223,6 +231,8 @@ class SampleSplit(Split):
         if wrong.any():
             row = int(wrong.nonzero()[0])
             raise wrong_label(f"sample {int(indices[row])} of split `{self._name}`", labels[row], self._task)
+        if self.shape.numbers is not None:
+            self._check_numbers(samples, self.shape.numbers, indices)
         # The sum is not finite if a value is not. It takes a tenth of the time, but may overflow.
         if not torch.isfinite(samples.sum()) and not torch.isfinite(samples).all():
             finite = torch.isfinite(samples).flatten(1).all(dim=1)
@@ -231,6 +241,17 @@ class SampleSplit(Split):
                 f"sample {int(indices[row])} of split `{self._name}` has a value that is not finite",
                 key="data",
                 hint="remove or repair this sample",
+            )
+
+    def _check_numbers(self, samples: Tensor, numbers: int, indices: Tensor) -> None:
+        outside = (samples < 0) | (samples >= numbers)
+        if outside.any():
+            row, position = outside.nonzero()[0].tolist()
+            raise DataError(
+                f"sample {int(indices[row])} of split `{self._name}` has {int(samples[row, position])}, and there are "
+                f"numbers from 0 to {numbers - 1}",
+                key="data",
+                hint="say how many there are, with those that the test has: data={'numbers': ...}",
             )
 
 
@@ -305,3 +326,14 @@ def as_float(raw: Tensor, what: str) -> Tensor:
     # Not `contiguous()`: for maps of 1 x 1 it keeps strides that are not the default ones.
     samples = torch.empty(raw.shape, dtype=torch.float32).copy_(raw)
     return samples.div_(255.0) if raw.dtype == torch.uint8 else samples
+
+
+def as_whole(raw: Tensor, what: str) -> Tensor:
+    """Return a new int64 tensor in default strides. Raises DataError, as `as_float`, for what is no whole number."""
+    if raw.dtype not in WHOLE:
+        raise DataError(
+            f"{what} has values of type {raw.dtype}, and other samples are rows of whole numbers",
+            key="data",
+            hint="give all samples one type",
+        )
+    return torch.empty(raw.shape, dtype=torch.int64).copy_(raw)

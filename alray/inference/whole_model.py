@@ -93,18 +93,19 @@ def model_alone(network: TrainedNetwork, depth: int) -> nn.Module:
     They are compared. Raises RequestError if the components are blocks, if the class cannot be made with fewer layers,
     or if it gives other scores.
     """
+    wanted = "" if depth == network.depths[-1] else depth
+    if network.workload.spec.model.source is None:
+        raise RequestError(
+            "this network is made of alray's blocks, and no class computes it as a whole",
+            key="model",
+            hint=f"take network({wanted}), an ordinary module too",
+        )
     found = _of_class(network, network.route_in_full(depth), depth)
-    if found is None and depth != network.depths[-1]:
+    if found is None:
         raise RequestError(
             f"no object of the class of this model has its layers up to depth {depth} alone",
             key="depth",
             hint=f"leave it out, or take network({depth}); a class with a list of layers can, cut by model.layers",
-        )
-    if found is None:
-        raise RequestError(
-            "this network is made of alray's blocks, and no class computes it as a whole",
-            key="model",
-            hint="take network(), an ordinary module too",
         )
     if len(network.route(depth).boundaries):
         raise RequestError(
@@ -120,8 +121,7 @@ def model_alone(network: TrainedNetwork, depth: int) -> nn.Module:
             f"predicts: `{method}` has trained readouts of its own"
             + (f", and not the model's `{last}`" if last else ""),
             key="model",
-            hint=f"take network({'' if depth == network.depths[-1] else depth}), which has these readouts; "
-            "export('state_dict') writes the weights of both",
+            hint=f"take network({wanted}), which has these readouts; export('state_dict') writes the weights of both",
         )
     return found.model
 

@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 
+_LOSSES = "the losses"
 _UPDATE = "the update"
 
 
@@ -314,6 +315,9 @@ class LocalComponent(Component):
         D  decode          one step of a route down
     """
 
+    losses_draw = False
+    """Whether built-in losses draw random numbers: those of a copy of the model's classifier may."""
+
     def __init__(self, index: int, f: Encoder) -> None:
         super().__init__(index, f)
         self._encoded: Tensors | None = None
@@ -388,7 +392,7 @@ class LocalComponent(Component):
         """L, after F: computes the local losses; returns what the next component gets with the labels."""
         assert self._encoded is not None, "L before F"
         encoded, self._encoded = self._encoded, None
-        with self._pass("the losses"):
+        with self._pass(_LOSSES):
             given = self.local_losses(encoded, incoming)
             if self.contract is not None:
                 given = self.contract.losses_and_labels(given, self.local_losses, self._samples)
@@ -412,12 +416,13 @@ class LocalComponent(Component):
 
     def _pass(self, name: str) -> AbstractContextManager[None]:
         """Around a pass of the method. A user's code may draw from any generator, and raise any error."""
+        # An update is the same on all replicas, so that their weights stay equal.
+        purpose = (self._step,) if name == _UPDATE else self.f.purpose(self._step)
+        if self.own_losses is not None or (self.losses_draw and name == _LOSSES):
+            seed_all(self._device, self.f.seed, "draw", self.index, *purpose, name)
         if self.own_losses is None:
             return nullcontext()
         key, own = self.own_losses
-        # An update is the same on all replicas, so that their weights stay equal.
-        purpose = (self._step,) if name == _UPDATE else self.f.purpose(self._step)
-        seed_all(self._device, self.f.seed, "draw", self.index, *purpose, name)
         return named(f"{key} `{own}`", f"{name} of component {self.index}", key=key)
 
     def infer(self, incoming: Tensors, *purpose: str | int) -> Tensors:

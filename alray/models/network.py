@@ -109,7 +109,7 @@ class Network:
     def _inspect_all(self, sample: Shape) -> list[EncoderFacts]:
         found: list[EncoderFacts] = []
         dtype = self.dtype if sample.dtype.is_floating_point else sample.dtype
-        shape = Shape(sample, dtype, words=sample.words, tokens=sample.tokens)
+        shape = Shape(sample, dtype, sample.words, sample.tokens, sample.numbers)
         along = {"mask": Shape(sample[:1], torch.bool)} if sample.words is not None else {}
         if self.method.encoders_take_samples and self._chain.ends(0) is not None:
             raise SpecError(

@@ -11,12 +11,14 @@ class Shape(tuple[int, ...]):
     """Sizes of one sample, such as `(channels, height, width)`, with the type of its values; otherwise a plain tuple.
 
     `dtype` is the type of the values. `words`, for text only, gives the word of each number, "<pad>" and "<unk>" first.
-    `tokens`, for windows of tokens, is the number of tokens. No row of these is shorter than the others.
+    `tokens`, for windows of tokens, is the number of tokens, and `numbers`, for rows of whole numbers from 0 on, how
+    many of them there are. No row of a mini-batch of these is shorter than the others.
     """
 
     dtype: torch.dtype
     words: tuple[str, ...] | None
     tokens: int | None
+    numbers: int | None
 
     def __new__(
         cls,
@@ -24,12 +26,29 @@ class Shape(tuple[int, ...]):
         dtype: torch.dtype = torch.float32,
         words: tuple[str, ...] | None = None,
         tokens: int | None = None,
+        numbers: int | None = None,
     ) -> Shape:
         shape = super().__new__(cls, (int(size) for size in sizes))
         shape.dtype = dtype
         shape.words = words
         shape.tokens = tokens
+        shape.numbers = numbers
         return shape
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the rows of a mini-batch may be shorter: documents and windows of tokens."""
+        return self.words is not None or self.tokens is not None
+
+    @property
+    def hint_of_numbers(self) -> str | None:
+        """What to do where a module does not take rows of whole numbers. None: these are no such rows."""
+        if self.numbers is None:
+            return None
+        return (
+            f"`forward` gets whole numbers from 0 to {self.numbers - 1}, int64: an nn.Embedding needs a row for each; "
+            "if they are quantities, give samples.float()"
+        )
 
     @property
     def elements(self) -> int:
@@ -46,7 +65,7 @@ class Shape(tuple[int, ...]):
 
     def of_length(self, positions: int) -> Shape:
         """The shape of a sequence `(T, ...)` with another number of positions."""
-        return Shape((positions, *self[1:]), self.dtype, self.words, self.tokens)
+        return Shape((positions, *self[1:]), self.dtype, self.words, self.tokens, self.numbers)
 
     def as_json(self) -> list[int | str]:
         """The sizes and the name of the type, without words."""
@@ -54,10 +73,10 @@ class Shape(tuple[int, ...]):
 
     @classmethod
     def from_json(cls, value: list[int | str], like: Shape | None = None) -> Shape:
-        """The shape of which `as_json` gave `value`, with the words or the number of tokens of `like`."""
+        """The shape of which `as_json` gave `value`, with the words or the number of tokens or numbers of `like`."""
         *sizes, dtype = value
-        words, tokens = (None, None) if like is None else (like.words, like.tokens)
-        return cls((int(size) for size in sizes), getattr(torch, str(dtype)), words, tokens)
+        known = () if like is None else (like.words, like.tokens, like.numbers)
+        return cls((int(size) for size in sizes), getattr(torch, str(dtype)), *known)
 
     def empty(self, samples: int, device: str | torch.device) -> torch.Tensor:
         """An uninitialised batch `[samples, *self]`."""

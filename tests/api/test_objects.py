@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+import pandas
 import pytest
 import torch
 from PIL import Image
@@ -28,6 +29,7 @@ from ..engine.conftest import Asked, Watching
 
 X = torch.randn(60, 6, generator=torch.Generator().manual_seed(1))
 Y = (X[:, 0] > 0).long() + (X[:, 1] > 0).long()
+ROWS = torch.randint(9, (60, 5), generator=torch.Generator().manual_seed(2))
 COST = {"forward_s": 1e-3, "backward_s": 1e-3, "update_s": 1e-3}
 TINY: dict[str, Any] = {
     "data": {"batch_size": 10},
@@ -36,6 +38,7 @@ TINY: dict[str, Any] = {
     "inline": True,
     "progress": False,
 }
+NO_DATA = {key: value for key, value in TINY.items() if key != "data"}
 SPEC = {"name": "x", "method": "decoupled_greedy", "data": {"batch_size": 10}, "run": {"steps": 8}}
 
 
@@ -109,6 +112,7 @@ def test_what_a_program_has_trains_to_the_same_bits() -> None:
     assert first.summary.accuracy is not None and first.summary.accuracy.test is not None
     assert sha256(alray.train(net(), DataLoader(Points(), batch_size=7, shuffle=True), **TINY)) == sha256(first)
     assert sha256(alray.train(net(), (X.double().numpy(), Y.numpy().astype("int16")), **TINY)) == sha256(first)
+    assert sha256(alray.train(net(), (pandas.DataFrame(X.numpy()), Y.tolist()), **TINY)) == sha256(first)
     assert sha256(alray.train(net(), Dictionaries(), **TINY)) == sha256(first)
     assert sha256(alray.train(net(), DataLoader(Named(), collate_fn=without_mask), **TINY)) == sha256(first)
     assert sha256(alray.train(net(1), (X, Y), **TINY)) != sha256(first)
@@ -192,6 +196,23 @@ def padded(entries: list[Any]) -> Any:
     return torch.stack([sample for sample, _ in entries]) * len(entries), torch.tensor([label for _, label in entries])
 
 
+class Rows(Points):
+    """Whole numbers, as of tokens."""
+
+    def __getitem__(self, index: int) -> Any:
+        return ROWS[index].numpy().astype("int32"), int(Y[index])
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.first, self.last = nn.Embedding(9, 4), nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.table(x).mean(1)
+        return self.last(self.first(x).relu())
+
+
 class Endless(IterableDataset):  # type: ignore[type-arg]
     def __iter__(self) -> Iterator[Any]:
         yield from zip(X, Y, strict=True)
@@ -207,13 +228,40 @@ def lazy() -> nn.Module:
         (lambda: alray.run(nn.Linear(2, 2)), "spec", "give a file, a dict .* alray.train"),
         (lambda: train(nn.Linear(6, 3), (X, Y)), "model.from", "cannot be cut"),
         (lambda: train(3, (X, Y)), "model", "give a torch module"),
+        (
+            lambda: train(nn.Transformer(6, 1, 1, 1, 6), (X, Y)),
+            "model.from",
+            "^model.from: `forward` .* takes [^;]*; let",
+        ),
+        (lambda: train(net(), (X, numpy.array(["a", "b"] * 30))), "data", "labels are no numbers.*numpy.unique"),
+        (lambda: train(net(), {"data": X, "target": Y}), "data", "a dictionary of `data`, `target`; give"),
+        (lambda: train(net(), (X, X[:, :2].long().abs() + 1)), "data", "no rows of 0 and 1.*next_token"),
+        (lambda: train(net(), (X, Y), task="next_token"), "data", "next tokens of a text"),
         (lambda: train(lazy(), (X, Y)), "model", "lazy layers"),
         (lambda: train(net().double(), (X, Y)), "model", r"weights of torch.float64; give module.float\(\)"),
         (lambda: train(net(), (X[:, :5], Y)), "model.from", "does not take samples of"),
-        (lambda: train(net(), (X.long(), Y)), "data", "samples of type torch.int64"),
+        (lambda: train(net(), (X.long(), Y)), "data", r"such as -3, and they begin at 0; .*samples.float\(\)"),
+        (lambda: train(net(), (X.long().abs(), Y)), "model.from", r"whole numbers from 0 to 3, .*samples.float\(\)"),
+        (lambda: train(net(), (X.long()[:, None], Y)), "data", "samples of type torch.int64.*pictures as uint8"),
+        (lambda: train(net(), (X, Y), data={"numbers": 3}), "data.numbers", "the samples are values"),
+        (
+            lambda: train(Words(), (ROWS, Y), data={"batch_size": 10, "numbers": 5}),
+            "data",
+            "and there are numbers from 0 to 4",
+        ),
+        (lambda: train(Words(), (ROWS + 3, Y)), "model.from", "an nn.Embedding needs a row for each"),
+        (lambda: train(net(), (X[:0], Y[:0])), "data", "the train set is empty"),
+        (lambda: train(net(), [(list(range(6)), 1)] * 9), "data", "a list of numbers, which is no tensor"),
+        (lambda: train(net(), [(X[0], X[1], 1)] * 9), "data", "a tuple of 3, not a pair.*torch.cat"),
+        (
+            lambda: train(net(), (X, Y), method={"kind": "decoupled_greedy", "group": 2}),
+            "method.group",
+            "give fewer model.components",
+        ),
         (lambda: train(net(), X), "data", r"a tensor without labels; give a pair \(samples, labels\)"),
         (lambda: alray.run(SPEC, model=net(), data=(Points(), Points())), "data", "two sets"),
         (lambda: train(net(), (X, Y[:9])), "data", r"samples of shape \[60, 6\] and labels of shape \[9\]"),
+        (lambda: train(nn.Bilinear(6, 6, 3), (X, Y)), "model.from", "takes `input1` and `input2`, .*torch.cat"),
         (lambda: train(net(), Named()), "data", "a dictionary of `x`, `mask`, `y`, not a pair.*torch.cat"),
         (lambda: train(net(), [((X[0], X[1]), 1)] * 9), "data", "a pair of a tuple of 2 and a label.*torch.cat"),
         (lambda: train(net(), Endless()), "data", "an IterableDataset, which has no length"),
@@ -271,6 +319,46 @@ def test_what_cannot_be_traced_is_cut_by_its_list_of_layers() -> None:
     assert sha256(two.resume({"run.steps": 4}, inline=True, progress=False)) == sha256(whole)
 
 
+class Dropped(Looking):
+    """Its classifier draws."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 3))
+
+
+def test_a_copy_of_a_classifier_that_draws_trains_to_the_same_bits() -> None:
+    """Whatever the other components of its stage have drawn before."""
+    keys = {**TINY, "pipeline": {"costs": [COST] * 3}, "method": {"kind": "decoupled_greedy", "head": "model"}}
+    torch.manual_seed(0)
+    model = Dropped()
+    runs = [alray.train(model, (X, Y), stages=stages, **keys) for stages in (1, 2, 3)]
+    assert len({sha256(run) for run in runs}) == 1
+
+
+def test_rows_of_whole_numbers_are_taken_as_they_are() -> None:
+    """On any stages, as tensors or as a set; and the network in plain torch takes them."""
+    torch.manual_seed(0)
+    model = Words()
+    run = alray.train(model, (ROWS, Y), test=(ROWS, Y), stages=1, **TINY)
+    assert sha256(alray.train(model, (ROWS, Y), stages=2, **TINY)) == sha256(run)
+    assert sha256(alray.train(model, Rows(), data={**TINY["data"], "numbers": 9}, **NO_DATA)) == sha256(run)
+    network = run.network()
+    assert network.header.sample.numbers == 9
+    right = network(network.input.prepare(ROWS.int())).argmax(1) == Y
+    assert float(right.double().mean()) == run.evaluate().scores[-1].test == run.summary.scores.test
+    assert [tuple(each.shape) for each in run.activations(ROWS)] == [(60, 4), (60, 8)]
+    whole = alray.train(model, (ROWS, Y), method="backpropagation", **TINY)
+    torch.testing.assert_close(whole.model()(ROWS), whole.network()(ROWS))
+
+
+def test_the_fastest_way_is_searched_for_objects() -> None:
+    found = alray.crossover(
+        SPEC, model=net(), data=(X, Y), devices=[1, 2], micro_batches=[2], link="host", progress=False
+    )
+    assert {each["method"] for each in found.values["ways"]} == {"decoupled_greedy", "backpropagation"}
+
+
 def test_layouts_are_searched_for_objects() -> None:
     keys = {"pipeline": {"costs": [COST, COST]}}
     found = alray.search_layouts({**SPEC, **keys}, model=net(), data=(X, Y), devices="2x1GB", progress=False)
@@ -298,7 +386,7 @@ def weighted() -> DataLoader[Any]:
 def test_labels_say_the_task_unless_the_spec_does() -> None:
     found = {
         name: taken({"task": name} if name != "none" else {}, None, data=(X, labels))
-        for name, labels in (("none", X[:, :2]), ("regression", Y), ("multi_label", Y))
+        for name, labels in (("none", X[:, :2]), ("regression", Y), ("multi_label", Y > 1))
     }
     assert [each.spec["task"] for each in found.values()] == ["regression", "regression", "multi_label"]
     assert [each.objects.values["data"].classes for each in found.values()] == [

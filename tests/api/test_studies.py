@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +15,26 @@ import alray
 from alray.config.loading.yaml_text import write_yaml
 from alray.config.study.load import LoadedStudy, load_study
 from alray.core.errors import CheckpointError, RequestError, SpecError
+from alray.runtime.cluster.connect import Connection
 from alray.studies.folder import StudyFolder
 from alray.studies.report import StudyReport, write_report
 from alray.studies.study import StudyOptions
+from alray.studies.trial import run_trial
+from alray.studies.tuning import TrialListener
 
 AXES = {"study": "rates", "base": "x.yaml", "axes": {"optimizer.lr": [1e-3, 1e-2]}}
 
 
 @pytest.fixture
-def without_trials(tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The spec as `x.yaml`. A study makes its folder and its report, and is then interrupted."""
+def base(tiny: dict[str, Any]) -> None:
+    """The spec as `x.yaml`."""
     text = write_yaml({**tiny, "data": {**tiny["data"], "shape": [1, 4, 4]}})
     Path("x.yaml").write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def without_trials(base: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study makes its folder and its report, and is then interrupted."""
 
     def make(loaded: LoadedStudy, begun: StudyFolder | None, options: StudyOptions, watcher: Any) -> StudyReport:
         watcher.note("a note")
@@ -72,6 +82,47 @@ def test_objects_of_a_study_are_in_each_trial_and_compared_where_it_goes_on(with
     ):
         with pytest.raises(RequestError, match=said):
             study._of.require_same_objects(alray.load_study("out", **wrong).objects)
+
+
+@pytest.fixture
+def without_ray(base: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trials of a study run in this process, one after the other."""
+
+    def one_after_the_other(orders: Sequence[Any], *, listener: TrialListener, **others: Any) -> None:
+        for order, _ in orders:
+            if not listener.stop_requested():
+                listener.ended(order.trial.number, run_trial(order), 1)
+
+    monkeypatch.setattr("alray.studies.study.connect", lambda *where: nullcontext(Connection(own=False, warnings=())))
+    monkeypatch.setattr("alray.studies.study._require_room", lambda *trials: None)
+    monkeypatch.setattr("alray.studies.study._require_shared", lambda *trials: None)
+    monkeypatch.setattr("alray.studies.tuning.run_trials", one_after_the_other)
+
+
+class First(alray.Callback):
+    """Stops a study after a trial."""
+
+    def __init__(self) -> None:
+        self.heard: list[int] = []
+
+    def on_trial(self, record: Any) -> None:
+        self.heard.append(record.number)
+        self.stop()
+
+
+def test_a_study_of_objects_is_heard_stopped_and_resumed(without_ray: None, one_thread: None) -> None:
+    """`tests/engine/test_studies_on_ray.py` does so on Ray."""
+    x, y = torch.randn(40, 6), torch.arange(40) % 3
+    net = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+    cost = {"forward_s": 1e-3, "backward_s": 1e-3, "update_s": 1e-3}
+    few = {"data.batch_size": 5, "run.epochs": 1, "pipeline.stages": 1, "pipeline.costs": [cost, cost]}
+    stops, given = First(), {"model": net, "data": (x, y)}
+    study = alray.study({**AXES, "set": few}, output="out", progress=False, callbacks=[stops], **given)
+    assert (stops.heard, [each.number for each in study.trials]) == ([0], [0])
+    again = alray.load_study("out", **given).resume(progress=False, callbacks=[stops])
+    assert (stops.heard, again.summary.status) == ([0, 1], "finished")
+    rates = [run.spec.optimizer.lr for run in again.runs]
+    assert rates == [1e-3, 1e-2] and all(alray.reproduce(run, progress=False).same for run in again.runs)
 
 
 def test_a_wrong_study_is_told_whole(without_trials: None) -> None:

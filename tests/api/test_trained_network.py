@@ -254,6 +254,18 @@ def test_a_copy_of_the_models_last_layer_reads_every_depth_and_the_class_comes_b
         assert caught.value.problems[0].key == "method.head"
 
 
+def test_a_group_of_blocks_is_one_part_of_the_network(beside_data: None) -> None:
+    blocks = [*MAPS["model"]["components"], {"block": "mlp", "widths": [6]}]
+    run = trained({**MAPS, "model": {"components": blocks}}, {"kind": "decoupled_greedy", "group": 2})
+    samples = torch.randn(5, 2, 8, 8)
+    assert [tuple(each.shape) for each in run.activations(samples)] == [(5, 8), (5, 6)]
+    for depth in (None, 1):
+        with torch.no_grad():
+            assert run.network(depth)(samples).shape == (5, 4)
+        with pytest.raises(RequestError, match=rf"alray's blocks.*network\({depth or ''}\)"):
+            run.model(depth)
+
+
 def test_activations_are_what_each_component_passes_on(beside_data: None) -> None:
     run = trained(MAPS, "decoupled_greedy")
     samples = numpy.random.default_rng(0).normal(size=(5, 2, 8, 8))

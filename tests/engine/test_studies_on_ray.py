@@ -16,6 +16,8 @@ from typing import Any
 import psutil
 import pytest
 import ray
+import torch
+from torch import nn
 
 import alray
 from alray.core.errors import DiskFault, PlanError
@@ -297,6 +299,47 @@ def test_stages_run_trial_after_trial_in_the_same_processes_until_one_dies(works
         return next(line for line in log.read_text().splitlines() if line.startswith("process "))
 
     assert told(0) == told(1) != told(3)
+    assert left_behind() == []
+
+
+class Doubled(nn.Module):
+    def forward(self, s: torch.Tensor) -> torch.Tensor:
+        return 2 * s.relu()
+
+
+class First(alray.Callback):
+    """Stops a study after a trial."""
+
+    def __init__(self) -> None:
+        self.heard: list[int] = []
+
+    def on_trial(self, record: TrialRecord) -> None:
+        self.heard.append(record.number)
+        self.stop()
+
+
+@pytest.mark.full  # tests/api/test_studies.py does so in one process
+@pytest.mark.timeout(300)
+def test_a_study_of_objects_runs_on_two_stages_and_is_heard_stopped_and_resumed(
+    workshop: Workshop, local_ray: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The module and its class are in no file that a stage could import."""
+    x, y = torch.randn(60, 6), torch.arange(60) % 3
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), Doubled(), nn.Linear(8, 3))
+    monkeypatch.setattr(Doubled, "__module__", "__main__")
+    cost = {"forward_s": 1e-3, "backward_s": 1e-3, "update_s": 1e-3}
+    few = {"data.batch_size": 5, "run.epochs": 2, "pipeline.stages": 2, "pipeline.costs": [cost, cost]}
+    axes = {"optimizer.lr": [1e-3, 1e-2]}
+    spec = {"study": "rates", "base": str(workshop.spec), "set": few, "axes": axes, "max_concurrent": 1}
+    stops, given = First(), {"model": net, "data": (x, y)}
+    out = workshop.folder / "out"
+    alray.study(spec, output=out, progress=False, callbacks=[stops], **given)
+    assert stops.heard == [0]
+    study = alray.load_study(out, **given).resume(progress=False, callbacks=[stops])
+    assert (stops.heard, study.summary.statuses) == ([0, 1], {"finished": 2})
+    for run in study.runs:
+        assert (run.summary.engine, run.summary.stages) == ("ray", 2)
+        assert alray.reproduce(run, inline=True, progress=False).same
     assert left_behind() == []
 
 

@@ -481,7 +481,7 @@ class LayeredModel(GivenModel):
 
     def _samples(self, count: int, shorter: int) -> torch.Tensor:
         shape = tuple(self._sample)
-        if not self._sample.dtype.is_floating_point:
+        if self._sample.is_text:
             shape = (max(min(shape[0], _LONGEST) - shorter, 1),)
         return torch.zeros((count, *shape), dtype=self._sample.dtype)
 
@@ -492,7 +492,9 @@ class LayeredModel(GivenModel):
             if isinstance(error, SpecError):
                 raise
             message = f"{self.title} does not take samples of {tuple(given.shape[1:])}: {first_line(error)}"
-            hint = "set data.image_size, data.context or the like, or give other arguments by `with`"
+            hint = self._sample.hint_of_numbers or (
+                "set data.image_size, data.context or the like, or give other arguments by `with`"
+            )
             raise own_error(error, message, key="model.from", hint=hint) from error
 
     def _note_layer(

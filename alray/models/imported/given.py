@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,7 +44,7 @@ class GivenModel(ABC):
         freeze: Sequence[str] = (),
         untie: bool = False,
     ) -> None:
-        """Raises SpecError.
+        """Raises SpecError, also if `forward` takes several tensors.
 
         Args:
             source: `torchvision:NAME`, `timm:NAME`, `transformers:NAME` or `python:package.module.Class`.
@@ -52,6 +53,7 @@ class GivenModel(ABC):
             untie: whether each of several names of one parameter gets a copy of its own.
         """
         self.title = f"`{source}`"
+        _require_one_input(whole, self.title)
         self._source = source
         self._arguments = arguments
         self.whole = whole
@@ -178,6 +180,21 @@ class GivenModel(ABC):
                     hint="give a state dict of the same model, made with the arguments in `with`",
                 )
         self.whole.load_state_dict(given, strict=False)
+
+
+def _require_one_input(model: nn.Module, title: str) -> None:
+    needed = [
+        each.name
+        for each in inspect.signature(model.forward).parameters.values()
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    if len(needed) > 1 and needed[1] not in ("mask", "attention_mask"):
+        raise SpecError(
+            f"`forward` of {title} takes {listed(needed, 'and')}, and a network gets one tensor",
+            key="model.from",
+            hint="let the data put them into one, as by torch.cat, and write a class around it whose `forward(x)` "
+            "takes that apart",
+        )
 
 
 def module_sha256(module: nn.Module) -> str:

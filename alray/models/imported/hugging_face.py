@@ -82,7 +82,7 @@ def made_of(name: str, arguments: Mapping[str, Any], sample: Shape, *, trained: 
 
 def _require_fitting(config: Any, sample: Shape) -> None:
     """Raise SpecError where a config has fewer tokens than the data, or drops layers."""
-    numbers = len(sample.words) if sample.words is not None else sample.tokens
+    numbers = len(sample.words) if sample.words is not None else sample.tokens or sample.numbers
     known = getattr(config, "vocab_size", None)
     if numbers is not None and known is not None and known < numbers:
         raise SpecError(
@@ -119,7 +119,7 @@ def _class_for(library: Any, sample: Shape) -> Any:
         return library.AutoModelForCausalLM
     return (
         library.AutoModelForSequenceClassification
-        if sample.words is not None
+        if sample.words is not None or sample.numbers is not None
         else library.AutoModelForImageClassification
     )
 

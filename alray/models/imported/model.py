@@ -248,7 +248,9 @@ class ImportedModel(GivenModel):
             return costs(traced, model, sample)
         except FAULTS_OF_USER_CODE as error:
             message = f"{self.title} does not take samples of {tuple(sample)}: {first_line(error)}"
-            hint = "set data.image_size, or give constructor arguments by `with`, if it wants other samples"
+            hint = sample.hint_of_numbers or (
+                "set data.image_size, or give constructor arguments by `with`, if it wants other samples"
+            )
             if "meta" in str(error):
                 message = f"`forward` of {self.title} reads the values of tensors: {first_line(error)}"
                 hint = (

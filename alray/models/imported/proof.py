@@ -69,6 +69,7 @@ def prove(
     model = whole if model is None else model
     weights = {name: each.detach().clone() for name, each in whole.named_parameters()}
     given = torch.Generator().manual_seed(0)
+    hint = sample.hint_of_numbers
     kept: dict[str, dict[str, object]] = {}
     rounding = 0.0 if layers is not None else _ROUNDING_PACKED if packed else _ROUNDING
     with put_back(), torch.device("cpu"):
@@ -81,7 +82,9 @@ def prove(
             before = buffers_of((whole,))
             with torch.set_grad_enabled(training):
                 expected, found = (
-                    _computed(modules, whole, samples, mask, number, title, model, layers or {}, gradients=number == 0)
+                    _computed(
+                        modules, whole, samples, mask, number, title, model, layers or {}, hint, gradients=number == 0
+                    )
                     for modules in ((whole,), chain)
                 )
             unknown: Found = {f"the buffer `{name}`": value for name, value in before.items()}
@@ -106,10 +109,10 @@ def _samples(
     Args:
         shorter: whether texts have half of their length.
     """
-    numbers = len(sample.words) if sample.words is not None else sample.tokens
+    numbers = len(sample.words) if sample.words is not None else sample.tokens or sample.numbers
     if numbers is None:
         return torch.randn((count, *sample), generator=generator, dtype=sample.dtype), None
-    length = max(sample[0] // 2, 1) if shorter else sample[0]
+    length = max(sample[0] // 2, 1) if shorter and sample.is_text else sample[0]
     samples = torch.randint(numbers, (count, length), generator=generator, dtype=sample.dtype)
     if sample.words is None:
         return samples, None
@@ -132,10 +135,15 @@ def _computed(
     title: str,
     model: nn.Module,
     layers: Mapping[str, int],
+    hint: str | None,
     *,
     gradients: bool,
 ) -> Found:
-    """What modules one after the other make of a mini-batch."""
+    """What modules one after the other make of a mini-batch.
+
+    Args:
+        hint: what to do where they do not take it; None: nothing special.
+    """
     seed_all(_CPU, number, "proof")
     value = samples.clone()
     found: Found = {}
@@ -153,7 +161,10 @@ def _computed(
         message = (
             f"{title} fails on {counted(len(samples), 'sample')} of {tuple(samples.shape[1:])}: {first_line(error)}"
         )
-        hint = "correct its `forward`; if it wants other samples, set data.image_size or give other arguments by `with`"
+        hint = (
+            hint
+            or "correct its `forward`; if it wants other samples, set data.image_size or give other arguments by `with`"
+        )
         problem = own_problem(error, message, key="model.from", hint=hint)
         if problem is None:
             file, line = own_place(type(model).forward) or (None, None)

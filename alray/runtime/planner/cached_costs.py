@@ -57,6 +57,8 @@ def _encoders_file(folder: Path, spec: Spec, sample: Shape) -> Path:
     kind = "samples" if sample.dtype.is_floating_point else "words"
     if sample.tokens is not None:
         kind = f"{sample.tokens} tokens"
+    elif sample.numbers is not None:
+        kind = f"{sample.numbers} numbers"
     described = [spec.model.model_dump(mode="json"), list(sample), kind, spec.run.precision]
     described += packages_of(spec).items()
     if spec.method.encoders_take_samples:

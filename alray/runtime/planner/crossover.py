@@ -116,7 +116,7 @@ def crossover_spec(
     runs: Mapping[str, Spec],
     measured: tuple[MeasuredStep, ...],
     probe: bool,
-    allow_code: bool,
+    options: Options,
     teller: Teller,
 ) -> Crossover:
     """Predict every way to train the network of a spec, here or on its `machines`.
@@ -129,7 +129,7 @@ def crossover_spec(
     for text in overrides:
         if (key := text.partition("=")[0].strip()) in _ALONE:
             raise RequestError("a crossover goes over this", key=key, hint="leave it out")
-    opener = _Opener(source, tuple(overrides), asked, probe=probe, allow_code=allow_code, teller=teller)
+    opener = _Opener(source, tuple(overrides), asked, probe=probe, options=options, teller=teller)
     spec = opener.loaded({}).spec
     own, usual = spec.method.kind, spec.data.batch_size
     if spec.pipeline.costs is not None:
@@ -181,21 +181,25 @@ class _Opener:
     overrides: tuple[str, ...]
     asked: Asked
     probe: bool
-    allow_code: bool
+    options: Options
     teller: Teller
 
     def loaded(self, values: Mapping[str, object]) -> LoadedSpec:
         """The spec with these values, on one device unless they say more."""
         texts = [override_text(key, value) for key, value in {**_ALONE, **values}.items()]
         return load_with_inputs(
-            self.source, [*self.overrides, *texts], allow_elsewhere=self.allow_code, without_data=True
+            self.source,
+            [*self.overrides, *texts],
+            allow_elsewhere=self.options.allow_code,
+            without_data=True,
+            objects=self.options.objects,
         )
 
     def opened(self, values: Mapping[str, object], batch_size: int) -> _Opened:
         values = {**values, "data.batch_size": batch_size}
         loaded = self.loaded(values)
         with loaded.locations.locating():
-            planner = open_planner(loaded, Options(allow_code=self.allow_code), self.teller, without_data=True)
+            planner = open_planner(loaded, self.options, self.teller, without_data=True)
         return _Opened(self, values, planner)
 
     def devices(self, spec: Spec) -> tuple[int, ...]:

@@ -166,8 +166,7 @@ class Workload:
             )
         source = spec.model.source or ""
         sample = self.data.sample_shape
-        is_text = not sample.dtype.is_floating_point
-        if source.startswith(TRANSFORMERS) and is_text and not spec.data.has_numbers_of_tokenizer:
+        if source.startswith(TRANSFORMERS) and sample.is_text and not spec.data.has_numbers_of_tokenizer:
             key = "data.end_token" if sample.tokens is not None else "data.text.numbering=tokenizer"
             notes.append(
                 "tokens of the data have other numbers than a tokenizer of Hugging Face gives them: if "
@@ -259,6 +258,8 @@ def _cut_network(
             return by_layers(layers), f"{_cut_by(layers, model)}: it cannot be traced so"
         except SpecError as error:
             (first, *others), second = refusal.problems, error.problems[0]
+            if second.message == first.message:
+                raise refusal from error
             message = f"{first.message}; nor can it be cut between its layers: {second.message}"
             first = replace(first, message=message, hint=second.hint or first.hint)
             raise SpecError.of((first, *others)) from error

@@ -22,8 +22,9 @@ def build(input: Shape, *, dim: int, vectors: Path | None = None) -> nn.Module:
     Raises SpecError if the input is not word numbers or tokens, DataError if the file is missing, damaged or of another
     width.
     """
-    if input.tokens is not None and vectors is None:
-        return TokenEmbedding(input.tokens, dim=dim)
+    numbers = input.tokens or input.numbers
+    if numbers is not None and vectors is None:
+        return TokenEmbedding(numbers, dim=dim)
     if input.words is None:
         raise SpecError(
             f"block `embedding` takes text (word numbers with their vocabulary), but its input is {tuple(input)}",
