@@ -67,7 +67,8 @@ class LevelMessages(MessageCompression):
         count = groups * size
         levels = unpack_codes(packed[:, of_steps + groups :], self._bits, self._codes(count))
         if self.in_pairs:
-            levels = torch.stack([levels // self.levels, levels % self.levels], -1).flatten(1)[:, :count]
+            first = levels // self.levels
+            levels = torch.stack([first, levels - first * self.levels], -1).flatten(1)[:, :count]
         values = _values(levels.to(shape.dtype).unflatten(1, (groups, size)), zero, step)
         return _ungrouped(values, shape, self._scale)
 
