@@ -39,22 +39,18 @@ class Passing:
         in_inference: Mapping[str, Shape],
         *,
         seed: int,
-        keeps_error: bool,
     ) -> None:
         """
         Args:
             shapes: of one sample of what passes in training, by name.
             in_inference: the same in inference.
             seed: of random numbers.
-            keeps_error: whether what is lost is added to the next message.
         """
         self._compression = compression
         floats = [name for name, shape in shapes.items() if shape.dtype.is_floating_point]
         self._names = floats if compression.changes else []
         self._shapes = {True: shapes, False: in_inference}
         self._seed = seed
-        self._keeps_error = keeps_error
-        self._errors: Tensors = {}
         self.saved_bytes = 0
         """How many bytes fewer the packed tensors had so far than the tensors themselves."""
 
@@ -73,16 +69,13 @@ class Passing:
         """The tensors as they are sent.
 
         Args:
-            purpose: None: in inference, where nothing is drawn and no error kept.
+            purpose: None: in inference, where nothing is drawn.
         """
         packed = dict(tensors)
         for name in self._compressed(tensors):
-            values = self._given(name, tensors, purpose)
+            values = _given(name, tensors)
             packed[name] = self._compression.pack(values, self._generator(name, values, purpose))
             self.saved_bytes += values.nbytes - packed[name].nbytes
-            if self._keeps_error and purpose is not None:
-                left = values - self._compression.unpack(packed[name], Shape(values.shape[1:], values.dtype))
-                self._keep(name, left, purpose)
         return packed
 
     def unpack(self, packed: Tensors, *, training: bool) -> Tensors:
@@ -99,55 +92,25 @@ class Passing:
         """What `unpack` gives of what `pack` gives, to the last bit."""
         found = dict(tensors)
         for name in self._compressed(tensors):
-            values = self._given(name, tensors, purpose)
+            values = _given(name, tensors)
             found[name] = self._compression.rounded(values, self._generator(name, values, purpose))
-            if self._keeps_error and purpose is not None:
-                self._keep(name, values - found[name], purpose)
         return found
 
     def _compressed(self, tensors: Tensors) -> list[str]:
         return [name for name in self._names if name in tensors]
-
-    def _given(self, name: str, tensors: Tensors, purpose: Purpose | None) -> torch.Tensor:
-        """What is to be packed: with the error of the message before, and with zeros after the end of a text, which
-        nobody reads and which must not decide a scale."""
-        values, mask = tensors[name], tensors.get("mask")
-        if name == "s" and mask is not None:
-            return values.masked_fill(~mask.view(*mask.shape, *[1] * (values.ndim - 2)), 0)
-        error = None if purpose is None else self._errors.get(_of_error(name, purpose))
-        if error is None:
-            return values
-        values = values.clone()
-        count = min(len(values), len(error))
-        values[:count] += error[:count].to(values.device)
-        return values
-
-    def _keep(self, name: str, error: torch.Tensor, purpose: Purpose) -> None:
-        """Remember what was lost, by the positions of the samples in their mini-batch. Those that a smaller last
-        mini-batch does not have stay as they are."""
-        key = _of_error(name, purpose)
-        before = self._errors.get(key)
-        if before is not None and len(before) > len(error):
-            error = torch.cat([error, before[len(error) :].to(error.device)])
-        self._errors[key] = error
 
     def _generator(self, name: str, values: torch.Tensor, purpose: Purpose | None) -> torch.Generator | None:
         if not self._compression.draws or purpose is None or values.is_meta:
             return None
         return torch.Generator(values.device).manual_seed(derive_seed(self._seed, name, *purpose))
 
-    def state_dict(self) -> Tensors:
-        """What was lost and not yet sent, by name."""
-        return dict(self._errors)
 
-    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Continue from a saved state."""
-        self._errors = dict(state)
-
-
-def _of_error(name: str, purpose: Purpose) -> str:
-    """The name of an error: of a tensor and, where mini-batches are cut, of the micro-batch."""
-    return "/".join([name, *map(str, purpose[1:])])
+def _given(name: str, tensors: Tensors) -> torch.Tensor:
+    """What is to be packed: zeros after the end of a text, which nobody reads and which must not decide a scale."""
+    values, mask = tensors[name], tensors.get("mask")
+    if name == "s" and mask is not None:
+        return values.masked_fill(~mask.view(*mask.shape, *[1] * (values.ndim - 2)), 0)
+    return values
 
 
 class Boundary:
@@ -182,7 +145,6 @@ class Boundary:
                 shapes,
                 in_inference,
                 seed=derive_seed(seed, "messages", key, after),
-                keeps_error=messages.error_feedback,
             )
 
         self.up = passing(messages.compression, "compression")

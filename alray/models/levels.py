@@ -18,19 +18,20 @@ class LevelMessages(MessageCompression):
     """Affine quantisation with a zero point, as Jacob et al., "Quantization and training of neural networks for
     efficient integer-arithmetic-only inference" (CVPR 2018), section 2.1, have it:
 
-        step  = (max(x, 0) - min(x, 0)) / (2^bits - 1)        over a group of values
+        step  = (max(x, 0) - min(x, 0)) / (levels - 1)        over a group of values
         zero  = round(-min(x, 0) / step)
-        level = round(x / step) + zero, within 0 ... 2^bits - 1
+        level = round(x / step) + zero, within 0 ... levels - 1
         x'    = (level - zero) * step
 
     0 stays 0, and a group without negative values, as behind ReLU, uses all levels. Rounding is to the nearest level
     or, as in QSGD, at random to one of the two around the value, so that its mean over many draws is the value.
 
     A packed sample has the steps of its groups, in the type of the values, then their zero points, a byte each, then
-    the levels.
+    the levels: in codes of a few bits, each of one level or of a pair, the first one times `levels` plus the second.
     """
 
-    bits: ClassVar[int]
+    levels: ClassVar[int]
+    in_pairs: ClassVar[bool] = False
 
     def __init__(self, *, scale: Scale = "tensor", rounding: Literal["nearest", "random"] = "nearest") -> None:
         """
@@ -38,19 +39,24 @@ class LevelMessages(MessageCompression):
             scale: the groups, of each sample: all its values, those of a channel, or those of a position.
         """
         self._scale: Scale = scale
-        self._top = 2**self.bits - 1
+        self._top = self.levels - 1
+        self._bits = (self.levels ** (2 if self.in_pairs else 1) - 1).bit_length()  # of a code
         self.draws = rounding == "random"
         self.over_positions = scale != "token"
 
     def packed(self, shape: Shape) -> Shape:
-        groups = math.prod(shape) // _group_size(shape, self._scale)
-        levels = -(-math.prod(shape) * self.bits // 8)
+        count = math.prod(shape)
+        groups = count // _group_size(shape, self._scale)
+        levels = -(-self._codes(count) * self._bits // 8)
         return Shape((groups * (shape.dtype.itemsize + 1) + levels,), torch.uint8)
 
     def pack(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
         levels, zero, step = self._levels(_grouped(values, self._scale), generator)
-        codes = pack_codes(levels.to(torch.uint8).flatten(1), self.bits)
-        return torch.cat([as_bytes(step), zero.to(torch.uint8), codes], 1)
+        codes = levels.to(torch.uint8).flatten(1)
+        if self.in_pairs:
+            codes = torch.nn.functional.pad(codes, (0, codes.shape[1] % 2))
+            codes = codes[:, ::2] * self.levels + codes[:, 1::2]
+        return torch.cat([as_bytes(step), zero.to(torch.uint8), pack_codes(codes, self._bits)], 1)
 
     def unpack(self, packed: torch.Tensor, shape: Shape) -> torch.Tensor:
         size = _group_size(shape, self._scale)
@@ -58,13 +64,22 @@ class LevelMessages(MessageCompression):
         of_steps = groups * shape.dtype.itemsize
         step = from_bytes(packed[:, :of_steps], shape.dtype)
         zero = packed[:, of_steps : of_steps + groups].to(shape.dtype)
-        levels = unpack_codes(packed[:, of_steps + groups :], self.bits, groups * size).to(shape.dtype)
-        return _ungrouped(_values(levels.view(-1, groups, size), zero, step), shape, self._scale)
+        count = groups * size
+        levels = unpack_codes(packed[:, of_steps + groups :], self._bits, self._codes(count))
+        if self.in_pairs:
+            first = levels // self.levels
+            levels = torch.stack([first, levels - first * self.levels], -1).flatten(1)[:, :count]
+        values = _values(levels.to(shape.dtype).unflatten(1, (groups, size)), zero, step)
+        return _ungrouped(values, shape, self._scale)
 
     def rounded(self, values: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
         return _ungrouped(
             _values(*self._levels(_grouped(values, self._scale), generator)), values.shape[1:], self._scale
         )
+
+    def _codes(self, count: int) -> int:
+        """How many codes `count` levels take."""
+        return -(-count // 2) if self.in_pairs else count
 
     def _levels(
         self, groups: torch.Tensor, generator: torch.Generator | None
@@ -132,14 +147,15 @@ def pack_codes(codes: torch.Tensor, bits: int) -> torch.Tensor:
 
     Args:
         codes: `[N, n]` uint8, each below 2^bits; returns `[N, ceil(n * bits / 8)]`.
-        bits: 1 to 4, or 8.
+        bits: 1 to 8.
     """
     if bits == 8:
         return codes
     count = codes.shape[1]
     words = torch.nn.functional.pad(codes, (0, -count % 8)).contiguous().view(torch.int64)
     for fields in (1, 2, 4):
-        words = (words | words >> fields * (8 - bits)).bitwise_and_(_every(2 * fields, bits))
+        first = words & _first(fields, bits)
+        words = (words ^ first).bitwise_right_shift_(fields * (8 - bits)).bitwise_or_(first)
     packed: torch.Tensor = as_bytes(words).unflatten(1, (-1, 8))[..., :bits].flatten(1)
     return packed[:, : -(-count * bits // 8)]
 
@@ -151,11 +167,12 @@ def unpack_codes(packed: torch.Tensor, bits: int, count: int) -> torch.Tensor:
     packed = torch.nn.functional.pad(packed, (0, -packed.shape[1] % bits)).unflatten(1, (-1, bits))
     words = torch.nn.functional.pad(packed, (0, 8 - bits)).flatten(1).view(torch.int64)
     for fields in (4, 2, 1):
-        words = (words | words << fields * (8 - bits)).bitwise_and_(_every(fields, bits))
+        first = words & _first(fields, bits)
+        words = (words ^ first).bitwise_left_shift_(fields * (8 - bits)).bitwise_or_(first)
     return as_bytes(words)[:, :count]
 
 
-def _every(fields: int, bits: int) -> int:
-    """A whole number of 64 bits: ones where `fields` numbers of `bits` bits lie, in every `fields` bytes."""
+def _first(fields: int, bits: int) -> int:
+    """A whole number of 64 bits: ones where the first `fields` of twice as many numbers of `bits` bits lie."""
     ones = 2 ** (fields * bits) - 1
-    return sum(ones << place for place in range(0, 64, 8 * fields))
+    return sum(ones << place for place in range(0, 64, 16 * fields))

@@ -149,12 +149,6 @@ class Network:
         if messages is None or after == len(self) - 1:
             return None
         training, inference = (self.method.goes_up(self.encoders[after], training=each) for each in (True, False))
-        if messages.error_feedback and "mask" in training:
-            raise SpecError(
-                "texts are of different lengths, and an error is kept by the position of its value",
-                key="pipeline.messages.error_feedback",
-                hint="leave it out",
-            )
         boundary = Boundary(messages, training, inference, after=after, seed=self.spec.seed, load=self.load)
         if self._by_position and boundary.over_positions:
             raise SpecError(

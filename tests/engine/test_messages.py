@@ -44,8 +44,9 @@ COMPRESSIONS = {
     "bf16": "{compression: bf16}",
     "int8": "{compression: {kind: int8, scale: channel}}",
     "int4": "{compression: {kind: int4, scale: token, rounding: random}}",
-    "top_k": "{compression: {kind: top_k, fraction: 0.2}, error_feedback: true}",
     "int3": "{compression: int3}",
+    "top_k": "{compression: {kind: top_k, fraction: 0.2}}",
+    "int3_5": "{compression: int3_5}",
 }
 GRAPHS: tuple[tuple[Format, str], ...] = (("safetensors", ".safetensors"), ("torch_export", ".pt2"), ("onnx", ".onnx"))
 BACKPROPAGATION = ("method={kind: backpropagation}", "pipeline.micro_batches=4")
@@ -152,15 +153,6 @@ def test_an_exported_network_compresses_as_its_evaluation_did(messages: Workshop
         ("pipeline.messages.compression", ["pipeline.messages.compression=qsgd"]),
         ("replicas.compression", ["replicas={count: 2, compression: int8}"]),
         ("pipeline.messages.gradients", ["pipeline.messages={compression: int8, gradients: bf16}"]),
-        (
-            "pipeline.messages.error_feedback",
-            [
-                "method={kind: backpropagation}",
-                "pipeline.messages={compression: int8, error_feedback: true}",
-                "pipeline.activation_checkpointing=true",
-                "pipeline.stages=2",
-            ],
-        ),
         (
             "replicas.engine",
             ["pipeline.messages.compression=int8", "method={kind: backpropagation}", "replicas.engine=ray_train"],

@@ -241,28 +241,13 @@ def source_has_labels_of_task(spec: Spec) -> Iterator[Finding]:
 
 
 def messages_suit_the_rest(spec: Spec) -> Iterator[Finding]:
-    """Gradients travel in backpropagation alone. What a message has lost is known by the places of its samples, and a
-    forward that is computed again must not lose it twice."""
+    """Gradients travel in backpropagation alone."""
     messages = spec.pipeline.messages
-    if messages is None:
-        return
-    here = ("pipeline", "messages")
-    if messages.gradients is not None and spec.method.local_losses:
-        yield (*here, "gradients"), f"by {spec.method.kind} no gradient travels between components", "leave it out"
-    if not messages.error_feedback:
-        return
-    feedback = (*here, "error_feedback")
-    if spec.pipeline.activation_checkpointing:
+    if messages is not None and messages.gradients is not None and spec.method.local_losses:
         yield (
-            feedback,
-            "with activation_checkpointing a forward is computed twice, and its error would be sent twice",
-            "leave out one of them",
-        )
-    if spec.replicas.balance != "fixed":
-        yield (
-            feedback,
-            f"with {spec.replicas.balance} the samples of a replica change their places, by which errors are kept",
-            "leave it out, or set replicas.balance to fixed",
+            ("pipeline", "messages", "gradients"),
+            f"by {spec.method.kind} no gradient travels between components",
+            "leave it out",
         )
 
 

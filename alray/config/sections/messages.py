@@ -14,7 +14,7 @@ class Messages(Section):
 
     compression: Compression
     """Compression of outputs: a section with `kind`, or the bare name of a kind. Of those that replicas have: none,
-    bf16, fp16 and top_k; besides int8, int4 and int3."""
+    bf16, fp16 and top_k; besides int8, int4, int3_5 and int3."""
     gradients: Compression | None = None
     """Compression of the gradients that come down in backpropagation, as a section or a name. With local losses no
     gradient travels. null: as `compression`."""
@@ -23,10 +23,6 @@ class Messages(Section):
     partition gives the same weights, bit for bit, and the trained network is one with these compressions. `stages`:
     between stages and in training alone: one partition always gives the same weights, another one gives others, and the
     trained network is one without compressions. Default: components."""
-    error_feedback: bool = False
-    """Whether what a message loses is added to the next one, sample by sample in the order of the mini-batch.
-    Checkpoints keep it. It is meant for gradients: the next outputs at the same place are of another sample, and where
-    much is lost a network does not learn from such outputs (docs/slow_links.md). Default: false."""
 
     @property
     def of_gradients(self) -> Compression:

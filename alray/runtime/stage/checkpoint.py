@@ -29,8 +29,6 @@ from alray.models.weight_average import go_on_with
 _TRAINED = "weights of training"
 """In a file of optimizer state: the weights with which training goes on, where those of the checkpoint are their moving
 average."""
-_MESSAGES = "errors of messages"
-"""In the same file: what compressed messages have lost so far and the next ones make good."""
 _ZIP = b"PK"
 """So begins what `torch.save` writes."""
 
@@ -52,7 +50,6 @@ class Snapshot:
     optimizers: dict[str, dict[str, Any]]
     parameters: tuple[str, ...]  # names of the weights that are no buffers
     trained: dict[str, torch.Tensor]  # with which training goes on, where `weights` has their average
-    messages: dict[str, dict[str, torch.Tensor]]  # by direction: what compressed messages have lost, by name
 
     def parameters_sha256(self) -> str:
         """Hash of the parameters, in their order. It is the same on every replica; buffers may differ."""
@@ -76,7 +73,6 @@ def take_snapshot(component: Component) -> Snapshot:
             {name: _copied(optimizer.state_dict()) for name, optimizer in component.optimizers().items()},
             tuple(name for name, value in weights.items() if value.untyped_storage()._cdata in held),
             _copied(trained),
-            {way: _copied(lost) for way, passing in component.sends.items() if (lost := passing.state_dict())},
         )
 
 
@@ -93,8 +89,7 @@ def _copied(value: Any) -> Any:
 def write_snapshot(snapshot: Snapshot, folder: Location) -> tuple[ComponentFile, ...]:
     """Write both files of a component by `write_file`."""
     buffer = io.BytesIO()
-    further = {_TRAINED: snapshot.trained, _MESSAGES: snapshot.messages}
-    torch.save(snapshot.optimizers | {key: state for key, state in further.items() if state}, buffer)
+    torch.save(snapshot.optimizers | ({_TRAINED: snapshot.trained} if snapshot.trained else {}), buffer)
     # The order of names is stored next to the weights, because the hash of a network follows it.
     weights = save_safetensors(snapshot.weights, metadata={"order": "\n".join(snapshot.weights)})
     return (
@@ -174,13 +169,6 @@ def load_component(component: Component, folder: Location, hashes: dict[str, str
     state = read_state(folder, name, _hash(hashes, folder, name))
     _go_on(component, state.get(_TRAINED, {}), folder / name)
     load_optimizers(component, state, folder / name)
-    load_messages(component, state.get(_MESSAGES, {}))
-
-
-def load_messages(component: Component, lost: dict[str, dict[str, torch.Tensor]]) -> None:
-    """Give a component what its compressed messages had lost. Without any, they begin anew."""
-    for way, passing in component.sends.items():
-        passing.load_state_dict(lost.get(way, {}))
 
 
 def _go_on(component: Component, trained: dict[str, torch.Tensor], file: Location) -> None:

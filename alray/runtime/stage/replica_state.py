@@ -1,7 +1,7 @@
 """The state of a component that belongs to one replica: a checkpoint has it next to the files that all share.
 
     all replicas            the state of its gradients' compression, or of its outer optimizer
-    all but the first       buffers, gradients that wait for their update, and what compressed messages have lost
+    all but the first       buffers, and gradients that wait for their update
     that average weights    its weights where the checkpoint has the mean; all but the first also their optimizers
 
 The names of the files show how many replicas there were.
@@ -18,7 +18,7 @@ import torch
 from alray.core.run_folder.store import ComponentFile
 from alray.core.storage.location import Location
 from alray.models.component import Component
-from alray.runtime.stage.checkpoint import Snapshot, load_messages, load_optimizers, read_state, write_file
+from alray.runtime.stage.checkpoint import Snapshot, load_optimizers, read_state, write_file
 from alray.runtime.stage.replication import Replication
 
 ReplicaState = dict[str, Any]
@@ -35,7 +35,6 @@ def take_replica_state(own: Snapshot, replication: Replication, *, apart: bool) 
     if apart:
         state["weights"] = own.weights
     if replication.replica > 0:
-        state["messages"] = own.messages
         state["buffers"] = {
             name: own.trained.get(name, value) for name, value in own.weights.items() if name not in own.parameters
         }
@@ -99,8 +98,6 @@ def _take(component: Component, replication: Replication, state: ReplicaState, f
         component.load_weights(state["weights"])
     if replication.averages_weights and "optimizers" in state:
         load_optimizers(component, state["optimizers"], file)
-    if replication.replica > 0:
-        load_messages(component, state.get("messages", {}))
     held = component.weights()
     for name, value in state.get("buffers", {}).items():
         held[name].copy_(value)

@@ -8,4 +8,4 @@ from alray.models.levels import LevelMessages
 class Int3Messages(LevelMessages):
     """8 levels."""
 
-    bits = 3
+    levels = 8

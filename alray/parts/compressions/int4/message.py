@@ -8,4 +8,4 @@ from alray.models.levels import LevelMessages
 class Int4Messages(LevelMessages):
     """16 levels."""
 
-    bits = 4
+    levels = 16

@@ -8,4 +8,4 @@ from alray.models.levels import LevelMessages
 class Int8Messages(LevelMessages):
     """256 levels."""
 
-    bits = 8
+    levels = 256

@@ -10,8 +10,8 @@ from alray.config.sections.compression import CompressionSection
 
 
 class TopK(CompressionSection):
-    """Only the values of largest magnitude are sent. Replicas add the others to the next gradient (error feedback), and
-    `pipeline.messages` does so where it says `error_feedback`."""
+    """Only the values of largest magnitude are sent. Replicas add the others to the next gradient (error feedback);
+    messages do not, for the next ones are of other samples."""
 
     implementation = "compression:TopKCompression"
     of_messages = "message:TopKMessages"
