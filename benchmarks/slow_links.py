@@ -22,13 +22,13 @@ LATENCY = "1 ms"
 FAST_BITS_PER_S = 1e10
 LOST = 0.8
 PIPELINE = ("method={kind: backpropagation}", "pipeline.schedule=1f1b", "pipeline.micro_batches=4")
-INT3 = "pipeline.messages={compression: int3}"
+INT3_5 = "pipeline.messages={compression: int3_5}"
 WAYS: dict[str, tuple[str, ...]] = {
     "1F1B": PIPELINE,
-    "1F1B, int3": (*PIPELINE, INT3),
+    "1F1B, int3_5": (*PIPELINE, INT3_5),
     "streamed DGL": (),
-    "streamed DGL, int3": (INT3,),
-    "streamed DGL, int3 between stages": ("pipeline.messages={compression: int3, where: stages}",),
+    "streamed DGL, int3_5": (INT3_5,),
+    "streamed DGL, int3_5 between stages": ("pipeline.messages={compression: int3_5, where: stages}",),
 }
 _KEPT = ("step_time_s", "predicted_step_time_s", "bytes_sent", "uncompressed_bytes", "weights_sha256")
 _TRIES = 6
