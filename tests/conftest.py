@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from .stand_ins import Overrides, write_stand_ins
 
@@ -39,6 +40,10 @@ os.environ |= {
     "RAY_worker_niceness": "0",  # as in a Ray that alray starts
     "RAY_health_check_period_ms": "1000",  # a node that goes is missed after 5 s instead of 15
 }
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 # The tests leave nothing in the state folder of whoever runs them. Child processes inherit this.
 _state = TemporaryDirectory(prefix="alray-state-")

@@ -69,7 +69,7 @@ HALF = "\udce9"
 @example([(("replicas", "all_reduce"), HALF)])
 @example([(("method", "head"), HALF)])
 @example([(("method", "kind"), f"python:a.{HALF}")])
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from(PATHS), VALUES), min_size=1, max_size=3))
 def test_no_value_is_without_plain_words(changes: list[tuple[tuple[str | int, ...], Any]]) -> None:
     document: Any = {

@@ -50,7 +50,7 @@ def stage_costs(costs: Sequence[float], counts: tuple[int, ...], edges: Sequence
 
 
 @given(chains)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_auto_is_the_best_of_all(chain: tuple[list[int], int]) -> None:
     costs, stages = chain
 
@@ -62,7 +62,6 @@ def test_auto_is_the_best_of_all(chain: tuple[list[int], int]) -> None:
 
 
 @given(chains, st.data())
-@settings(deadline=None)
 def test_messages_count_half_on_either_side(chain: tuple[list[int], int], data: st.DataObject) -> None:
     costs, stages = chain
     edges = data.draw(st.lists(st.integers(0, 20), min_size=len(costs) - 1, max_size=len(costs) - 1))
@@ -73,7 +72,6 @@ def test_messages_count_half_on_either_side(chain: tuple[list[int], int], data: 
 
 
 @given(chains, st.data())
-@settings(deadline=None)
 def test_memory_limits_are_kept(chain: tuple[list[int], int], data: st.DataObject) -> None:
     costs, stages = chain
     memory = data.draw(st.lists(st.integers(0, 9), min_size=len(costs), max_size=len(costs)))
@@ -94,7 +92,6 @@ def test_memory_limits_are_kept(chain: tuple[list[int], int], data: st.DataObjec
 
 
 @given(st.lists(st.floats(0, 1e3), min_size=1, max_size=40), st.data())
-@settings(deadline=None)
 def test_every_kind_is_complete_disjoint_and_contiguous(costs: list[float], data: st.DataObject) -> None:
     stages = data.draw(st.integers(1, len(costs)))
     for counts in (

@@ -51,7 +51,7 @@ def even(parts: int, forward: float, backward: float) -> Durations:
 
 
 @given(sizes, seconds, seconds)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_balanced_pipelines(size: tuple[int, int], forward: int, backward: int) -> None:
     stages, micro_batches = size[0], size[0] * size[1]
     both = forward + backward
@@ -68,7 +68,7 @@ def test_balanced_pipelines(size: tuple[int, int], forward: int, backward: int) 
 
 
 @given(sizes, seconds, seconds, st.integers(0, 5))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_no_flush_leaves_no_bubble(size: tuple[int, int], forward: int, backward: int, update: int) -> None:
     stages, micro_batches = size[0], size[0] * size[1]
     durations = Durations([forward] * stages, [backward] * stages, [update] * stages)
@@ -90,7 +90,7 @@ def test_zero_bubble_waits_less(stages: int, micro_batches: int) -> None:
 
 
 @given(st.sampled_from(SHAPES), sizes, st.booleans(), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_step_is_under_the_bound(
     shape: tuple[str, int], size: tuple[int, int], recomputes: bool, data: st.DataObject
 ) -> None:
@@ -119,7 +119,7 @@ def test_no_step_is_under_the_bound(
 
 @pytest.mark.full
 @given(st.sampled_from(SHAPES[1:]), st.tuples(st.integers(2, 5), st.integers(2, 4)), st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_recomputing_before_the_gradient_is_never_slower(
     shape: tuple[str, int], size: tuple[int, int], data: st.DataObject
 ) -> None:

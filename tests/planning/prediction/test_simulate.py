@@ -88,7 +88,7 @@ def durations_of(times: list[tuple[int, int, int]]) -> Durations:
 
 
 @given(stage_times, st.sampled_from(LOCAL), st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_without_messages_the_steady_step_is_the_bound(
     times: list[tuple[int, int, int]], schedule: str, in_flight: int
 ) -> None:
@@ -98,7 +98,7 @@ def test_without_messages_the_steady_step_is_the_bound(
 
 
 @given(stage_times, st.sampled_from(LOCAL), st.integers(1, 4), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_with_label_chains_no_step_is_under_the_bound(
     times: list[tuple[int, int, int]], schedule: str, in_flight: int, data: st.DataObject
 ) -> None:
@@ -113,7 +113,7 @@ def test_with_label_chains_no_step_is_under_the_bound(
 
 
 @given(stage_times)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_laws_in_their_own_words(times: list[tuple[int, int, int]]) -> None:
     def step(schedule: str) -> float:
         return simulate(Program.of_schedule(schedule, len(times), 24), durations_of(times), in_flight=4).step_time_s
@@ -131,7 +131,7 @@ def test_laws_in_their_own_words(times: list[tuple[int, int, int]]) -> None:
 
 
 @given(stage_times, st.integers(1, 3))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_at_most_in_flight_messages_wait_on_an_edge(times: list[tuple[int, int, int]], in_flight: int) -> None:
     timeline = simulate(Program.of_schedule("streamed", len(times), 12), durations_of(times), in_flight=in_flight)
     at = {bar.action: bar for bar in timeline.bars()}
@@ -266,7 +266,7 @@ def simulate_naively(program: Program, durations: Durations, in_flight: int) -> 
 
 
 @given(stage_times, st.sampled_from(LOCAL), st.integers(1, 3), st.integers(0, 3), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_simulation_agrees_with_a_naive_one(
     times: list[tuple[int, int, int]], schedule: str, in_flight: int, latency: int, data: st.DataObject
 ) -> None:
@@ -293,7 +293,7 @@ def test_the_simulation_agrees_with_a_naive_one(
     in_flight=st.integers(1, 2),
     data=st.data(),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_local_losses_in_virtual_stages_never_wait_for_each_other(
     schedule: str, stages: int, virtual: int, in_flight: int, data: st.DataObject
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from alray.core.errors import PlanError
@@ -34,7 +34,6 @@ def test_known_rooms(schedule: str, stages: int, micro_batches: int, virtual_sta
 
 
 @pytest.mark.full
-@settings(deadline=None)
 @given(
     st.sampled_from(PIPELINES),
     st.integers(2, 5),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from alray.planning.schedules.actions import COMPUTE, Action
@@ -54,7 +54,6 @@ def test_a_list_of_ones_own() -> None:
 
 
 @given(shapes())
-@settings(deadline=None)
 def test_each_forward_that_waits_is_computed_again_once(shape: tuple[str, int, int, int]) -> None:
     for plain, again in zip(lists(shape, recomputes=False), lists(shape, recomputes=True), strict=True):
         assert tuple(action for action in again if action.kind != "C") == plain
@@ -71,7 +70,6 @@ def test_each_forward_that_waits_is_computed_again_once(shape: tuple[str, int, i
 
 
 @given(shapes())
-@settings(deadline=None)
 def test_edges_need_no_more_room(shape: tuple[str, int, int, int]) -> None:
     """The input stays in its slot until the backward, with C as without."""
     plain, again = (

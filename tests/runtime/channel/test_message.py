@@ -50,7 +50,7 @@ def check_round_trip(message: Message) -> None:
         assert tensor.numel() == 0 or tensor.data_ptr() % ALIGNMENT == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     kind=st.sampled_from(MessageKind),
     step=st.integers(0, 2**40),
