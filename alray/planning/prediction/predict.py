@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -118,14 +118,18 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
     timeline = timeline_of(setting, partition)
     bound_s, bound = schedule.bound(durations, setting.stages, setting.micro_batches), schedule.formula
     alone_s = sum(computing_s(setting, durations))
+    slower = [1.0] * setting.num_parts
     if setting.cores is not None and costs.contention > 1.0:
-        durations = durations.times(_slower(setting, timeline))
+        slower = _slower(setting, timeline)
+        durations = durations.times(slower)
         timeline = simulate(program_of(setting), durations, in_flight=setting.in_flight)
     computing = sum(computing_s(setting, durations))
     even_step_s = step_time_s = timeline.step_time_s
     if costs.jitter_s > 0.0 and setting.stages * setting.replicas > 1:
         simulation = simulation_of(program_of(setting), setting.in_flight, links=len(durations.up_link_s) > 0)
-        steps = simulation.uneven_steps(durations, costs.jitter_s)
+        averages_left_out = action_durations(replace(setting, replicas=1), partition).times(slower)
+        computed = replace(averages_left_out, up_s=(), down_s=(), labels_up_s=())
+        steps = simulation.uneven_steps(durations, computed, costs.jitter_s)
         step_time_s = max(step_time_s, float(np.quantile(steps, 0.5 ** (1.0 / setting.replicas))))
     shared = False
     if cores is not None:

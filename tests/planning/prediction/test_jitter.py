@@ -24,7 +24,9 @@ def steps(schedule: str, forward_s: float, backward_s: float, micro_batches: int
     durations = Durations([forward_s] * 2, [backward_s] * 2, [0.0] * 2)
     costs = Costs("given", "cpu", 1, 16, ())
     setting = StepSetting(schedule, costs, stages=2, in_flight=4, micro_batches=micro_batches)
-    return simulation_of(program_of(setting), setting.in_flight, links=False).uneven_steps(durations, jitter_s)
+    return simulation_of(program_of(setting), setting.in_flight, links=False).uneven_steps(
+        durations, durations, jitter_s
+    )
 
 
 def test_stages_that_take_turns_lose_nothing() -> None:
@@ -52,6 +54,15 @@ def test_replicas_wait_for_the_slowest(make_costs: Make) -> None:
     drawn = np.random.default_rng(2).gamma(even_s / JITTER_S, JITTER_S, (20_000, 4)).max(axis=1)
     assert found.even_step_s == pytest.approx(even_s)
     assert found.step_time_s == pytest.approx(np.median(drawn), rel=0.03)
+
+
+def test_averages_and_messages_always_take_as_long(make_costs: Make) -> None:
+    """Replicas that compute nearly nothing, with averages of a second."""
+    components = [replace(each, reduce_s=0.25) for each in make_costs().components]
+    costs = replace(make_costs(), components=tuple(components), jitter_s=JITTER_S)
+    found = predict_step(StepSetting("streamed", costs, stages=1, in_flight=4, replicas=4), [4])
+    drawn = np.random.default_rng(2).gamma((found.even_step_s - 1.0) / JITTER_S, JITTER_S, (20_000, 4)).max(axis=1)
+    assert found.step_time_s == pytest.approx(1.0 + np.median(drawn), rel=0.01)
 
 
 def test_the_plan_says_what_uneven_computing_adds(make_costs: Make) -> None:
