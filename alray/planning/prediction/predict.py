@@ -118,16 +118,17 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
     timeline = timeline_of(setting, partition)
     bound_s, bound = schedule.bound(durations, setting.stages, setting.micro_batches), schedule.formula
     alone_s = sum(computing_s(setting, durations))
-    slower = [1.0] * setting.num_parts
+    averages_left_out = action_durations(replace(setting, replicas=1), partition)
     if setting.cores is not None and costs.contention > 1.0:
-        slower = _slower(setting, timeline)
-        durations = durations.times(slower)
+        slower = averages_left_out.times(_slower(setting, timeline))
+        updates = zip(slower.update_s, durations.update_s, averages_left_out.update_s, strict=True)
+        durations = replace(slower, update_s=[own + whole - even for own, whole, even in updates])
+        averages_left_out = slower
         timeline = simulate(program_of(setting), durations, in_flight=setting.in_flight)
     computing = sum(computing_s(setting, durations))
     even_step_s = step_time_s = timeline.step_time_s
     if costs.jitter_s > 0.0 and setting.stages * setting.replicas > 1:
         simulation = simulation_of(program_of(setting), setting.in_flight, links=len(durations.up_link_s) > 0)
-        averages_left_out = action_durations(replace(setting, replicas=1), partition).times(slower)
         computed = replace(averages_left_out, up_s=(), down_s=(), labels_up_s=())
         steps = simulation.uneven_steps(durations, computed, costs.jitter_s)
         step_time_s = max(step_time_s, float(np.quantile(steps, 0.5 ** (1.0 / setting.replicas))))

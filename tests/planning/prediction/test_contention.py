@@ -89,3 +89,11 @@ def test_a_part_of_a_mini_batch_by_hand(make_costs: Make) -> None:
     durations = action_durations(replace(setting(costs, "gpipe"), micro_batches=4), [1, 3])
     assert durations.forward_s == pytest.approx([0.002 + 0.008 / 4, 0.040 / 4])
     assert durations.backward_s == pytest.approx([-0.004 + 0.024 / 4 + 0.0005, 0.050 / 4])
+
+
+def test_an_average_over_replicas_is_no_slower(make_costs: Make) -> None:
+    """It is messages: four components compute 145 ms, and their averages take a second."""
+    components = [replace(each, reduce_s=0.25) for each in make_costs().components]
+    costs = replace(make_costs(), components=tuple(components), contention=1.2)
+    found = predict_step(replace(setting(costs, "streamed", stages=1), replicas=2), [4])
+    assert found.step_time_s == pytest.approx(1.2 * 0.145 + 1.0)
