@@ -62,7 +62,8 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
     speeds = _speeds(len(partition), setting.stage_speed, setting.place)
     if setting.replicas > 1:
         reduce = _totals(costs, partition, [1.0] * len(partition), lambda component: component.reduce_s)
-        whole = replace(whole, update_s=[u + r for u, r in zip(whole.update_s, reduce, strict=True)])
+        update = [u + r for u, r in zip(whole.update_s, reduce, strict=True)]
+        whole = replace(whole, update_s=update, averages_s=reduce)
     lower = [costs.components[own.stop - 1] for own in stage_ranges(partition)[:-1]]
     if not setting.scheduled.is_pipeline:
         return _over_links(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -118,19 +118,13 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
     timeline = timeline_of(setting, partition)
     bound_s, bound = schedule.bound(durations, setting.stages, setting.micro_batches), schedule.formula
     alone_s = sum(computing_s(setting, durations))
-    averages_left_out = action_durations(replace(setting, replicas=1), partition)
     if setting.cores is not None and costs.contention > 1.0:
-        slower = averages_left_out.times(_slower(setting, timeline))
-        updates = zip(slower.update_s, durations.update_s, averages_left_out.update_s, strict=True)
-        durations = replace(slower, update_s=[own + whole - even for own, whole, even in updates])
-        averages_left_out = slower
+        durations = durations.times(_slower(setting, timeline))
         timeline = simulate(program_of(setting), durations, in_flight=setting.in_flight)
-    computing = sum(computing_s(setting, durations))
     even_step_s = step_time_s = timeline.step_time_s
     if costs.jitter_s > 0.0 and setting.stages * setting.replicas > 1:
         simulation = simulation_of(program_of(setting), setting.in_flight, links=len(durations.up_link_s) > 0)
-        computed = replace(averages_left_out, up_s=(), down_s=(), labels_up_s=())
-        steps = simulation.uneven_steps(durations, computed, costs.jitter_s)
+        steps = simulation.uneven_steps(durations, costs.jitter_s)
         step_time_s = max(step_time_s, float(np.quantile(steps, 0.5 ** (1.0 / setting.replicas))))
     shared = False
     if cores is not None:
@@ -140,9 +134,10 @@ def predict_step(setting: StepSetting, partition: Sequence[int]) -> StepPredicti
             bound = "sum(F+B)*threads/processors"
         # The processors pack and unpack the messages too.
         messages = setting.micro_batches * (sum(durations.up_s) + sum(durations.down_s)) + sum(durations.labels_up_s)
-        work = (computing + messages) * threads / cores
+        work = (sum(computing_s(setting, durations)) + messages) * threads / cores
         shared = work > step_time_s
         step_time_s, even_step_s = max(step_time_s, work), max(even_step_s, work)
+    computing = sum(computing_s(setting, durations.computing))
     bubble = max(0.0, 1.0 - computing / (setting.stages * step_time_s)) if step_time_s > 0 else 0.0
     return StepPrediction(step_time_s, bubble, bound_s, bound, float(timeline.completed_s[0]), shared, even_step_s)
 

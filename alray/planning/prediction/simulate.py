@@ -114,19 +114,15 @@ class Simulation:
             ends.append(starts[-1] + spent)
         return Timeline(self._program, tuple(starts), tuple(ends))
 
-    def uneven_steps(self, durations: Durations, computing: Durations, jitter_s: float) -> Floats:
+    def uneven_steps(self, durations: Durations, jitter_s: float) -> Floats:
         """Seconds between completed mini-batches, where computations take now longer, now shorter than these
         durations. [mini-batches, `_DRAWS`]: of the second half of the program, where the pipeline is full.
 
         Each computation's time is drawn from a gamma distribution with its duration as mean and `jitter_s` times its
         duration as variance, independently of all others. So a computation of two parts is as uneven as its parts are
-        one after the other. The draws are the same for the same program.
-
-        Args:
-            computing: what of each action's duration is computing; messages and averages always take as long.
+        one after the other. Messages and averages always take as long. The draws are the same for the same program.
         """
-        every = [durations] * _DRAWS
-        completed = self._completed(self._work(every, (computing, jitter_s)), repeats=1)
+        completed = self._completed(self._work([durations] * _DRAWS, jitter_s), repeats=1)
         steady = self._program.steady_batches
         return np.diff(np.stack(completed[(steady - 1) // 2 : steady]), axis=0) if steady > 1 else completed[0]
 
@@ -157,10 +153,10 @@ class Simulation:
     def _zeros(self, durations: int) -> Floats:
         return np.zeros((self._program.stages, durations))
 
-    def _work(self, every: Sequence[Durations], uneven: tuple[Durations, float] | None = None) -> _Work:
+    def _work(self, every: Sequence[Durations], jitter_s: float = 0.0) -> _Work:
         """
         Args:
-            uneven: `computing` and `jitter_s` of `uneven_steps`; None: every action takes its duration.
+            jitter_s: as of `uneven_steps`, for durations that are all the same; 0: every action takes its duration.
         """
         program = self._program
         generator = np.random.default_rng(0)
@@ -171,9 +167,8 @@ class Simulation:
         packing = np.zeros_like(gap) if on_links is not None else None
         for stage, (first, end) in enumerate(zip(self._offsets, self._offsets[1:], strict=False)):
             spent = looked_up(seconds, program, stage)
-            if uneven is not None:
-                computing, jitter_s = uneven
-                computed = looked_up(_seconds(computing, program), program, stage)[:, None]
+            if jitter_s > 0.0:
+                computed = looked_up(_seconds(every[0].computing, program), program, stage)[:, None]
                 spent = spent - computed + generator.gamma(computed / jitter_s, jitter_s, spent.shape)
             until = np.cumsum(spent, axis=0)
             own = slice(self._first[stage], self._first[stage + 1])

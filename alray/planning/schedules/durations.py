@@ -39,6 +39,7 @@ class Durations:
     recompute_s: Sequence[float] = ()  # a forward once more
     label_s: Sequence[float] = ()
     labels_up_s: Sequence[float] = ()  # the part of a message upwards that holds the labels
+    averages_s: Sequence[float] = ()  # the part of `update_s` in which replicas average, which is no computing
     up_link_s: Sequence[float] = ()  # on the link between stage i and i + 1, of what `up_s` is about
     labels_link_s: Sequence[float] = ()
     down_link_s: Sequence[float] = ()
@@ -76,18 +77,28 @@ class Durations:
         """L, B and U together."""
         return [label + rest for label, rest in zip(self.labels_s, self.after_labels_s, strict=True)]
 
+    @property
+    def computing(self) -> Durations:
+        """What of each action is computing: messages and averages take no time."""
+        averages = self.averages_s or [0.0] * len(self.update_s)
+        update = [whole - average for whole, average in zip(self.update_s, averages, strict=True)]
+        return replace(self, update_s=update, averages_s=(), up_s=(), down_s=(), labels_up_s=())
+
     def times(self, factors: Sequence[float]) -> Durations:
-        """The same with the computations of each (virtual) stage multiplied by its factor; messages stay."""
+        """The same with the computing of each (virtual) stage multiplied by its factor; messages and averages stay."""
 
         def longer(seconds: Sequence[float]) -> list[float]:
             return [own * factor for own, factor in zip(seconds, factors, strict=True)] if seconds else []
 
+        update = longer(self.computing.update_s)
+        if self.averages_s:
+            update = [own + average for own, average in zip(update, self.averages_s, strict=True)]
         return replace(
             self,
             forward_s=longer(self.forward_s),
             label_s=longer(self.label_s),
             backward_s=longer(self.backward_s),
-            update_s=longer(self.update_s),
+            update_s=update,
             infer_s=longer(self.infer_s),
             route_s=longer(self.route_s),
             input_gradient_s=longer(self.input_gradient_s),

@@ -97,3 +97,4 @@ def test_an_average_over_replicas_is_no_slower(make_costs: Make) -> None:
     costs = replace(make_costs(), components=tuple(components), contention=1.2)
     found = predict_step(replace(setting(costs, "streamed", stages=1), replicas=2), [4])
     assert found.step_time_s == pytest.approx(1.2 * 0.145 + 1.0)
+    assert found.bubble == pytest.approx(1.0 / found.step_time_s)  # a stage waits meanwhile
