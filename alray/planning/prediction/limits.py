@@ -35,7 +35,7 @@ def limited_by(setting: StepSetting, partition: Sequence[int], prediction: StepP
     step_s, even_s = prediction.step_time_s, prediction.even_step_s
     uneven = ""
     if step_s > _WORTH_TELLING * even_s:
-        uneven = f", and waits for uneven computing add {100 * (step_s / even_s - 1.0):.2g} %"
+        uneven = f"; waiting for uneven computations adds {100 * (step_s / even_s - 1.0):.2g} %"
     other_cuts = _other_cuts(setting, partition, prediction.even_step_s)
     return f"{_reason(setting, partition, prediction)}{uneven}; {other_cuts}"
 

@@ -28,7 +28,7 @@ from alray.planning.prediction.timeline import Timeline, computations_of, mean_s
 from alray.planning.schedules.actions import Action
 from alray.planning.schedules.durations import Durations
 
-_DRAWS = 16  # simulations with uneven durations: of eight mini-batches each, they know the median within 2 %
+_DRAWS = 16  # simulations with random times: 64 steps of a pipeline, whose median is off by a sixth of their deviation
 
 
 def simulate(program: Program | Sequence[Sequence[Action]], durations: Durations, *, in_flight: int) -> Timeline:
@@ -115,8 +115,9 @@ class Simulation:
         return Timeline(self._program, tuple(starts), tuple(ends))
 
     def uneven_steps(self, durations: Durations, jitter_s: float) -> Floats:
-        """Seconds between completed mini-batches, where computations take now longer, now shorter than these
-        durations. [mini-batches, `_DRAWS`]: of the second half of the program, where the pipeline is full.
+        """Times of steps in which each computation takes a random time: [steps, `_DRAWS`], seconds.
+
+        Only the steps in the second half of the program count, where the pipeline is full.
 
         Each computation's time is drawn from a gamma distribution with its duration as mean and `jitter_s` times its
         duration as variance, independently of all others. So a computation of two parts is as uneven as its parts are

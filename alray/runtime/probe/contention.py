@@ -1,4 +1,4 @@
-"""Measures how much slower, and how much less evenly, a stage computes while other stages compute on the same machine.
+"""Measures how much slower a stage computes while other stages compute on the same machine, and how unevenly.
 
 Stages share memory, caches and the processor's power budget. On two virtual CPUs, two processes of one thread each were
 3 to 11 % slower while both ran. Without this factor, every pipeline would be predicted that much too fast.
@@ -92,7 +92,7 @@ def companions(count: int, *, threads: int, nbytes: int) -> Iterator[Companions]
 
 @dataclass(frozen=True)
 class Contention:
-    """How a computation is changed by others on the same machine, as `Costs` has it."""
+    """What stages on the same machine do to each other's computing. The fields are those of `Costs`."""
 
     contention: float = 1.0
     jitter_s: float = 0.0

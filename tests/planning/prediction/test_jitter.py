@@ -68,7 +68,7 @@ def test_the_plan_says_what_uneven_computing_adds(make_costs: Make) -> None:
     prediction = predict_step(setting, [2, 2])
     added = 100 * (prediction.step_time_s / prediction.even_step_s - 1)
     assert added > 1
-    assert f"waits for uneven computing add {added:.2g} %; " in limited_by(setting, [2, 2], prediction)
+    assert f"; waiting for uneven computations adds {added:.2g} %; " in limited_by(setting, [2, 2], prediction)
 
 
 def test_a_stage_alone_waits_for_nobody(make_costs: Make) -> None:
