@@ -292,6 +292,9 @@ def test_scaling_shows_the_records_the_ideal_the_plan_and_what_was_published() -
     assert [row["ratio"] for row in kind(ratio, "measured")] == pytest.approx([0.1 / 0.11, 0.11 / 0.06])
     assert kind(ratio, "published")[1]["ratio"] == pytest.approx(87.1 / 65.5)
     assert found.findings[0] == "al: from 1 to 2 stages the speed-up is 1.83 ± 0.17, the efficiency 0.92 ± 0.08."
+    calm = strong()
+    busy = replace(calm, records=[each.model_copy(update={"taken_processors": 0.9}) for each in calm.records])
+    assert exhibit(exhibits_of(busy), "Strong scaling").findings == (), "its times cannot be compared"
 
 
 def test_a_ratio_is_of_points_that_differ_in_their_way_only() -> None:

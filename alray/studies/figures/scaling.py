@@ -11,6 +11,7 @@ from alray.config.study.section import VARIANT
 from alray.report.drawing import IDEAL, MEASURED, PREDICTED, PUBLISHED, Curves, Scale, colours_of, error_bar
 from alray.report.figure import Exhibit, Figure, Series
 from alray.report.spread import Spread, ratio, shown
+from alray.studies.busy import is_disturbed
 from alray.studies.doubt import interval_of_point, interval_of_ratio
 from alray.studies.figures.trouble import marks_of, trouble
 from alray.studies.published import CURVES, NOTES, Published
@@ -32,7 +33,8 @@ def device_scaling(results: Results) -> Exhibit | None:
     the components that they pass. The speed-up is the work a second over that of the point on the fewest devices with
     otherwise the same values; the efficiency is the speed-up divided by the ratio of the devices. Strong scaling keeps
     the work; weak scaling keeps the work of each device, where one component that does not grow, such as an embedding,
-    is left out. Dashed lines are the plan's predictions, dotted ones the ideal."""
+    is left out. Dashed lines are the plan's predictions, dotted ones the ideal. Where the machine was busy, nothing is
+    concluded from the times."""
     found = results.scaling
     if found is None:
         return None
@@ -48,7 +50,8 @@ def device_scaling(results: Results) -> Exhibit | None:
         title = "Backpropagation's step time over that of local losses"
         figures.append(_figure(found, "ratio", title, Scale("ratio", "ratio of step times"), ratios))
     notes = tuple(NOTES[source] for source in dict.fromkeys(one.source for one in _published(results, found)))
-    return Exhibit(f"{kind[0].upper()}{kind[1:]}", tuple(figures), tuple(_conclusions(found)), addenda=notes)
+    concluded = () if any(map(is_disturbed, results.records)) else tuple(_conclusions(found))
+    return Exhibit(f"{kind[0].upper()}{kind[1:]}", tuple(figures), concluded, addenda=notes)
 
 
 def _figure(found: Scaling, name: str, title: str, y: Scale, rows: list[dict[str, Any]]) -> Figure:
