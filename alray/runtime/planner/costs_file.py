@@ -26,6 +26,14 @@ _TIMES = (
     *("forward_fixed_s", "backward_fixed_s", "reduce_s", "up_packing_s", "down_packing_s"),
 )
 _SAMPLED = ("forward", "backward")
+_LEAST = {"contention": 1.0} | dict.fromkeys(
+    (
+        *("data_s", "edge_latency_s", "edge_s_per_byte", "action_overhead_s", "jitter_s"),
+        *("processor_share", "split_backward", "input_gradient_share"),
+    ),
+    0.0,
+)
+"""The least that each figure of all components may be."""
 
 
 def probed(costs: Costs) -> Costs:
@@ -67,6 +75,10 @@ def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
                 file=str(file),
                 hint=_HINT,
             )
+    for name, least in _LEAST.items():
+        value = getattr(costs, name)
+        if not (isfinite(value) and value >= least):
+            raise PlanError(f"`{name}` is at least {least:.0f}, and here it is {value}", file=str(file), hint=_HINT)
     costs = replace(costs, origin=costs.origin + _stands_for(costs, machines))
     if costs.chain:
         return costs

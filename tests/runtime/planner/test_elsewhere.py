@@ -142,6 +142,10 @@ def test_costs_of_a_file_are_those_that_were_measured(
     write_json(file, damaged)
     with pytest.raises(PlanError, match="`backward_s` of component 1 is not a time"):
         planned(f"pipeline.costs={file}")
+    for name, value in (("jitter_s", -1.0), ("jitter_s", float("inf")), ("contention", 0.2)):
+        write_json(file, measured.as_json() | {name: value})
+        with pytest.raises(PlanError, match=f"`{name}` is at least"):
+            planned(f"pipeline.costs={file}")
 
 
 def test_a_public_chain_stands_for_a_network(planned: Callable[..., Plan]) -> None:
