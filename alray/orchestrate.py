@@ -105,6 +105,7 @@ def compare_spec(
             links_of=lambda stages: stage_links(spec, stages, StageDevices()),
             place=planner.placed,
             besides=None if planned.schedule in SCHEDULES else planned.schedule,
+            recomputes=planned.recomputes,
         )
     return planner.workload, planned, rows
 

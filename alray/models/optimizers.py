@@ -61,7 +61,8 @@ class Accumulation:
     """The mean of the gradients of several mini-batches, for one update.
 
     Without batch normalisation, and with losses that are means over samples, it equals the gradient of one mini-batch
-    of all their samples. The sum is kept apart from `parameter.grad`, so that a backward pass need not know of it.
+    of all their samples, if the mini-batches are of one size. The sum is kept apart from `parameter.grad`, so that a
+    backward pass need not know of it.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], mini_batches: int) -> None:

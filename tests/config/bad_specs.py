@@ -331,6 +331,13 @@ BAD_SPECS = (
         pipeline="{stages: 2, micro_batch_norm: accept}",
     ),
     bad("9 pipeline.micro_batches", pipeline="{stages: 2, micro_batches: 2}"),
+    bad(
+        "9 pipeline.micro_batches",
+        data="{source: digits, batch_size: 8}",
+        method="{kind: backpropagation}",
+        pipeline="{stages: 2, schedule: 1f1b, micro_batches: auto, micro_batch_norm: accept}",
+        replicas="{count: 8}",
+    ),
     bad("9 pipeline.stages", "9 pipeline.schedule", pipeline="{stages: 3, schedule: single}"),
     # Checks across keys, of replicas.
     bad("11 replicas.count", data="{source: digits, batch_size: 4}", replicas="{count: 5}"),

@@ -12,6 +12,7 @@ from alray.core.errors import RequestError
 from ..pairwise import first_alone
 from .conftest import Workshop
 from .test_replicas import ADAM, BP, DRAWN, OWN, SGD, SPEC, distance, replicas
+from .test_same_bits import same
 from .test_sync_batch_norm import SHARED
 from .test_sync_batch_norm import SPEC as NORMALISED
 
@@ -34,6 +35,13 @@ def test_equals_one_process_and_goes_on(replicated, processes, setting) -> None:
     run = replicated.resume("run.steps=10", inline=False)
     assert distance(run, one) <= tolerance
     assert run.summary.accuracy == one.summary.accuracy
+
+
+@pytest.mark.full
+def test_one_replica_has_none_to_average_with(replicated, processes) -> None:
+    """As where nodes were lost."""
+    one = replicated.run(*ADAM[0], *BP, name="one")
+    same(replicated.run(*ADAM[0], *DDP, inline=False), one)
 
 
 @pytest.mark.full

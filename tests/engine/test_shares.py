@@ -61,6 +61,20 @@ def test_dynamic_shares_are_in_the_checkpoint(replicated) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(
+    ("change", "samples"), [(["replicas.balance=fixed", "replicas.shares=[24, 40]"], 64), (["data.batch_size=32"], 32)]
+)
+def test_shares_of_a_checkpoint_that_no_longer_suit(replicated, change, samples) -> None:
+    """The run goes on with those of the spec, and with even ones where its shares follow the speed."""
+    overrides = [*SGD[0], *replicas(2, "replicas.balance=dynamic_batch_size")]
+    replicated.run(*overrides, "replicas.disturbance={workers: [1], factor: 8.0, epochs: [1, 9]}")
+    again = replicated.resume(*change, "run.steps=22", allow_change=True)
+    assert again.error is None, again.error
+    assert sum(again.summary.shares) == samples
+    assert samples == 32 or again.summary.shares == [24, 40]
+
+
+@pytest.mark.full
 def test_a_grid_with_shares_that_follow_and_a_resume(normalised, processes) -> None:
     overrides = [*ADAM[0], *replicas(2, "replicas.balance=dynamic_batch_size"), SHARED, "pipeline.partition=[1,2]"]
     overrides.append("replicas.disturbance={workers: [1], factor: 8.0, epochs: [1, 9]}")

@@ -25,10 +25,10 @@ from alray.runtime.rendezvous.store import Meeting
 assignment, token = pickle.load(sys.stdin.buffer)
 stage = StageActor(assignment, token)
 stage.start(Meeting(None, None))
-status = stage.poll()
+status = stage.poll(0)
 while not status.finished:
     time.sleep(0.02)
-    status = stage.poll()
+    status = stage.poll(0)
 assert status.error is None, status.detail
 heavy = ("torch._dynamo", "torch._inductor", "torch.distributed.pipelining", "sklearn", "tensorboardX", "torchvision")
 print(status.step, [name for name in heavy if name in sys.modules], file=sys.__stdout__)

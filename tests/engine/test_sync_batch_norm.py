@@ -72,6 +72,28 @@ def test_with_contrasts_of_all_replicas(normalised, processes, overrides) -> Non
     assert distance(run, one) <= ADAM[1]
 
 
+@pytest.mark.full
+def test_a_replica_that_waits_for_one_that_evaluates_is_not_stuck(normalised, processes) -> None:
+    """It waits within a computation."""
+    (normalised.folder / "late.py").write_text(
+        "import time\n"
+        "import torch\n"
+        "class Late(torch.nn.Module):\n"
+        "    def __init__(self, input): super().__init__(); self.norm = torch.nn.BatchNorm1d(*input)\n"
+        "    def forward(self, s, mask=None):\n"
+        "        if not self.training and s.device.type != 'meta': time.sleep(0.5)\n"
+        "        return self.norm(s)\n"
+    )
+    run = normalised.run(
+        "model.components=[{block: linear, width: 12}, {block: 'python:late.Late'}, {block: linear, width: 12}]",
+        *replicas(2),
+        SHARED,
+        "run={steps: 10, evaluate_every: 4 steps, checkpoint: null, deadline_s: 0.9}",
+        inline=False,
+    )
+    assert run.error is None and run.summary.failures == []
+
+
 def test_statistics_of_their_own_are_told(normalised) -> None:
     watching = Watching()
     one = normalised.run(*ADAM[0], name="one", watching=watching)

@@ -22,9 +22,9 @@ def report_faults(actor: Any) -> None:
     """Have a stage answer no poll after what a GPU would punish, in whatever thread it came up."""
     poll = actor.poll
 
-    def poll_unless_at_fault(self: Any) -> Any:
+    def poll_unless_at_fault(self: Any, received: int) -> Any:
         if MACHINE.faults:
             raise MACHINE.faults[0]
-        return poll(self)
+        return poll(self, received)
 
     actor.poll = poll_unless_at_fault

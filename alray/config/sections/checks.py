@@ -118,15 +118,16 @@ def micro_batches_suit_schedule(spec: Spec) -> Iterator[Finding]:
 def _micro_batches_fault(spec: Spec) -> Fault | None:
     schedule = SCHEDULES[spec.schedule]
     stages = spec.pipeline.stages
-    batch_size = spec.data.batch_size
+    share = spec.data.batch_size // spec.replicas.count
     if spec.pipeline.micro_batches != "auto":
         return schedule.micro_batches_fault(stages, spec.micro_batches)
     if not schedule.cuts_mini_batches:
         return f"`{spec.schedule_name}` does not cut mini-batches, got auto", "leave it out"
-    if schedule.possible_micro_batches(stages, batch_size):
+    if schedule.possible_micro_batches(stages, share):
         return None
+    what = "a mini-batch" if spec.replicas.count == 1 else "a replica's share"
     return (
-        f"`{spec.schedule_name}` on {counted(stages, 'stage')} cannot cut a mini-batch of {batch_size} samples into "
+        f"`{spec.schedule_name}` on {counted(stages, 'stage')} cannot cut {what} of {counted(share, 'sample')} into "
         "equal micro-batches, one per stage or more",
         "use a data.batch_size that is a multiple of the stages, or fewer stages",
     )

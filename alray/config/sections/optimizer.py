@@ -33,10 +33,10 @@ class OptimizerSection(PartSection):
     accumulate: PositiveInt = 1
     """Number of mini-batches whose gradients are averaged into one update. They share one learning rate: that of the
     same update in a run with mini-batches so many times as large. Without batch normalisation and contrastive losses,
-    the update equals that of one mini-batch of all these samples. If a run ends between two updates, the mini-batches
-    since the last one make none; the run says so. Its checkpoint contains their gradients, and a resume that makes the
-    run longer continues with them. A run shorter than an update is refused. Replicas average gradients once an update.
-    Default: 1."""
+    the update equals that of one mini-batch of all these samples; a smaller last mini-batch (`data.last_batch: keep`)
+    counts as much as the others. If a run ends between two updates, the mini-batches since the last one make none; the
+    run says so. Its checkpoint contains their gradients, and a resume that makes the run longer continues with them. A
+    run shorter than an update is refused. Replicas average gradients once an update. Default: 1."""
     look_ahead: Decay = 0.0
     """Corrects gradients that are an update late, as with the schedule `2bw`: they are computed ahead of the weights,
     by this factor times the last change of these, which an update makes again; rates are multiplied by 1 minus the

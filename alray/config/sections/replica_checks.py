@@ -183,6 +183,8 @@ def micro_batches_divide_each_share(spec: Spec) -> Iterator[Finding]:
     count = spec.replicas.count
     micro_batches = spec.micro_batches
     batch_size = spec.data.batch_size
+    if spec.pipeline.micro_batches == "auto":  # then it is a number that divides the share
+        return
     if not spec.is_pipeline or count == 1 or batch_size % count or batch_size % micro_batches:
         return
     share = batch_size // count

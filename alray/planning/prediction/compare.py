@@ -72,6 +72,7 @@ def compare_plans(
     links_of: Callable[[int], Sequence[Link | None]] = lambda stages: (),
     place: Callable[[StepSetting], StepSetting] = lambda setting: setting,
     besides: str | None = None,
+    recomputes: bool = False,
 ) -> tuple[Alternative, ...]:
     """A row for each schedule of the method on each number of stages, sorted by step time; what cannot run comes last.
 
@@ -86,6 +87,7 @@ def compare_plans(
         links_of: the links between so many stages, as `StepSetting` takes them.
         place: completes the setting of a row by what its stages run on. It may raise PlanError: then it cannot run.
         besides: a schedule of a file or of a package, which is compared too on the stages that it is for.
+        recomputes: whether stages of pipelines keep inputs only, and compute forwards again.
     """
     rows = []
     for count in stages:
@@ -115,6 +117,7 @@ def compare_plans(
                     replicas=replicas,
                     cores=cores,
                     links=tuple(links_of(count)),
+                    recomputes=recomputes,
                 )
                 plan = make_plan(
                     place(setting), "auto", method=method, steps_per_epoch=1, total_steps=None, evaluation_batches=0

@@ -52,6 +52,7 @@ def predicted_timeline(plan: Plan, num_batches: int | None = None) -> Timeline:
         virtual_stages=plan.virtual_stages,
         stage_speed=plan.stage_speed,
         links=plan.links,
+        replicas=plan.replicas,
         recomputes=plan.recomputes,
     )
     return timeline_of(setting, plan.partition, num_batches)
@@ -159,7 +160,8 @@ def _slower(setting: StepSetting, timeline: Timeline) -> list[float]:
 def predict_evaluation(setting: StepSetting, partition: Sequence[int], num_batches: int) -> float:
     """Seconds of one evaluation over `num_batches` mini-batches; 0 where there are none.
 
-    With virtual stages each mini-batch goes through all of them before the next one starts.
+    One replica evaluates, while the others wait. With virtual stages each mini-batch goes through all of them before
+    the next one starts.
     """
     if num_batches == 0:
         return 0.0
@@ -176,5 +178,5 @@ def predict_evaluation(setting: StepSetting, partition: Sequence[int], num_batch
         seconds = simulate(program, durations, in_flight=setting.in_flight).duration_s
     if setting.cores is None:
         return seconds
-    threads = setting.costs.threads * setting.replicas * setting.costs.processor_share
+    threads = setting.costs.threads * setting.costs.processor_share
     return max(seconds, num_batches * work * threads / setting.cores)

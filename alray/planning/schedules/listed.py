@@ -199,9 +199,15 @@ def _letter(kind: str) -> str:
 
 
 def _sums_in_order(row: Row) -> bool:
-    """Whether each virtual stage adds up the gradients of micro-batches 0, 1, 2 and so on in this order."""
-    summed: dict[int, list[int]] = {}
+    """Whether each virtual stage adds up the gradients of micro-batches 0, 1, 2 and so on in this order.
+
+    Of a split backward, I adds those of small weights, and G those of large ones. On the lowest virtual stage G adds
+    all of them.
+    """
+    summed: dict[tuple[str, int], list[int]] = {}
     for kind, own, part in row:
         if kind in ("B", "G"):
-            summed.setdefault(own, []).append(part)
+            summed.setdefault(("large", own), []).append(part)
+        if kind in ("B", "I" if own > 0 else "G"):
+            summed.setdefault(("small", own), []).append(part)
     return all(parts == sorted(parts) for parts in summed.values())

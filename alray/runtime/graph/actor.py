@@ -97,8 +97,10 @@ class StageActor:
             prepare_recording()
         self._outcome = self._executor.submit(self._run, meeting)
 
-    def poll(self) -> StageStatus:
-        return status_of(self._assignment, self._loop, self._outbox, self._outcome, time.perf_counter())
+    def poll(self, received: int) -> StageStatus:
+        """The status, with all reports but the first `received` ones, which the driver has."""
+        now_s = time.perf_counter()
+        return status_of(self._assignment, self._loop, self._outbox, self._outcome, now_s, received=received)
 
     def request_stop(self) -> None:
         self._control.stop_requested = True

@@ -20,6 +20,7 @@ class Answers:
         self._latest = [
             StageStatus(each.stage, each.replica, each.start.step, 0, "starting", 0.0) for each in assignments
         ]
+        self._received = [0] * len(assignments)
         self._asked_s: dict[int, float] = {}
 
     def ask(self, index: int, now_s: float) -> None:
@@ -29,6 +30,7 @@ class Answers:
     def take(self, index: int, status: StageStatus) -> None:
         """A stage has answered."""
         self._asked_s.pop(index, None)
+        self._received[index] += len(status.reports)
         self._latest[index] = status
 
     def take_death(self, index: int, error: StageError, detail: str) -> None:
@@ -46,6 +48,10 @@ class Answers:
         ]
         self._latest = [replace(status, reports=()) for status in self._latest]
         return statuses
+
+    def received(self, index: int) -> int:
+        """How many reports a stage's answers have had so far."""
+        return self._received[index]
 
     def has_finished(self, index: int) -> bool:
         return self._latest[index].finished

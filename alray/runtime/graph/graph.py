@@ -46,30 +46,43 @@ class Graph(ABC):
 
 
 class Outbox:
-    """Reports of one stage on their way to the driver. The stage's threads fill it, and polls empty it."""
+    """Reports of one stage on their way to the driver. The stage's threads fill it.
+
+    A report stays until the driver has it: an answer to a poll may be lost on its way.
+    """
 
     def __init__(self) -> None:
         self._reports: deque[Telemetry] = deque()
+        self._removed = 0
         self._lock = Lock()
 
     def put(self, report: Telemetry) -> None:
         with self._lock:
             self._reports.append(report)
 
-    def take(self) -> tuple[Telemetry, ...]:
+    def after(self, received: int) -> tuple[Telemetry, ...]:
+        """All reports since the start of the stage but the first `received` ones, which the driver has."""
         with self._lock:
-            taken = tuple(self._reports)
-            self._reports.clear()
-        return taken
+            for _ in range(received - self._removed):
+                self._reports.popleft()
+            self._removed = received
+            return tuple(self._reports)
 
 
 def status_of(
-    assignment: Assignment, loop: StageLoop | None, outbox: Outbox, outcome: Future[None], now_s: float
+    assignment: Assignment,
+    loop: StageLoop | None,
+    outbox: Outbox,
+    outcome: Future[None],
+    now_s: float,
+    *,
+    received: int,
 ) -> StageStatus:
     """The status of a stage whose loop runs in a thread.
 
     Args:
         outcome: of the thread.
+        received: how many reports of the stage the driver has.
         now_s: `time.perf_counter()`.
     """
     finished = outcome.done()  # read before the reports are taken, so that no report of a finished stage is missed
@@ -87,7 +100,7 @@ def status_of(
         activity=loop.clock.activity if loop is not None else "starting",
         activity_s=now_s - loop.clock.activity_since if loop is not None else 0.0,
         first_time=loop.clock.first_time if loop is not None else False,
-        reports=outbox.take(),
+        reports=outbox.after(received),
         finished=finished,
         error=error,
         detail=detail,

@@ -35,6 +35,9 @@ from alray.runtime.stage.telemetry import StageStatus
 _GROUP_S = 300.0  # a backstop: replicas in one process cannot lose each other
 _IDLE_ROUNDS = 10_000
 """Rounds in a row without progress that count as a deadlock. A round without work takes microseconds."""
+_BUSY_BETWEEN_TURNS = ("compute", "all_reduce")
+"""What a stage does that gives up its turn without waiting for a message: a replica that is slowed, and sums, which
+other threads compute."""
 
 
 class InlineGraph(Graph):
@@ -50,6 +53,7 @@ class InlineGraph(Graph):
         self._assignments: Sequence[Assignment] = ()
         self._loops: list[StageLoop] = []
         self._outboxes: list[Outbox] = []
+        self._received: list[int] = []  # reports of each stage that the driver has
         self._turn_of = 0
         self._driver = 0
 
@@ -57,6 +61,7 @@ class InlineGraph(Graph):
         self._assignments = assignments
         self._driver = threading.get_ident()
         self._outboxes = [Outbox() for _ in assignments]
+        self._received = [0] * len(assignments)
         if assignments[0].profile:
             prepare_recording()
         self._outcome = self._executor.submit(self._run)
@@ -71,7 +76,8 @@ class InlineGraph(Graph):
             mine = self._outcome
             if mine.done() and mine.exception() is not None and index != self._turn_of:
                 mine = Future()
-            statuses.append(status_of(assignment, loop, outbox, mine, now_s))
+            statuses.append(status_of(assignment, loop, outbox, mine, now_s, received=self._received[index]))
+            self._received[index] += len(statuses[-1].reports)
         return statuses
 
     def request_stop(self) -> None:
@@ -149,7 +155,8 @@ class InlineGraph(Graph):
                 if next(turns[stage], _ENDED) is _ENDED:
                     del turns[stage]
             before, progress = progress, sum(loop.clock.progress + loop.step for loop in self._loops)
-            idle_rounds = 0 if progress != before else idle_rounds + 1
+            busy = any(self._loops[stage].clock.activity in _BUSY_BETWEEN_TURNS for stage in turns)
+            idle_rounds = 0 if busy or progress != before else idle_rounds + 1
             if idle_rounds > _IDLE_ROUNDS:
                 waiting = ", ".join(f"stage {stage}: {self._loops[stage].clock.activity}" for stage in turns)
                 raise RunError(f"no stage can continue ({waiting})", hint="report this as a bug of alray")

@@ -107,8 +107,8 @@ class StageProcess:
     def start(self, meeting: Meeting) -> None:
         self._stage.start(meeting)
 
-    def poll(self) -> StageStatus:
-        return self._stage.poll()
+    def poll(self, received: int) -> StageStatus:
+        return self._stage.poll(received)
 
     def request_stop(self) -> None:
         self._stage.request_stop()

@@ -124,7 +124,7 @@ class RayGraph(Graph):
         pending = set(self._polls.values())
         for index, actor in enumerate(self._actors):
             if index not in pending and not self._answers.has_finished(index):
-                self._polls[actor.poll.remote()] = index
+                self._polls[actor.poll.remote(self._answers.received(index))] = index
                 self._answers.ask(index, time.monotonic())
         if self._polls:
             ready, _ = ray.wait(list(self._polls), num_returns=len(self._polls), timeout=_ANSWERING_S)

@@ -18,7 +18,6 @@ from alray.config.sections.spec import Spec
 from alray.config.user_code import UserCode
 from alray.core.errors import MessageError, NodesLost, PlanError
 from alray.data.batches import EvaluationBatches, TrainBatches
-from alray.data.dataset import Dataset
 from alray.data.opening import check_pictures
 from alray.models.network import Network
 from alray.planning.prediction.all_reduce import LinkCost, averaged_over
@@ -432,7 +431,7 @@ class Planner:
             method=spec.method.kind,
             steps_per_epoch=self.workload.facts.steps_per_epoch,
             total_steps=self.workload.total_steps,
-            evaluation_batches=_evaluation_batches(self.workload.data),
+            evaluation_batches=_evaluation_batches(self.workload),
             shares=self._shares(replicas),
             nodes=found.nodes if self._machines is None else self._machines.nodes_of(stages, replicas),
         )
@@ -494,9 +493,11 @@ def _plan_notes(spec: Spec, costs: Costs, *, one_process: bool) -> Iterator[str]
         )
 
 
-def _evaluation_batches(data: Dataset) -> int:
-    splits = [split for split in ("validation", "test") if data.splits.get(split) is not None]
-    return sum(len(EvaluationBatches(data, split)) for split in splits)
+def _evaluation_batches(workload: Workload) -> int:
+    """The mini-batches of an evaluation during the run."""
+    data = workload.data
+    measured = ("validation", "test") if workload.spec.run.test == "always" else ("validation",)
+    return sum(len(EvaluationBatches(data, split)) for split in measured if data.splits.get(split) is not None)
 
 
 def _open_trial(spec: Spec, code: UserCode, study: Path) -> Workload:

@@ -221,9 +221,11 @@ def train_worker(config: dict[str, Any]) -> None:
     if is_accelerator(device):
         use(device)  # in this thread the workers first meet over NCCL, which wants a GPU for each
     actor.start(_meeting(actor, context, location))
+    received = 0
     while True:
-        status = actor.poll()
+        status = actor.poll(received)
         instruction: Instruction = ray.get(config["trainer"].report.remote(status, location))
+        received += len(status.reports)
         if instruction == "end":
             raise RunError("the run was ended")
         if instruction == "stop":

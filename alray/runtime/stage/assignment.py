@@ -71,9 +71,11 @@ class Assignment:
 
     @property
     def shares(self) -> tuple[int, ...]:
-        """Samples of a mini-batch that each replica takes at first."""
-        if len(self.start.shares) == self.plan.replicas and min(self.start.shares) >= self.least_share:
-            return self.start.shares
+        """Samples of a mini-batch that each replica takes at first: those of the checkpoint if they still suit."""
+        found, spec = self.start.shares, self.spec
+        balances = spec.replicas.balance == "dynamic_batch_size" and len(found) == self.plan.replicas
+        if balances and sum(found) == spec.data.batch_size and min(found) >= self.least_share:
+            return found
         return self.plan.shares or (self.spec.data.batch_size,)
 
     @property
@@ -98,8 +100,9 @@ class Assignment:
 
     @property
     def data_parallel(self) -> bool:
-        """Whether torch's DDP averages the gradients of the replicas."""
-        return self.spec.replicas.engine == "ray_train"
+        """Whether torch's DDP averages the gradients of the replicas. One replica, as is left where nodes were lost,
+        has none to average."""
+        return self.spec.replicas.engine == "ray_train" and self.plan.replicas > 1
 
     @property
     def shares_norms(self) -> bool:

@@ -184,6 +184,16 @@ class Clock:
         return number - (1 << (number.bit_length() - 1)) < _TRACED_AGAIN
 
     @contextmanager
+    def waiting(self, activity: str) -> Iterator[None]:
+        """Within a computation, say that the stage waits: a deadline of computations does not count this time. All else
+        counts it as computing."""
+        before, self.activity = self.activity, activity
+        self.activity_since = time.perf_counter()
+        yield
+        self.activity = before
+        self.activity_since = time.perf_counter()
+
+    @contextmanager
     def pause(self, activity: str) -> Iterator[None]:
         """Leave out time that belongs to no mini-batch: evaluations and checkpoints."""
         began = time.perf_counter()

@@ -24,7 +24,7 @@ from alray.runtime.channel.gradient_layout import GradientLayout
 from alray.runtime.channel.gradient_reducer import GradientReducer, communication_thread
 from alray.runtime.channel.row_gather import RowGather
 from alray.runtime.stage.assignment import Assignment
-from alray.runtime.stage.clock import AmongReplicas
+from alray.runtime.stage.clock import AmongReplicas, Clock
 from alray.runtime.stage.outer_optimizer import OuterSteps
 from alray.runtime.stage.replication import LOOK_S, MeanWeights, SeveralReplicas, trained
 
@@ -203,3 +203,22 @@ class _AfterAverages:
     def gather(self, own: torch.Tensor) -> torch.Tensor:
         self._settle()
         return self._sums.gather(own)
+
+
+class SumsAsWaiting:
+    """Sums within computations, during which a stage says that it waits for other replicas.
+
+    A replica that evaluates, or loads its data, holds up the others in such a sum. Their deadline is no matter of that.
+    """
+
+    def __init__(self, sums: ReplicaSums, clock: Clock) -> None:
+        self._sums = sums
+        self._clock = clock
+
+    def sum(self, tensor: torch.Tensor) -> None:
+        with self._clock.waiting("all_reduce"):
+            self._sums.sum(tensor)
+
+    def gather(self, own: torch.Tensor) -> torch.Tensor:
+        with self._clock.waiting("all_reduce"):
+            return self._sums.gather(own)

@@ -130,6 +130,9 @@ def test_evaluation(make_costs: Make) -> None:
     assert plan.evaluation_s == pytest.approx(3 * 18e-3)
     # Two stages of two: up 4 ms each; down 7 ms on stage 0, 3 ms on stage 1. One mini-batch goes through all of it.
     assert plan_of(make_costs(), evaluation_batches=1).evaluation_s == pytest.approx(18e-3)
+    # One replica evaluates, however many there are.
+    shared = [plan_of(make_costs(), evaluation_batches=9, cores=2, replicas=count).evaluation_s for count in (1, 4)]
+    assert shared[0] == shared[1]
     assert plan_of(make_costs()).evaluation_s == 0.0
 
 

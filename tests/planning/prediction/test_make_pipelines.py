@@ -162,10 +162,9 @@ def compare(costs: Costs, stages: tuple[int, ...], **changes: Any) -> tuple[Alte
     return compare_plans(costs=costs, stages=stages, **{**values, **changes})
 
 
-def test_comparison_agrees_with_the_plans(make_costs: Make) -> None:
-    rows = compare_plans(
-        method="backpropagation", local_losses=False, costs=make_costs(), stages=(1, 2, 4), in_flight=4
-    )
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_comparison_agrees_with_the_plans(make_costs: Make, recomputes: bool) -> None:
+    rows = compare(make_costs(), (1, 2, 4), recomputes=recomputes)
     assert {(row.schedule, row.stages) for row in rows} == {("single", 1)} | {
         (schedule, stages)
         for schedule in (each.name for each in SCHEDULES.values() if each.is_pipeline)
@@ -182,6 +181,7 @@ def test_comparison_agrees_with_the_plans(make_costs: Make) -> None:
             stages=row.stages,
             micro_batches=row.micro_batches,
             virtual_stages=row.virtual_stages,
+            recomputes=recomputes,
         )
         assert row.partition == plan.partition
         assert row.predicted_step_time_s == plan.predicted_step_time_s
@@ -195,6 +195,14 @@ def test_comparison_agrees_with_the_plans(make_costs: Make) -> None:
         assert (row.stages, row.partition) == (4, None)
         assert row.refused == "4 stages with 2 virtual stages each, but the model has 4 components"
     json.dumps([row.as_json() for row in rows])
+
+
+def test_averages_of_replicas_are_in_the_timeline(make_costs: Make) -> None:
+    costs = make_costs()
+    costs = replace(costs, components=tuple(replace(each, reduce_s=0.02) for each in costs.components))
+    plan = plan_of(costs, replicas=2, partition=[2, 2])
+    assert predicted_timeline(plan).step_time_s == pytest.approx(plan.predicted_step_time_s)
+    assert plan.predicted_step_time_s > plan_of(costs, partition=[2, 2]).predicted_step_time_s + 0.03
 
 
 def test_comparison_of_local_losses(make_costs: Make) -> None:

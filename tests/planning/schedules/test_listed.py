@@ -74,6 +74,10 @@ def test_the_bound_is_the_step_without_messages() -> None:
 def test_other_orders_of_the_sums_are_noticed() -> None:
     assert not schedule_of(text_of("back.csv", "0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0")).sums_in_order
     assert not schedule_of(text_of("late.csv", "0F0,0F1,0B0,0B1\n1F0,1F1,1I0,1I1,1W1,1W0")).sums_in_order
+    # Gradients of small weights are summed at I, of the lowest virtual stage at W.
+    assert not schedule_of(text_of("small.csv", "0F0,0F1,0B0,0B1\n1F0,1F1,1I1,1I0,1W0,1W1")).sums_in_order
+    assert schedule_of(text_of("lowest.csv", "0F0,0F1,0I1,0I0,0W0,0W1\n1F0,1F1,1B1,1B0")).sums_in_order is False
+    assert schedule_of(text_of("fine.csv", "0F0,0F1,0I1,0I0,0W0,0W1\n1F0,1F1,1B0,1B1")).sums_in_order
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 from alray.core.errors import StageError
 from alray.runtime.graph.answers import Answers
+from alray.runtime.graph.graph import Outbox
 from alray.runtime.stage.telemetry import Losses, StageStatus
 
 ASSIGNMENTS: Any = [SimpleNamespace(stage=stage, replica=0, start=SimpleNamespace(step=7)) for stage in (0, 1)]
@@ -32,6 +33,20 @@ def test_each_report_is_handed_out_once() -> None:
     answers, report = Answers(ASSIGNMENTS), Losses(8, {0: {"cross_entropy": 1.0}}, 0.1, 0.0)
     answers.take(0, finished(0, reports=(report,)))
     assert [[status.reports for status in answers.statuses(1.0)] for _ in range(2)] == [[(report,), ()], [(), ()]]
+
+
+def test_reports_of_an_answer_that_was_lost_come_again() -> None:
+    answers, outbox = Answers(ASSIGNMENTS), Outbox()
+    reports = [Losses(step, {0: {"cross_entropy": 1.0}}, 0.1, 0.0) for step in (8, 9, 10)]
+    outbox.put(reports[0])
+    answers.take(0, StageStatus(0, 0, 8, 12, "compute", 0.5, reports=outbox.after(answers.received(0))))
+    outbox.put(reports[1])
+    outbox.after(answers.received(0))  # this answer does not arrive
+    outbox.put(reports[2])
+    answers.statuses(1.0)
+    answers.take(0, finished(0, reports=outbox.after(answers.received(0))))
+    assert answers.statuses(2.0)[0].reports == tuple(reports[1:])
+    assert outbox.after(answers.received(0)) == ()
 
 
 def test_a_stage_that_died_has_finished_where_it_was() -> None:

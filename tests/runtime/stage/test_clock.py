@@ -230,6 +230,19 @@ def test_a_gpu_is_timed_by_its_own_events(hands, monkeypatch):
     assert begins == sorted(begins)
 
 
+def test_a_computation_may_wait_for_other_replicas(hands):
+    """It still counts as computing, and its deadline begins anew after it."""
+    clock = Clock(started_wall_s=50.0, start_step=0)
+    with clock.measure("F", "1F0", 1):
+        hands.pass_by(1.0)
+        with clock.waiting("all_reduce"):
+            assert clock.activity == "all_reduce"
+            hands.pass_by(5.0)
+        assert (clock.activity, clock.activity_since) == ("compute", hands.now)
+    clock.step_done()
+    assert closed(clock, 1).forward_s == pytest.approx(6.0)
+
+
 def test_an_action_is_familiar_once_a_mini_batch_or_an_evaluation_with_it_is_done(hands):
     """What a stage does for the first time may take longer; a second component or batch belongs to that first time."""
     clock = Clock(started_wall_s=50.0, start_step=7)
