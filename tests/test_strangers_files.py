@@ -243,7 +243,7 @@ def planted_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_neighbours_of_a_measurement_import_nothing_from_the_current_folder(planted_modules: Path) -> None:
-    with companions(1, threads=1, nbytes=64) as others:
+    with companions(1, threads=1) as others:
         others.wait_until_ready()
         with others.working():
             pass

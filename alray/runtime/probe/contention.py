@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import mean, median, variance
 
 MOST_COMPANIONS = 7
+MOST_BYTES = 64 << 20  # more than the caches hold
 _PAIRS = 5
 _STARTING_S = 0.01  # until all companions compute: a process that is woken starts when its waker sleeps
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # which of them NumPy's matrix products read
@@ -42,6 +43,10 @@ class Companions:
             assert process.stdout is not None
             process.stdout.readline()
 
+    def work_on(self, nbytes: int) -> None:
+        """From now on each of them works on so much memory, at most `MOST_BYTES`."""
+        self._tell(f"size {min(nbytes, MOST_BYTES)}")
+
     @contextmanager
     def working(self) -> Iterator[None]:
         self._tell("work")
@@ -50,10 +55,10 @@ class Companions:
         finally:
             self._tell("rest")
 
-    def _tell(self, word: str) -> None:
+    def _tell(self, command: str) -> None:
         for process in self._processes:
             assert process.stdin is not None
-            process.stdin.write(f"{word}\n")
+            process.stdin.write(f"{command}\n")
             process.stdin.flush()
 
     def __len__(self) -> int:
@@ -61,13 +66,9 @@ class Companions:
 
 
 @contextmanager
-def companions(count: int, *, threads: int, nbytes: int) -> Iterator[Companions]:
-    """Start `count` companions, at most `MOST_COMPANIONS`; they end when the block is left.
-
-    Args:
-        nbytes: size of the activations they work on.
-    """
-    command = [sys.executable, "-P", str(Path(__file__).with_name("companion.py")), str(nbytes)]
+def companions(count: int, *, threads: int) -> Iterator[Companions]:
+    """Start `count` companions, at most `MOST_COMPANIONS`; they end when the block is left."""
+    command = [sys.executable, "-P", str(Path(__file__).with_name("companion.py"))]
     environment = {**os.environ, **dict.fromkeys(_THREADS, str(threads))}
     processes: list[subprocess.Popen[str]] = []
     try:

@@ -75,9 +75,10 @@ def probe_costs(
     packings: dict[str, dict[str, Any]] = {}
     passed_on: dict[str, Tensors] = {}
     work: Exercise | None = None
-    with companions(surroundings.others, threads=threads, nbytes=incoming["s"].nbytes) as others:
+    with companions(surroundings.others, threads=threads) as others:
         counted = estimate_costs(network, batch_size=len(batch.labels), device=device, threads=threads)
         others.wait_until_ready()
+        others.work_on(_stage_bytes(counted, surroundings.others + 1))
         wait_until_quiet()
         other_programs = OtherPrograms()
         with devices.configured(threads, surroundings.deterministic, device, surroundings.tf32):
@@ -123,6 +124,18 @@ def probe_costs(
         other_processors=other_processors,
     )
     return _with_pipeline(costs, components, surroundings) if surroundings.pipeline else costs
+
+
+def _stage_bytes(costs: Costs, stages: int) -> int:
+    """The memory that one of so many stages goes through in a mini-batch: weights, gradients, the optimizer's state and
+    activations."""
+    return (
+        sum(
+            each.parameter_bytes + each.gradient_bytes + each.optimizer_bytes + each.activation_bytes
+            for each in costs.components
+        )
+        // stages
+    )
 
 
 def _begun(

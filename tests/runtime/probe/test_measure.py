@@ -368,10 +368,12 @@ def test_jitter_is_the_variance_of_work_beside_others_over_its_time():
 def test_companions_work_rest_and_end():
     import psutil
 
-    with companions(1, threads=1, nbytes=1 << 12) as beside:
+    with companions(1, threads=1) as beside:
         assert len(beside) == 1
         beside.wait_until_ready()
         (process,) = (psutil.Process(each.pid) for each in beside._processes)
+        before = process.memory_info().rss
+        beside.work_on(40 << 20)
 
         def spends() -> bool:
             before = process.cpu_times().user
@@ -381,6 +383,8 @@ def test_companions_work_rest_and_end():
         assert not spends()
         with beside.working():
             assert spends()
+        assert process.memory_info().rss > before + (35 << 20)
+        assert not spends()
     assert not process.is_running()
 
 
