@@ -26,7 +26,11 @@ from benchmarks.factors_table import over_batch_sizes, over_families
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "crossover.md"
 FIGURES = ROOT / "docs" / "crossover"
-FAMILIES = {"mlp": "An MLP", "resnet": "A ResNet", "gpt": "A GPT"}
+FAMILIES = {
+    "mlp": "MLP-8: eight layers of 512",
+    "resnet": "ResNet-10: ten components",
+    "gpt": "GPT-8: eight layers of 64",
+}
 RUNS = {
     "backpropagation-alone": ("method=backpropagation",),
     "backpropagation-by-1f1b": (
@@ -135,40 +139,46 @@ def with_words(text: str) -> str:
 INTRODUCTION = """\
 # The crossover: which way to train is fastest where
 
-`alray crossover SPEC` says, without a run, which method, schedule and number of replicas trains a network fastest on
-so many devices, over which links, with how many micro-batches and how much memory: by how much, and what would change
-it. `python -m benchmarks.crossover` made this page.
+`alray crossover SPEC` says, without a run, which method, schedule and number of replicas trains a network fastest on so
+many devices, over which links, with how many micro-batches and how much memory: by how much, and what would change it.
+`python -m benchmarks.crossover` made this page.
 
-A way to train is a method in a schedule, on S stages in R replicas. Each one is simulated as `alray plan` does it,
-with a device for each stage of each replica; those near the fastest have the best cut. In a map, each place shows the
-fastest way on at most so many devices: method and schedule, stages and replicas, M micro-batches, and how many times
-as long the best way of the other family takes (local losses, or backpropagation). A pale place is closer than 5 %,
-which no prediction tells apart. Other places can be wrong too: in the nine runs on this page the map's step is 0.70
-to 1.31 of the measured one.
+A way to train is a method in a schedule, on S stages in R replicas. Each one is simulated as `alray plan` does it, with
+a device for each stage of each replica; those near the fastest have the best cut. In a map, each place shows the
+fastest way on at most so many devices: method and schedule, stages and replicas, M micro-batches, and how many times as
+long the best way of the other family takes (local losses, or backpropagation). A pale place, `~` in the CSV files, is
+closer than 5 %, which no prediction tells apart. Other places can be wrong too: in the nine runs on this page the map's
+step is 0.70 to 1.31 of the measured one.
+
+`naive` is a pipeline of whole mini-batches: one stage works at a time, and only updates overlap. `2bw` does not run
+empty between mini-batches, so its gradients are an update late. `host` is a link within one machine. DGL, AL and SCPL
+are methods with [local losses](local_learning.md). A number after the name of a network is that of its components: this
+page has MLP-2, MLP-6 and MLP-8, ResNet-4 and ResNet-10, GPT-4 and GPT-8, and one VGG.
 
 **The rule.** In steady state streaming takes the time of one stage, and 1F1B that of M + S - 1 micro-batches on S
-stages. So streaming is faster where
+stages; the time of these S - 1 is its bubble, in which stages wait. So streaming is faster where
 
     alpha x rho < 1 + (S - 1) / M
 
-alpha is the step of the method on one device over that of backpropagation; rho is its mini-batches to the target over
-those of backpropagation. 1F1B needs M >= S, so the limit is below 2. It is highest with M = S: 1.50 on two stages,
-1.75 on four, 1.83 on six and 1.88 on eight. With M = 16 it is 1.06 on two stages, 1.19 on four and 1.44 on eight. Who
-trains by 1F1B chooses M: more micro-batches have a smaller bubble, and smaller ones cost more time. The figure of the
-rule shows its line for each M (dotted) and what the simulation says (dashed), which also counts messages, uneven stages
-and what small micro-batches cost. Both factors are in a table, with their sources: what was measured, counted, given or
-assumed.
+alpha is the step, the time of a mini-batch, of the method on one device over that of backpropagation; rho is its
+mini-batches to the target over those of backpropagation. 1F1B needs M >= S, so the limit is below 2. It is highest with
+M = S: 1.50 on two stages, 1.75 on four, 1.83 on six and 1.88 on eight. With M = 16 it is 1.06 on two stages, 1.19 on
+four and 1.44 on eight. Who trains by 1F1B chooses M: more micro-batches have a smaller bubble, and smaller ones cost
+more time. The figure of the rule shows its line for each M (dotted) and what the simulation says (dashed), which also
+counts messages, uneven stages and what small micro-batches cost. Both factors are in a table, with their sources: what
+was measured, counted, given or assumed.
 
 The rule is about 1F1B. Pipelines with late gradients (`2bw`) and replicas have no bubble: there the limit is 1, if late
-gradients cost no mini-batches and averages no time. Zero bubble has a smaller bubble than 1F1B, so a lower limit.
+gradients cost no mini-batches and the replicas' averages of gradients no time. Zero bubble has a smaller bubble than
+1F1B, so a lower limit.
 
-**For your network.** Train it by each method to one target, and search the rate of each
-([an example](../specs/studies/laptop/crossover_factors.yaml)). Then give the command the mini-batches that each one
-took, such as `alray crossover SPEC --probe --steps decoupled_greedy=1200 --steps backpropagation=900` for a spec of
+**For your network.** Train it by each method to one target, and search the rate of each ([an
+example](../specs/studies/laptop/crossover_factors.yaml)). Then give the command the mini-batches that each one took,
+such as `alray crossover SPEC --probe --steps decoupled_greedy=1200 --steps backpropagation=900` for a spec of
 `decoupled_greedy`. `--probe` measures the components on this machine, and so alpha.
 
 The command takes the mini-batches also from runs and studies (`--from FOLDER`), whose step times then stand beside the
-map. `--on 8xA100 --link 25GB/s` goes over devices that are not here. Without steps every method is taken to need as
+map. `--on 8xA100 --link 25GB/s` goes over devices that are not here. Without `--steps` every method is taken to need as
 many as backpropagation, and the page says so. It writes `crossover.html` with these maps, and every way as CSV.
 
 What it leaves out: data loading, evaluations and checkpoints; replicas change what contrastive losses and batch
@@ -178,55 +188,77 @@ known what is sent. With several virtual stages, no cut is searched that needs l
 FACTORS = """\
 ## alpha and rho, with rates that were searched
 
-**rho by the size of the mini-batch.** An MLP of two layers of 128 on Fashion-MNIST, until 84 of 100 validation
-samples are right: Adam, for each method and size the best of twelve rates between 1e-4 and 0.1, three paired seeds,
-in brackets 90 % intervals ([study](studies/batch_size_al/README.md)). No best rate is the smallest or the largest
-that was tried. On this page the interval of rho of DGL is above 1 only here, at 512 samples.
+**rho by the size of the mini-batch.** MLP-2, two layers of 128, on Fashion-MNIST, until 84 of 100 validation samples
+are right: Adam, for each method and size the best of twelve rates between 1e-4 and 0.1, three seeds, the same for each
+method, in brackets 90 % intervals ([study](studies/batch_size_al/README.md)). No best rate is the smallest or the
+largest that was tried. On this page the interval of rho of DGL is above 1 only here, at 512 samples.
 
 {over_batch_sizes}
 
 **Four networks.** Each method has the same search of six rates between 5e-4 and 0.05 and the same three seeds, with
-Adam (the GPT with AdamW). A star marks a best rate that is the smallest or the largest that was tried: it is not
-bracketed. rho is the middle of a 90 % interval that also allows for rates that were not tried. So it is not the
-quotient of the mini-batches beside it (GPT: 117 / 60 = 1.95).
+Adam (GPT-4 with AdamW): [study](studies/crossover_factors/README.md), [that of
+GPT-4](studies/crossover_factors_gpt/README.md). A star marks a best rate that is the smallest or the largest that was
+tried: it is not bracketed. rho is the middle of a 90 % interval that also allows for rates that were not tried. So it
+is not the quotient of the mini-batches beside it (GPT-4: 117 / 60 = 1.95).
 
 {over_families}
 
-alpha is in processor seconds of one thread, beside another program: the median of two turns, in brackets both of them.
-The product is that of the middles, in brackets that of the lower ends and that of the upper ends.
+alpha is in processor seconds of one thread, beside another program: the median of two turns, in brackets both of them
+(`benchmarks/results/alpha.json`). The product is that of the middles, in brackets that of the lower ends and that of
+the upper ends.
+
+**The targets are early ones.** On the digits a VGG and a ResNet of four components end at 97.8 to 99.4 % by every
+method. After all epochs, on six networks, AL is 1.40 points below backpropagation to 0.47 above, and DGL within one
+([accuracy](accuracy.md)). In other studies AL loses 1.2 points (1.0 to 1.3) with a [VGG](studies/methods/README.md),
+DGL 1.9 (0.6 to 3.3) with a cut after each of [eight layers](studies/methods_over_cuts/README.md), and a
+[GPT](studies/language_methods/README.md) of four components ends at 2.71 nats by AL, 1.73 by DGL and 1.69 by
+backpropagation. Their rates are one for all or, with the VGG, the best of three.
 
 **What follows by the rule**, from the middles. It was computed, not run.
 
-- For the ResNet DGL wins on any number of stages: 0.89 is below every limit. The upper end of its product, 1.44, is
-  below the limit where M = S.
-- For the VGG DGL wins on three stages with M = 3 (limit 1.67) and on four with M = 4, and never on two. For the MLP of
-  six layers it wins, hardly, on six stages with M = 6. The ends of both products lie on both sides of every limit.
-- For the MLP of two layers DGL has a product of 1.00 at 256 samples (0.57 to 1.63), and wins. At 64 samples it has 1.55
-  (0.96 to 2.65), and two stages allow 1.50.
-- For the GPT, alpha of DGL was not measured. With 1.23, which the larger GPT below has, the product is 2.1, above every
-  limit, and 1.1 with the lower end of rho.
-- AL wins for none of these networks. The MLP of two layers has a product of 1.82 at 64 samples (1.18 to 2.93) and of
-  2.70 at 256 (1.80 to 3.90). For the VGG, the ResNet and this MLP at 256 samples even the lower ends are above every
-  limit; elsewhere they are not. The GPT did not reach the target in 300 mini-batches, five times those of
+- **ResNet-4.** DGL wins on two to four stages: 0.89 is below every limit. Where M = S the limit is above the upper end
+  of the product too, 1.44. With M = 16 it is not decided: 1.06 and 1.19 lie between the ends. Nor is it against
+  replicas and `2bw`, whose limit is 1, and no run here has a ResNet by DGL beside replicas. On one GPU that two stages
+  share, a mini-batch of a ResNet of 18 layers takes 20.7 ms by DGL, 41.3 by 1F1B and 18.4 by backpropagation alone
+  ([figures](gpu_measured.md)).
+- **VGG.** DGL wins on four stages with M = 4 or 5 (limits 1.75 and 1.60) and on three with M = 3 (1.67). On two it
+  misses the limit by 0.02, which decides nothing. **MLP-6.** DGL wins, hardly, on six stages with M = 6 (1.83). alray
+  cuts a mini-batch into equal parts, so 64 samples not into 3, 5 or 6: with them DGL wins for the VGG on four stages
+  with M = 4 alone. Against replicas, `2bw` and one device it wins for neither network. The ends of both products lie on
+  both sides of every limit, and of 1.
+- **MLP-2.** DGL has a product of 1.00 at 256 samples (0.57 to 1.63), and wins on two stages. At 64 samples it has 1.55
+  (0.96 to 2.65), and two stages allow 1.50. The ends decide neither.
+- **GPT-4.** alpha of DGL was not measured. With 1.23, which GPT-8 has, the product is 2.1, above every limit, and 1.1
+  with the lower end of rho.
+- **AL** wins for none of these networks. MLP-2 has a product of 1.82 at 64 samples (1.18 to 2.93) and of 2.70 at 256
+  (1.80 to 3.90). For the VGG, ResNet-4 and MLP-2 at 256 samples even the lower ends are above every limit that so few
+  components allow: 1.75 on four stages, 1.50 on two. For MLP-6 and for MLP-2 at 64 samples they are not. All of them
+  are above the 1 of replicas and `2bw`. GPT-4 did not reach the target in 300 mini-batches, five times those of
   backpropagation.
-- Wide layers have a smaller alpha. With eight layers of 512, that of AL is 1.16 (below) and 1.42, and that of DGL 0.77
-  ([study](studies/methods_on_stages/README.md)). On one GPU that of DGL is 0.78 for an MLP, 1.16 for a ResNet and 1.00
-  for a GPT ([figures](gpu_measured.md)). Their rho was not searched.
+- Wide layers have a smaller alpha. With eight layers of 512, that of AL is 1.16 (MLP-8 below) and 1.42, and that of DGL
+  0.77 ([study](studies/methods_on_stages/README.md)). On one GPU that of DGL is 0.78 for an MLP, 1.16 for a ResNet and
+  1.00 for a GPT ([figures](gpu_measured.md)). Their rho was not searched.
 
 **What was measured on two stages.** Here 1F1B loses more than its bubble, so streaming does better than the rule says.
-In the runs below its step is 0.55 (MLP, AL), 0.57 (ResNet, AL) and 0.60 (GPT, DGL) of that of 1F1B with M = 4, so rho
-may be 1.80, 1.76 and 1.67; the rule allows 1.08, 1.20 and 1.01. In all three 1F1B is slower than backpropagation on one
-device, of which streaming takes 0.72, 0.71 and 0.71. In two studies a mini-batch takes 0.47 (0.36 to 0.61) of one of
-1F1B (DGL, [eight layers of 512](studies/methods_on_stages/README.md)) and 0.75 (0.74 to 0.90) (AL,
-[eight Transformer components](schedules.md)). For the latter it takes 0.88 (0.67 to 0.98) of zero bubble and 0.90 (0.85
-to 1.05) of 2bw. An epoch of AL takes 1.21 (1.05 to 1.40) of one of two replicas ([race](studies/race/README.md)).
+In the runs below its step is 0.55 (MLP-8, AL), 0.57 (ResNet-10, AL) and 0.60 (GPT-8, DGL) of that of 1F1B with M = 4,
+so rho may be 1.80, 1.76 and 1.67; the rule allows 1.08, 1.20 and 1.01. In all three 1F1B is slower than backpropagation
+on one device, of which streaming takes 0.72, 0.71 and 0.71. These runs ended at their targets, with one seed and one
+rate. The time to the target, the step times rho, is 0.59 of that of backpropagation on one device for GPT-8 and 1.49
+for MLP-8. For ResNet-10 it is 6.5 of that of 1F1B.
 
-**What is open.** No network of the two tables was trained to its target on several stages. Nothing here was measured
-on more than two stages, on several GPUs or on several hosts. For other networks we expect the rule to hold; their rho
-at searched rates is not known. Six rates leave open what a better one would give: the GPT takes 60 mini-batches by
-backpropagation and 110 to 130 by DGL, with every seed, and yet the interval of rho contains 1. The best rate of DGL for
-the MLP is not bracketed. The validation set was looked at every five mini-batches, a fifth to a third of what the VGG
-and the ResNet took by backpropagation and DGL. The study was stopped in its LSTM, before its Transformer.
+In studies a mini-batch of DGL takes 0.47 (0.36 to 0.61) of one of 1F1B and 0.44 (0.39 to 0.50) of one of
+backpropagation on one device ([eight layers of 512](studies/methods_on_stages/README.md)). One of AL takes 0.75 (0.74
+to 0.90) of 1F1B, 0.88 (0.67 to 0.98) of zero bubble and 0.90 (0.84 to 1.05) of `2bw` ([eight Transformer
+components](schedules.md)). An epoch of AL takes 1.21 (1.05 to 1.40) of one of two replicas, and one of DGL 1.09
+([race](studies/race/README.md)).
+
+**What is open.** No network of the two tables was trained to its target on several stages; those of the maps were, on
+two. Nothing here was measured on more than two stages, on several GPUs or on several hosts. For other networks we
+expect the rule to hold; their rho at searched rates is not known. Six rates leave open what a better one would give:
+GPT-4 takes 60 mini-batches by backpropagation and 110 to 130 by DGL, with every seed, and yet the interval of rho
+contains 1. The best rate of DGL for MLP-6 is not bracketed. The validation set was looked at every five mini-batches, a
+fifth to a third of what the VGG and ResNet-4 took by backpropagation and DGL. The study was stopped in its LSTM, before
+its Transformer.
 
 `python -m benchmarks.studies crossover_factors crossover_factors_gpt` runs the studies, `python -m benchmarks.alpha`
 measures alpha, and after `make publish` `python -m benchmarks.crossover
@@ -237,26 +269,34 @@ MAPS = """\
 
 The maps take rho from one run of each way, with one seed and the same learning rate for all: they show what the command
 says, and are no evidence about the methods, whose rates were not searched. Where two runs of backpropagation reached
-the target, the shorter one counts.
+the target, the shorter one counts. In the tables of runs `local-losses-streamed` and the like are names of runs, and
+*its plan* is what a run predicted of itself before it trained.
 
 - **The second map** of a network shows the time of backpropagation to the target over that of local losses, each by its
   fastest way there. Above 1 local losses are faster. rho is counted in it. Multiplied by rho, it is the rho with which
-  both are as fast: for the MLP on eight devices of one host 1.36 x 2.07 = 2.81.
-- **DGL** is not on the maps of the MLP and the ResNet, because its components were not measured there. `--methods
+  both are as fast: for MLP-8 on eight devices of one host 1.36 x 2.07 = 2.81.
+- **DGL** is not on the maps of MLP-8 and ResNet-10, because its components were not measured there. `--methods
   backpropagation,decoupled_greedy` adds it.
-- **rho of the GPT** is 0.83 on its map, and DGL is the fastest in 16 of 20 places. The smaller GPT above has 1.72, with
-  searched rates. With that DGL would be the fastest in 7.
-- **Order.** On two stages the maps of the ResNet and the GPT have 1F1B before one device. In the runs it is behind.
+- **rho of GPT-8** is 0.83, and DGL is the fastest in 16 of 20 places. GPT-4 has 1.72, with searched rates. With that
+  DGL would be the fastest in 7: with 16 devices over every link, with 8 over 1 Gbit/s and less, and with 4 over 100
+  Mbit/s.
+- **Order.** On two stages the maps of ResNet-10 and GPT-8 have 1F1B before one device. In the runs it is behind.
 - **Micro-batches.** By the rule more of them help 1F1B. In these small networks they cost more time than they save: for
-  the MLP on two stages the simulation allows a rho of 1.75 with M = 4, and of 7.53 with M = 32.
-- **No bubble.** The maps allow more than the 1 of the rule, because averages and small micro-batches cost time. The GPT
+  MLP-8 on two stages the simulation allows a rho of 1.75 with M = 4, and of 7.53 with M = 32.
+- **No bubble.** The maps allow more than the 1 of the rule, because averages and small micro-batches cost time. GPT-8
   has alpha x rho = 1.03. On one host DGL is 1.23 times as fast as replicas on two devices, and 1.55 times as fast as
-  2bw on four.
-- **Links.** Slow ones help DGL with the GPT: on two devices it is 1.23 times as fast as backpropagation where they are
-  on one host, and 1.91 times over 100 Mbit/s. They do not help AL with the MLP: over 100 Mbit/s backpropagation on one
-  device is faster than any way on several.
-- **Memory.** Little of it helps backpropagation with the GPT: with 15 MB a device it is the fastest on two and four
-  devices, and with 7.7 MB also on eight. With 16 MB the MLP fits only by AL, on eight devices or more."""
+  `2bw` on four. With a rho of 1.72 it is slower than both (0.60 and 0.75).
+- **Links.** Slow ones help local losses. With GPT-8 on two devices DGL is 1.23 times as fast as backpropagation on one
+  host, and 1.91 times over 100 Mbit/s. With a rho of 1.72 that is 0.60 and 0.93, so it loses over every link; on eight
+  devices it is 0.96 on one host, 0.99 over 10 Gbit/s, 1.23 over 1 Gbit/s and 2.15 over 100 Mbit/s. With MLP-8 AL is
+  ahead on eight devices, by 1.36, 1.44 and 1.74 (one host, 10 Gbit/s, 1 Gbit/s). On two it is behind, by 1.59, 1.57 and
+  1.47. Over 100 Mbit/s backpropagation on one device is faster than any way on several. Measured on two stages over 10
+  Gbit/s and 200 Mbit/s, a mini-batch takes 30.9 and 31.3 ms by AL, 29.2 and 52.7 by 1F1B ([twelve
+  layers](studies/slow_links/README.md)); [slow links](slow_links.md) has more.
+- **Memory.** Little of it helps backpropagation with GPT-8: with 15 MB a device DGL fits on neither two nor four
+  devices, and with 7.7 MB not on eight. For MLP-8 with 32 MB AL does not fit on two devices. With 16 MB no way fits on
+  four or fewer; on eight and 16 AL is the fastest, and `2bw` takes 1.44 and 1.35 times as long. For ResNet-10
+  backpropagation is the fastest with every memory, and AL does not fit in 12 MB on two to eight devices."""
 
 
 def main(arguments: list[str]) -> None:

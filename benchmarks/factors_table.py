@@ -17,12 +17,12 @@ from benchmarks.runs import RESULTS
 OVER_BATCH_SIZES = "batch_size_al"
 OVER_FAMILIES = ("crossover_factors", "crossover_factors_gpt")
 NETWORKS = {
-    "mlp": "MLP: 6 layers of 128; digits, error 0.10",
+    "mlp": "MLP-6: 6 layers of 128; digits, error 0.10",
     "vgg": "VGG: 4 components; digits, error 0.10",
-    "resnet": "ResNet: 4 components; digits, error 0.10",
+    "resnet": "ResNet-4: 4 components; digits, error 0.10",
     "lstm": "LSTM: 2 layers of 32; docstrings, error 0.25",
     "transformer": "Transformer: 2 layers of 32; docstrings, error 0.25",
-    "gpt": "GPT: 4 layers of 48; bytes of docstrings, 3.0 nats",
+    "gpt": "GPT-4: 4 layers of 48; bytes of docstrings, 3.0 nats",
 }
 SHORT = {"decoupled_greedy": "DGL", "associated_learning": "AL"}
 BASELINE = "backpropagation"

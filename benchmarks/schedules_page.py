@@ -56,13 +56,17 @@ def schedules(result: dict[str, Any]) -> list[str]:
         )
     same = [name for name in runs if name not in (*LOCAL, "naive") and not SCHEDULES[name].gradient_delay]
     best = min(same, key=lambda name: median(step_ratios(runs[name], runs["1f1b"])))
+    streamed = {
+        name: f"{_of_repeats(runs['streamed'], runs[name])} of one of `{name}`"
+        for name in ("sequential", "naive", "zero_bubble", "2bw")
+    }
     hashes = {entry["weights_sha256"] for name in LOCAL for entry in runs[name]}
     weights = "the same weights, bit for bit" if len(hashes) == 1 else f"{len(hashes)} different sets of weights"
     return [
         *lines,
         "",
-        "A ratio is the median over repeats, with the smallest and the largest. A step of `streamed` takes "
-        f"{_of_repeats(runs['streamed'], runs['sequential'])} of one of `sequential`. Of the pipelines that train what "
+        "A ratio is the median over repeats, with the smallest and the largest, and no quotient of two others. "
+        f"A step of `streamed` takes {', '.join(streamed.values())}. Of the pipelines that train what "
         f"one device trains `{best}` is the fastest: {_of_repeats(runs[best], runs['1f1b'])} of a step of `1f1b`. "
         "The schedules of local losses "
         f"ended in {weights}.",
