@@ -206,7 +206,7 @@ class Machines:
         """
         taken = self.taken(stages, replicas)
         nodes = tuple(node for node, _ in taken)
-        ways = Ways(nodes, stages, ring and stages > 1)
+        ways = Ways(nodes, stages, ring)
         groups = dict(taken)
         known = {ends: link for ends in ways.ends if (link := self._link(groups, *ends)) is not None}
         links, replica_link = ways.links(known)
