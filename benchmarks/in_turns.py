@@ -29,7 +29,7 @@ from alray.models.network import Network
 from alray.planning.prediction.plan import Plan
 from alray.planning.schedules.actions import COMPUTE, Action, ActionKind, parse
 from alray.planning.schedules.durations import Durations
-from alray.planning.schedules.recomputation import scheduled
+from alray.planning.schedules.recomputation import schedule_with
 from alray.planning.schedules.unhindered import list_bound
 from alray.runtime.channel.inbox import Inbox
 from alray.runtime.channel.shared_memory import SharedMemoryReceiver, SharedMemorySender, SlotRing
@@ -201,7 +201,7 @@ def _ideal_s(spec: Spec, micro_batches: int, computed: Mapping[tuple[ActionKind,
         weight_gradient_s=seconds("G"),
         recompute_s=seconds("C"),
     )
-    schedule = scheduled(spec.schedule, recomputes=spec.pipeline.activation_checkpointing)
+    schedule = schedule_with(spec.schedule, recomputes=spec.pipeline.activation_checkpointing)
     return list_bound(schedule.actions)(durations, spec.pipeline.stages, micro_batches)
 
 

@@ -11,6 +11,10 @@ PipeDream-2BW: Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Trainin
     d(t)   = c (W(t) - W(t-1)),  P(t) = W(t) + d(t)
     W(t+1) = P(t) + u((1 - c) lr, g(P(t-1)))
 
+With `accumulate` some mini-batches make no update. They leave W and P as they are: t counts updates in these formulas.
+If t counted mini-batches, d would be 0 after each of them, so every update would begin at W(t), and the look-ahead
+would move no weights.
+
 For plain SGD these are the updates of Ajanthan et al., "Nesterov Method for Asynchronous Pipeline Parallel
 Optimization", ICML 2025, arXiv 2505.01099 (the look-ahead d, and the factor 1 - c of a late gradient), for a delay of
 one update on every stage. Three things differ: c is constant, as in the paper's experiments, where its theory
@@ -42,28 +46,35 @@ class DelayedWeights:
     def __init__(self, parameters: Sequence[nn.Parameter], look_ahead: float = 0.0) -> None:
         """
         Args:
-            look_ahead: c, in 0..1, without 1; 0: points are the weights themselves.
+            look_ahead: c: at least 0, below 1; 0: no look-ahead, points are the weights.
         """
         self._parameters = list(parameters)
         self._look_ahead = look_ahead
-        self._newest = self._placed = [parameter.data for parameter in parameters]  # W(t)
+        # Each list has tensors of its own. An update exchanges the lists and writes on the one that is used no more.
+        self._newest = [parameter.data for parameter in parameters]  # W(t)
         self._before = [value.clone() for value in self._newest]  # P(t-1), or W(t-1)
-        self._points = [value.clone() for value in self._newest] if look_ahead else self._newest  # P(t)
+        self._ahead = [value.clone() for value in self._newest] if look_ahead else None  # P(t) with a look-ahead
+        self._placed = self._newest  # the list that the parameters have
         self._next: int | None = None  # the mini-batch that `_before` is for
+
+    @property
+    def _points(self) -> Values:
+        """P(t), which is W(t) without a look-ahead."""
+        return self._newest if self._ahead is None else self._ahead
 
     def use(self, step: int) -> None:
         """Put the version in place with which mini-batch `step` is computed. The first call is for the first one."""
         if self._next is None:
             self._next = step
-        assert step in (self._next, self._next + 1), "two mini-batches at a time"
+        assert step in (self._next, self._next + 1), "only the next mini-batch and the one after it can be computed"
         self._place(self._before if step == self._next else self._points)
 
     def update(self, step: Callable[[float], None] | None) -> None:
-        """Make W(t+1).
+        """Make W(t+1) and P(t+1). The mini-batch after the next one is computed with P(t+1).
 
         Args:
             step: updates the parameters by their gradients, at its rate times a factor; None: this mini-batch makes no
-                update, so W(t+1) is W(t).
+                update, so W(t) and P(t) stay as they are.
         """
         with torch.no_grad():
             for value, point in zip(self._before, self._points, strict=True):
@@ -72,20 +83,14 @@ class DelayedWeights:
             self._place(self._before)
             step(1.0 - self._look_ahead)
             self._newest, self._before = self._before, self._newest
-            if self._look_ahead:
-                self._look_on()
-            else:
-                self._points = self._newest
+            if self._ahead is not None:
+                # P(t+1) from W(t+1) and W(t), in place of W(t).
+                for value, newest in zip(self._before, self._newest, strict=True):
+                    value.mul_(-self._look_ahead).add_(newest, alpha=1.0 + self._look_ahead)
+                self._before, self._ahead = self._ahead, self._before
         self._place(self._newest)
         if self._next is not None:
             self._next += 1
-
-    @torch.no_grad()
-    def _look_on(self) -> None:
-        """P(t+1) from W(t+1) and W(t); it replaces W(t)."""
-        for value, newest in zip(self._before, self._newest, strict=True):
-            value.mul_(-self._look_ahead).add_(newest, alpha=1.0 + self._look_ahead)
-        self._before, self._points = self._points, self._before
 
     def _place(self, values: Values) -> None:
         if values is not self._placed:
@@ -95,16 +100,20 @@ class DelayedWeights:
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs besides the newest version, by the number of the parameter."""
-        state = {"before": dict(enumerate(self._before))}
-        return state | {"points": dict(enumerate(self._points))} if self._look_ahead else state
+        return {name: dict(enumerate(values)) for name, values in self._besides.items()}
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave, after the parameters have taken over the newest version. What is missing
-        begins as that one, as at the beginning of a run."""
-        for name, values in (("before", self._before), ("points", self._points)):
+        begins as that one, as at the beginning of a run. Points of a run with a look-ahead have no use without one."""
+        for name, values in self._besides.items():
             for number, (value, newest) in enumerate(zip(values, self._newest, strict=True)):
                 value.copy_(state[name][number] if name in state else newest)
+
+    @property
+    def _besides(self) -> dict[str, Values]:
+        """The versions besides the newest one, as checkpoints name them."""
+        return {"before": self._before} | ({} if self._ahead is None else {"points": self._ahead})
 
 
 def keeping_versions() -> AbstractContextManager[object]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from alray.config.loading.load import dump_spec, load_spec
+from alray.config.sections.spec import Spec
 from alray.core.errors import SpecError
 from alray.parts.optimizers.sgd.keys import Sgd
 
@@ -64,6 +66,32 @@ def test_bases_of_bases_and_overrides_on_top(write: Any, tmp_path: Path) -> None
     assert loaded.bases == (tmp_path / "middle.yaml", tmp_path / "shared/below.yaml")
     as_dict = load_spec({"base": str(tmp_path / "middle.yaml"), "seed": 2}, ["optimizer.lr=0.7"])
     assert as_dict.spec.optimizer == loaded.spec.optimizer
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [("DEFAULT", "DEFAULT"), ("ResNet18_Weights.DEFAULT", "DEFAULT"), ("mine.pt", "{folder}/shared/mine.pt")],
+)
+def test_a_base_names_weights_or_their_file(write: Any, tmp_path: Path, weights: str, expected: str) -> None:
+    spec = above(write, f"{{from: 'torchvision:resnet18', weights: {weights}}}")
+    assert spec.model.weights == expected.format(folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("./vit", "{folder}/shared/vit"), ("../vit", "{folder}/vit"), ("/vit", "/vit"), ("google/vit", "google/vit")],
+)
+def test_a_base_names_a_model_or_its_folder(write: Any, tmp_path: Path, name: str, expected: str) -> None:
+    kind, _, found = above(write, f"{{from: 'transformers:{name}'}}").model.source.partition(":")
+    assert (kind, os.path.normpath(found)) == ("transformers", expected.format(folder=tmp_path))
+
+
+def above(write: Any, model: str) -> Spec:
+    """A spec on top of one in another folder that has this model."""
+    pictures = "{source: synthetic, shape: [3, 32, 32], classes: 4, samples: 20, batch_size: 4}"
+    rest = "method: backpropagation\nrun: {epochs: 1}\n"
+    write("shared/imported.yaml", f"name: a\ndata: {pictures}\nmodel: {model}\n{rest}")
+    return load_spec(write("above.yaml", "base: shared/imported.yaml\nseed: 2\n")).spec
 
 
 def test_what_cannot_hold_beside_the_spec_is_set_aside(write: Any) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 from torch.nn import functional
 
 from alray.config.loading.load import load_spec
@@ -231,6 +232,47 @@ def test_another_delay_is_another_run(late: Workshop) -> None:
     assert run.error is None and run.summary.gradient_delay == 0
     run = late.resume("pipeline.schedule=2bw", "run.steps=7", allow_change=True)
     assert run.error is None and run.summary.gradient_delay == 1
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.6, 0.0), (0.0, 0.6)])
+def test_another_look_ahead_goes_on_from_the_same_weights(late: Workshop, before: float, after: float) -> None:
+    """Without a look-ahead points are the weights, and with one they begin there: an update of nothing shows it."""
+    saved = weights(late.run(*on(2, f"optimizer.look_ahead={before}", "run.steps=5")))
+    nothing = ("optimizer.lr=1e-200", f"optimizer.look_ahead={after}", "run.steps=6")
+    for found, value in zip(weights(late.resume(*nothing, allow_change=True)), saved, strict=True):
+        assert torch.equal(found, value)
+
+
+def versions(look_ahead: float) -> tuple[nn.Parameter, DelayedWeights]:
+    """Of one weight, 0 at the beginning."""
+    weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    return weight, DelayedWeights([weight], look_ahead)
+
+
+def train(weight: nn.Parameter, delayed: DelayedWeights, updates: str) -> list[tuple[float, float]]:
+    """The weight that each mini-batch is computed with, and W after it. An update adds 1 times its factor where
+    `updates` has a u."""
+
+    def step(factor: float) -> None:
+        with torch.no_grad():
+            weight.add_(factor)
+
+    seen = []
+    for number, each in enumerate(updates):
+        delayed.use(number)
+        computed_with = weight.item()
+        delayed.update(step if each == "u" else None)
+        seen.append((computed_with, weight.item()))
+    return seen
+
+
+def test_a_mini_batch_without_update_leaves_the_look_ahead_as_it_is() -> None:
+    """t counts updates: W(t) and P(t) = W(t) + c (W(t) - W(t-1)) stay until the next one."""
+    every = train(*versions(0.5), "uuu")  # W = 0, 0.5, 1.25, 2.125
+    assert every == [(0.0, 0.5), (0.0, 1.25), (0.75, 2.125)]
+    second = train(*versions(0.5), ".u.u.u")
+    assert [w for _, w in second] == [0.0, 0.5, 0.5, 1.25, 1.25, 2.125]
+    assert [point for point, _ in second] == [0.0, 0.0, 0.0, 0.75, 0.75, 1.625]
 
 
 @pytest.mark.parametrize(

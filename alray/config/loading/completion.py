@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alray.config.sections.grammar import spot_of
+from alray.config.sections.grammar import spot_of_path
 from alray.config.sections.section import Section
 from alray.config.sections.spec import Spec
 
@@ -23,11 +23,11 @@ def keys_like(incomplete: str, root: type[Section] = Spec) -> list[str]:
 
 def _keys(around: str, root: type[Section]) -> list[str]:
     path = tuple(around.removesuffix(".").split(".")) if around else ()
-    here = spot_of({}, path, root)
+    here = spot_of_path({}, path, root)
     sections = [here.section] if here.section is not None else list(here.members.values())
     names = dict.fromkeys(name for section in sections for name in section.model_fields)
     found = []
     for name in names:
-        below = spot_of({}, (*path, name), root)
+        below = spot_of_path({}, (*path, name), root)
         found.append(f"{around}{name}{'.' if below.section is not None or below.members else '='}")
     return found

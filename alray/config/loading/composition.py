@@ -18,6 +18,7 @@ from alray.config.loading.source_locations import SourceLocations
 from alray.config.loading.yaml_text import Parsed
 from alray.config.sections.choice import Choice
 from alray.config.sections.grammar import bare, choice_of, inside, key_types, section_of, selected, spelled_out
+from alray.config.sections.model import TRANSFORMERS, OfTransformers
 from alray.config.sections.paths import Path
 from alray.config.sections.section import Input, describe, located, path_from
 from alray.config.sections.spec import Spec
@@ -118,14 +119,17 @@ def _relocate(value: Any, annotation: Any, there: FilePath, here: FilePath) -> N
             _relocate(given, inner, there, here)
         elif given and not given.startswith(("/", "~")) and is_path(given, inner):
             value[part] = os.path.relpath(there / given, here)
+        elif any(isinstance(mark, OfTransformers) and mark.marks(given) for mark in bare(inner)[1]):
+            path = os.path.relpath(there / given.removeprefix(TRANSFORMERS), here)
+            value[part] = f"{TRANSFORMERS}./{path}"  # without ./ it is a name on the hub
 
 
 def is_path(given: str, annotation: Any) -> bool:
     """Whether a text is the path of a file or a folder: some fields take a name too."""
     marks = bare(annotation)[1]
-    endings = [mark.ending for mark in marks if isinstance(mark, Input)]
-    if endings:
-        return given.endswith(endings[0])
+    inputs = [mark for mark in marks if isinstance(mark, Input)]
+    if inputs:
+        return inputs[0].marks(given)
     return any(isinstance(mark, BeforeValidator) and mark.func is located for mark in marks)
 
 

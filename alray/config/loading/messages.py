@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 from alray.config.loading.source_locations import COMMAND_LINE, SourceLocations
 from alray.config.loading.usual_names import key_elsewhere, key_here, value_meant
 from alray.config.loading.value_messages import Words, value_message
-from alray.config.sections.grammar import Spot, spot
+from alray.config.sections.grammar import Spot, spot_of_error
 from alray.config.sections.own_code import FORM, PREFIX
 from alray.config.sections.paths import Path, key_text
 from alray.config.sections.section import ANCHORS, PLAIN, Section, describe
@@ -74,7 +74,7 @@ def unknown_key(path: Path, around: Spot, locations: SourceLocations, root: type
         meant = key_elsewhere(word, root, path[:-1])
         location = locations.of(path)
         if meant is not None and location.file == COMMAND_LINE and location.text is not None:
-            value, field = location.text.partition("=")[2], spot(tuple(meant.split(".")), root).field
+            value, field = location.text.partition("=")[2], spot_of_error(tuple(meant.split(".")), root).field
             words = (get_args(field.annotation) or field.examples or ()) if field is not None else ()
             meant += f"={value_meant(value, [word for word in words if isinstance(word, str)]) or value}"
     if meant is not None:
@@ -130,15 +130,15 @@ def unknown_word(noun: str, word: str, here: Spot) -> Words:
 
 def _problem(error: ErrorDetails, locations: SourceLocations, root: type[Section]) -> Problem:
     location = tuple(error["loc"])
-    here = spot(location, root)
+    here = spot_of_error(location, root)
     path = here.path
     kind = error["type"]
     if kind == "extra_forbidden":
-        words = unknown_key(path, spot(location[:-1], root), locations, root)
+        words = unknown_key(path, spot_of_error(location[:-1], root), locations, root)
     elif kind in WRONG_KIND:
         path, words = _wrong_kind(error, here)
     elif kind == "missing" and isinstance(path[-1], int):
-        words = f"entry {path[-1]} is missing", f"add it ({_first_sentence(spot(location[:-1], root))})"
+        words = f"entry {path[-1]} is missing", f"add it ({_first_sentence(spot_of_error(location[:-1], root))})"
         path = path[:-1]
     elif kind == "missing":
         words = "this key is required", f"add `{path[-1]}: ...` ({_first_sentence(here)})"

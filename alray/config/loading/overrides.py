@@ -14,7 +14,7 @@ from alray.config.loading.messages import meant_kind, unknown_key
 from alray.config.loading.precedence import set_aside
 from alray.config.loading.source_locations import COMMAND_LINE, SourceLocations, override_location
 from alray.config.loading.yaml_text import read_yaml
-from alray.config.sections.grammar import spelled_out, spot_of
+from alray.config.sections.grammar import spelled_out, spot_of_path
 from alray.config.sections.paths import Path, key_text
 from alray.config.sections.section import Section, describe
 from alray.config.sections.spec import Spec
@@ -171,7 +171,7 @@ def _holder(
         if depth == len(path) - 1:
             return holder
         if isinstance(holder, dict) and holder.get(str(part)) is None:
-            here = spot_of(document, around, root)
+            here = spot_of_path(document, around, root)
             if here.section is not None and not here.takes(str(part)):
                 applied.refuse(text, *unknown_key((*around, part), here, locations, root), (*around, part))
                 return None
@@ -190,7 +190,7 @@ def _drop_lacking(
     """
     *above, key = override.path
     around = tuple(above)
-    here = spot_of(document, around, root)
+    here = spot_of_path(document, around, root)
     if here.choice is None or here.choice.key != key or not isinstance(holder, dict):
         return []
     chosen = here.members.get(meant_kind(override.value, here) or "")

@@ -12,7 +12,7 @@ from typing import Any
 
 from alray.config.loading.messages import meant_kind
 from alray.config.loading.source_locations import SourceLocations
-from alray.config.sections.grammar import spot
+from alray.config.sections.grammar import spot_of_error
 from alray.config.sections.method import DEFAULT, METHODS
 from alray.config.sections.paths import Path, key_text
 from alray.config.sections.run import LENGTHS
@@ -80,7 +80,7 @@ def _stages(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
 def _method(document: dict[str, Any], done: Done) -> Iterator[tuple[Path, str]]:
     if ("method",) not in done and ("method", "kind") not in done:
         return
-    kind = meant_kind(_value(document, "method", "kind") or DEFAULT, spot(("method",)))
+    kind = meant_kind(_value(document, "method", "kind") or DEFAULT, spot_of_error(("method",)))
     if kind is None:
         return
     section = METHODS.members[kind]

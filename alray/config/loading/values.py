@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from alray.config.loading.messages import WRONG_KIND, meant_kind, problems_of
 from alray.config.loading.yaml_text import Parsed
-from alray.config.sections.grammar import spot
+from alray.config.sections.grammar import spot_of_error
 from alray.config.sections.section import Section, nearest
 from alray.core.errors import Problem
 
@@ -49,7 +49,7 @@ def _errors_of_meant_kind(
     error: ErrorDetails, root: type[Section], context: dict[str, FilePath | None]
 ) -> list[ErrorDetails]:
     """The other errors of a section whose kind does not exist, if it is clear which kind was meant."""
-    here, value = spot(error["loc"], root), error["input"]
+    here, value = spot_of_error(error["loc"], root), error["input"]
     if here.choice is None or not isinstance(value, dict):
         return []
     kind = meant_kind(value.get(here.choice.key), here)
@@ -77,10 +77,10 @@ def _is_echo(error: ErrorDetails, found: list[ErrorDetails], root: type[Section]
 def _meant_key(error: ErrorDetails, root: type[Section]) -> tuple[str | int, ...]:
     """The location of the key that was probably meant by an unknown one."""
     *around, word = error["loc"]
-    return (*around, nearest(str(word), spot(tuple(around), root).keys) or word)
+    return (*around, nearest(str(word), spot_of_error(tuple(around), root).keys) or word)
 
 
 def _is_within(error: ErrorDetails, parsed: Parsed, root: type[Section]) -> bool:
     """Whether an error is about a value that YAML itself refused."""
-    path = spot(error["loc"], root).path
+    path = spot_of_error(error["loc"], root).path
     return any(path[: len(refused)] == refused for refused in parsed.problems)

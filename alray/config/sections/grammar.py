@@ -35,6 +35,7 @@ class Spot:
         choice: how the model is selected, if there are several.
         members: these models by tag.
         field: the field of the section around it, if this position is not an entry of a list.
+        annotation: the type of the value here, with what `Annotated` adds; None if the grammar does not know it.
     """
 
     path: Path
@@ -66,8 +67,8 @@ class Spot:
         return key in self.section.model_fields or self.section.model_config.get("extra") == "allow"
 
 
-def spot(location: tuple[str | int, ...], root: type[Section] = Spec) -> Spot:
-    """Return the position of a pydantic error's location, which may contain the tags of unions.
+def spot_of_error(location: tuple[str | int, ...], root: type[Section] = Spec) -> Spot:
+    """Return the position of the `loc` of a pydantic error: a path that may contain the tags of unions too.
 
     Args:
         root: the model of the whole document.
@@ -96,8 +97,8 @@ def spot(location: tuple[str | int, ...], root: type[Section] = Spec) -> Spot:
     )
 
 
-def spot_of(document: Any, path: Path, root: type[Section] = Spec) -> Spot:
-    """Return the position of `path` in an unchecked document. Its `kind`, `source` and `block` select the models.
+def spot_of_path(document: Any, path: Path, root: type[Section] = Spec) -> Spot:
+    """Return the position of `path` in an unchecked document, whose `kind`, `source` and `block` select the models.
 
     Args:
         root: the model of the whole document.
@@ -106,17 +107,18 @@ def spot_of(document: Any, path: Path, root: type[Section] = Spec) -> Spot:
     value = document
     for part in path:
         # Of a document that lacks the value, the path tells that it is a list.
-        location += _shapes(spot(tuple(location), root), [] if value is None and isinstance(part, int) else value)
-        tag = _tag(spot(tuple(location), root), value)
+        shaped = [] if value is None and isinstance(part, int) else value
+        location += _shapes(spot_of_error(tuple(location), root), shaped)
+        tag = _tag(spot_of_error(tuple(location), root), value)
         location += [part] if tag is None else [tag, part]
         value = _child(value, part)
-    here = spot(tuple(location), root)
+    here = spot_of_error(tuple(location), root)
     tag = _tag(here, value)
     return here if tag is None else replace(here, section=here.members[tag])
 
 
 def _shapes(here: Spot, value: Any) -> list[str]:
-    """The tags of unions at this position that the type of its value decides, from outside in."""
+    """The tags of unions at this position that the type of its value decides, the outermost first."""
     tags: list[str] = []
     annotation = here.annotation
     while isinstance(choice := choice_of(annotation), ByShape):
@@ -158,17 +160,17 @@ def inside(annotation: Any, value: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(value, list):
         yield from ((index, item_of(chosen)) for index in range(len(value)))
     elif isinstance(value, dict) and section is not None:
-        yield from ((key, annotation) for key, annotation in key_types(section).items() if key in value)
+        yield from ((key, inner) for key, inner in key_types(section).items() if key in value)
 
 
 def marked(section: Section, mark: type[Mark], path: Path = ()) -> Iterator[tuple[Path, Any, Mark]]:
-    """Yield every value that is given in a section, or below, for a field that is annotated with a `mark`."""
+    """Yield path, value and mark of each value whose field has a `mark` that accepts it (`marks`), here and below."""
     for key, annotation in key_types(type(section)).items():
         value = getattr(section, key)
         metadata = (*bare(annotation)[1], *bare(selected(annotation, value))[1])
-        marks = [item for item in metadata if isinstance(item, mark)]
-        if value is not None and marks and marks[0].marks(value):
-            yield (*path, key), value, marks[0]
+        own = next((item for item in metadata if isinstance(item, mark)), None)
+        if value is not None and own is not None and own.marks(value):
+            yield (*path, key), value, own
         for index, inner in enumerate(value) if isinstance(value, tuple) else [(None, value)]:
             if isinstance(inner, Section):
                 yield from marked(inner, mark, (*path, key) if index is None else (*path, key, index))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -43,16 +44,26 @@ def _model_name(text: str, info: ValidationInfo) -> str:
     return text
 
 
-ModelName = Annotated[str, AfterValidator(_model_name), OwnClass(), GivenObject()]
+@dataclass(frozen=True)
+class OfTransformers:
+    """Marks the name of a model that may be one of transformers in a folder: `transformers:./my_gpt2`."""
+
+    def marks(self, value: Any) -> bool:
+        """Whether a value of the field is such a folder, given by a relative path."""
+        return str(value).startswith(f"{TRANSFORMERS}.")
+
+
+ModelName = Annotated[str, AfterValidator(_model_name), OwnClass(), GivenObject(), OfTransformers()]
 """A model of torchvision, timm or transformers by name, one of transformers in a folder, a class of the user, or an
 object of a Python program."""
 
-_WEIGHTS = Input("file", name=r"[A-Z][A-Z0-9_]*")
+_NAMED = r"(?:\w+_Weights\.)?([A-Z][A-Z0-9_]*)"
+_WEIGHTS = Input("file", not_matching=_NAMED)
 """Weights are a file, or torchvision's and timm's of a name."""
 
 
 def _weights(value: Any, info: ValidationInfo) -> str:
-    named = re.fullmatch(r"(?:\w+_Weights\.)?([A-Z][A-Z0-9_]*)", value) if isinstance(value, str) else None
+    named = re.fullmatch(_NAMED, value) if isinstance(value, str) else None
     return str(located(value, info)) if named is None else named[1]
 
 

@@ -18,7 +18,7 @@ PLAIN = "plain"
 """Type of the errors that already have a message for the user (see `refusal`)."""
 
 ANCHORS = "x-"
-"""So begin the keys at the top of a spec or a study that hold values for YAML's anchors alone. Nothing reads them."""
+"""How keys at the top of a spec or a study begin that only hold values for YAML's anchors. Nothing reads them."""
 
 _SIMILARITY = 0.7  # of two words, to suggest one for the other: `channels` for `chanels`, but not `cpu` for `gpu`
 
@@ -91,7 +91,7 @@ def is_too_long(path: str) -> bool:
 
 
 def located(value: Any, info: ValidationInfo) -> Path:
-    """Return the path that a spec gives. A relative one is taken from the folder `context["directory"]`."""
+    """`path_from` as pydantic calls a validator: the directory is `context["directory"]`."""
     return path_from(value, (info.context or {}).get("directory"))
 
 
@@ -102,7 +102,7 @@ def path_from(value: Any, directory: Path | None) -> Path:
         directory: where relative paths begin; None: they stay relative.
 
     Raises:
-        refusal: if it stands for none.
+        PydanticCustomError: of `refusal`, if it stands for none.
     """
     if not isinstance(value, str | Path):
         raise refusal(f"expected a path, got {describe(value)}", "write a path as text, such as data/train")
@@ -121,17 +121,23 @@ def path_from(value: Any, directory: Path | None) -> Path:
 
 @dataclass(frozen=True)
 class Input:
-    """Marks a path that is read: what there must be. A text is only a path if it ends with `ending`, and is none if
-    the pattern `name` matches it."""
+    """Marks a field whose text may be a path that is read. It is one if it ends with `ending` and does not match
+    `not_matching`.
+
+    Attributes:
+        kind: what must be there.
+        not_matching: a regular expression, of the whole text; None: any text is a path.
+    """
 
     kind: Literal["file", "folder"]
     ending: str = ""
-    name: str | None = None
+    not_matching: str | None = None
 
     def marks(self, value: Any) -> bool:
         """Whether a value of the field is such a path."""
         text = str(value)
-        return text.endswith(self.ending) and (self.name is None or re.fullmatch(self.name, text) is None)
+        is_none = self.not_matching is not None and re.fullmatch(self.not_matching, text) is not None
+        return text.endswith(self.ending) and not is_none
 
 
 SpecPath = Annotated[Path, BeforeValidator(located)]

@@ -77,10 +77,7 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
 
     def parts(seconds: Sequence[float], fixed: Callable[[ComponentCosts], float]) -> list[float]:
         fixed_s = _totals(costs, partition, speeds, fixed)
-        return [
-            max(own + (all_s - own) * share, LEAST_SHARE * all_s * share)
-            for all_s, own in zip(seconds, fixed_s, strict=True)
-        ]
+        return [share_s(all_s, own, share) for all_s, own in zip(seconds, fixed_s, strict=True)]
 
     overhead = costs.action_overhead_s if setting.stages > 1 else 0.0
     again = parts(_totals(costs, partition, speeds, lambda each: each.forward_s), lambda each: each.forward_fixed_s)
@@ -104,6 +101,15 @@ def action_durations(setting: StepSetting, partition: Sequence[int]) -> Duration
         up_s=_sent(setting, [share * costs.up_s(end) for end in lower]),
         down_s=_sent(setting, [share * costs.down_s(end) for end in lower]),
     )
+
+
+def share_s(whole_s: float, fixed_s: float, share: float) -> float:
+    """Seconds of a computation on `share` times the samples.
+
+    Args:
+        fixed_s: of `whole_s`, what does not depend on their number; below 0 where fewer samples are faster each.
+    """
+    return max(fixed_s + (whole_s - fixed_s) * share, LEAST_SHARE * whole_s * share)
 
 
 def computing_s(setting: StepSetting, durations: Durations) -> list[float]:

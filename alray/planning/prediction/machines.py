@@ -75,11 +75,12 @@ def _published(name: str, memory_gb: float, bandwidth_gb: float, link_gb: float,
 
 _PCIE_3, _PCIE_4, _PCIE_5 = 16.0, 32.0, 64.0  # GB/s of 16 lanes in one direction
 _PUBLISHED = (
-    # GB of memory, GB/s of it, GB/s to another device of the node in one direction (half of NVLink's sum of both).
+    # GB of memory, GB/s of it, GB/s to another device of the node in one direction (half of NVLink's sum of both). Of
+    # P100 and V100 one NVLink: in a DGX-1 two devices have one or two between them.
     _published("P40", 24, 346, _PCIE_3, "NVIDIA Tesla P40 datasheet", float32=12, float64=0.37),
-    _published("P100", 16, 732, 80, "NVIDIA Tesla P100 whitepaper, SXM2", float32=10.6, float64=5.3),
-    _published("V100", 16, 900, 150, "NVIDIA V100 datasheet, SXM2", float32=15.7, float64=7.8),
-    _published("V100-32GB", 32, 900, 150, "NVIDIA V100 datasheet, SXM2", float32=15.7, float64=7.8),
+    _published("P100", 16, 732, 20, "NVIDIA Tesla P100 datasheet, SXM2", float32=10.6, float64=5.3),
+    _published("V100", 16, 900, 25, "NVIDIA V100 datasheet, SXM2", float32=15.7, float64=7.8),
+    _published("V100-32GB", 32, 900, 25, "NVIDIA V100 datasheet, SXM2", float32=15.7, float64=7.8),
     _published("T4", 16, 300, _PCIE_3, "NVIDIA T4 datasheet", float32=8.1, float64=0.25),
     _published("A10", 24, 600, _PCIE_4, "NVIDIA A10 datasheet", float32=31.2, tf32=62.5, bf16=125),
     _published("A40", 48, 696, 56.25, "NVIDIA A40 datasheet", float32=37.4, tf32=74.8, bf16=149.7),
@@ -94,7 +95,7 @@ _PUBLISHED = (
         "H100-PCIe", 80, 2000, _PCIE_5, "NVIDIA H100 datasheet, PCIe", float32=51, tf32=378, bf16=756, float64=51
     ),
     _published("H200", 141, 4800, 450, "NVIDIA H200 datasheet, SXM", float32=67, tf32=494, bf16=989, float64=67),
-    _published("B200", 180, 7700, 900, "NVIDIA HGX B200 datasheet", float32=75, tf32=1125, bf16=2250, float64=37),
+    _published("B200", 180, 7700, 900, "NVIDIA HGX B200 datasheet", float32=75, tf32=1100, bf16=2250, float64=37),
     _published("RTX3090", 24, 936, _PCIE_4, "NVIDIA GA102 whitepaper", float32=35.6, tf32=35.6, bf16=71),
     _published("RTX4090", 24, 1008, _PCIE_4, "NVIDIA Ada whitepaper", float32=82.6, tf32=82.6, bf16=165.2),
     _published("MI250X", 64, 1600, 50, "AMD MI250X brochure, one of two dies", float32=47.9, bf16=191.5, float64=47.9),
@@ -206,7 +207,7 @@ class Machines:
         """
         taken = self.taken(stages, replicas)
         nodes = tuple(node for node, _ in taken)
-        ways = Ways(nodes, stages, ring and stages > 1)
+        ways = Ways(nodes, stages, ring)
         groups = dict(taken)
         known = {ends: link for ends in ways.ends if (link := self._link(groups, *ends)) is not None}
         links, replica_link = ways.links(known)

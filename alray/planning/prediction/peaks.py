@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from alray.planning.prediction.costs import Costs
 from alray.planning.schedules.actions import Action, ActionKind
-from alray.planning.schedules.recomputation import scheduled
+from alray.planning.schedules.recomputation import schedule_with
 from alray.planning.schedules.table import SCHEDULES
 
 Values = NDArray[np.float64]
@@ -135,7 +135,7 @@ def pipeline_moments(
     Args:
         recomputes: as in `StepSetting`.
     """
-    asked = scheduled(schedule, recomputes=recomputes)
+    asked = schedule_with(schedule, recomputes=recomputes)
     run = asked.run_of(stage, stages, _MINI_BATCHES, micro_batches, virtual_stages)
     again = {_micro_batch(action) for action in run if action.kind == "C"}
     held = [0] * virtual_stages

@@ -10,7 +10,7 @@ from alray.core.errors import PlanError
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.schedules.actions import Action
 from alray.planning.schedules.edge_slots import most_in_use
-from alray.planning.schedules.recomputation import scheduled
+from alray.planning.schedules.recomputation import schedule_with
 from alray.planning.schedules.table import SCHEDULES
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class Plan:
         On one stage virtual stages are run as one, so there is one F and one B for all components.
         """
         virtual_stages = self.virtual_stages if self.stages > 1 else 1
-        schedule = scheduled(self.schedule, recomputes=self.recomputes)
+        schedule = schedule_with(self.schedule, recomputes=self.recomputes)
         return schedule.actions(stage, self.stages, 0, self.micro_batches, virtual_stages)
 
     @property

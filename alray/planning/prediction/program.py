@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from alray.planning.schedules.actions import KINDS, LABELS, Action, ActionKind
 from alray.planning.schedules.evaluation import evaluation_actions
 from alray.planning.schedules.placement import Place, held, round_robin
-from alray.planning.schedules.recomputation import scheduled
+from alray.planning.schedules.recomputation import schedule_with
 
 _KINDS = tuple(KINDS)
 _NUMBERS: dict[ActionKind, int] = {kind: 2 * index for index, kind in enumerate(_KINDS)}
@@ -108,7 +108,7 @@ class Program:
 
         Raises PlanError where there is no such schedule, or where it cannot run with these numbers.
         """
-        found = scheduled(schedule, recomputes=recomputes)
+        found = schedule_with(schedule, recomputes=recomputes)
         found.check(stages, micro_batches, virtual_stages)
         later = np.arange(num_batches + found.gradient_delay, dtype=np.int64)[:, None] * _BATCH
         lists = (found.actions(stage, stages, 0, micro_batches, virtual_stages) for stage in range(stages))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 from alray.core.errors import PlanError
 from alray.planning.prediction.costs import Costs, Link
 from alray.planning.schedules.micro_batches import batch_size_fault
 from alray.planning.schedules.placement import Place
-from alray.planning.schedules.recomputation import scheduled
+from alray.planning.schedules.recomputation import schedule_with
 from alray.planning.schedules.schedule import Schedule
 
 
@@ -39,7 +40,7 @@ class StepSetting:
     divide the mini-batch, and where the number of speeds, memories or memory limits is not that of the stages.
     """
 
-    schedule: str
+    schedule: str  # its name; `scheduled` is the schedule itself
     costs: Costs
     stages: int
     in_flight: int
@@ -52,7 +53,8 @@ class StepSetting:
     cores: int | None = None  # processors that all stages and replicas share; None where each has its own
     in_turns: bool = False  # whether all stages and replicas take turns in one process
     recomputes: bool = False  # whether stages of a pipeline keep inputs only, and compute forwards again
-    # Between each stage and the next one, after the last one the first; None on one node; (): all on one node.
+    # links[i]: from stage i to the next one, of the last stage to stage 0; None: through the memory of their node.
+    # (): all of them so.
     links: tuple[Link | None, ...] = ()
 
     def __post_init__(self) -> None:
@@ -72,8 +74,8 @@ class StepSetting:
 
     @property
     def scheduled(self) -> Schedule:
-        """The schedule itself."""
-        return scheduled(self.schedule, recomputes=self.recomputes)
+        """The schedule of that name, with recomputation if `recomputes`."""
+        return schedule_with(self.schedule, recomputes=self.recomputes)
 
     @property
     def num_parts(self) -> int:
@@ -87,10 +89,9 @@ class StepSetting:
 
     @property
     def is_ring(self) -> bool:
-        """Whether the last stage also sends to the first one."""
-        ends = (self.stages - 1, 0)
-        parts = range(self.num_parts - 1)
-        return any((self.place(each, self.stages), self.place(each + 1, self.stages)) == ends for each in parts)
+        """Whether outputs of the last stage also go to stage 0, which is another one."""
+        holders = [self.place(virtual, self.stages) for virtual in range(self.num_parts)]
+        return self.stages > 1 and (self.stages - 1, 0) in pairwise(holders)
 
     def held(self, stage: int) -> list[int]:
         """The virtual stages that a stage holds, the lowest first."""

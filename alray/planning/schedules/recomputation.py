@@ -26,7 +26,7 @@ from alray.planning.schedules.schedule import Schedule
 from alray.planning.schedules.table import SCHEDULES
 
 
-def scheduled(name: str, *, recomputes: bool) -> Schedule:
+def schedule_with(name: str, *, recomputes: bool) -> Schedule:
     """The schedule of this name, with recomputation where it is wanted. Raises PlanError where there is none."""
     schedule = SCHEDULES[name]
     return _recomputing(schedule) if recomputes and schedule.is_pipeline else schedule

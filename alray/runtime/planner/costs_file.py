@@ -16,16 +16,18 @@ from alray.core.errors import PlanError
 from alray.core.storage.json_file import first_fault, read_json
 from alray.planning.prediction.basis import MEASURED_SPREAD, PREDICTED
 from alray.planning.prediction.costs import ComponentCosts, Costs
+from alray.planning.prediction.durations import share_s
 from alray.planning.prediction.machines import Machines
 
 _HINT = "give a file of `alray probe SPEC --output costs.json`, or a chain such as those of docs/published_runs/chains"
 PUBLISHED = 0.127
 """How far nine in ten predictions of published pipelines were off at most (docs/predictions.md)."""
-_TIMES = (
-    *("forward_s", "backward_s", "update_s", "infer_s", "route_s", "label_s"),
-    *("forward_fixed_s", "backward_fixed_s", "reduce_s", "up_packing_s", "down_packing_s"),
-)
-_SAMPLED = ("forward", "backward")
+_PER_SAMPLE = ("infer_s", "route_s", "label_s", "up_packing_s", "down_packing_s")
+"""Times of a component that grow with the samples."""
+_PER_UPDATE = ("update_s", "reduce_s")
+"""Those that do not depend on them."""
+_WITH_FIXED = {"forward_s": "forward_fixed_s", "backward_s": "backward_fixed_s"}
+"""Those of which a part does not depend on them. That part may be below 0: see `ComponentCosts`."""
 _LEAST = {"contention": 1.0} | dict.fromkeys(
     (
         *("data_s", "edge_latency_s", "edge_s_per_byte", "action_overhead_s", "jitter_s"),
@@ -52,8 +54,8 @@ def probed(costs: Costs) -> Costs:
 def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
     """The costs of a file, for the network of a spec.
 
-    Raises PlanError where it has another number of components or is of another network, CheckpointError where it cannot
-    be read.
+    Raises PlanError where it has another number of components, an impossible figure, or is of another network;
+    CheckpointError where it cannot be read.
 
     Args:
         network: the counted costs of that network: its sizes, and the samples of a mini-batch.
@@ -68,13 +70,12 @@ def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
             hint=what,
         )
     for index, component in enumerate(costs.components):
-        wrong = [name for name, time_s in _times(component, 1.0).items() if not (isfinite(time_s) and time_s >= 0)]
-        if wrong:
-            raise PlanError(
-                f"`{wrong[0]}` of component {index} is not a time: it is {getattr(component, wrong[0])}",
-                file=str(file),
-                hint=_HINT,
-            )
+        for name in (*_PER_SAMPLE, *_PER_UPDATE, *_WITH_FIXED, *_WITH_FIXED.values()):
+            value = getattr(component, name)
+            if not isfinite(value) or (value < 0 and name not in _WITH_FIXED.values()):
+                raise PlanError(
+                    f"`{name}` of component {index} is not a time: it is {value}", file=str(file), hint=_HINT
+                )
     for name, least in _LEAST.items():
         value = getattr(costs, name)
         if not (isfinite(value) and value >= least):
@@ -109,14 +110,15 @@ def read_costs(file: Path, network: Costs, machines: Machines | None) -> Costs:
 
 
 def on_their_devices(costs: Costs, machines: Machines | None) -> Costs:
-    """The costs without what a sender does for a message, where that goes from the memory of its device over a link."""
+    """The costs without a sender's time per message, if the first planned device is an accelerator: it sends from its
+    own memory."""
     if machines is None or not machines.kinds[0].accelerator:
         return costs
     return replace(costs, edge_latency_s=0.0, edge_s_per_byte=0.0)
 
 
 def _stands_for(costs: Costs, machines: Machines | None) -> str:
-    """Words where the costs are of another device than the first one of these machines."""
+    """Words for `Costs.origin` if the costs are of another device than the first planned one; otherwise none."""
     if machines is None:
         return ""
     device = machines.kinds[0]
@@ -125,14 +127,10 @@ def _stands_for(costs: Costs, machines: Machines | None) -> str:
 
 
 def _times(read: ComponentCosts, share: float) -> dict[str, Any]:
-    """The times of a component for `share` times the samples; an update does not depend on them."""
-    times: dict[str, Any] = {name: getattr(read, name) * share for name in _TIMES}
-    times |= {name: getattr(read, name) for name in ("update_s", "reduce_s")}
-    for name in _SAMPLED:
-        fixed_s = getattr(read, f"{name}_fixed_s")
-        times[f"{name}_fixed_s"] = fixed_s
-        times[f"{name}_s"] = fixed_s + (getattr(read, f"{name}_s") - fixed_s) * share
-    return times
+    """The times of a component for `share` times the samples."""
+    kept = {name: getattr(read, name) for name in (*_PER_UPDATE, *_WITH_FIXED.values())}
+    scaled = {name: getattr(read, name) * share for name in _PER_SAMPLE}
+    return kept | scaled | {name: share_s(getattr(read, name), kept[own], share) for name, own in _WITH_FIXED.items()}
 
 
 class _Chain(BaseModel):
@@ -155,7 +153,12 @@ class _Row(BaseModel):
 
 
 def _read_chain(file: Path, network: Costs) -> Costs:
-    """A public chain: times, weights and outputs of another network, for one mini-batch, or micro-batch, of its own."""
+    """A published chain as costs of this network. It has only times, weights and outputs; the rest is assumed:
+    gradients as large as weights, activations as large as outputs, no updates.
+
+    Args:
+        network: the counted costs. How much state its optimizer keeps for a byte of gradients counts here too.
+    """
     try:
         chain = _Chain.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
         rows = [_Row.model_validate(dict(zip(chain.columns, row, strict=True))) for row in chain.components]

@@ -285,6 +285,22 @@ def test_cyclic_placement(make_costs: Make) -> None:
     assert Plan.from_json(plan.as_json()) == plan
 
 
+@pytest.mark.parametrize(
+    ("schedule", "stages", "virtual_stages", "expected"),
+    [
+        ("interleaved_1f1b", 4, 2, True),
+        ("interleaved_1f1b", 1, 2, False),  # a stage alone sends to none
+        ("1f1b", 2, 1, False),
+        ("zb_v", 4, 2, False),  # its turn lies on the last stage
+    ],
+)
+def test_a_ring_sends_from_the_last_stage_to_the_first(
+    make_costs: Make, schedule: str, stages: int, virtual_stages: int, expected: bool
+) -> None:
+    setting = StepSetting(schedule, make_costs(), stages, 4, 4, virtual_stages)
+    assert setting.is_ring == expected
+
+
 def test_buffers_of_a_ring(make_costs: Make) -> None:
     """An edge has buffers for all messages of `in_flight` mini-batches, and one to work on, each for the largest."""
     plan = plan_of(make_costs(), partition="cyclic", virtual_stages=2, in_flight=3)

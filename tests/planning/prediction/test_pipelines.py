@@ -13,7 +13,7 @@ from alray.planning.prediction.program import Program
 from alray.planning.prediction.simulate import simulate
 from alray.planning.prediction.timeline import Timeline
 from alray.planning.schedules.durations import Durations
-from alray.planning.schedules.recomputation import scheduled
+from alray.planning.schedules.recomputation import schedule_with
 from alray.planning.schedules.table import SCHEDULES
 from benchmarks.recomputation import after_the_gradient
 
@@ -105,7 +105,7 @@ def test_no_step_is_under_the_bound(
     durations = Durations(
         forward, backward, update, input_gradient_s=backward, weight_gradient_s=weight, recompute_s=again
     )
-    asked = scheduled(schedule, recomputes=recomputes)
+    asked = schedule_with(schedule, recomputes=recomputes)
     program = Program.of_schedule(
         schedule, stages, 8, micro_batches=micro_batches, virtual_stages=virtual_stages, recomputes=recomputes
     )

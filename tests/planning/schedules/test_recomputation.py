@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from alray.planning.schedules.actions import COMPUTE, Action
 from alray.planning.schedules.edge_slots import slots_in_use
-from alray.planning.schedules.recomputation import scheduled, with_recomputation
+from alray.planning.schedules.recomputation import schedule_with, with_recomputation
 from alray.planning.schedules.table import SCHEDULES
 
 from ...programs import parse_program
@@ -28,7 +28,7 @@ def shapes(draw: st.DrawFn) -> tuple[str, int, int, int]:
 
 def lists(shape: tuple[str, int, int, int], *, recomputes: bool) -> list[tuple[Action, ...]]:
     name, stages, *parts = shape
-    schedule = scheduled(name, recomputes=recomputes)
+    schedule = schedule_with(name, recomputes=recomputes)
     return [schedule.actions(stage, stages, 3, *parts) for stage in range(stages)]
 
 
@@ -85,4 +85,4 @@ def test_edges_need_no_more_room(shape: tuple[str, int, int, int]) -> None:
 
 @pytest.mark.parametrize("name", ["streamed", "single"])
 def test_other_schedules_stay_as_they_are(name: str) -> None:
-    assert scheduled(name, recomputes=True) is SCHEDULES[name]
+    assert schedule_with(name, recomputes=True) is SCHEDULES[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,15 +138,33 @@ def test_costs_of_a_file_are_those_that_were_measured(
         planned(f"pipeline.costs={file}", "model.components.0.width=4")
     with pytest.raises(PlanError, match="has 8 components, the model has 9"):
         planned(f"pipeline.costs={file}", "model.components.0.repeat=9")
-    damaged = measured.as_json()
-    damaged["components"][1]["backward_s"] = -0.5
-    write_json(file, damaged)
-    with pytest.raises(PlanError, match="`backward_s` of component 1 is not a time"):
-        planned(f"pipeline.costs={file}")
+    for name, value in (("backward_s", -0.5), ("forward_fixed_s", float("-inf"))):
+        damaged = measured.as_json()
+        damaged["components"][1][name] = value
+        write_json(file, damaged)
+        with pytest.raises(PlanError, match=f"`{name}` of component 1 is not a time: it is {value}"):
+            planned(f"pipeline.costs={file}")
     for name, value in (("jitter_s", -1.0), ("jitter_s", float("inf")), ("contention", 0.2)):
         write_json(file, measured.as_json() | {name: value})
         with pytest.raises(PlanError, match=f"`{name}` is at least"):
             planned(f"pipeline.costs={file}")
+
+
+@pytest.mark.parametrize("fixed_s", [-0.6, 2.0])
+def test_what_does_not_depend_on_the_samples_is_any_number(
+    planned: Callable[..., Plan], tmp_path: Path, fixed_s: float
+) -> None:
+    """Below 0 a micro-batch is faster than its share of the mini-batch. No time of other samples is below 0 then."""
+    file, costs = tmp_path / "costs.json", planned().costs
+    times = {"forward_s": 1.0, "forward_fixed_s": fixed_s}
+    write_json(file, replace(costs, components=tuple(replace(each, **times) for each in costs.components)).as_json())
+    seconds = {}
+    for samples in (2, 8, 32):
+        read = planned(f"pipeline.costs={file}", f"data.batch_size={samples}").costs.components[0]
+        assert read.forward_fixed_s == fixed_s
+        seconds[samples] = read.forward_s
+    # As of a micro-batch in a plan: fixed seconds and a share of the rest, at least half of the time in proportion.
+    assert seconds == pytest.approx({2: 0.125, 8: 1.0, 32: 5.8} if fixed_s < 0 else {2: 1.75, 8: 1.0, 32: 2.0})
 
 
 def test_a_public_chain_stands_for_a_network(planned: Callable[..., Plan]) -> None:

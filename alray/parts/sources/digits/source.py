@@ -66,4 +66,6 @@ def _data_file() -> Path:
 
 
 def opened(section: Digits, task: TaskSection) -> Source:
+    """The source of a spec's section, the same for all tasks. `implementation` in keys.py names this function, and
+    `alray.data.opening.make_source` calls it."""
     return DigitsSource(size=section.size)

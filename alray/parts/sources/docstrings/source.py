@@ -9,4 +9,6 @@ from alray.parts.sources.docstrings.keys import Docstrings
 
 
 def opened(section: Docstrings, task: TaskSection) -> TextSource:
+    """The source of a spec's section, the same for all tasks. `implementation` in keys.py names this function, and
+    `alray.data.opening.make_source` calls it."""
     return DocstringSource()

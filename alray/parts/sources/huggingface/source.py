@@ -9,6 +9,8 @@ from alray.parts.sources.huggingface.keys import HuggingFace
 
 
 def opened(section: HuggingFace, task: TaskSection) -> TextSource:
+    """The source of a spec's section, the same for all tasks. `implementation` in keys.py names this function, and
+    `alray.data.opening.make_source` calls it."""
     sets = HubSets(
         dataset=section.dataset,
         path=section.path,

@@ -10,6 +10,8 @@ from alray.parts.sources.huggingface_images.keys import HuggingFaceImages
 
 
 def opened(section: HuggingFaceImages, task: TaskSection) -> Source:
+    """The source of a spec's section, the same for all tasks. `implementation` in keys.py names this function, and
+    `alray.data.opening.make_source` calls it."""
     sets = HubSets(
         dataset=section.dataset,
         path=section.path,

@@ -163,4 +163,6 @@ class FoldersWithTables(Folders):
 
 
 def opened(section: ImageFolder, task: TaskSection) -> Source:
+    """The source of a spec's section. `implementation` in keys.py names this function, and
+    `alray.data.opening.make_source` calls it."""
     return FoldersOfClasses(section) if task.label == "class" else FoldersWithTables(section, task)

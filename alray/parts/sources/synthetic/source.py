@@ -111,6 +111,8 @@ class SyntheticSource(Source):
 
 
 def opened(section: Synthetic, task: TaskSection) -> Source:
+    """The source of a spec's section. `implementation` in keys.py names this function, and
+    `alray.data.opening.make_source` calls it."""
     return SyntheticSource(
         shape=tuple(section.shape),
         classes=section.classes,

@@ -87,6 +87,8 @@ class TableSource(Source):
 
 
 def opened(section: Table, task: TaskSection) -> Source:
+    """The source of a spec's section. `implementation` in keys.py names this function, and
+    `alray.data.opening.make_source` calls it."""
     return TableSource(
         train=section.train,
         validation=section.validation,

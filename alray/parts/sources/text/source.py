@@ -60,6 +60,8 @@ def _files(folder: Path, pattern: str) -> list[Path]:
 
 
 def opened(section: TokenText, task: TaskSection) -> TextSource:
+    """The source of a spec's section, the same for all tasks. `implementation` in keys.py names this function, and
+    `alray.data.opening.make_source` calls it."""
     if section.docstrings:
         return redivided(DocstringSource(), section.test_fraction)
     return TokenTextSource(

@@ -187,6 +187,8 @@ def _drop_first(table: _Table) -> None:
 
 
 def opened(section: TextCsv, task: TaskSection) -> TextSource:
+    """The source of a spec's section, the same for all tasks. `implementation` in keys.py names this function, and
+    `alray.data.opening.make_source` calls it."""
     source = TextCsvSource(
         train=section.train,
         test=section.test,

@@ -50,4 +50,6 @@ def _subfolders(folder: Path, key: str) -> list[Path]:
 
 
 def opened(section: TextFolder, task: TaskSection) -> TextSource:
+    """The source of a spec's section, the same for all tasks. `implementation` in keys.py names this function, and
+    `alray.data.opening.make_source` calls it."""
     return redivided(TextFolderSource(train=section.train, test=section.test), section.test_fraction)

@@ -117,4 +117,6 @@ def _required(path: Path) -> Path:
 
 
 def opened(section: TinyImagenet, task: TaskSection) -> Source:
+    """The source of a spec's section, the same for all tasks. `implementation` in keys.py names this function, and
+    `alray.data.opening.make_source` calls it."""
     return TinyImagenetSource(root=section.root, size=section.size)

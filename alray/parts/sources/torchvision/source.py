@@ -22,6 +22,8 @@ from alray.parts.sources.torchvision.sets import Sets
 
 
 def opened(section: Torchvision, task: TaskSection) -> Source:
+    """The source of a spec's section, the same for all tasks. `implementation` in keys.py names this function, and
+    `alray.data.opening.make_source` calls it."""
     if section.dataset in IDX:
         return Idx(section)
     sets = Sets(section)
