@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import (
+    BatchSampler,
     DataLoader,
     IterableDataset,
     RandomSampler,
@@ -227,7 +228,6 @@ def given_data(
         classes, numbers: as for `GivenData.__call__`.
     """
     sets = _sets(data)
-    sizes = [each.batch_size for each in sets.values() if isinstance(each, DataLoader)]
     plain = {name: _without_loader(each, name) for name, each in sets.items()}
     if label == "tokens":
         raise DataError(
@@ -248,7 +248,9 @@ def given_data(
     elif numbers is None:
         numbers = 1 + max(map(_largest_number, there))
     contents = _hash_of([made["train"], made["validation"]])
-    return GivenData(made, names, contents, label, sizes[0] if sizes else None, numbers)
+    loader = sets["train"]
+    batch_size = getattr(loader.batch_sampler, "batch_size", None) if isinstance(loader, DataLoader) else None
+    return GivenData(made, names, contents, label, batch_size, numbers)
 
 
 def _names(classes: int | Sequence[str]) -> tuple[str, ...]:
@@ -278,17 +280,28 @@ def _without_loader(given: Any, name: SplitName) -> Any:
     mini-batches are not rows of its data set."""
     if not isinstance(given, DataLoader):
         return given
-    if given.batch_sampler is None or not isinstance(given.sampler, RandomSampler | SequentialSampler):
+    if isinstance(given.dataset, IterableDataset):
+        return given.dataset
+    if not _draws_each_once(given):
         raise DataError(
             f"the loader of `{name}` draws samples by a sampler of its own, which would be left out",
             key="data",
             hint="give the data set: alray shuffles it by the seed of the run",
         )
-    if given.collate_fn is default_collate or isinstance(given.dataset, IterableDataset):
+    if given.collate_fn is default_collate:
         return given.dataset
     collated = CollatedSet(given.dataset, given.collate_fn)
     collated.require_rows(name)
     return collated
+
+
+def _draws_each_once(loader: DataLoader[Any]) -> bool:
+    """Whether the mini-batches of a loader are an epoch's samples, each once, in order or shuffled."""
+    batches = loader.batch_sampler
+    if type(batches) is not BatchSampler or type(batches.sampler) not in (RandomSampler, SequentialSampler):
+        return False
+    sampler: Any = batches.sampler
+    return len(sampler) == len(loader.dataset) and not getattr(sampler, "replacement", False)  # type: ignore[arg-type]
 
 
 def _is_tensor(value: Any) -> bool:

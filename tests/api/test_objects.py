@@ -16,7 +16,16 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    WeightedRandomSampler,
+)
 
 import alray
 from alray.api.objects import taken
@@ -267,7 +276,31 @@ def lazy() -> nn.Module:
         (lambda: train(net(), Endless()), "data", "an IterableDataset, which has no length"),
         (lambda: train(net(), None), "data", "no training set"),
         (lambda: train(net(), DataLoader(Points(), collate_fn=padded)), "data", "it pads or mixes them"),
-        (lambda: train(net(), weighted()), "data", "a sampler of its own"),
+        (lambda: train(net(), drawn(sampler=WeightedRandomSampler([1.0] * 60, 60))), "data", "a sampler of its own"),
+        (lambda: train(net(), drawn(batch_sampler=[[1, 2], [3]])), "data", "a sampler of its own"),
+        (
+            lambda: train(net(), drawn(batch_sampler=BatchSampler(WeightedRandomSampler([1.0] * 60, 60), 5, True))),
+            "data",
+            "a sampler of its own",
+        ),
+        (
+            lambda: train(net(), drawn(sampler=RandomSampler(range(60), replacement=True))),
+            "data",
+            "a sampler of its own",
+        ),
+        (lambda: train(net(), drawn(sampler=SequentialSampler(range(50)))), "data", "a sampler of its own"),
+        (lambda: train(net(), DataLoader(Endless())), "data", "an IterableDataset, which has no length"),
+        (lambda: train(net(), (X, Y), data={"bath_size": 3}), "data.bath_size", "did you mean `batch_size`"),
+        (lambda: train(net(), (X, Y), data=(X, Y)), "data", "this is a list; give further keys"),
+        (lambda: train(net(), (X, Y), data={"source": "digits"}), "data.source", "given already"),
+        (lambda: train(net(), (X, Y), model={"componets": 3}), "model.componets", "did you mean `components`"),
+        (lambda: train(net(), (X, Y), model={"components": [{"block": "mlp"}]}), "model.components", "no list of blo"),
+        (lambda: train(net(), (X, Y), model={"weights": "x.pt"}), "model.weights", "this is a Sequential; load"),
+        (
+            lambda: alray.run({**SPEC, "data": {"source": "digits", "bath_size": 3}}, model=net(), data=(X, Y)),
+            "data.bath_size",
+            "did you mean `batch_size`",
+        ),
         (
             lambda: train(net(), (X, Y), optimizer=torch.optim.SGD(net().parameters())),
             "optimizer",
@@ -379,8 +412,27 @@ def train(module: Any, samples: Any, **keys: Any) -> alray.Run:
     return alray.train(module, samples, **{**TINY, "stages": 1, "method": "backpropagation", **keys})
 
 
-def weighted() -> DataLoader[Any]:
-    return DataLoader(Points(), sampler=WeightedRandomSampler([1.0] * 60, 60))
+def drawn(**keys: Any) -> DataLoader[Any]:
+    return DataLoader(Points(), **keys)
+
+
+def test_the_loader_of_the_training_set_says_the_batch_size() -> None:
+    """And what a spec says of another source holds no longer."""
+    loaders = [drawn(batch_size=size, shuffle=True) for size in (20, 30)]
+    of_other = {"data": {"source": "synthetic", "shape": (2,)}}
+    for train_set, size in ((loaders[0], 20), (drawn(batch_sampler=loaders[1].batch_sampler), 30), ((X, Y), None)):
+        found = taken(of_other, None, data=(train_set, None, loaders[1])).spec
+        assert found["data"].get("batch_size") == size and "shape" not in found["data"]
+
+
+def test_a_class_is_made_with_arguments_and_weights_of_the_spec(folder: Path) -> None:
+    """A module that replaces a model of a spec keeps its own."""
+    torch.save(net(1).state_dict(), "first.pt")
+    run = train(net, (X, Y), model={"weights": "first.pt", "with": {"seed": 3}})
+    assert run.spec.model.weights == str(folder / "first.pt")
+    assert sha256(run) == sha256(train(net(1), (X, Y)))
+    replaced = {"model": {"from": "torchvision:resnet18", "weights": "DEFAULT", "freeze": ["0"]}}
+    assert taken(replaced, None, model=net()).spec["model"] == {"from": "object:model", "freeze": ["0"]}
 
 
 def test_labels_say_the_task_unless_the_spec_does() -> None:
