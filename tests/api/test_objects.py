@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import pickle
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -107,7 +108,7 @@ def falling(at: Any, over: float) -> float:
 @pytest.fixture(autouse=True)
 def of_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     """The classes of this file have none, as those of a notebook's cells."""
-    for each in (Points, Signs, Root, falling):
+    for each in (Points, Draws, Told, Signs, Root, falling):
         monkeypatch.setattr(each, "__module__", "__main__")
 
 
@@ -205,6 +206,10 @@ def padded(entries: list[Any]) -> Any:
     return torch.stack([sample for sample, _ in entries]) * len(entries), torch.tensor([label for _, label in entries])
 
 
+def stacked(entries: list[Any]) -> Any:
+    return torch.stack([sample for sample, _ in entries]), torch.tensor([label for _, label in entries])
+
+
 class Rows(Points):
     """Whole numbers, as of tokens."""
 
@@ -220,6 +225,28 @@ class Words(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.table(x).mean(1)
         return self.last(self.first(x).relu())
+
+
+class Draws(Points):
+    """Opens what cannot be pickled and draws from a generator of its own, when it is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn, self.opened = numpy.random.default_rng(0), None
+
+    def __getitem__(self, index: int) -> Any:
+        self.opened = self.opened or threading.Lock()
+        return self.samples[index] + self.drawn.normal(), int(Y[index])
+
+
+class Told(Points):
+    """Says its labels, or classes, by attributes."""
+
+    classes = ()
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__()
+        vars(self).update(attributes)
 
 
 class Endless(IterableDataset):  # type: ignore[type-arg]
@@ -273,6 +300,12 @@ def lazy() -> nn.Module:
         (lambda: train(nn.Bilinear(6, 6, 3), (X, Y)), "model.from", "takes `input1` and `input2`, .*torch.cat"),
         (lambda: train(net(), Named()), "data", "a dictionary of `x`, `mask`, `y`, not a pair.*torch.cat"),
         (lambda: train(net(), [((X[0], X[1]), 1)] * 9), "data", "a pair of a tuple of 2 and a label.*torch.cat"),
+        (
+            lambda: train(net(), Told(classes=("a", "b", "c")), test=Told(classes=("b", "a", "c"))),
+            "data",
+            r"the test set has the classes \('b', 'a', 'c'\), and the train set",
+        ),
+        (lambda: train(net(), (X, Y.float())), "model.with", r"1 target: floating-point .*: labels.long\(\)"),
         (lambda: train(net(), Endless()), "data", "an IterableDataset, which has no length"),
         (lambda: train(net(), None), "data", "no training set"),
         (lambda: train(net(), DataLoader(Points(), collate_fn=padded)), "data", "it pads or mixes them"),
@@ -459,3 +492,23 @@ def test_pictures_and_parts_of_a_set() -> None:
     sample, label = data.open("train")[7]
     assert data.classes == ("none", "one", "both")
     assert (tuple(sample.shape), sample.dtype, label) == ((3, 4, 5), torch.uint8, int(Y[7]))
+
+
+def test_the_set_of_the_program_is_not_read() -> None:
+    """It could not be sent any more, and would be another set where it is given again."""
+    for make in (Draws, lambda: DataLoader(Draws(), collate_fn=stacked)):
+        found = [taken({}, None, data=given).objects.values["data"] for given in (make(), make())]
+        assert found[0].contents == found[1].contents
+
+
+def test_labels_are_known_where_something_tells_them() -> None:
+    """`targets` with a whole number for each sample; else all samples are read, where that is asked for."""
+    keys = {"data": {"batch_size": 10, "split_by_classes": True}}
+    task = {"kind": "classification", "class_weights": "balanced"}
+    one_hot, texts = nn.functional.one_hot(Y), ["a"] * 60
+    changed = Told(targets=[5] * 60, target_transform=abs)
+    given = ((X, Y), Points(), changed, *(Told(targets=each) for each in (Y.tolist(), one_hot, texts)))
+    runs = [train(net(), each, task=task, **keys) for each in given]
+    assert len({sha256(run) for run in runs}) == 1
+    part = taken({}, None, data=Subset(Told(targets=Y.tolist()), range(20, 30))).objects.values["data"].open("train")
+    assert torch.equal(part.class_numbers(read=False), Y[20:30])
