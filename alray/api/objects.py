@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alray.api.calls import Overrides, override_texts
 from alray.config.loading.load import SpecSource, directory_of, file_of, read_spec
 from alray.config.loading.overrides import apply_overrides, override_text
+from alray.config.loading.yaml_text import plain
 from alray.config.objects import LARGEST, NO_OBJECTS, Objects, Pickled, how_to_give, names_of
 from alray.config.sections.data import SOURCES, OwnData
 from alray.config.sections.own_code import OBJECT, PREFIX
@@ -160,7 +161,7 @@ class _Names:
         if isinstance(value, list | tuple):
             return [self.put_into(inner, (*path, index)) for index, inner in enumerate(value)]
         if not _is_object(value):
-            return value
+            return plain(value, path)
         section = self.section(value, _KEY_OF.get(path[-1] if path else "", "kind"), path)
         return section if len(section) > 1 or len(path) == 1 else next(iter(section.values()))
 

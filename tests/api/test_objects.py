@@ -301,6 +301,12 @@ def lazy() -> nn.Module:
         (lambda: train(net(), Named()), "data", "a dictionary of `x`, `mask`, `y`, not a pair.*torch.cat"),
         (lambda: train(net(), [((X[0], X[1]), 1)] * 9), "data", "a pair of a tuple of 2 and a label.*torch.cat"),
         (
+            lambda: train(net(), (X, Y), lr_schedule=Root(3.0)),
+            "lr_schedule",
+            "this is a Root; .* its class or a function",
+        ),
+        (lambda: alray.plan(SPEC, {"data.source": Root(3.0)}, progress=False), "data.source", "this is a Root"),
+        (
             lambda: train(net(), Told(classes=("a", "b", "c")), test=Told(classes=("b", "a", "c"))),
             "data",
             r"the test set has the classes \('b', 'a', 'c'\), and the train set",
@@ -512,3 +518,14 @@ def test_labels_are_known_where_something_tells_them() -> None:
     assert len({sha256(run) for run in runs}) == 1
     part = taken({}, None, data=Subset(Told(targets=Y.tolist()), range(20, 30))).objects.values["data"].open("train")
     assert torch.equal(part.class_numbers(read=False), Y[20:30])
+
+
+def test_scalars_and_arrays_are_values_of_a_spec() -> None:
+    """In sections, as arguments and in overrides."""
+    task = {"kind": "classification", "class_weights": torch.tensor([1.0, 2.0, 4.0])}
+    optimizer = {"kind": "sgd", "lr": numpy.float64(0.125)}
+    run = train(net(), (X, Y), task=task, optimizer=optimizer, stages=numpy.int64(1))
+    assert run.spec.task.weights_of_classes == (1.0, 2.0, 4.0) and run.spec.optimizer.lr == 0.125
+    overrides = {"run.steps": numpy.int64(3), "optimizer": {"lr": torch.tensor(0.5)}}
+    plan = alray.plan(SPEC, overrides, model=net(), data=(X, Y), progress=False)
+    assert plan.total_steps == 3
