@@ -343,6 +343,8 @@ def _module(value: Any, name: str) -> Any:
     import torch
     from torch import nn
 
+    from alray.models.imported.given import require_no_hooks
+
     value = getattr(value, "_orig_mod", value)  # of torch.compile
     if isinstance(value, nn.DataParallel | nn.parallel.DistributedDataParallel):
         value = value.module
@@ -352,6 +354,7 @@ def _module(value: Any, name: str) -> Any:
             key=name,
             hint="give the module of which torch.jit made it",
         )
+    require_no_hooks(value, name)
     tensors = [*value.parameters(), *value.buffers()]
     if any(map(nn.parameter.is_lazy, tensors)):
         raise RequestError(

@@ -12,7 +12,7 @@ from alray.api.objects import taken
 from alray.api.runs import Run, run, run_taken
 from alray.config.loading.yaml_text import write_yaml
 from alray.config.sections.run import LENGTHS
-from alray.config.sections.section import describe
+from alray.config.sections.section import describe, nearest
 from alray.config.sections.spec import Spec
 from alray.core.errors import RequestError
 
@@ -50,6 +50,11 @@ def train(
         keys: further sections and keys of the spec, such as `optimizer={"kind": "sgd", "lr": 0.1}`, `seed=1` or
             `data={"batch_size": 32}`; and what `alray.run` takes, such as `inline` and `output`.
     """
+    known = (*Spec.model_fields, *sorted(_OPTIONS))
+    for key in keys.keys() - set(known):
+        meant = nearest(key, known)
+        hint = f"did you mean `{meant}`?" if meant else f"known: {', '.join(known)}"
+        raise RequestError("unknown argument", key=key, hint=hint)
     for section, key in _GIVEN.items():
         _require_further_keys(section, key, keys.get(section, {}))
     options = {name: keys.pop(name) for name in list(keys) if name in _OPTIONS}

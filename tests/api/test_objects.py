@@ -258,6 +258,12 @@ def lazy() -> nn.Module:
     return nn.Sequential(nn.LazyLinear(8), nn.Linear(8, 3))
 
 
+def hooked() -> nn.Module:
+    module = net()
+    next(module.parameters()).register_hook(lambda gradient: 2 * gradient)
+    return module
+
+
 @pytest.mark.parametrize(
     ("call", "key", "said"),
     [
@@ -274,6 +280,8 @@ def lazy() -> nn.Module:
         (lambda: train(net(), (X, X[:, :2].long().abs() + 1)), "data", "no rows of 0 and 1.*next_token"),
         (lambda: train(net(), (X, Y), task="next_token"), "data", "next tokens of a text"),
         (lambda: train(lazy(), (X, Y)), "model", "lazy layers"),
+        (lambda: train(hooked(), (X, Y)), "model", "`0.weight` has a hook on its gradient"),
+        (lambda: train(hooked, (X, Y)), "model.from", "`0.weight` has a hook on its gradient"),
         (lambda: train(net().double(), (X, Y)), "model", r"weights of torch.float64; give module.float\(\)"),
         (lambda: train(net(), (X[:, :5], Y)), "model.from", "does not take samples of"),
         (lambda: train(net(), (X.long(), Y)), "data", r"such as -3, and they begin at 0; .*samples.float\(\)"),

@@ -57,6 +57,7 @@ class GivenModel(ABC):
         self._source = source
         self._arguments = arguments
         self.whole = whole
+        require_no_hooks(whole, "model.from")
         if untie:
             _untie(whole)
         self.frozen = self._freeze(freeze)
@@ -196,6 +197,17 @@ def _require_one_input(model: nn.Module, title: str) -> None:
             hint="let the data put them into one, as by torch.cat, and write a class around it whose `forward(x)` "
             "takes that apart",
         )
+
+
+def require_no_hooks(model: nn.Module, key: str) -> None:
+    """Raise SpecError for hooks on the gradient of a parameter: neither a copy nor a pickle of it has them."""
+    for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise SpecError(
+                f"the parameter `{name}` has a hook on its gradient, which its copy on a stage would lack",
+                key=key,
+                hint="let a submodule's `forward` hook what it gives, or an optimizer of yours change the gradient",
+            )
 
 
 def _keep_tensors(model: nn.Module) -> None:
