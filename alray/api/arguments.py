@@ -63,11 +63,13 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     """The function, which raises RequestError for an argument of another type than it takes, and tells errors as
     commands tell them, with `overrides` in place of the command line."""
     signature = inspect.signature(function)
+    further = [each.name for each in signature.parameters.values() if each.kind is each.VAR_KEYWORD]
 
     @wraps(function)
     def with_checks(*args: P.args, **kwargs: P.kwargs) -> T:
         _require_not_moved(function.__name__, kwargs, signature.parameters)
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
+        given = signature.bind(*args, **kwargs).arguments
+        for name, value in (given | given.get("".join(further), {})).items():
             if name in _FORMS:
                 require_form(name, value, _FORMS[name])
         with api_errors():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from alray.config.sections.section import nearest
 from alray.config.user_code import FAULTS_OF_USER_CODE, named_error
 from alray.core.errors import RequestError, UserCodeError
 from alray.core.run_folder.records import CheckpointRecord, EvaluationRecord, EventRecord, Record, StepRecord
@@ -67,7 +68,7 @@ class Called:
     """
 
     def __init__(self, callbacks: Sequence[object]) -> None:
-        """Raises RequestError for an object that is no callback."""
+        """Raises RequestError for an object that is no callback, and for a method `on_...` that alray does not have."""
         for index, callback in enumerate(callbacks):
             if isinstance(callback, type) or not any(callable(getattr(callback, name, None)) for name in _METHODS):
                 raise RequestError(
@@ -77,6 +78,14 @@ class Called:
                     key=f"callbacks[{index}]",
                     hint="give an object of a class that derives from alray.Callback",
                 )
+            for name in dir(callback) if isinstance(callback, Callback) else ():
+                if name.startswith("on_") and name not in _METHODS and callable(getattr(callback, name)):
+                    meant = nearest(name, _METHODS)
+                    raise RequestError(
+                        f"`{name}` of `{_name(callback)}` is never called",
+                        key=f"callbacks[{index}]",
+                        hint=f"did you mean `{meant}`?" if meant else f"the methods are {', '.join(_METHODS)}",
+                    )
         self._callbacks: list[Any] = list(callbacks)
         self._failed = ""  # the name of the first callback that failed
         self.error: UserCodeError | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alray.api.calls import Overrides, override_texts
 from alray.config.loading.load import SpecSource, directory_of, file_of, read_spec
 from alray.config.loading.overrides import apply_overrides, override_text
+from alray.config.loading.yaml_text import plain
 from alray.config.objects import LARGEST, NO_OBJECTS, Objects, Pickled, how_to_give, names_of
-from alray.config.sections.data import OwnData
+from alray.config.sections.data import SOURCES, OwnData
 from alray.config.sections.own_code import OBJECT, PREFIX
-from alray.config.sections.section import Section, describe
+from alray.config.sections.section import Section, describe, nearest
 from alray.config.sections.spec import Spec
 from alray.config.sections.task import TASKS, Label
 from alray.config.user_code import folder_to_name, is_users
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 _CHOSEN_BY = ("kind", "from", "source", "block")
 """Keys whose value names a part."""
-_KEPT_OF_MODEL = ("components", "cut", "freeze", "layers", "untie")
-"""Keys of `model` that hold for another model too."""
+_OF_MAKING = ("with", "weights")
+"""Keys of `model` for a class or a function. A module has what they say."""
 _SAID_OF_DATA = ("classes", "numbers")
 """Keys of `data` that say how many there are, where data that a program gives do not."""
 
@@ -160,7 +161,7 @@ class _Names:
         if isinstance(value, list | tuple):
             return [self.put_into(inner, (*path, index)) for index, inner in enumerate(value)]
         if not _is_object(value):
-            return value
+            return plain(value, path)
         section = self.section(value, _KEY_OF.get(path[-1] if path else "", "kind"), path)
         return section if len(section) > 1 or len(path) == 1 else next(iter(section.values()))
 
@@ -248,7 +249,7 @@ def _refuse_what_belongs_to_a_network(value: Any, key: str) -> None:
 
 
 def _with_model(names: _Names, model: Any, before: Mapping[str, Any]) -> dict[str, Any]:
-    """The section `model` for this model. What a spec says of its cut stays, and for a class its arguments."""
+    """The section `model` for this model. What a spec says of its cut stays; for a class, how it is made does too."""
     section = before.get("model")
     section = section if isinstance(section, Mapping) else {}
     if not _is_object(model):
@@ -257,11 +258,19 @@ def _with_model(names: _Names, model: Any, before: Mapping[str, Any]) -> dict[st
             key="model",
             hint="give a torch module, its class, or a function that makes one",
         )
-    kept = {key: section[key] for key in _KEPT_OF_MODEL if key in section}
+    kept = {key: value for key, value in section.items() if key != "from"}
     if isinstance(kept.get("components"), list):
         del kept["components"]  # they are blocks
-    if "with" in section and isinstance(model, type | FunctionType):
-        kept["with"] = section["with"]
+    if not isinstance(model, type | FunctionType | partial):
+        of_making = {key for key in _OF_MAKING if key in kept}
+        if of_making and "from" not in section:
+            key = min(of_making)
+            raise RequestError(
+                f"`{key}` is for a class or a function that makes a module, and this is a {type(model).__name__}",
+                key=f"model.{key}",
+                hint="load the weights into the module, and leave this out" if key == "weights" else "leave it out",
+            )
+        kept = {key: value for key, value in kept.items() if key not in of_making}
     return {**kept, **names.section(model, "from", ("model",))}
 
 
@@ -269,13 +278,19 @@ def _with_data(names: _Names, data: Any, before: Mapping[str, Any]) -> dict[str,
     """The section `data` for these data, and the task if a spec names none. What a spec says of mini-batches stays."""
     section = before.get("data")
     section = section if isinstance(section, Mapping) else {}
-    kept = {key: value for key, value in section.items() if key in OwnData.model_fields and key != "source"}
+    of_other = _keys_of_source(section) - OwnData.model_fields.keys() | {"source"}
+    kept = {key: value for key, value in section.items() if key not in of_other}
     if isinstance(data, str):
         return {"data": {**kept, "source": data}}
     if isinstance(data, Mapping) and "source" in data:
         return {"data": {**kept, **names.put_into(data, ("data",))}}
     if isinstance(data, type | FunctionType | partial):
         return {"data": {**kept, **names.section(data, "source", ("data",))}}
+    known = (*OwnData.model_fields, *_SAID_OF_DATA)
+    for key in kept.keys() - set(known):
+        meant = nearest(key, known)
+        hint = f"did you mean `{meant}`?" if meant else f"known: {', '.join(known)}"
+        raise RequestError("unknown key", key=f"data.{key}", hint=hint)
     task = before.get("task")
     kind = task.get("kind", TASKS.default) if isinstance(task, Mapping) else task
     label = TASKS.sections[kind].label if kind in TASKS.sections else None
@@ -289,6 +304,13 @@ def _with_data(names: _Names, data: Any, before: Mapping[str, Any]) -> dict[str,
     of_labels = next(name for name, each in TASKS.sections.items() if each.label == given.label)
     chosen = {} if task is not None or of_labels == TASKS.default else {"task": of_labels}
     return {"data": {**kept, "source": f"{OBJECT}data"}, **chosen}
+
+
+def _keys_of_source(section: Mapping[str, Any]) -> Set[str]:
+    """The keys of a section `data` that its source has. A class of the user may have any."""
+    source = section.get("source")
+    known = SOURCES.sections.get(source) if isinstance(source, str) else None
+    return known.model_fields.keys() if known is not None else section.keys() if "source" in section else frozenset()
 
 
 def _given_data(data: Any, label: Label | None, section: Mapping[str, Any]) -> GivenData:
@@ -321,6 +343,8 @@ def _module(value: Any, name: str) -> Any:
     import torch
     from torch import nn
 
+    from alray.models.imported.given import require_no_hooks
+
     value = getattr(value, "_orig_mod", value)  # of torch.compile
     if isinstance(value, nn.DataParallel | nn.parallel.DistributedDataParallel):
         value = value.module
@@ -330,6 +354,7 @@ def _module(value: Any, name: str) -> Any:
             key=name,
             hint="give the module of which torch.jit made it",
         )
+    require_no_hooks(value, name)
     tensors = [*value.parameters(), *value.buffers()]
     if any(map(nn.parameter.is_lazy, tensors)):
         raise RequestError(

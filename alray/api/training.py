@@ -12,10 +12,14 @@ from alray.api.objects import taken
 from alray.api.runs import Run, run, run_taken
 from alray.config.loading.yaml_text import write_yaml
 from alray.config.sections.run import LENGTHS
+from alray.config.sections.section import describe, nearest
 from alray.config.sections.spec import Spec
+from alray.core.errors import RequestError
 
 _OPTIONS = frozenset(inspect.signature(run).parameters) - {"spec", "overrides"} - frozenset(Spec.model_fields)
 """What `run` takes besides a spec."""
+_GIVEN = {"model": "from", "data": "source"}
+"""The sections of which `train` gets the main key as an object."""
 
 
 @checked
@@ -46,6 +50,13 @@ def train(
         keys: further sections and keys of the spec, such as `optimizer={"kind": "sgd", "lr": 0.1}`, `seed=1` or
             `data={"batch_size": 32}`; and what `alray.run` takes, such as `inline` and `output`.
     """
+    known = (*Spec.model_fields, *sorted(_OPTIONS))
+    for key in keys.keys() - set(known):
+        meant = nearest(key, known)
+        hint = f"did you mean `{meant}`?" if meant else f"known: {', '.join(known)}"
+        raise RequestError("unknown argument", key=key, hint=hint)
+    for section, key in _GIVEN.items():
+        _require_further_keys(section, key, keys.get(section, {}))
     options = {name: keys.pop(name) for name in list(keys) if name in _OPTIONS}
     made_of = getattr(module, "func", module)  # of a functools.partial
     name = getattr(made_of, "__name__", type(made_of).__name__)
@@ -63,6 +74,21 @@ def train(
     found = taken(spec, None, model=module, data=data)
     teller(progress)(write_yaml(found.spec).rstrip())
     return run_taken(found, progress=progress, **options)
+
+
+def _require_further_keys(section: str, given: str, value: Any) -> None:
+    """Raise RequestError unless a section is keys that go with the object that `train` was given."""
+    key = section
+    if not isinstance(value, Mapping):
+        wrong = f"this is {describe(value)}"
+    elif given in value:
+        wrong, key = f"`{given}` was given already, as an object", f"{section}.{given}"
+    elif isinstance(value.get("components"), list | tuple):
+        wrong, key = "a module has no list of blocks", "model.components"
+    else:
+        return
+    example = "{'components': 4}" if section == "model" else "{'batch_size': 32}"
+    raise RequestError(wrong, key=key, hint=f"give further keys of the section alone, such as {section}={example}")
 
 
 def _has_length(keys: Mapping[str, Any]) -> bool:

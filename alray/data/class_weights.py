@@ -44,6 +44,7 @@ def class_weights(asked: ClassWeights | None, classes: tuple[str, ...], labels: 
             key=_KEY,
             hint="give one weight for each class",
         )
+    labels = labels[labels >= 0]  # others are refused where they are read
     counts = labels.bincount(minlength=len(classes)).double()
     present = counts > 0
     return torch.where(present, len(labels) / (present.sum() * counts.clamp(min=1)), 1.0)

@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import (
+    BatchSampler,
     DataLoader,
     IterableDataset,
     RandomSampler,
@@ -64,28 +65,51 @@ _IN_A_FILE = "write a class with open(split) in a file and name it: data={'sourc
 class GivenSet:
     """A data set of torch by value. Arrays and pictures become tensors.
 
-    Loader workers get the pickle, so they need not import what a notebook defines.
+    Loader workers get the pickle, so they need not import what a notebook defines. The program's own set is never read:
+    it might open files, or draw.
     """
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, labels: Tensor | None = None) -> None:
         """
         Args:
             content: its pickle.
+            labels: the class of each sample, [N] int64, if it is known.
         """
         self._content = content
+        self._labels = labels
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return GivenSet, (self._content,)
+        return GivenSet, (self._content, self._labels)
 
     @cached_property
-    def _samples(self) -> Any:
+    def inner(self) -> Any:
+        """The data set."""
         return pickle.loads(self._content)
 
+    def anew(self) -> GivenSet:
+        """The same set, of which nothing has been read yet."""
+        return GivenSet(self._content, self._labels)
+
+    def class_numbers(self, *, read: bool) -> Tensor | None:
+        """The class of each sample, [N] int64, as `targets` says; None if it is not known.
+
+        Args:
+            read: whether all samples of a set that is not large are read where nothing else tells. Raises DataError if
+                a label is no class.
+        """
+        if self._labels is None:
+            self._labels = _targets(self.inner)
+        if self._labels is None and read and len(self) <= _COUNTED:
+            samples = self.anew()
+            numbers = [_class_number(_entry(samples, index, "train")[1]) for index in range(len(samples))]
+            self._labels = torch.tensor(numbers, dtype=torch.int64)
+        return self._labels
+
     def __len__(self) -> int:
-        return len(self._samples)
+        return len(self.inner)
 
     def __getitem__(self, index: int) -> Any:
-        entry = _pair_in(self._samples[index])
+        entry = _pair_in(self.inner[index])
         match entry:
             case (sample, label):
                 return _as_tensor(sample), label.item() if _is_number(label) else _as_tensor(label)
@@ -227,28 +251,35 @@ def given_data(
         classes, numbers: as for `GivenData.__call__`.
     """
     sets = _sets(data)
-    sizes = [each.batch_size for each in sets.values() if isinstance(each, DataLoader)]
-    plain = {name: _without_loader(each, name) for name, each in sets.items()}
     if label == "tokens":
         raise DataError(
             "the labels of this task are the next tokens of a text, and these are pairs", key="data", hint=_OF_POSITIONS
         )
-    label = label or _label_of(plain["train"])
+    found = {name: None if each is None else _taken(each, name, dumps) for name, each in sets.items()}
+    train = found["train"]
+    assert train is not None
+    label = label or _label_of(train)
     made: dict[SplitName, SampleSet | None] = {
-        name: None if each is None else _made(each, name, dumps, label) for name, each in plain.items()
+        name: _in_memory(*each, name, label) if isinstance(each, tuple) else each for name, each in found.items()
     }
-    own = plain["train"]
     there = [each for each in made.values() if each is not None]
     if label == "class":
-        names = _classes(own, there) if classes is None else _names(classes)
+        own = _names_of_classes(made)
+        names = (own or _numbered(there)) if classes is None else _names(classes)
     else:
         names = tuple(f"{'label' if label == 'flags' else 'target'}_{number}" for number in range(_outputs(made)))
     if not _are_whole(_sample(there[0], 0)):
         numbers = None
     elif numbers is None:
         numbers = 1 + max(map(_largest_number, there))
-    contents = _hash_of([made["train"], made["validation"]])
-    return GivenData(made, names, contents, label, sizes[0] if sizes else None, numbers)
+    contents = _hash_of([_anew(made["train"]), _anew(made["validation"])])
+    loader = sets["train"]
+    batch_size = getattr(loader.batch_sampler, "batch_size", None) if isinstance(loader, DataLoader) else None
+    return GivenData({name: _anew(each) for name, each in made.items()}, names, contents, label, batch_size, numbers)
+
+
+def _anew(samples: SampleSet | None) -> SampleSet | None:
+    return samples.anew() if isinstance(samples, GivenSet) else samples
 
 
 def _names(classes: int | Sequence[str]) -> tuple[str, ...]:
@@ -273,22 +304,48 @@ def _sets(data: Any) -> dict[SplitName, Any]:
     return dict(zip(SETS, found, strict=True))
 
 
+def _taken(given: Any, name: SplitName, dumps: Dumps) -> tuple[Tensor, Tensor] | GivenSet:
+    """Samples and labels in memory, or a data set by value. Raises DataError for what is neither."""
+    given = _without_loader(given, name)
+    pair = _pair(given)
+    if pair is not None:
+        return pair
+    _require_set(given, name)
+    content = dumps(given)
+    if len(content) > LARGEST:
+        raise _too_large(name, len(content))
+    samples = GivenSet(content)
+    _require_samples(samples, name)
+    if isinstance(given, CollatedSet):
+        samples.inner.require_rows(name)
+    return samples
+
+
 def _without_loader(given: Any, name: SplitName) -> Any:
     """The data set of a loader, with its `collate_fn`; of others, what was given. Raises DataError for a loader whose
     mini-batches are not rows of its data set."""
     if not isinstance(given, DataLoader):
         return given
-    if given.batch_sampler is None or not isinstance(given.sampler, RandomSampler | SequentialSampler):
+    if isinstance(given.dataset, IterableDataset):
+        return given.dataset
+    if not _draws_each_once(given):
         raise DataError(
             f"the loader of `{name}` draws samples by a sampler of its own, which would be left out",
             key="data",
             hint="give the data set: alray shuffles it by the seed of the run",
         )
-    if given.collate_fn is default_collate or isinstance(given.dataset, IterableDataset):
+    if given.collate_fn is default_collate:
         return given.dataset
-    collated = CollatedSet(given.dataset, given.collate_fn)
-    collated.require_rows(name)
-    return collated
+    return CollatedSet(given.dataset, given.collate_fn)
+
+
+def _draws_each_once(loader: DataLoader[Any]) -> bool:
+    """Whether the mini-batches of a loader are an epoch's samples, each once, in order or shuffled."""
+    batches = loader.batch_sampler
+    if type(batches) is not BatchSampler or type(batches.sampler) not in (RandomSampler, SequentialSampler):
+        return False
+    sampler: Any = batches.sampler
+    return len(sampler) == len(loader.dataset) and not getattr(sampler, "replacement", False)  # type: ignore[arg-type]
 
 
 def _is_tensor(value: Any) -> bool:
@@ -322,14 +379,12 @@ def _numbers_of(values: Any, what: str) -> Tensor:
         raise DataError(f"the {what} are no numbers: {error}", key="data", hint=hint) from error
 
 
-def _label_of(train: Any) -> Label:
+def _label_of(train: tuple[Tensor, Tensor] | GivenSet) -> Label:
     """What the labels of a training set are, by their type and shape."""
-    pair = _pair(train)
-    if pair is not None:
-        labels = pair[1]
+    if isinstance(train, tuple):
+        labels = train[1]
         rows = labels.ndim > 1 and labels.shape[1] > 1
     else:
-        _require_set(train, "train")
         given = _entry(train, 0, "train")[1]
         try:
             labels = torch.as_tensor(given)
@@ -356,17 +411,6 @@ def _require_flags(labels: Tensor, name: SplitName) -> None:
             key="data",
             hint=f"give a class for each sample, or a row of 0 and 1 (multi_label); {_OF_POSITIONS}",
         )
-
-
-def _made(given: Any, name: SplitName, dumps: Dumps, label: Label) -> SampleSet:
-    pair = _pair(given)
-    if pair is not None:
-        return _in_memory(*pair, name, label)
-    _require_set(given, name)
-    content = dumps(given)
-    if len(content) > LARGEST:
-        raise _too_large(name, len(content))
-    return GivenSet(content)
 
 
 def _in_memory(samples: Tensor, labels: Tensor, name: SplitName, label: Label) -> TensorSet:
@@ -460,7 +504,6 @@ def _require_set(given: Any, name: SplitName) -> None:
             key="data",
             hint=_PAIR,
         )
-    _require_samples(given, name)
 
 
 def _require_samples(given: Sized, name: SplitName) -> None:
@@ -500,34 +543,67 @@ def _inputs(several: Any) -> str:
     return f"a {type(several).__name__} of {len(several)}"
 
 
-def _classes(own: Any, made: Sequence[SampleSet]) -> tuple[str, ...]:
-    """Names of the classes: those that a data set has, or else the numbers up to the largest label."""
-    inner = own
-    while isinstance(inner, Subset | CollatedSet):
-        inner = inner.dataset
-    names = getattr(inner, "classes", None)
-    if isinstance(names, tuple | list) and names:
-        return tuple(map(str, names))
-    largest = -1
-    for samples in made:
-        largest = max(largest, _largest(samples, own, inner))
-    return tuple(map(str, range(max(2, largest + 1))))
+def _names_of_classes(sets: Mapping[SplitName, SampleSet | None]) -> tuple[str, ...] | None:
+    """The names of the classes that the training set has; None: it has none. Raises DataError if another set has other
+    names, or in another order: equal numbers would be other classes."""
+    found = {name: _own_names(each.inner) for name, each in sets.items() if isinstance(each, GivenSet)}
+    own = found.get("train")
+    for name, names in found.items():
+        if own is not None and names is not None and names != own:
+            raise DataError(
+                f"the {name} set has the classes {reprlib.repr(names)}, and the train set {reprlib.repr(own)}",
+                key="data",
+                hint="give sets whose attribute `classes` is the same, so that equal numbers are equal classes",
+            )
+    return own
 
 
-def _largest(samples: SampleSet, own: Any, inner: Any) -> int:
-    """The largest class number of a set."""
+def _own_names(given: Any) -> tuple[str, ...] | None:
+    while isinstance(given, Subset | CollatedSet):
+        given = given.dataset
+    names = getattr(given, "classes", None)
+    return tuple(map(str, names)) if isinstance(names, tuple | list) and names else None
+
+
+def _numbered(sets: Sequence[SampleSet]) -> tuple[str, ...]:
+    """The numbers up to the largest label as names of classes."""
+    return tuple(map(str, range(max(2, *(_largest(samples) + 1 for samples in sets)))))
+
+
+def _largest(samples: SampleSet) -> int:
+    """The largest class number of a set; of a part of a data set whose `targets` say it, that of the whole."""
     if isinstance(samples, TensorSet):
         return int(samples.labels.max())
-    targets = None if isinstance(own, CollatedSet) else getattr(inner, "targets", None)
-    if targets is not None:
-        return int(torch.as_tensor(targets).max())
-    if len(samples) > _COUNTED:
+    assert isinstance(samples, GivenSet)
+    whole = samples.inner
+    while isinstance(whole, Subset):
+        whole = whole.dataset
+    labels = _targets(whole)
+    labels = samples.class_numbers(read=True) if labels is None else labels
+    if labels is None:
         raise DataError(
             f"nothing says how many classes {counted(len(samples), 'sample')} have, and to read them all takes long",
             key="data",
             hint="say it, data={'classes': 10}, or give the data set an attribute `classes` with their names",
         )
-    return max(_class_number(_entry(samples, index, "train")[1]) for index in range(len(samples)))
+    return int(labels.max())
+
+
+def _targets(given: Any) -> Tensor | None:
+    """The class of each sample as the attribute `targets` of a data set says, [N] int64; None where that is not a whole
+    number for each, or something makes other labels of them."""
+    if isinstance(given, Subset):
+        of_whole = _targets(given.dataset)
+        return None if of_whole is None else of_whole[torch.as_tensor(list(given.indices), dtype=torch.int64)]
+    targets = getattr(given, "targets", None)
+    if targets is None or getattr(given, "target_transform", None) is not None:
+        return None
+    try:
+        found = torch.as_tensor(targets)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    are_classes = not (found.is_floating_point() or found.is_complex()) and found.shape == (len(given),)
+    return found.to(torch.int64) if are_classes else None
 
 
 def _class_number(label: Any) -> int:

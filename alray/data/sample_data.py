@@ -14,9 +14,11 @@ from alray.core.errors import DataError
 from alray.data.class_weights import class_weights
 from alray.data.dataset import Dataset
 from alray.data.division import divide, never_trained
+from alray.data.given import GivenSet
 from alray.data.hashes import hash_of_set
 from alray.data.inputs import SampleInputs
 from alray.data.picture import PictureFiles
+from alray.data.python_source import ResizedSet
 from alray.data.source import Normalisation, SampleSet, Source, SplitName, TensorSet
 from alray.data.split import SampleSplit, own_entry
 from alray.models.task import make_task
@@ -38,7 +40,8 @@ def sample_data(
     task = make_task(task_section, len(source.classes), load=load)
     train, test, own_validation = sets["train"], sets.get("test"), sets.get("validation")
     assert train is not None
-    labels = _class_numbers(train, task_section)
+    counts = section.split_by_classes or task_section.weights_of_classes == "balanced"
+    labels = _class_numbers(train, task_section, read=counts)
     parts = divide(len(train), section, seed, labels)
     sample, _ = own_entry(train, 0, "sample 0 of split `train`", task) if source.own else train[0]
     shape = tuple(sample.shape)
@@ -86,8 +89,16 @@ def sample_data(
     )
 
 
-def _class_numbers(samples: SampleSet, section: TaskSection) -> Tensor | None:
-    """The class of each sample, [N] int64; None if samples have none, or only reading a sample says it."""
+def _class_numbers(samples: SampleSet, section: TaskSection, *, read: bool) -> Tensor | None:
+    """The class of each sample, [N] int64; None if samples have none, or only reading a sample says it.
+
+    Args:
+        read: whether a set that a program gave is read for it, unless it is large.
+    """
+    if isinstance(samples, ResizedSet):
+        samples = samples.samples
+    if section.label == "class" and isinstance(samples, GivenSet):
+        return samples.class_numbers(read=read)
     if section.label != "class" or not isinstance(samples, TensorSet | PictureFiles):
         return None
     labels = torch.as_tensor(samples.labels)

@@ -16,6 +16,7 @@ from alray.config.sections.blocks import BLOCKS, BlockSection
 from alray.config.sections.model import TRANSFORMERS, Model
 from alray.config.sections.own_code import OBJECT, OWN, OwnCode
 from alray.config.user_code import FAULTS_OF_USER_CODE, UserCode
+from alray.core.counting import counted
 from alray.core.errors import SpecError
 from alray.core.randomness.generators import put_back, seed_all
 from alray.models.encoder import EncoderFacts
@@ -194,6 +195,7 @@ class _ImportedParts(Chain):
         self._model = model
         self._load = load
         self._seed = spec.seed
+        self._learns_numbers = spec.task.label == "numbers"
         self._trained = trained
         self._lowered = spec.run.precision in LOWERED
         file = model.weights_file
@@ -355,12 +357,16 @@ class _ImportedParts(Chain):
         if gives != wanted:
             of = f"{classes} classes" if not self._scores else f"{classes} tokens, of which each position scores all"
             hint = f"set the number of classes, by model.with.num_classes={classes} in torchvision and timm"
+            if self._learns_numbers:
+                of = f"{counted(classes, 'target')}: floating-point labels are those of a regression"
             if self._source.startswith(TRANSFORMERS):
                 hint = f"set the number of classes: model.with.num_labels={classes}"
             if self._scores:
                 hint = f"let the model give {wanted} for a window, by its arguments in model.with, such as vocab_size"
             elif self._source.startswith(OBJECT):
                 hint = f"let its last layer give {wanted}, or say of how many classes the data are: data.classes"
+                if self._learns_numbers:
+                    hint = f"for classes, give whole numbers: labels.long(); else let its last layer give {wanted}"
             message = f"`{self._source}` gives {gives} for a sample, and the data has {of}"
             raise SpecError(message, key="model.with", hint=hint)
         return self._moved(found)

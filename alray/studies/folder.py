@@ -266,7 +266,7 @@ def _identities(objects: Objects) -> dict[str, str | None]:
     from torch import nn
 
     from alray.data.given import GivenData
-    from alray.models.imported.given import module_sha256
+    from alray.models.imported.identity import module_sha256
 
     found = dict[str, str | None]()
     for name in objects.values:

@@ -32,6 +32,8 @@ class Net:
         (lambda: alray.run("x.yaml", callbacks=alray.Callback()), "callbacks"),
         (lambda: alray.run("x.yaml", callbacks=[alray.Callback]), "callbacks[0]"),
         (lambda: alray.run("x.yaml", callbacks=[alray.Callback(), Net()]), "callbacks[1]"),
+        (lambda: alray.train(Net(), (), inline="no"), "inline"),
+        (lambda: alray.train(Net(), (), callbacks=alray.Callback()), "callbacks"),
         (lambda: alray.plan(["x.yaml"]), "spec"),
         (lambda: alray.search_layouts("x.yaml", devices=4), "devices"),
         (lambda: alray.study(3), "spec"),
@@ -48,6 +50,25 @@ def test_another_type_is_refused_with_the_accepted_forms(call: Callable[[], obje
     problem = caught.value.problems[0]
     assert problem.key == key
     assert str(problem.hint).startswith("give ")
+
+
+class Deaf(alray.Callback):
+    def on_evaluate(self, record: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: alray.train(Net(), (), inlin=True), "^inlin: unknown argument; did you mean `inline`"),
+        (
+            lambda: alray.run({}, callbacks=[alray.Callback(), Deaf()]),
+            r"^callbacks\[1\]: `on_evaluate` of `Deaf` is never called; did you mean `on_evaluation`",
+        ),
+    ],
+)
+def test_a_misspelled_name_is_told(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        call()
 
 
 def test_a_model_is_told_how_it_trains() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import pickle
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,16 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    WeightedRandomSampler,
+)
 
 import alray
 from alray.api.objects import taken
@@ -98,7 +108,7 @@ def falling(at: Any, over: float) -> float:
 @pytest.fixture(autouse=True)
 def of_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     """The classes of this file have none, as those of a notebook's cells."""
-    for each in (Points, Signs, Root, falling):
+    for each in (Points, Draws, Told, Signs, Root, falling):
         monkeypatch.setattr(each, "__module__", "__main__")
 
 
@@ -196,6 +206,10 @@ def padded(entries: list[Any]) -> Any:
     return torch.stack([sample for sample, _ in entries]) * len(entries), torch.tensor([label for _, label in entries])
 
 
+def stacked(entries: list[Any]) -> Any:
+    return torch.stack([sample for sample, _ in entries]), torch.tensor([label for _, label in entries])
+
+
 class Rows(Points):
     """Whole numbers, as of tokens."""
 
@@ -213,6 +227,28 @@ class Words(nn.Module):
         return self.last(self.first(x).relu())
 
 
+class Draws(Points):
+    """Opens what cannot be pickled and draws from a generator of its own, when it is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn, self.opened = numpy.random.default_rng(0), None
+
+    def __getitem__(self, index: int) -> Any:
+        self.opened = self.opened or threading.Lock()
+        return self.samples[index] + self.drawn.normal(), int(Y[index])
+
+
+class Told(Points):
+    """Says its labels, or classes, by attributes."""
+
+    classes = ()
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__()
+        vars(self).update(attributes)
+
+
 class Endless(IterableDataset):  # type: ignore[type-arg]
     def __iter__(self) -> Iterator[Any]:
         yield from zip(X, Y, strict=True)
@@ -220,6 +256,12 @@ class Endless(IterableDataset):  # type: ignore[type-arg]
 
 def lazy() -> nn.Module:
     return nn.Sequential(nn.LazyLinear(8), nn.Linear(8, 3))
+
+
+def hooked() -> nn.Module:
+    module = net()
+    next(module.parameters()).register_hook(lambda gradient: 2 * gradient)
+    return module
 
 
 @pytest.mark.parametrize(
@@ -238,6 +280,8 @@ def lazy() -> nn.Module:
         (lambda: train(net(), (X, X[:, :2].long().abs() + 1)), "data", "no rows of 0 and 1.*next_token"),
         (lambda: train(net(), (X, Y), task="next_token"), "data", "next tokens of a text"),
         (lambda: train(lazy(), (X, Y)), "model", "lazy layers"),
+        (lambda: train(hooked(), (X, Y)), "model", "`0.weight` has a hook on its gradient"),
+        (lambda: train(hooked, (X, Y)), "model.from", "`0.weight` has a hook on its gradient"),
         (lambda: train(net().double(), (X, Y)), "model", r"weights of torch.float64; give module.float\(\)"),
         (lambda: train(net(), (X[:, :5], Y)), "model.from", "does not take samples of"),
         (lambda: train(net(), (X.long(), Y)), "data", r"such as -3, and they begin at 0; .*samples.float\(\)"),
@@ -264,10 +308,46 @@ def lazy() -> nn.Module:
         (lambda: train(nn.Bilinear(6, 6, 3), (X, Y)), "model.from", "takes `input1` and `input2`, .*torch.cat"),
         (lambda: train(net(), Named()), "data", "a dictionary of `x`, `mask`, `y`, not a pair.*torch.cat"),
         (lambda: train(net(), [((X[0], X[1]), 1)] * 9), "data", "a pair of a tuple of 2 and a label.*torch.cat"),
+        (
+            lambda: train(net(), (X, Y), lr_schedule=Root(3.0)),
+            "lr_schedule",
+            "this is a Root; .* its class or a function",
+        ),
+        (lambda: alray.plan(SPEC, {"data.source": Root(3.0)}, progress=False), "data.source", "this is a Root"),
+        (
+            lambda: train(net(), Told(classes=("a", "b", "c")), test=Told(classes=("b", "a", "c"))),
+            "data",
+            r"the test set has the classes \('b', 'a', 'c'\), and the train set",
+        ),
+        (lambda: train(net(), (X, Y.float())), "model.with", r"1 target: floating-point .*: labels.long\(\)"),
         (lambda: train(net(), Endless()), "data", "an IterableDataset, which has no length"),
         (lambda: train(net(), None), "data", "no training set"),
         (lambda: train(net(), DataLoader(Points(), collate_fn=padded)), "data", "it pads or mixes them"),
-        (lambda: train(net(), weighted()), "data", "a sampler of its own"),
+        (lambda: train(net(), drawn(sampler=WeightedRandomSampler([1.0] * 60, 60))), "data", "a sampler of its own"),
+        (lambda: train(net(), drawn(batch_sampler=[[1, 2], [3]])), "data", "a sampler of its own"),
+        (
+            lambda: train(net(), drawn(batch_sampler=BatchSampler(WeightedRandomSampler([1.0] * 60, 60), 5, True))),
+            "data",
+            "a sampler of its own",
+        ),
+        (
+            lambda: train(net(), drawn(sampler=RandomSampler(range(60), replacement=True))),
+            "data",
+            "a sampler of its own",
+        ),
+        (lambda: train(net(), drawn(sampler=SequentialSampler(range(50)))), "data", "a sampler of its own"),
+        (lambda: train(net(), DataLoader(Endless())), "data", "an IterableDataset, which has no length"),
+        (lambda: train(net(), (X, Y), data={"bath_size": 3}), "data.bath_size", "did you mean `batch_size`"),
+        (lambda: train(net(), (X, Y), data=(X, Y)), "data", "this is a list; give further keys"),
+        (lambda: train(net(), (X, Y), data={"source": "digits"}), "data.source", "given already"),
+        (lambda: train(net(), (X, Y), model={"componets": 3}), "model.componets", "did you mean `components`"),
+        (lambda: train(net(), (X, Y), model={"components": [{"block": "mlp"}]}), "model.components", "no list of blo"),
+        (lambda: train(net(), (X, Y), model={"weights": "x.pt"}), "model.weights", "this is a Sequential; load"),
+        (
+            lambda: alray.run({**SPEC, "data": {"source": "digits", "bath_size": 3}}, model=net(), data=(X, Y)),
+            "data.bath_size",
+            "did you mean `batch_size`",
+        ),
         (
             lambda: train(net(), (X, Y), optimizer=torch.optim.SGD(net().parameters())),
             "optimizer",
@@ -379,8 +459,27 @@ def train(module: Any, samples: Any, **keys: Any) -> alray.Run:
     return alray.train(module, samples, **{**TINY, "stages": 1, "method": "backpropagation", **keys})
 
 
-def weighted() -> DataLoader[Any]:
-    return DataLoader(Points(), sampler=WeightedRandomSampler([1.0] * 60, 60))
+def drawn(**keys: Any) -> DataLoader[Any]:
+    return DataLoader(Points(), **keys)
+
+
+def test_the_loader_of_the_training_set_says_the_batch_size() -> None:
+    """And what a spec says of another source holds no longer."""
+    loaders = [drawn(batch_size=size, shuffle=True) for size in (20, 30)]
+    of_other = {"data": {"source": "synthetic", "shape": (2,)}}
+    for train_set, size in ((loaders[0], 20), (drawn(batch_sampler=loaders[1].batch_sampler), 30), ((X, Y), None)):
+        found = taken(of_other, None, data=(train_set, None, loaders[1])).spec
+        assert found["data"].get("batch_size") == size and "shape" not in found["data"]
+
+
+def test_a_class_is_made_with_arguments_and_weights_of_the_spec(folder: Path) -> None:
+    """A module that replaces a model of a spec keeps its own."""
+    torch.save(net(1).state_dict(), "first.pt")
+    run = train(net, (X, Y), model={"weights": "first.pt", "with": {"seed": 3}})
+    assert run.spec.model.weights == str(folder / "first.pt")
+    assert sha256(run) == sha256(train(net(1), (X, Y)))
+    replaced = {"model": {"from": "torchvision:resnet18", "weights": "DEFAULT", "freeze": ["0"]}}
+    assert taken(replaced, None, model=net()).spec["model"] == {"from": "object:model", "freeze": ["0"]}
 
 
 def test_labels_say_the_task_unless_the_spec_does() -> None:
@@ -407,3 +506,34 @@ def test_pictures_and_parts_of_a_set() -> None:
     sample, label = data.open("train")[7]
     assert data.classes == ("none", "one", "both")
     assert (tuple(sample.shape), sample.dtype, label) == ((3, 4, 5), torch.uint8, int(Y[7]))
+
+
+def test_the_set_of_the_program_is_not_read() -> None:
+    """It could not be sent any more, and would be another set where it is given again."""
+    for make in (Draws, lambda: DataLoader(Draws(), collate_fn=stacked)):
+        found = [taken({}, None, data=given).objects.values["data"] for given in (make(), make())]
+        assert found[0].contents == found[1].contents
+
+
+def test_labels_are_known_where_something_tells_them() -> None:
+    """`targets` with a whole number for each sample; else all samples are read, where that is asked for."""
+    keys = {"data": {"batch_size": 10, "split_by_classes": True}}
+    task = {"kind": "classification", "class_weights": "balanced"}
+    one_hot, texts = nn.functional.one_hot(Y), ["a"] * 60
+    changed = Told(targets=[5] * 60, target_transform=abs)
+    given = ((X, Y), Points(), changed, *(Told(targets=each) for each in (Y.tolist(), one_hot, texts)))
+    runs = [train(net(), each, task=task, **keys) for each in given]
+    assert len({sha256(run) for run in runs}) == 1
+    part = taken({}, None, data=Subset(Told(targets=Y.tolist()), range(20, 30))).objects.values["data"].open("train")
+    assert torch.equal(part.class_numbers(read=False), Y[20:30])
+
+
+def test_scalars_and_arrays_are_values_of_a_spec() -> None:
+    """In sections, as arguments and in overrides."""
+    task = {"kind": "classification", "class_weights": torch.tensor([1.0, 2.0, 4.0])}
+    optimizer = {"kind": "sgd", "lr": numpy.float64(0.125)}
+    run = train(net(), (X, Y), task=task, optimizer=optimizer, stages=numpy.int64(1))
+    assert run.spec.task.weights_of_classes == (1.0, 2.0, 4.0) and run.spec.optimizer.lr == 0.125
+    overrides = {"run.steps": numpy.int64(3), "optimizer": {"lr": torch.tensor(0.5)}}
+    plan = alray.plan(SPEC, overrides, model=net(), data=(X, Y), progress=False)
+    assert plan.total_steps == 3

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from ray import cloudpickle
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
@@ -15,6 +17,7 @@ from torch.nn import functional
 from alray.core.errors import SpecError
 from alray.models.encoder import row_major
 from alray.models.imported.ends import PartEnds
+from alray.models.imported.identity import module_sha256
 from alray.models.imported.model import ImportedModel
 from alray.models.readout import Features
 from alray.models.shape import Shape
@@ -448,3 +451,66 @@ def test_tensors_that_share_memory_are_not_parted() -> None:
     assert places(model.cut(2, None, sample, several=True)) == ["mul", "relu"]
     with pytest.raises(SpecError, match="cannot be cut after `view`"):
         model.cut("auto", ["view"], sample, several=True)
+
+
+def test_a_plain_tensor_of_a_module_comes_along(one_thread: None) -> None:
+    """As a buffer that no checkpoint has."""
+
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+            self.shift = torch.arange(5.0)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scores: torch.Tensor = self.layers(x - self.shift)
+            return scores
+
+    model = own(Shifted)
+    parts = model.cut(2, None, Shape((5,)))
+    assert "shift" in dict(model.part(*parts[0]).named_buffers())
+    require_the_whole(model, parts, torch.randn(6, 5))
+
+
+class Settings:
+    def __init__(self, power: int = 2) -> None:
+        self.power, self.whose = power, self
+
+
+class Scaled(nn.Module):
+    """Computes by what no parameter and no layer has."""
+
+    def __init__(self, **others: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(3, 3)
+        self.register_buffer("shift", torch.ones(3), persistent=False)
+        self.scale, self.act, self.settings, self.names = 1.0, torch.relu, Settings(), {0, 8, "a"}
+        self.offset = torch.zeros(3)
+        for name, value in others.items():
+            setattr(self, name, value)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = (self.layer(x) + self.shift) * self.scale + self.offset
+        return torch.as_tensor(self.act(x) ** self.settings.power)
+
+
+def test_a_module_is_known_by_all_that_it_computes_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And by nothing that is another in another process: no address, no order of a set."""
+    same = [Scaled(), Scaled(names={8, "a", 0}), cloudpickle.loads(cloudpickle.dumps(Scaled()))]
+    assert len({module_sha256(each) for each in same}) == 1
+    others = [
+        Scaled(scale=2.0),
+        Scaled(act=torch.sin),
+        Scaled(act=partial(nn.functional.elu, alpha=2.0)),
+        Scaled(act=partial(nn.functional.elu, alpha=3.0)),
+        Scaled(act=lambda x: x + 1),
+        Scaled(act=lambda x: x + 2),
+        Scaled(settings=Settings(3)),
+        Scaled(shift=torch.zeros(3)),
+        Scaled(offset=torch.ones(3)),
+        Scaled(names=("a",)),
+    ]
+    found = {module_sha256(each) for each in others} | {module_sha256(same[0])}
+    monkeypatch.setattr(Scaled, "forward", lambda self, x: self.layer(x))
+    assert len(found | {module_sha256(same[0])}) == len(others) + 2

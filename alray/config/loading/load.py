@@ -12,7 +12,7 @@ from alray.config.loading.messages import in_order, problem
 from alray.config.loading.overrides import apply_overrides
 from alray.config.loading.source_locations import SourceLocations
 from alray.config.loading.values import read_values
-from alray.config.loading.yaml_text import Parsed, parse_yaml, write_yaml
+from alray.config.loading.yaml_text import Parsed, parse_yaml, plain, write_yaml
 from alray.config.sections.checks import CHECKS, Check
 from alray.config.sections.replica_checks import REPLICA_CHECKS
 from alray.config.sections.section import ANCHORS, Section, describe
@@ -160,7 +160,7 @@ def read_document(source: SpecSource) -> Parsed:
     if isinstance(source, Section):
         source = source.model_dump(mode="json")
     if isinstance(source, Mapping):
-        return Parsed(_without_anchors(_plain(source)), SourceLocations(None), {})
+        return Parsed(_without_anchors(plain(source)), SourceLocations(None), {})
     parsed = parse_yaml(_text(location_of(source)), str(source))
     document, file = parsed.value, parsed.locations.file
     hint = "write an example spec with `alray init`"
@@ -179,12 +179,3 @@ def read_document(source: SpecSource) -> Parsed:
 def _without_anchors(document: dict[str, Any]) -> dict[str, Any]:
     """The keys of a document without those that only hold values for YAML's anchors: aliases have been followed."""
     return {key: value for key, value in document.items() if not key.startswith(ANCHORS)}
-
-
-def _plain(value: Any) -> Any:
-    """A copy of a value in the types that YAML gives: mappings as dict, sequences as list, paths as text."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return str(value) if isinstance(value, Path) else value

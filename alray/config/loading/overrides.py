@@ -13,7 +13,7 @@ from typing import Any
 from alray.config.loading.messages import meant_kind, unknown_key
 from alray.config.loading.precedence import set_aside
 from alray.config.loading.source_locations import COMMAND_LINE, SourceLocations, override_location
-from alray.config.loading.yaml_text import read_yaml
+from alray.config.loading.yaml_text import plain, read_yaml
 from alray.config.sections.grammar import spelled_out, spot_of_path
 from alray.config.sections.paths import Path, key_text
 from alray.config.sections.section import Section, describe
@@ -49,12 +49,9 @@ class Applied:
 def override_text(key: str, value: Any) -> str:
     """An override as text: `optimizer.lr=0.001`.
 
-    A byte of a file name that is not UTF-8 becomes an escape, which YAML knows.
-
-    Args:
-        value: of the types that YAML gives, or a path.
+    A byte of a file name that is not UTF-8 becomes an escape, which YAML knows. Raises SpecError as `plain`.
     """
-    return f"{key}={printable(json.dumps(value, ensure_ascii=False, default=str))}"
+    return f"{key}={printable(json.dumps(plain(value, tuple(key.split('.'))), ensure_ascii=False))}"
 
 
 def apply_overrides(

@@ -7,8 +7,10 @@ parser are used here. This file defines what a plain scalar means.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import PurePath
 from typing import Any
 
 import yaml
@@ -16,7 +18,9 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from alray.config.loading.source_locations import VARIABLE, SourceLocation, SourceLocations, Span
 from alray.config.sections.paths import Path, key_text
+from alray.config.sections.section import Section, describe
 from alray.core.errors import Problem, SpecError, printable
+from alray.core.storage.objects import ObjectPath
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = _TAG + "merge"
@@ -171,6 +175,36 @@ def write_yaml(value: Any) -> str:
     text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     assert isinstance(text, str)
     return text
+
+
+def plain(value: Any, path: Path = ()) -> Any:
+    """A copy of a value in the types that YAML gives: mappings as dict, sequences and arrays as list, paths as text,
+    scalars of NumPy and torch as numbers.
+
+    Raises SpecError for what is none of these.
+
+    Args:
+        path: of the value in the spec.
+    """
+    if isinstance(value, Section):
+        value = value.model_dump(mode="json")
+    if isinstance(value, Enum):
+        value = value.value
+    if callable(getattr(value, "tolist", None)):  # also of a float64 of NumPy, which is a float
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): plain(each, (*path, str(key))) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each, (*path, index)) for index, each in enumerate(value)]
+    if isinstance(value, PurePath | ObjectPath):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise SpecError(
+        f"this is {describe(value)}",
+        key=key_text(path) or None,
+        hint="give a number, a text, a list or a dict; in place of the name of a part, its class or a function",
+    )
 
 
 def _compose(text: str, file: str, lines: Sequence[str]) -> Node | None:

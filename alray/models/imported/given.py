@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from alray.config.sections.section import listed, nearest
 from alray.core.counting import counted
 from alray.core.errors import SpecError
 from alray.models.imported.ends import PartEnds
+from alray.models.imported.identity import module_sha256
 from alray.models.imported.part import Part
 from alray.models.imported.sources import named_weights
 from alray.models.imported.trace import first_line
@@ -57,11 +57,13 @@ class GivenModel(ABC):
         self._source = source
         self._arguments = arguments
         self.whole = whole
+        require_no_hooks(whole, "model.from")
         if untie:
             _untie(whole)
         self.frozen = self._freeze(freeze)
         self.sha256 = module_sha256(whole) if source.startswith(OBJECT) else None
         """See `Network.model_sha256`."""
+        _keep_tensors(whole)
         self.notes: list[str] = []
         """Sentences on what was not taken of the initial weights that were given."""
 
@@ -197,18 +199,25 @@ def _require_one_input(model: nn.Module, title: str) -> None:
         )
 
 
-def module_sha256(module: nn.Module) -> str:
-    """SHA-256 of a module: the classes and settings of its parts, and names, types, values of its weights and buffers,
-    and whether they are trained."""
-    found = hashlib.sha256()
-    for name, part in module.named_modules():
-        found.update(f"{name} {type(part).__qualname__}({part.extra_repr()})\n".encode())
-    trained = {name for name, each in module.named_parameters(remove_duplicate=False) if each.requires_grad}
-    for name, value in module.state_dict().items():
-        if isinstance(value, torch.Tensor):
-            found.update(f"{name} {value.dtype} {tuple(value.shape)} {name in trained}\n".encode())
-            found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return found.hexdigest()
+def require_no_hooks(model: nn.Module, key: str) -> None:
+    """Raise SpecError for hooks on the gradient of a parameter: neither a copy nor a pickle of it has them."""
+    for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise SpecError(
+                f"the parameter `{name}` has a hook on its gradient, which its copy on a stage would lack",
+                key=key,
+                hint="let a submodule's `forward` hook what it gives, or an optimizer of yours change the gradient",
+            )
+
+
+def _keep_tensors(model: nn.Module) -> None:
+    """Make buffers of tensors that modules of the user have as plain attributes: they come along to the device of a
+    part, and no checkpoint needs them. Others belong to torch, which computes them from weights."""
+    for module in model.modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, torch.Tensor) and value.is_leaf and not value.requires_grad:
+                delattr(module, name)
+                module.register_buffer(name, value, persistent=False)
 
 
 def names_of(model: nn.Module) -> list[list[str]]:

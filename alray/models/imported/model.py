@@ -255,7 +255,7 @@ class ImportedModel(GivenModel):
                 message = f"`forward` of {self.title} reads the values of tensors: {first_line(error)}"
                 hint = (
                     "write a choice by the values of tensors with torch.where: shapes are found without values, on "
-                    "torch's meta device"
+                    "torch's meta device; give a tensor of a list to register_buffer, one with gradient to nn.Parameter"
                 )
             problem = own_problem(error, message, key="model.from", hint=hint) or Problem(
                 message, hint, key="model.from"

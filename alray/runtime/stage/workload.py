@@ -127,7 +127,8 @@ class Workload:
         """
         if before is not None and self.network.model_sha256 not in (None, before):
             raise SpecError(
-                f"this is not the model of {whose}: its layers, or the weights that it begins with, are others",
+                f"this is not the model of {whose}: its layers, their settings or code, or the weights that "
+                "it begins with are others",
                 key="model.from",
                 hint="give the object that the run began with; a module that has trained since is another one",
             )
